@@ -1,0 +1,99 @@
+//! The codec libraries without anything of ours around them, used as well as they can be: contexts
+//! and output buffers are kept.
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+use fonn_codec::CodecSpec;
+use fonn_codec::frame::BLOCK_LEN;
+use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into};
+
+pub struct Library {
+    level: i8,
+    codec: Codec,
+    out: Vec<u8>,
+}
+
+enum Codec {
+    Lz4 {
+        small: CompressTable,
+        large: CompressTable,
+    },
+    Snappy {
+        encoder: Box<snap::raw::Encoder>,
+        decoder: snap::raw::Decoder,
+    },
+    Zlib {
+        deflate: Compress,
+        inflate: Decompress,
+    },
+    Zstd {
+        compression: zstd::bulk::Compressor<'static>,
+        decompression: zstd::bulk::Decompressor<'static>,
+    },
+}
+
+impl Library {
+    pub fn new(spec: CodecSpec) -> Self {
+        let level = spec.level().unwrap_or(0);
+        let codec = match spec.codec().name() {
+            "lz4" => Codec::Lz4 {
+                small: CompressTable::small(),
+                large: CompressTable::large(),
+            },
+            "snappy" => Codec::Snappy {
+                encoder: Box::new(snap::raw::Encoder::new()),
+                decoder: snap::raw::Decoder::new(),
+            },
+            "zlib" => Codec::Zlib {
+                deflate: Compress::new(Compression::new(level as u32), false),
+                inflate: Decompress::new(false),
+            },
+            _ => Codec::Zstd {
+                compression: zstd::bulk::Compressor::new(level.into()).unwrap(),
+                decompression: zstd::bulk::Decompressor::new().unwrap(),
+            },
+        };
+        Self {
+            level,
+            codec,
+            out: vec![0; 2 * BLOCK_LEN],
+        }
+    }
+
+    pub fn compress(&mut self, raw: &[u8]) -> &[u8] {
+        let out = self.out.as_mut_slice();
+        let len = match &mut self.codec {
+            Codec::Lz4 { small, large } => {
+                let table = if raw.len() < 65_535 { small } else { large };
+                compress_into_with_table(raw, out, table).unwrap()
+            }
+            Codec::Snappy { encoder, .. } => encoder.compress(raw, out).unwrap(),
+            Codec::Zlib { deflate, .. } => {
+                deflate.reset();
+                deflate.compress(raw, out, FlushCompress::Finish).unwrap();
+                deflate.total_out() as usize
+            }
+            Codec::Zstd { compression, .. } => {
+                debug_assert!(self.level != 0);
+                compression.compress_to_buffer(raw, out).unwrap()
+            }
+        };
+        &self.out[..len]
+    }
+
+    pub fn decompress(&mut self, stored: &[u8], out: &mut [u8]) -> usize {
+        match &mut self.codec {
+            Codec::Lz4 { .. } => decompress_into(stored, out).unwrap(),
+            Codec::Snappy { decoder, .. } => decoder.decompress(stored, out).unwrap(),
+            Codec::Zlib { inflate, .. } => {
+                inflate.reset(false);
+                inflate
+                    .decompress(stored, out, FlushDecompress::Finish)
+                    .unwrap();
+                inflate.total_out() as usize
+            }
+            Codec::Zstd { decompression, .. } => {
+                decompression.decompress_to_buffer(stored, out).unwrap()
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! From a frame to its value, or a part of it.
+//!
+//! Input is hostile until [`Frame::verify`] has passed, and nothing here relies on that it has.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::ops::Range;
+
+use crate::frame::{BLOCK_LEN, Encoding, FrameError, HEADER_LEN, Header, INDEX_ENTRY_LEN};
+use crate::registry::{Operations, Support};
+use crate::workspace::with_scratch;
+
+/// A frame of which the lengths and fields agree with each other and with the bytes at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    header: Header,
+    payload: &'a [u8],
+    body: Body<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Body<'a> {
+    Verbatim,
+    Compressed {
+        codec: &'static str,
+        operations: Operations,
+        blocks: Blocks<'a>,
+    },
+}
+
+/// The stored blocks of a value. A value of one piece is one block without an index.
+#[derive(Clone, Copy, Debug)]
+struct Blocks<'a> {
+    /// Where each block ends in `stored`, 4 bytes each; in order and within `stored`.
+    index: &'a [u8],
+    stored: &'a [u8],
+    original_len: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the frame that `bytes` are, from the first to the last. The checksum is not looked at:
+    /// call [`verify`](Self::verify) when the bytes come from where they can have been damaged.
+    /// Allocates nothing; cost grows with the number of blocks, not with the bytes.
+    ///
+    /// # Errors
+    /// [`FrameError`]: the bytes are not a frame, not all of one, or of a value of more than `limit`
+    /// bytes.
+    pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Self, FrameError> {
+        let header = Header::parse(bytes, limit)?;
+        if bytes.len() != header.frame_len() {
+            return Err(FrameError::Length {
+                expected: header.frame_len(),
+                found: bytes.len(),
+            });
+        }
+        let payload = bytes.get(HEADER_LEN..).unwrap_or_default();
+        let body = match header.encoding {
+            Encoding::Verbatim(_) => Body::Verbatim,
+            Encoding::Compressed(spec) => match spec.codec().support() {
+                Support::Compiled(operations) => Body::Compressed {
+                    codec: spec.codec().name(),
+                    operations: *operations,
+                    blocks: Blocks::parse(&header, payload)?,
+                },
+                Support::Verbatim | Support::Absent => {
+                    return Err(FrameError::Field { name: "codec" });
+                }
+            },
+        };
+        Ok(Self {
+            header,
+            payload,
+            body,
+        })
+    }
+
+    /// Compares the checksum with the bytes: one pass over what is stored.
+    ///
+    /// # Errors
+    /// [`FrameError::Checksum`]: the bytes are not those that were written.
+    pub fn verify(&self) -> Result<(), FrameError> {
+        let stored = self.header.checksum;
+        let computed = crc32c::crc32c_append(self.header.checksum_start(), self.payload);
+        if stored == computed {
+            Ok(())
+        } else {
+            Err(FrameError::Checksum { stored, computed })
+        }
+    }
+
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The value's length in bytes.
+    #[must_use]
+    pub fn original_len(&self) -> usize {
+        self.header.original_len()
+    }
+
+    /// How the value is stored.
+    #[must_use]
+    pub fn encoding(&self) -> Encoding {
+        self.header.encoding
+    }
+
+    /// Where the value is within the frame's bytes, if it is there as it is: a caller that owns
+    /// them in shared form can hand out a slice instead of decoding.
+    #[must_use]
+    pub fn verbatim(&self) -> Option<Range<usize>> {
+        match self.body {
+            Body::Verbatim => Some(HEADER_LEN..self.header.frame_len()),
+            Body::Compressed { .. } => None,
+        }
+    }
+
+    /// Makes `out` the value. What `out` held before is overwritten and need not be cleared: a
+    /// buffer that is used again is not filled with zeros first. Allocates only if its capacity is
+    /// short, then exactly [`original_len`](Self::original_len) bytes.
+    ///
+    /// # Errors
+    /// [`FrameError::Decode`] if the stored bytes are damaged; `out` is empty then.
+    pub fn decode_into(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        self.decode_range(0..self.original_len(), out)
+    }
+
+    /// Makes `out` the bytes of the value in `range`, like [`decode_into`](Self::decode_into).
+    /// Decodes the blocks of [`BLOCK_LEN`] that the range touches, no others; threads can share
+    /// the work by taking ranges that begin and end at a multiple of it.
+    ///
+    /// # Errors
+    /// [`FrameError::Range`] if it is not within the value, [`FrameError::Decode`] if the stored
+    /// bytes are damaged; `out` is empty then.
+    pub fn decode_range(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        let result = self.try_decode_range(range, out);
+        if result.is_err() {
+            out.clear();
+        }
+        result
+    }
+
+    fn try_decode_range(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        let len = self.original_len();
+        let outside = FrameError::Range {
+            start: range.start,
+            end: range.end,
+            len,
+        };
+        if range.start > range.end || range.end > len {
+            return Err(outside);
+        }
+        match self.body {
+            Body::Verbatim => {
+                let value = self.payload.get(range).ok_or(outside)?;
+                out.clear();
+                out.extend_from_slice(value);
+                Ok(())
+            }
+            Body::Compressed {
+                codec,
+                operations,
+                blocks,
+            } => {
+                set_len(out, range.len());
+                let mut rest = out.as_mut_slice();
+                let mut at = range.start;
+                while !rest.is_empty() {
+                    let block = at / BLOCK_LEN;
+                    let skip = at % BLOCK_LEN;
+                    let take = BLOCK_LEN.saturating_sub(skip).min(rest.len());
+                    let (front, back) = rest.split_at_mut(take);
+                    blocks
+                        .decode(block, skip, operations, front)
+                        .ok_or(FrameError::Decode { codec, block })?;
+                    rest = back;
+                    at = at.saturating_add(take);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<'a> Blocks<'a> {
+    fn parse(header: &Header, payload: &'a [u8]) -> Result<Self, FrameError> {
+        let original_len = header.original_len();
+        if !header.has_blocks() {
+            return Ok(Self {
+                index: &[],
+                stored: payload,
+                original_len,
+            });
+        }
+        let index_len = header.block_count().saturating_mul(INDEX_ENTRY_LEN);
+        let (index, stored) = payload
+            .split_at_checked(index_len)
+            .ok_or(FrameError::Field {
+                name: "stored length",
+            })?;
+        let blocks = Self {
+            index,
+            stored,
+            original_len,
+        };
+        let mut start = 0;
+        for block in 0..header.block_count() {
+            let end = blocks.end(block).ok_or(FrameError::Index { block })?;
+            let is_in_order = end > start
+                && end <= stored.len()
+                && end.saturating_sub(start) <= blocks.original_len_of(block);
+            if !is_in_order {
+                return Err(FrameError::Index { block });
+            }
+            start = end;
+        }
+        if start == stored.len() {
+            Ok(blocks)
+        } else {
+            Err(FrameError::Index {
+                block: header.block_count(),
+            })
+        }
+    }
+
+    fn end(&self, block: usize) -> Option<usize> {
+        let entry = self
+            .index
+            .get(block.checked_mul(INDEX_ENTRY_LEN)?..)?
+            .first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*entry)).ok()
+    }
+
+    fn original_len_of(&self, block: usize) -> usize {
+        self.original_len
+            .saturating_sub(block.saturating_mul(BLOCK_LEN))
+            .min(BLOCK_LEN)
+    }
+
+    fn stored_of(&self, block: usize) -> Option<&'a [u8]> {
+        if self.index.is_empty() {
+            return Some(self.stored);
+        }
+        let start = match block.checked_sub(1) {
+            Some(before) => self.end(before)?,
+            None => 0,
+        };
+        self.stored.get(start..self.end(block)?)
+    }
+
+    /// Fills `out` with the bytes of `block` from `skip` on. None if they cannot be had.
+    fn decode(
+        &self,
+        block: usize,
+        skip: usize,
+        operations: Operations,
+        out: &mut [u8],
+    ) -> Option<()> {
+        let stored = self.stored_of(block)?;
+        let original_len = self.original_len_of(block);
+        if stored.len() == original_len {
+            let part = stored.get(skip..)?.get(..out.len())?;
+            out.copy_from_slice(part);
+            return Some(());
+        }
+        let decode_all = |out: &mut [u8]| {
+            let len = (operations.decompress)(stored, out)?;
+            (len == original_len).then_some(())
+        };
+        if out.len() == original_len {
+            return decode_all(out);
+        }
+        with_scratch(original_len, |scratch| {
+            decode_all(scratch)?;
+            let part = scratch.get(skip..)?.get(..out.len())?;
+            out.copy_from_slice(part);
+            Some(())
+        })
+    }
+}
+
+/// Makes `out` `len` bytes long, whatever they are.
+fn set_len(out: &mut Vec<u8>, len: usize) {
+    if out.capacity() < len {
+        // Zeroed memory from the allocator is often free, and the old bytes need not move.
+        *out = vec![0; len];
+    } else {
+        out.resize(len, 0);
+    }
+}

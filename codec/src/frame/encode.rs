@@ -1,0 +1,208 @@
+//! From a value to its frame.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::frame::{BLOCK_LEN, Encoding, HEADER_LEN, Header, INDEX_ENTRY_LEN, Verbatim};
+use crate::registry::{Operations, Support};
+use crate::sniff;
+use crate::spec::CodecSpec;
+use crate::workspace::with_scratch;
+
+/// A compressed payload must be shorter than the value by this part of it, or each read would pay
+/// for next to nothing.
+const GAIN_MIN_PART: usize = 32;
+
+/// A verbatim value is checked and copied in pieces of this length, so that the second pass finds
+/// it in the first-level cache.
+const COPY_LEN: usize = 16 << 10;
+
+/// What [`encode`] made of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// How the value is stored, and if verbatim, why.
+    pub encoding: Encoding,
+    /// The value's length in bytes.
+    pub original_len: usize,
+    /// Bytes appended, header included.
+    pub frame_len: usize,
+}
+
+/// Why a value cannot be framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// Lengths are stored in 32 bits.
+    #[error("value of {len} bytes is over the frame format's limit of 4 GiB")]
+    TooLong {
+        /// The value's length in bytes.
+        len: usize,
+    },
+}
+
+/// Appends the frame of `raw` to `out`.
+///
+/// `spec` is what to compress with, if `raw` has at least `min_bytes` bytes, is not recognized as
+/// incompressible, and shrinks. At most [`HEADER_LEN`] more than `raw.len()` bytes are appended.
+/// Allocates only where `out` must grow. Cost: one pass for the codec, one over what is stored for
+/// the checksum.
+///
+/// # Errors
+/// [`EncodeError`]; `out` is as it was then.
+pub fn encode(
+    spec: CodecSpec,
+    min_bytes: usize,
+    raw: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<Encoded, EncodeError> {
+    let original_len =
+        u32::try_from(raw.len()).map_err(|_| EncodeError::TooLong { len: raw.len() })?;
+    let compressed = match reason_for_no_attempt(spec, min_bytes, raw) {
+        Ok(operations) => append_compressed(spec, operations, raw, original_len, out)
+            .ok_or(Verbatim::DidNotShrink),
+        Err(reason) => Err(reason),
+    };
+    let header =
+        compressed.unwrap_or_else(|reason| append_verbatim(reason, raw, original_len, out));
+    Ok(Encoded {
+        encoding: header.encoding,
+        original_len: raw.len(),
+        frame_len: header.frame_len(),
+    })
+}
+
+/// The codec's functions, or why not to use them.
+fn reason_for_no_attempt(
+    spec: CodecSpec,
+    min_bytes: usize,
+    raw: &[u8],
+) -> Result<Operations, Verbatim> {
+    let Support::Compiled(operations) = spec.codec().support() else {
+        return Err(Verbatim::NoCodec);
+    };
+    if raw.len() < min_bytes || raw.is_empty() {
+        return Err(Verbatim::BelowThreshold);
+    }
+    if sniff::format(raw).is_some() {
+        return Err(Verbatim::Recognized);
+    }
+    if sniff::looks_random(raw) {
+        return Err(Verbatim::LooksRandom);
+    }
+    Ok(*operations)
+}
+
+fn append_verbatim(reason: Verbatim, raw: &[u8], original_len: u32, out: &mut Vec<u8>) -> Header {
+    let mut header = Header {
+        encoding: Encoding::Verbatim(reason),
+        original_len,
+        stored_len: original_len,
+        checksum: 0,
+    };
+    let start = out.len();
+    out.reserve(header.frame_len());
+    out.extend_from_slice(&[0; HEADER_LEN]);
+    header.checksum = header.checksum_start();
+    for piece in raw.chunks(COPY_LEN) {
+        header.checksum = crc32c::crc32c_append(header.checksum, piece);
+        out.extend_from_slice(piece);
+    }
+    fill_in(out, start, &header.to_bytes());
+    header
+}
+
+/// None if the codec did not make it smaller; `out` is as it was then.
+fn append_compressed(
+    spec: CodecSpec,
+    operations: Operations,
+    raw: &[u8],
+    original_len: u32,
+    out: &mut Vec<u8>,
+) -> Option<Header> {
+    let start = out.len();
+    let payload_start = start.saturating_add(HEADER_LEN);
+    let len_max = raw.len().saturating_sub(raw.len().div_ceil(GAIN_MIN_PART));
+    out.extend_from_slice(&[0; HEADER_LEN]);
+    let did_shrink = if raw.len() <= BLOCK_LEN {
+        append_block(spec, operations, raw, len_max, out)
+    } else {
+        append_blocks(spec, operations, raw, len_max, out)
+    };
+    let payload = out.get(payload_start..).unwrap_or_default();
+    if !did_shrink {
+        out.truncate(start);
+        return None;
+    }
+    let mut header = Header {
+        encoding: Encoding::Compressed(spec),
+        original_len,
+        stored_len: u32::try_from(payload.len()).ok()?,
+        checksum: 0,
+    };
+    header.checksum = crc32c::crc32c_append(header.checksum_start(), payload);
+    fill_in(out, start, &header.to_bytes());
+    Some(header)
+}
+
+/// Appends one block's compressed bytes, or nothing if they are more than `len_max`.
+fn append_block(
+    spec: CodecSpec,
+    operations: Operations,
+    block: &[u8],
+    len_max: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    with_scratch((operations.bound)(block.len()), |scratch| {
+        let len = (operations.compress)(spec.stored_level(), block, scratch);
+        match len.and_then(|len| scratch.get(..len)) {
+            Some(stored) if !stored.is_empty() && stored.len() <= len_max => {
+                out.extend_from_slice(stored);
+                true
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Appends the index and all blocks. False as soon as it is plain that they are more than
+/// `len_max`.
+fn append_blocks(
+    spec: CodecSpec,
+    operations: Operations,
+    raw: &[u8],
+    len_max: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    let index_start = out.len();
+    let index_len = raw
+        .len()
+        .div_ceil(BLOCK_LEN)
+        .saturating_mul(INDEX_ENTRY_LEN);
+    let blocks_start = index_start.saturating_add(index_len);
+    out.resize(blocks_start, 0);
+    for (block, entry_start) in raw
+        .chunks(BLOCK_LEN)
+        .zip((index_start..blocks_start).step_by(INDEX_ENTRY_LEN))
+    {
+        // One shorter, because a stored block of the original length is verbatim.
+        let block_len_max = block.len().saturating_sub(1);
+        if sniff::looks_random(block) || !append_block(spec, operations, block, block_len_max, out)
+        {
+            out.extend_from_slice(block);
+        }
+        if out.len().saturating_sub(index_start) > len_max {
+            return false;
+        }
+        let Ok(end) = u32::try_from(out.len().saturating_sub(blocks_start)) else {
+            return false;
+        };
+        fill_in(out, entry_start, &end.to_le_bytes());
+    }
+    true
+}
+
+/// Writes `bytes` over those at `start`, which were appended as zeros before.
+fn fill_in(out: &mut [u8], start: usize, bytes: &[u8]) {
+    let place = out
+        .get_mut(start..)
+        .and_then(|rest| rest.get_mut(..bytes.len()));
+    place.expect("was appended before").copy_from_slice(bytes);
+}
