@@ -1,0 +1,258 @@
+//! One client request: what a dialect's parser hands to the connection.
+//!
+//! A parser is a small state machine that is fed the *unconsumed* bytes of a connection, always from
+//! the start of the next request, and answers with a [`Step`]. The connection never looks into bytes
+//! itself: it reads at least `total` bytes, swallows `len` bytes, or takes a request, in a loop.
+
+use smallvec::SmallVec;
+
+use crate::command::Command;
+use crate::memcached::{binary, meta, text};
+use crate::outcome::{Failure, Outcome};
+use crate::{Out, resp};
+
+/// What a parser wants next. `buf` is the slice that it was given.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// No complete request yet. Call again when the connection holds at least `total` bytes
+    /// (`total > buf.len()`), counted from the start of `buf`. It is a lower bound as exact as is known
+    /// (a large body's end, for example), so that the connection can size one buffer and does not call
+    /// for each arriving segment.
+    Need {
+        /// Bytes needed in all.
+        total: usize,
+    },
+    /// The next `len` bytes (`len >= 1`, may exceed `buf.len()`) are of no interest: drop them from the
+    /// stream as they arrive, without keeping them, then call again. This is how a refused body is
+    /// swallowed.
+    Skip {
+        /// Bytes to drop.
+        len: u64,
+    },
+    /// A request, made of the first `len` bytes of `buf` (`1 <= len <= buf.len()`).
+    Request {
+        /// The request; it borrows from `buf`.
+        request: Request<'a>,
+        /// Bytes to drop from the front once it is answered.
+        len: usize,
+    },
+}
+
+/// Bounds that a parser enforces.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest value in bytes (`--max-value`). A longer one is swallowed and refused.
+    pub value_len_max: usize,
+}
+
+/// A parsed request: what to do, and how to word the answer.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The database (RESP `SELECT`); 0 for memcached.
+    pub database: u8,
+    /// What to do.
+    pub body: Body<'a>,
+    /// How to word the answer.
+    pub reply: Reply<'a>,
+}
+
+/// The commands of a request: nearly always one.
+pub type Commands<'a> = SmallVec<[Command<'a>; 1]>;
+
+/// What a request asks for.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// Commands on keys, to be executed in order. For each, `Reply::each` is called in order, then
+    /// `Reply::finish` once. May be empty (`MGET` of nothing is refused by the parser, a meta `mn` is an
+    /// `Answer`).
+    Data(Commands<'a>),
+    /// Something about the whole store; answered by `Reply::server`.
+    Server(ServerCommand<'a>),
+    /// The answer is known already and is written by `Reply::finish`: `VERSION`, `PING`, `SELECT`, an
+    /// error in the request. Nothing is executed.
+    Answer,
+    /// As `Answer`; then the connection is closed, once the answer was sent: the client wants it so.
+    Close,
+    /// As `Close`, because the client broke the protocol and its bytes cannot be followed any further.
+    Broken,
+}
+
+/// Requests about more than one key, or about the server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServerCommand<'a> {
+    /// Makes every entry that exists now (or will exist in `delay_s` seconds) invisible.
+    /// Answered with `Done`.
+    Flush {
+        /// All databases of the namespace, or only the request's.
+        all_databases: bool,
+        /// Seconds until it takes effect.
+        delay_s: u32,
+    },
+    /// Memcached `stats [what]`. Answered with `Pairs`, or `Done` for `reset`.
+    Stats(StatsKind),
+    /// RESP `INFO [section …]`: lower-case section names, empty for the default ones. Answered with
+    /// `Text`.
+    Info(Vec<String>),
+    /// RESP `CONFIG GET pattern …`. Answered with `Pairs`.
+    ConfigGet(Vec<&'a [u8]>),
+    /// RESP `DBSIZE`. Answered with `Integer`.
+    Count,
+    /// RESP `SCAN`. Answered with `Scan`.
+    Scan {
+        /// 0, or what the last call returned.
+        cursor: u64,
+        /// Glob pattern that keys must match.
+        pattern: Option<&'a [u8]>,
+        /// About how many keys to visit.
+        count: usize,
+    },
+    /// RESP `RANDOMKEY`. Answered with `Key`.
+    RandomKey,
+    /// RESP `MSETNX`: stores all pairs if none of the keys exists. Answered with `Integer` 1 or 0.
+    StoreAllIfNone(Vec<(&'a [u8], &'a [u8])>),
+    /// RESP `CLIENT INFO`/`CLIENT LIST`-like facts are kept by the connection. Answered with `Text`.
+    ClientInfo,
+    /// A name and password. Answered with `Done` or `Failed`.
+    Auth {
+        /// The user; empty for `AUTH password`.
+        user: &'a [u8],
+        /// The password.
+        password: &'a [u8],
+    },
+}
+
+/// What memcached's `stats` was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsKind {
+    /// `stats`.
+    General,
+    /// `stats items`.
+    Items,
+    /// `stats settings`.
+    Settings,
+    /// `stats conns`.
+    Connections,
+    /// `stats sizes`, `stats slabs`: answered with no rows.
+    Empty,
+    /// `stats reset`.
+    Reset,
+}
+
+/// The answer to a [`ServerCommand`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServerOutcome {
+    /// Done; there is nothing to tell.
+    Done,
+    /// Names and values.
+    Pairs(Vec<(String, String)>),
+    /// A text of several lines.
+    Text(String),
+    /// A number.
+    Integer(i64),
+    /// The next cursor and keys.
+    Scan {
+        /// 0 when the iteration is complete.
+        cursor: u64,
+        /// Keys found this time.
+        keys: Vec<Vec<u8>>,
+    },
+    /// A key, or none.
+    Key(Option<Vec<u8>>),
+    /// A cursor that this server did not give out, or has forgotten.
+    InvalidCursor,
+    /// Wrong name or password.
+    WrongPassword,
+    /// Authentication is not configured.
+    AuthNotConfigured,
+    /// Not carried out.
+    Failed(Failure),
+}
+
+/// How a dialect words the answers to one request.
+#[derive(Debug)]
+pub enum Reply<'a> {
+    /// Memcached text.
+    Text(text::Reply<'a>),
+    /// Memcached meta.
+    Meta(meta::Reply<'a>),
+    /// Memcached binary.
+    Binary(binary::Reply<'a>),
+    /// RESP.
+    Resp(resp::Reply<'a>),
+}
+
+impl Reply<'_> {
+    /// Words the outcome of the next command of [`Body::Data`].
+    #[inline]
+    pub fn each(&mut self, command: &Command<'_>, outcome: &Outcome<'_>, out: &mut Out) {
+        match self {
+            Self::Text(reply) => reply.each(command, outcome, out),
+            Self::Meta(reply) => reply.each(command, outcome, out),
+            Self::Binary(reply) => reply.each(command, outcome, out),
+            Self::Resp(reply) => reply.each(command, outcome, out),
+        }
+    }
+
+    /// Words what comes after the last command (`END`, a sum), or the whole of [`Body::Answer`].
+    #[inline]
+    pub fn finish(&mut self, out: &mut Out) {
+        match self {
+            Self::Text(reply) => reply.finish(out),
+            Self::Meta(reply) => reply.finish(out),
+            Self::Binary(reply) => reply.finish(out),
+            Self::Resp(reply) => reply.finish(out),
+        }
+    }
+
+    /// Words the answer to [`Body::Server`].
+    pub fn server(&mut self, command: &ServerCommand<'_>, outcome: &ServerOutcome, out: &mut Out) {
+        match self {
+            Self::Text(reply) => reply.server(command, outcome, out),
+            Self::Meta(_) => {}
+            Self::Binary(reply) => reply.server(command, outcome, out),
+            Self::Resp(reply) => reply.server(command, outcome, out),
+        }
+    }
+
+    /// What is needed to word a failure of this request later, when the request itself is gone.
+    #[must_use]
+    pub fn late(&self) -> LateReply {
+        match self {
+            Self::Text(reply) => LateReply::Text {
+                quiet: reply.is_quiet(),
+            },
+            Self::Meta(_) => LateReply::Meta,
+            Self::Binary(reply) => LateReply::Binary(reply.late()),
+            Self::Resp(_) => LateReply::Resp,
+        }
+    }
+}
+
+/// Words a failure after the request is gone: a write whose reply was composed, but which the disk
+/// then refused. It stands in for the *whole* reply of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateReply {
+    /// Memcached text; `noreply` stays silent.
+    Text {
+        /// The request said `noreply`.
+        quiet: bool,
+    },
+    /// Memcached meta: the error line, also in quiet mode.
+    Meta,
+    /// Memcached binary.
+    Binary(binary::Late),
+    /// RESP.
+    Resp,
+}
+
+impl LateReply {
+    /// Words the failure.
+    pub fn failure(&self, failure: Failure, out: &mut Out) {
+        match self {
+            Self::Text { quiet: true } => {}
+            Self::Text { quiet: false } | Self::Meta => text::put_failure(failure, out),
+            Self::Binary(late) => late.failure(failure, out),
+            Self::Resp => resp::put_failure(failure, out),
+        }
+    }
+}

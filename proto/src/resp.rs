@@ -1,0 +1,105 @@
+//! RESP2 and RESP3, the protocols of Redis clients (Redis serialization protocol specification).
+//!
+//! [`Parser`] turns bytes into requests and keeps what a RESP connection chooses: protocol version,
+//! database, names. What concerns the connection alone (`PING`, `SELECT`, `HELLO`, `COMMAND`,
+//! `CLIENT …`) it answers itself. [`Reply`] words the outcomes. The words and the edge cases are those
+//! of Redis 7.0; the tests hold the bytes that it was seen to answer.
+//!
+//! Invariants: a request is the same however its bytes were cut into reads; the work is linear in the
+//! bytes; memory is bounded by the longest value and [`Limits`]; a refused request leaves the stream in
+//! step; broken framing is answered once and closes the connection.
+
+mod data;
+mod describe;
+mod dispatch;
+mod encode;
+mod frame;
+mod inline;
+mod number;
+mod reply;
+mod session;
+mod table;
+mod wording;
+
+#[cfg(test)]
+mod tests;
+
+pub use reply::{Reply, put_failure};
+pub use session::DATABASE_COUNT;
+pub use table::{COMMANDS, CommandInfo, Group};
+
+use crate::outcome::Failure;
+use crate::request::{Body, Limits, Request, Step};
+use encode::Protocol;
+use frame::{Frame, Framing};
+use reply::{Answer, Form};
+use session::Session;
+use wording::ReplyError;
+
+/// The version of Redis whose commands and replies clients may expect. Client libraries choose what
+/// they send by it.
+pub const REDIS_VERSION: &str = "7.4.0";
+
+/// Reads the requests of one connection.
+#[derive(Debug)]
+pub struct Parser {
+    framing: Framing,
+    session: Session,
+    limits: Limits,
+}
+
+impl Parser {
+    /// A parser for a fresh connection; `connection_id` is what `CLIENT ID` tells.
+    #[must_use]
+    pub fn new(limits: Limits, connection_id: u64) -> Self {
+        Self {
+            framing: Framing::new(limits),
+            session: Session::new(connection_id),
+            limits,
+        }
+    }
+
+    /// Refuses the request at the front with `failure`; see
+    /// [`Session::refuse`](crate::session::Session::refuse).
+    pub fn refuse(&mut self, failure: Failure) {
+        self.framing.refuse(wording::failure(failure));
+    }
+
+    /// Reads the request at the front of `buf`.
+    ///
+    /// `buf` begins with the same request at each call, and holds at least what it held before, until a
+    /// [`Step::Request`] or [`Step::Skip`] has taken bytes from its front.
+    #[inline]
+    pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
+        let (request, len) = match self.framing.advance(buf) {
+            Frame::Need { total } => return Step::Need { total },
+            Frame::Skip { len } => return Step::Skip { len },
+            Frame::Complete { command, len } => {
+                let args = self.framing.args(buf);
+                let protocol = self.session.protocol;
+                let request = dispatch::request(command, args, &mut self.session, self.limits);
+                (
+                    request.unwrap_or_else(|error| refused(protocol, error, Body::Answer)),
+                    len,
+                )
+            }
+            Frame::Refused { error, len } => {
+                (refused(self.session.protocol, error, Body::Answer), len)
+            }
+            Frame::Broken { error, len } => {
+                (refused(self.session.protocol, error, Body::Broken), len)
+            }
+        };
+        Step::Request { request, len }
+    }
+}
+
+#[cold]
+fn refused<'a>(protocol: Protocol, error: ReplyError, body: Body<'a>) -> Request<'a> {
+    let reply = Reply::new(protocol, Form::Answer(Answer::Error(error)));
+    Request {
+        database: 0,
+        body,
+        reply: crate::request::Reply::Resp(reply),
+    }
+}

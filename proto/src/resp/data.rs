@@ -1,0 +1,427 @@
+//! The commands on keys: from arguments to [`Command`]s.
+
+use smallvec::smallvec;
+
+use super::frame::Args;
+use super::number;
+use super::reply::Form;
+use super::table::{CommandInfo, Kind, Moment};
+use super::wording::{self, ReplyError};
+use crate::command::{
+    Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, RESP_KEY_LEN_MAX, SetRange,
+    Store, StoreMode, Touch,
+};
+use crate::request::Commands;
+
+/// The longest time from now, in ms. The sum with the present time has to stay in the range of Redis's
+/// signed 64 bits; as the present time is not known here, it is taken for the largest 42-bit number
+/// (the year 2109).
+const RELATIVE_EXPIRY_MS_MAX: i64 = i64::MAX - (1 << 42);
+
+/// What of the connection's state decides about a command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    pub(super) value_len_max: usize,
+    pub(super) no_touch: bool,
+}
+
+/// Builds the commands of a request about keys, and says how its reply is worded.
+///
+/// # Errors
+/// With the words of Redis for arguments that make no sense.
+#[inline]
+pub(super) fn commands<'a>(
+    info: &'static CommandInfo,
+    args: Args<'a>,
+    context: Context,
+) -> Result<(Commands<'a>, Form<'a>), ReplyError> {
+    let get = |key| Get {
+        bump: !context.no_touch,
+        ..Get::new(key)
+    };
+    let (command, form) = match info.kind {
+        Kind::Get => (Command::Get(get(key(args, 1)?)), Form::Value),
+        Kind::Set => {
+            let (store, form) = set(info, args)?;
+            (Command::Store(store), form)
+        }
+        Kind::GetMany => {
+            return many(args, Form::values(args.len() - 1), |key| {
+                Command::Get(get(key))
+            });
+        }
+        Kind::Delete => {
+            return many(args, Form::sum(), |key| Command::Delete(Delete::new(key)));
+        }
+        Kind::Exists => return many(args, Form::sum(), |key| Command::Get(Get::facts(key))),
+        Kind::Touch => {
+            return many(args, Form::sum(), |key| {
+                let condition = ExpireCondition::Always;
+                Command::Touch(Touch {
+                    key,
+                    expiry: ExpirySpec::Keep,
+                    condition,
+                })
+            });
+        }
+        Kind::SetMany => return set_many(info, args),
+        Kind::SetIfNone => {
+            let store = Store {
+                mode: StoreMode::Add,
+                ..plain_set(args)?
+            };
+            (Command::Store(store), Form::OneIfStored)
+        }
+        Kind::SetExpiring(moment) => {
+            let expiry = positive_expiry(info, args.get(2), moment)?;
+            (
+                Command::Store(Store::set(key(args, 1)?, args.get(3), 0, expiry)),
+                Form::Stored,
+            )
+        }
+        Kind::GetSet => {
+            let store = Store {
+                want_previous: true,
+                ..plain_set(args)?
+            };
+            (Command::Store(store), Form::Previous)
+        }
+        Kind::GetDelete => (
+            Command::Get(Get {
+                delete: true,
+                ..get(key(args, 1)?)
+            }),
+            Form::Value,
+        ),
+        Kind::GetExpiring => {
+            let touch = get_expiry(info, args)?;
+            (
+                Command::Get(Get {
+                    touch,
+                    ..get(key(args, 1)?)
+                }),
+                Form::Value,
+            )
+        }
+        Kind::Append => {
+            let store = Store {
+                mode: StoreMode::Append,
+                vivify: Some(ExpirySpec::Never),
+                ..plain_set(args)?
+            };
+            (Command::Store(store), Form::ValueLen)
+        }
+        Kind::Length => (
+            Command::Get(Get {
+                want_value: false,
+                ..get(key(args, 1)?)
+            }),
+            Form::HitLen,
+        ),
+        Kind::GetRange => {
+            let (first, last) = (integer(args.get(2))?, integer(args.get(3))?);
+            (
+                Command::Get(get(key(args, 1)?)),
+                Form::Range { first, last },
+            )
+        }
+        Kind::SetRange => (Command::SetRange(set_range(args, context)?), Form::ValueLen),
+        Kind::Add(delta) => (arith(args, ArithOp::Signed(delta))?, Form::Integer),
+        Kind::Increment => (
+            arith(args, ArithOp::Signed(integer(args.get(2))?))?,
+            Form::Integer,
+        ),
+        Kind::Decrement => {
+            let delta = integer(args.get(2))?
+                .checked_neg()
+                .ok_or(wording::DECREMENT_OVERFLOW)?;
+            (arith(args, ArithOp::Signed(delta))?, Form::Integer)
+        }
+        Kind::IncrementFloat => {
+            let delta = number::float(args.get(2)).ok_or(wording::NOT_A_FLOAT)?;
+            if delta.is_infinite() {
+                return Err(wording::NOT_FINITE);
+            }
+            (arith(args, ArithOp::Float(delta))?, Form::Float)
+        }
+        Kind::Expire(moment) => (
+            Command::Touch(expire(info, args, moment)?),
+            Form::OneIfTouched,
+        ),
+        Kind::Persist => {
+            let (expiry, condition) = (ExpirySpec::Never, ExpireCondition::IfSome);
+            let touch = Touch {
+                key: key(args, 1)?,
+                expiry,
+                condition,
+            };
+            (Command::Touch(touch), Form::OneIfTouched)
+        }
+        Kind::Expiry(moment) => (
+            Command::Get(Get::facts(key(args, 1)?)),
+            Form::Expiry(moment),
+        ),
+        Kind::Type => (Command::Get(Get::facts(key(args, 1)?)), Form::Type),
+        // The other kinds are dispatched before.
+        _ => return Err(wording::INTERNAL),
+    };
+    Ok((smallvec![command], form))
+}
+
+/// The key at a position.
+#[inline]
+fn key(args: Args<'_>, position: usize) -> Result<&[u8], ReplyError> {
+    bounded_key(args.get(position))
+}
+
+#[inline]
+fn bounded_key(key: &[u8]) -> Result<&[u8], ReplyError> {
+    if key.len() <= RESP_KEY_LEN_MAX {
+        Ok(key)
+    } else {
+        Err(wording::key_too_long())
+    }
+}
+
+fn integer(text: &[u8]) -> Result<i64, ReplyError> {
+    number::integer(text).ok_or(wording::NOT_AN_INTEGER)
+}
+
+/// One command for each argument.
+fn many<'a>(
+    args: Args<'a>,
+    form: Form<'a>,
+    command: impl Fn(&'a [u8]) -> Command<'a>,
+) -> Result<(Commands<'a>, Form<'a>), ReplyError> {
+    let mut commands = Commands::with_capacity(args.len() - 1);
+    for key in args.from(1) {
+        commands.push(command(bounded_key(key)?));
+    }
+    Ok((commands, form))
+}
+
+/// The keys and values of `MSET` and `MSETNX`.
+pub(super) fn pairs<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+) -> Result<impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + use<'a>, ReplyError> {
+    if args.len().is_multiple_of(2) {
+        return Err(wording::wrong_arity(info.name));
+    }
+    let mut keys = args.from(1).step_by(2);
+    keys.try_for_each(|key| bounded_key(key).map(drop))?;
+    Ok(args.from(1).step_by(2).zip(args.from(2).step_by(2)))
+}
+
+fn set_many<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+) -> Result<(Commands<'a>, Form<'a>), ReplyError> {
+    let store = |(key, value)| Command::Store(Store::set(key, value, 0, ExpirySpec::Never));
+    Ok((pairs(info, args)?.map(store).collect(), Form::all_stored()))
+}
+
+/// `name key value`.
+fn plain_set(args: Args<'_>) -> Result<Store<'_>, ReplyError> {
+    Ok(Store::set(key(args, 1)?, args.get(2), 0, ExpirySpec::Never))
+}
+
+fn arith<'a>(args: Args<'a>, op: ArithOp) -> Result<Command<'a>, ReplyError> {
+    Ok(Command::Arith(Arith {
+        key: key(args, 1)?,
+        op,
+        initial: None,
+        absent_is_zero: true,
+        touch: None,
+        compare: None,
+        new_version: None,
+    }))
+}
+
+/// Options as `SET` and `GETEX` take them: the expiry in any of its forms, the rest by `flag`.
+///
+/// Words that exclude each other are a syntax error; the same word twice is none, as in Redis.
+fn expiry_options<'a>(
+    args: Args<'a>,
+    from: usize,
+    mut flag: impl FnMut(&[u8]) -> bool,
+) -> Result<ExpiryOption<'a>, ReplyError> {
+    let mut chosen = ExpiryOption::None;
+    let mut position = from;
+    while position < args.len() {
+        let word = args.get(position);
+        position += 1;
+        let option = if let Some(moment) = moment(word) {
+            if position == args.len() {
+                return Err(wording::SYNTAX);
+            }
+            position += 1;
+            ExpiryOption::At {
+                moment,
+                text: args.get(position - 1),
+            }
+        } else if word.eq_ignore_ascii_case(b"KEEPTTL") {
+            ExpiryOption::Keep
+        } else if word.eq_ignore_ascii_case(b"PERSIST") {
+            ExpiryOption::Persist
+        } else if flag(word) {
+            continue;
+        } else {
+            return Err(wording::SYNTAX);
+        };
+        if !chosen.may_become(&option) {
+            return Err(wording::SYNTAX);
+        }
+        chosen = option;
+    }
+    Ok(chosen)
+}
+
+#[derive(Debug)]
+enum ExpiryOption<'a> {
+    None,
+    Keep,
+    Persist,
+    At { moment: Moment, text: &'a [u8] },
+}
+
+impl ExpiryOption<'_> {
+    fn may_become(&self, next: &Self) -> bool {
+        match (self, next) {
+            (Self::At { moment, .. }, Self::At { moment: next, .. }) => moment == next,
+            (Self::None, _) | (Self::Keep, Self::Keep) | (Self::Persist, Self::Persist) => true,
+            _ => false,
+        }
+    }
+}
+
+fn moment(word: &[u8]) -> Option<Moment> {
+    let words: [(&[u8], Moment); 4] = [
+        (b"EX", Moment::InSeconds),
+        (b"PX", Moment::InMs),
+        (b"EXAT", Moment::AtSeconds),
+        (b"PXAT", Moment::AtMs),
+    ];
+    words
+        .into_iter()
+        .find(|(name, _)| word.eq_ignore_ascii_case(name))
+        .map(|(_, moment)| moment)
+}
+
+/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.
+fn set<'a>(info: &CommandInfo, args: Args<'a>) -> Result<(Store<'a>, Form<'a>), ReplyError> {
+    let mut store = plain_set(args)?;
+    if args.len() == 3 {
+        return Ok((store, Form::Stored));
+    }
+    let chosen = expiry_options(args, 3, |word| {
+        if word.eq_ignore_ascii_case(b"NX") && store.mode != StoreMode::Replace {
+            store.mode = StoreMode::Add;
+        } else if word.eq_ignore_ascii_case(b"XX") && store.mode != StoreMode::Add {
+            store.mode = StoreMode::Replace;
+        } else if word.eq_ignore_ascii_case(b"GET") {
+            store.want_previous = true;
+        } else {
+            return false;
+        }
+        true
+    })?;
+    store.expiry = match chosen {
+        ExpiryOption::None => ExpirySpec::Never,
+        ExpiryOption::Keep => ExpirySpec::Keep,
+        ExpiryOption::Persist => return Err(wording::SYNTAX),
+        ExpiryOption::At { moment, text } => positive_expiry(info, text, moment)?,
+    };
+    let form = if store.want_previous {
+        Form::Previous
+    } else {
+        Form::Stored
+    };
+    Ok((store, form))
+}
+
+/// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
+fn get_expiry(info: &CommandInfo, args: Args<'_>) -> Result<Option<ExpirySpec>, ReplyError> {
+    Ok(match expiry_options(args, 2, |_| false)? {
+        ExpiryOption::None => None,
+        ExpiryOption::Keep => return Err(wording::SYNTAX),
+        ExpiryOption::Persist => Some(ExpirySpec::Never),
+        ExpiryOption::At { moment, text } => Some(positive_expiry(info, text, moment)?),
+    })
+}
+
+/// An expiry that has to be above 0, as where a value is stored with it.
+fn positive_expiry(
+    info: &CommandInfo,
+    text: &[u8],
+    moment: Moment,
+) -> Result<ExpirySpec, ReplyError> {
+    match expiry(info, text, moment)? {
+        ExpirySpec::Immediately => Err(wording::invalid_expire_time(info)),
+        expiry => Ok(expiry),
+    }
+}
+
+fn expiry(info: &CommandInfo, text: &[u8], moment: Moment) -> Result<ExpirySpec, ReplyError> {
+    let number = integer(text)?;
+    let invalid = || wording::invalid_expire_time(info);
+    let ms = match moment {
+        Moment::InSeconds | Moment::AtSeconds => number.checked_mul(1000).ok_or_else(invalid)?,
+        Moment::InMs | Moment::AtMs => number,
+    };
+    if ms <= 0 {
+        return Ok(ExpirySpec::Immediately);
+    }
+    match moment {
+        Moment::AtSeconds | Moment::AtMs => Ok(ExpirySpec::AtMs(ms.unsigned_abs())),
+        Moment::InSeconds | Moment::InMs if ms <= RELATIVE_EXPIRY_MS_MAX => {
+            Ok(ExpirySpec::InMs(ms.unsigned_abs()))
+        }
+        Moment::InSeconds | Moment::InMs => Err(invalid()),
+    }
+}
+
+/// `EXPIRE key time [NX | XX | GT | LT]` and its kin. Redis looks at the options first.
+fn expire<'a>(info: &CommandInfo, args: Args<'a>, moment: Moment) -> Result<Touch<'a>, ReplyError> {
+    let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
+    for word in args.from(3) {
+        let option = match word {
+            [b'n' | b'N', b'x' | b'X'] => &mut nx,
+            [b'x' | b'X', b'x' | b'X'] => &mut xx,
+            [b'g' | b'G', b't' | b'T'] => &mut gt,
+            [b'l' | b'L', b't' | b'T'] => &mut lt,
+            _ => return Err(wording::about("ERR Unsupported option ", word, "")),
+        };
+        *option = true;
+    }
+    let condition = match (nx, xx, gt, lt) {
+        (true, false, false, false) => ExpireCondition::IfNone,
+        (true, ..) => return Err(wording::CONDITIONS_EXCLUDE_NX),
+        (_, _, true, true) => return Err(wording::CONDITIONS_GT_LT),
+        // A key that never expires fails GT already, so XX adds nothing to it. To LT it does.
+        (_, _, true, false) => ExpireCondition::IfLater,
+        (_, true, false, true) => return Err(wording::CONDITIONS_XX_LT),
+        (_, false, false, true) => ExpireCondition::IfEarlier,
+        (_, true, false, false) => ExpireCondition::IfSome,
+        (false, false, false, false) => ExpireCondition::Always,
+    };
+    Ok(Touch {
+        key: key(args, 1)?,
+        expiry: expiry(info, args.get(2), moment)?,
+        condition,
+    })
+}
+
+fn set_range<'a>(args: Args<'a>, context: Context) -> Result<SetRange<'a>, ReplyError> {
+    let offset = integer(args.get(2))?;
+    let offset = u64::try_from(offset).map_err(|_| wording::OFFSET_OUT_OF_RANGE)?;
+    let value = args.get(3);
+    if !value.is_empty() && offset + value.len() as u64 > context.value_len_max as u64 {
+        return Err(wording::value_too_large(context.value_len_max));
+    }
+    Ok(SetRange {
+        key: key(args, 1)?,
+        offset,
+        value,
+    })
+}

@@ -1,0 +1,335 @@
+//! From the arguments of a request to what has to be done and how it is answered.
+
+use super::data::{self, Context};
+use super::encode::Protocol;
+use super::frame::Args;
+use super::number;
+use super::reply::{Answer, Form, Reply, greet};
+use super::session::{DATABASE_COUNT, Session, client_name, library_attribute};
+use super::table::{COMMANDS, CommandInfo, Kind};
+use super::wording::{self, ReplyError};
+use crate::request::{self, Body, Limits, Request, ServerCommand, StatsKind};
+
+/// Most names in one `COMMAND INFO` or `COMMAND DOCS`: the answer is much longer than the names.
+const DESCRIBED_COMMAND_COUNT_MAX: usize = 1024;
+
+/// Makes the request, and changes the session where that is what it asks for.
+///
+/// # Errors
+/// The error that answers the request; nothing was changed then.
+#[inline]
+pub(super) fn request<'a>(
+    command: Option<&'static CommandInfo>,
+    args: Args<'a>,
+    session: &'a mut Session,
+    limits: Limits,
+) -> Result<Request<'a>, ReplyError> {
+    let Some(info) = command else {
+        return unknown(args, session);
+    };
+    let info = if info.subcommands.is_empty() {
+        info
+    } else {
+        subcommand(info, args)?
+    };
+    if !info.takes(args.len()) {
+        return Err(wording::wrong_arity(info.name));
+    }
+    let (protocol, database) = (session.protocol, session.database);
+    let context = Context {
+        value_len_max: limits.value_len_max,
+        no_touch: session.no_touch,
+    };
+    let (body, form) = match info.kind {
+        Kind::Ping
+        | Kind::Echo
+        | Kind::Select
+        | Kind::Hello
+        | Kind::Auth
+        | Kind::Reset
+        | Kind::Quit
+        | Kind::CommandList
+        | Kind::CommandCount
+        | Kind::CommandInfo
+        | Kind::CommandDocs
+        | Kind::ClientSetInfo
+        | Kind::ClientSetName
+        | Kind::ClientGetName
+        | Kind::ClientId
+        | Kind::ClientInfo
+        | Kind::ClientNoEvict
+        | Kind::ClientNoTouch => about_connection(info, args, session)?,
+        Kind::Count
+        | Kind::Scan
+        | Kind::RandomKey
+        | Kind::Info
+        | Kind::ConfigGet
+        | Kind::ConfigResetStatistics
+        | Kind::Flush { .. }
+        | Kind::SetManyIfNone => about_server(info, args)?,
+        _ => {
+            let (commands, form) = data::commands(info, args, context)?;
+            (Body::Data(commands), form)
+        }
+    };
+    Ok(wrap(protocol, database, body, form))
+}
+
+fn wrap<'a>(protocol: Protocol, database: u8, body: Body<'a>, form: Form<'a>) -> Request<'a> {
+    Request {
+        database,
+        body,
+        reply: request::Reply::Resp(Reply::new(protocol, form)),
+    }
+}
+
+/// A command that does not exist. `POST` and `Host:` mean that a browser was led to send a web request
+/// here: the connection is closed before the rest of it is taken for commands, as Redis does.
+#[cold]
+fn unknown<'a>(args: Args<'a>, session: &Session) -> Result<Request<'a>, ReplyError> {
+    let name = args.get(0);
+    if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
+        let form = Form::Answer(Answer::Nothing);
+        return Ok(wrap(session.protocol, session.database, Body::Broken, form));
+    }
+    Err(wording::unknown_command(args))
+}
+
+fn subcommand(
+    container: &'static CommandInfo,
+    args: Args<'_>,
+) -> Result<&'static CommandInfo, ReplyError> {
+    match (args.len(), container.kind) {
+        (1, Kind::Container) => Err(wording::wrong_arity(container.name)),
+        (1, _) => Ok(container),
+        _ => container
+            .subcommand(args.get(1))
+            .ok_or_else(|| wording::unknown_subcommand(container.name, args.get(1))),
+    }
+}
+
+/// What the parser answers itself, and `AUTH`.
+fn about_connection<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+    session: &'a mut Session,
+) -> Result<(Body<'a>, Form<'a>), ReplyError> {
+    let answer = match info.kind {
+        Kind::Ping => match args.len() {
+            1 => Answer::Status("PONG"),
+            2 => Answer::Bulk(args.get(1)),
+            _ => return Err(wording::wrong_arity(info.name)),
+        },
+        Kind::Echo => Answer::Bulk(args.get(1)),
+        Kind::Select => {
+            session.database = database(args.get(1))?;
+            Answer::Status("OK")
+        }
+        Kind::Hello => return hello(args, session),
+        Kind::Auth => return auth(args),
+        Kind::Reset => {
+            session.reset();
+            Answer::Status("RESET")
+        }
+        Kind::Quit => return Ok((Body::Close, Form::Answer(Answer::Status("OK")))),
+        Kind::CommandList => Answer::AllCommands,
+        Kind::CommandCount => Answer::Integer(COMMANDS.len() as i64),
+        Kind::CommandInfo | Kind::CommandDocs if args.len() > 2 + DESCRIBED_COMMAND_COUNT_MAX => {
+            return Err(wording::TOO_MANY_NAMES);
+        }
+        Kind::CommandInfo if args.len() == 2 => Answer::AllCommands,
+        Kind::CommandInfo => Answer::Commands(args),
+        Kind::CommandDocs if args.len() == 2 => Answer::AllDocs,
+        Kind::CommandDocs => Answer::Docs(args),
+        Kind::ClientSetInfo => {
+            set_library(session, args.get(2), args.get(3))?;
+            Answer::Status("OK")
+        }
+        Kind::ClientSetName => {
+            client_name(args.get(2))?.clone_into(&mut session.name);
+            Answer::Status("OK")
+        }
+        Kind::ClientGetName if session.name.is_empty() => Answer::Null,
+        Kind::ClientGetName => Answer::Bulk(session.name.as_bytes()),
+        Kind::ClientId => Answer::Integer(i64::try_from(session.id).unwrap_or(i64::MAX)),
+        Kind::ClientInfo => {
+            return Ok((
+                Body::Server(ServerCommand::ClientInfo),
+                Form::ClientInfo(session),
+            ));
+        }
+        Kind::ClientNoEvict => {
+            on_or_off(args.get(2))?;
+            Answer::Status("OK")
+        }
+        Kind::ClientNoTouch => {
+            session.no_touch = on_or_off(args.get(2))?;
+            Answer::Status("OK")
+        }
+        _ => return Err(wording::INTERNAL),
+    };
+    Ok((Body::Answer, Form::Answer(answer)))
+}
+
+fn on_or_off(word: &[u8]) -> Result<bool, ReplyError> {
+    match word {
+        _ if word.eq_ignore_ascii_case(b"ON") => Ok(true),
+        _ if word.eq_ignore_ascii_case(b"OFF") => Ok(false),
+        _ => Err(wording::SYNTAX),
+    }
+}
+
+fn database(text: &[u8]) -> Result<u8, ReplyError> {
+    let number = number::integer(text).ok_or(wording::NOT_AN_INTEGER)?;
+    let number = i32::try_from(number).map_err(|_| wording::INT_OUT_OF_RANGE)?;
+    match u8::try_from(number) {
+        Ok(database) if database < DATABASE_COUNT => Ok(database),
+        _ => Err(wording::DATABASE_OUT_OF_RANGE),
+    }
+}
+
+/// `CLIENT SETINFO attribute value`.
+fn set_library(session: &mut Session, attribute: &[u8], value: &[u8]) -> Result<(), ReplyError> {
+    if attribute.eq_ignore_ascii_case(b"lib-name") {
+        library_attribute("lib-name", value)?.clone_into(&mut session.library_name);
+    } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
+        library_attribute("lib-ver", value)?.clone_into(&mut session.library_version);
+    } else {
+        return Err(wording::about("ERR Unrecognized option '", attribute, "'"));
+    }
+    Ok(())
+}
+
+/// `AUTH [user] password`.
+fn auth(args: Args<'_>) -> Result<(Body<'_>, Form<'_>), ReplyError> {
+    let (user, password): (&[u8], &[u8]) = match args.len() {
+        2 => (b"", args.get(1)),
+        3 => (args.get(1), args.get(2)),
+        _ => return Err(wording::SYNTAX),
+    };
+    Ok((
+        Body::Server(ServerCommand::Auth { user, password }),
+        Form::Server,
+    ))
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`.
+fn hello<'a>(args: Args<'a>, session: &'a mut Session) -> Result<(Body<'a>, Form<'a>), ReplyError> {
+    let mut protocol = session.protocol;
+    if args.len() > 1 {
+        protocol = match number::integer(args.get(1)) {
+            None => return Err(wording::NOT_A_PROTOCOL_VERSION),
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Err(wording::UNSUPPORTED_PROTOCOL),
+        };
+    }
+    let (mut credentials, mut name) = (None, None);
+    let mut position = 2;
+    while position < args.len() {
+        let option = args.get(position);
+        let behind = args.len() - position - 1;
+        if option.eq_ignore_ascii_case(b"AUTH") && behind >= 2 {
+            credentials = Some((args.get(position + 1), args.get(position + 2)));
+            position += 3;
+        } else if option.eq_ignore_ascii_case(b"SETNAME") && behind >= 1 {
+            name = Some(client_name(args.get(position + 1))?);
+            position += 2;
+        } else {
+            return Err(wording::about(
+                "ERR Syntax error in HELLO option '",
+                option,
+                "'",
+            ));
+        }
+    }
+    match credentials {
+        Some((user, password)) => {
+            let command = ServerCommand::Auth { user, password };
+            Ok((
+                Body::Server(command),
+                Form::Hello {
+                    session,
+                    protocol,
+                    name,
+                },
+            ))
+        }
+        None => {
+            greet(session, protocol, name);
+            Ok((Body::Answer, Form::Answer(Answer::Hello(session))))
+        }
+    }
+}
+
+/// What only the executor can answer.
+fn about_server<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+) -> Result<(Body<'a>, Form<'a>), ReplyError> {
+    let command = match info.kind {
+        Kind::Count => ServerCommand::Count,
+        Kind::RandomKey => ServerCommand::RandomKey,
+        Kind::Scan => return scan(args),
+        Kind::Info => {
+            let lower = |name: &[u8]| String::from_utf8_lossy(name).to_lowercase();
+            ServerCommand::Info(args.from(1).map(lower).collect())
+        }
+        Kind::ConfigGet => ServerCommand::ConfigGet(args.from(2).collect()),
+        Kind::ConfigResetStatistics => ServerCommand::Stats(StatsKind::Reset),
+        Kind::Flush { all_databases } => {
+            let mode = args.get(1);
+            let known = mode.eq_ignore_ascii_case(b"ASYNC") || mode.eq_ignore_ascii_case(b"SYNC");
+            if args.len() > 2 || (args.len() == 2 && !known) {
+                return Err(wording::SYNTAX);
+            }
+            ServerCommand::Flush {
+                all_databases,
+                delay_s: 0,
+            }
+        }
+        Kind::SetManyIfNone => ServerCommand::StoreAllIfNone(data::pairs(info, args)?.collect()),
+        _ => return Err(wording::INTERNAL),
+    };
+    Ok((Body::Server(command), Form::Server))
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
+fn scan(args: Args<'_>) -> Result<(Body<'_>, Form<'_>), ReplyError> {
+    /// Redis's.
+    const COUNT_DEFAULT: usize = 10;
+    let cursor = number::cursor(args.get(1)).ok_or(wording::INVALID_CURSOR)?;
+    let (mut pattern, mut count, mut of_strings) = (None, COUNT_DEFAULT, true);
+    for position in (2..args.len()).step_by(2) {
+        let (option, value) = (args.get(position), args.get(position + 1));
+        if position + 1 == args.len() {
+            return Err(wording::SYNTAX);
+        }
+        if option.eq_ignore_ascii_case(b"MATCH") {
+            pattern = Some(value);
+        } else if option.eq_ignore_ascii_case(b"COUNT") {
+            let number = number::integer(value).ok_or(wording::NOT_AN_INTEGER)?;
+            count = usize::try_from(number).map_err(|_| wording::SYNTAX)?;
+            if count == 0 {
+                return Err(wording::SYNTAX);
+            }
+        } else if option.eq_ignore_ascii_case(b"TYPE") {
+            of_strings = value.eq_ignore_ascii_case(b"string");
+        } else {
+            return Err(wording::SYNTAX);
+        }
+    }
+    // There are strings only: an iteration over another type is complete at once.
+    Ok(if of_strings {
+        (
+            Body::Server(ServerCommand::Scan {
+                cursor,
+                pattern,
+                count,
+            }),
+            Form::Server,
+        )
+    } else {
+        (Body::Answer, Form::Answer(Answer::EmptyScan))
+    })
+}

@@ -1,0 +1,68 @@
+//! What a connection has chosen: protocol version, database, names.
+
+use super::encode::Protocol;
+use super::wording::{BAD_CLIENT_NAME, ReplyError};
+
+/// Databases that `SELECT` can choose from, counted from 0.
+pub const DATABASE_COUNT: u8 = 16;
+
+/// Longest name of a connection or library, in bytes: they are kept as long as the connection.
+const NAME_LEN_MAX: usize = 1024;
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: u64,
+    pub(super) protocol: Protocol,
+    pub(super) database: u8,
+    /// Reads do not count as a use (`CLIENT NO-TOUCH`).
+    pub(super) no_touch: bool,
+    pub(super) name: String,
+    pub(super) library_name: String,
+    pub(super) library_version: String,
+}
+
+impl Session {
+    pub(super) fn new(id: u64) -> Self {
+        Self {
+            id,
+            protocol: Protocol::Resp2,
+            database: 0,
+            no_touch: false,
+            name: String::new(),
+            library_name: String::new(),
+            library_version: String::new(),
+        }
+    }
+
+    /// `RESET`. What the client told about its library stays, as it does in Redis.
+    pub(super) fn reset(&mut self) {
+        self.protocol = Protocol::Resp2;
+        self.database = 0;
+        self.no_touch = false;
+        self.name.clear();
+    }
+}
+
+/// A name that a client gives itself: printable characters without space, or empty for none.
+///
+/// # Errors
+/// With the words of Redis for a name with other characters.
+pub(super) fn client_name(name: &[u8]) -> Result<&str, ReplyError> {
+    printable(name).ok_or(BAD_CLIENT_NAME)
+}
+
+/// As [`client_name`], for the attributes of `CLIENT SETINFO`.
+pub(super) fn library_attribute<'a>(
+    attribute: &str,
+    value: &'a [u8],
+) -> Result<&'a str, ReplyError> {
+    printable(value).ok_or_else(|| {
+        format!("ERR {attribute} cannot contain spaces, newlines or special characters.").into()
+    })
+}
+
+fn printable(text: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(text).ok()?;
+    (text.len() <= NAME_LEN_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())).then_some(text)
+}

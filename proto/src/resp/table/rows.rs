@@ -1,0 +1,274 @@
+//! The rows of the command table.
+
+use super::{
+    ACCESS, ADMIN, ALLOW_BUSY, CommandInfo, DANGEROUS, DELETE, DENYOOM, FAST, Group, INSERT, Kind,
+    LOADING, Moment, NO_AUTH, NOSCRIPT, OW, READONLY, RM, RO, RW, STALE, UPDATE, VARIABLE, Values,
+    WRITE,
+};
+
+const ANY_STATE: u16 = LOADING | STALE;
+const HANDSHAKE: u16 = NOSCRIPT | ANY_STATE | FAST | NO_AUTH | ALLOW_BUSY;
+const SETTER: u16 = WRITE | DENYOOM;
+
+const UNSTABLE: &str = "nondeterministic_output";
+const UNSTABLE_ORDER: &str = "nondeterministic_output_order";
+const EACH_SHARD: &str = "request_policy:multi_shard";
+const ALL_SHARDS: &str = "request_policy:all_shards";
+const SUM: &str = "response_policy:agg_sum";
+const ALL_SUCCEEDED: &str = "response_policy:all_succeeded";
+
+/// A command without keys; the builder methods add what differs.
+const fn row(
+    group: Group,
+    name: &'static str,
+    arity: i8,
+    flags: u16,
+    since: &'static str,
+    kind: Kind,
+    summary: &'static str,
+) -> CommandInfo {
+    CommandInfo {
+        name,
+        arity,
+        summary,
+        since,
+        group,
+        first_key: 0,
+        last_key: 0,
+        key_step: 0,
+        subcommands: &[],
+        flags,
+        access: 0,
+        tips: &[],
+        values: Values::None,
+        kind,
+    }
+}
+
+impl CommandInfo {
+    /// One key, right behind the name.
+    const fn key(self, access: u16) -> Self {
+        Self {
+            first_key: 1,
+            last_key: 1,
+            key_step: 1,
+            access,
+            ..self
+        }
+    }
+
+    /// Keys up to the end of the arguments.
+    const fn keys(self, access: u16, step: u8) -> Self {
+        Self {
+            first_key: 1,
+            last_key: -1,
+            key_step: step,
+            access,
+            ..self
+        }
+    }
+
+    const fn value(self, position: u8) -> Self {
+        Self {
+            values: Values::At(position),
+            ..self
+        }
+    }
+
+    const fn value_pairs(self) -> Self {
+        Self {
+            values: Values::Even,
+            ..self
+        }
+    }
+
+    const fn tips(self, tips: &'static [&'static str]) -> Self {
+        Self { tips, ..self }
+    }
+
+    const fn subcommands(self, subcommands: &'static [Self]) -> Self {
+        Self {
+            subcommands,
+            ..self
+        }
+    }
+}
+
+macro_rules! rows {
+    ($group:ident: $($name:literal $arity:literal [$flags:expr] $since:literal $kind:expr, $summary:literal
+        $(, $method:ident($($argument:expr),*))*;)*) => {
+        &[$(
+            row(Group::$group, $name, $arity, $flags, $since, $kind, $summary)
+                $(.$method($($argument),*))*
+        ),*]
+    };
+}
+
+const STRING: &[CommandInfo] = rows! { String:
+    "get" 2 [READONLY | FAST] "1.0.0" Kind::Get, "Returns the value of a key", key(RO | ACCESS);
+    "set" -3 [SETTER] "1.0.0" Kind::Set,
+        "Stores a value, on conditions and with an expiry if wanted",
+        key(RW | ACCESS | UPDATE | VARIABLE), value(2);
+    "setnx" 3 [SETTER | FAST] "1.0.0" Kind::SetIfNone,
+        "Stores a value if the key does not exist", key(OW | INSERT), value(2);
+    "setex" 4 [SETTER] "2.0.0" Kind::SetExpiring(Moment::InSeconds),
+        "Stores a value that expires after so many seconds", key(OW | UPDATE), value(3);
+    "psetex" 4 [SETTER] "2.6.0" Kind::SetExpiring(Moment::InMs),
+        "Stores a value that expires after so many milliseconds", key(OW | UPDATE), value(3);
+    "getset" 3 [SETTER | FAST] "1.0.0" Kind::GetSet,
+        "Stores a value and returns the one before", key(RW | ACCESS | UPDATE), value(2);
+    "getdel" 2 [WRITE | FAST] "6.2.0" Kind::GetDelete,
+        "Returns the value of a key and removes the key", key(RW | ACCESS | DELETE);
+    "getex" -2 [WRITE | FAST] "6.2.0" Kind::GetExpiring,
+        "Returns the value of a key and changes its expiry", key(RW | ACCESS | UPDATE);
+    "mget" -2 [READONLY | FAST] "1.0.0" Kind::GetMany,
+        "Returns the values of several keys", keys(RO | ACCESS, 1), tips(&[EACH_SHARD]);
+    "mset" -3 [SETTER] "1.0.1" Kind::SetMany,
+        "Stores the values of several keys", keys(OW | UPDATE, 2), value_pairs(),
+        tips(&[EACH_SHARD, ALL_SUCCEEDED]);
+    "msetnx" -3 [SETTER] "1.0.1" Kind::SetManyIfNone,
+        "Stores the values of several keys if none of them exists", keys(OW | INSERT, 2),
+        value_pairs(), tips(&[EACH_SHARD, "response_policy:agg_min"]);
+    "append" 3 [SETTER | FAST] "2.0.0" Kind::Append,
+        "Puts bytes behind a value, which is empty if the key does not exist", key(RW | INSERT),
+        value(2);
+    "strlen" 2 [READONLY | FAST] "2.2.0" Kind::Length,
+        "Returns the length of a value in bytes", key(RO);
+    "getrange" 4 [READONLY] "2.4.0" Kind::GetRange,
+        "Returns a part of a value", key(RO | ACCESS);
+    "substr" 4 [READONLY] "1.0.0" Kind::GetRange,
+        "Returns a part of a value: the old name of GETRANGE", key(RO | ACCESS);
+    "setrange" 4 [SETTER] "2.2.0" Kind::SetRange,
+        "Overwrites a part of a value", key(RW | UPDATE), value(3);
+    "incr" 2 [SETTER | FAST] "1.0.0" Kind::Add(1),
+        "Adds one to a number", key(RW | ACCESS | UPDATE);
+    "decr" 2 [SETTER | FAST] "1.0.0" Kind::Add(-1),
+        "Takes one from a number", key(RW | ACCESS | UPDATE);
+    "incrby" 3 [SETTER | FAST] "1.0.0" Kind::Increment,
+        "Adds an integer to a number", key(RW | ACCESS | UPDATE);
+    "decrby" 3 [SETTER | FAST] "1.0.0" Kind::Decrement,
+        "Takes an integer from a number", key(RW | ACCESS | UPDATE);
+    "incrbyfloat" 3 [SETTER | FAST] "2.6.0" Kind::IncrementFloat,
+        "Adds a floating-point number to a number", key(RW | ACCESS | UPDATE);
+};
+
+const GENERIC: &[CommandInfo] = rows! { Generic:
+    "del" -2 [WRITE] "1.0.0" Kind::Delete,
+        "Removes keys", keys(RM | DELETE, 1), tips(&[EACH_SHARD, SUM]);
+    "unlink" -2 [WRITE | FAST] "4.0.0" Kind::Delete,
+        "Removes keys", keys(RM | DELETE, 1), tips(&[EACH_SHARD, SUM]);
+    "exists" -2 [READONLY | FAST] "1.0.0" Kind::Exists,
+        "Returns how many of the keys exist", keys(RO, 1), tips(&[EACH_SHARD, SUM]);
+    "touch" -2 [READONLY | FAST] "3.2.1" Kind::Touch,
+        "Marks keys as just used and returns how many exist", keys(RO, 1),
+        tips(&[EACH_SHARD, SUM]);
+    "expire" -3 [WRITE | FAST] "1.0.0" Kind::Expire(Moment::InSeconds),
+        "Lets a key expire after so many seconds", key(RW | UPDATE);
+    "pexpire" -3 [WRITE | FAST] "2.6.0" Kind::Expire(Moment::InMs),
+        "Lets a key expire after so many milliseconds", key(RW | UPDATE);
+    "expireat" -3 [WRITE | FAST] "1.2.0" Kind::Expire(Moment::AtSeconds),
+        "Lets a key expire at a Unix time in seconds", key(RW | UPDATE);
+    "pexpireat" -3 [WRITE | FAST] "2.6.0" Kind::Expire(Moment::AtMs),
+        "Lets a key expire at a Unix time in milliseconds", key(RW | UPDATE);
+    "expiretime" 2 [READONLY | FAST] "7.0.0" Kind::Expiry(Moment::AtSeconds),
+        "Returns the Unix time in seconds at which a key expires", key(RO | ACCESS);
+    "pexpiretime" 2 [READONLY | FAST] "7.0.0" Kind::Expiry(Moment::AtMs),
+        "Returns the Unix time in milliseconds at which a key expires", key(RO | ACCESS);
+    "ttl" 2 [READONLY | FAST] "1.0.0" Kind::Expiry(Moment::InSeconds),
+        "Returns the seconds that a key has left to live", key(RO | ACCESS), tips(&[UNSTABLE]);
+    "pttl" 2 [READONLY | FAST] "2.6.0" Kind::Expiry(Moment::InMs),
+        "Returns the milliseconds that a key has left to live", key(RO | ACCESS),
+        tips(&[UNSTABLE]);
+    "persist" 2 [WRITE | FAST] "2.2.0" Kind::Persist,
+        "Lets a key live for ever", key(RW | UPDATE);
+    "type" 2 [READONLY | FAST] "1.0.0" Kind::Type,
+        "Returns the type of a key's value: string or none", key(RO);
+    "scan" -2 [READONLY] "2.8.0" Kind::Scan,
+        "Goes through the keys of the database step by step",
+        tips(&[UNSTABLE, "request_policy:special"]);
+    "randomkey" 1 [READONLY] "1.0.0" Kind::RandomKey,
+        "Returns a key chosen at random", tips(&[ALL_SHARDS, UNSTABLE]);
+};
+
+const CONNECTION: &[CommandInfo] = rows! { Connection:
+    "ping" -1 [FAST] "1.0.0" Kind::Ping,
+        "Answers PONG, or what it was given", tips(&[ALL_SHARDS, ALL_SUCCEEDED]);
+    "echo" 2 [ANY_STATE | FAST] "1.0.0" Kind::Echo, "Answers what it was given";
+    "select" 2 [ANY_STATE | FAST] "1.0.0" Kind::Select, "Chooses the database, 0 to 15";
+    "hello" -1 [HANDSHAKE] "6.0.0" Kind::Hello,
+        "Chooses the protocol version; may authenticate and name the connection";
+    "auth" -2 [HANDSHAKE] "1.0.0" Kind::Auth, "Authenticates the connection";
+    "reset" 1 [HANDSHAKE] "6.2.0" Kind::Reset,
+        "Puts protocol version, database and name of the connection back to their defaults";
+    "quit" -1 [HANDSHAKE] "1.0.0" Kind::Quit, "Closes the connection";
+    "client" -2 [0] "2.4.0" Kind::Container,
+        "Facts about the connection", subcommands(CLIENT);
+    "command" -1 [ANY_STATE] "2.8.13" Kind::CommandList,
+        "Describes all commands", tips(&[UNSTABLE_ORDER]), subcommands(COMMAND);
+};
+
+const CLIENT: &[CommandInfo] = rows! { Connection:
+    "client|setinfo" 4 [NOSCRIPT | ANY_STATE] "7.2.0" Kind::ClientSetInfo,
+        "Notes the name or version of the client's library";
+    "client|setname" 3 [NOSCRIPT | ANY_STATE] "2.6.9" Kind::ClientSetName,
+        "Names the connection";
+    "client|getname" 2 [NOSCRIPT | ANY_STATE] "2.6.9" Kind::ClientGetName,
+        "Returns the name of the connection";
+    "client|id" 2 [NOSCRIPT | ANY_STATE] "5.0.0" Kind::ClientId,
+        "Returns the number of the connection";
+    "client|info" 2 [NOSCRIPT | ANY_STATE] "6.2.0" Kind::ClientInfo,
+        "Returns facts about the connection", tips(&[UNSTABLE]);
+    "client|no-evict" 3 [ADMIN | NOSCRIPT | ANY_STATE] "7.0.0" Kind::ClientNoEvict,
+        "Accepted without effect: no connection is closed to gain memory";
+    "client|no-touch" 3 [NOSCRIPT | ANY_STATE] "7.2.0" Kind::ClientNoTouch,
+        "Lets reads on this connection not count as a use of the key";
+};
+
+const COMMAND: &[CommandInfo] = rows! { Connection:
+    "command|count" 2 [ANY_STATE] "2.8.13" Kind::CommandCount, "Returns how many commands there are";
+    "command|docs" -2 [ANY_STATE] "7.0.0" Kind::CommandDocs,
+        "Describes commands in words", tips(&[UNSTABLE_ORDER]);
+    "command|info" -2 [ANY_STATE] "2.8.13" Kind::CommandInfo,
+        "Describes some or all commands", tips(&[UNSTABLE_ORDER]);
+};
+
+const SERVER: &[CommandInfo] = rows! { Server:
+    "dbsize" 1 [READONLY | FAST] "1.0.0" Kind::Count,
+        "Returns how many keys the database holds", tips(&[ALL_SHARDS, SUM]);
+    "flushdb" -1 [WRITE | DANGEROUS] "1.0.0" Kind::Flush { all_databases: false },
+        "Removes all keys of the database", tips(&[ALL_SHARDS, ALL_SUCCEEDED]);
+    "flushall" -1 [WRITE | DANGEROUS] "1.0.0" Kind::Flush { all_databases: true },
+        "Removes all keys of all databases", tips(&[ALL_SHARDS, ALL_SUCCEEDED]);
+    "info" -1 [ANY_STATE | DANGEROUS] "1.0.0" Kind::Info,
+        "Returns facts and figures about the server",
+        tips(&[UNSTABLE, ALL_SHARDS, "response_policy:special"]);
+    "config" -2 [0] "2.0.0" Kind::Container, "Settings of the server", subcommands(CONFIG);
+};
+
+const CONFIG: &[CommandInfo] = rows! { Server:
+    "config|get" -3 [ADMIN | NOSCRIPT | ANY_STATE] "2.0.0" Kind::ConfigGet,
+        "Returns the settings whose names match the patterns";
+    "config|resetstat" 2 [ADMIN | NOSCRIPT | ANY_STATE] "2.0.0" Kind::ConfigResetStatistics,
+        "Puts the counters of the statistics back to zero";
+};
+
+/// All commands, group by group.
+pub(super) const ROWS: &[CommandInfo] = {
+    const GROUPS: [&[CommandInfo]; 4] = [STRING, GENERIC, CONNECTION, SERVER];
+    const COUNT: usize = STRING.len() + GENERIC.len() + CONNECTION.len() + SERVER.len();
+    const ALL: [CommandInfo; COUNT] = {
+        let mut all = [STRING[0]; COUNT];
+        let (mut group, mut filled) = (0, 0);
+        while group < GROUPS.len() {
+            let mut index = 0;
+            while index < GROUPS[group].len() {
+                all[filled] = GROUPS[group][index];
+                filled += 1;
+                index += 1;
+            }
+            group += 1;
+        }
+        all
+    };
+    &ALL
+};

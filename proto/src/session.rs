@@ -1,0 +1,72 @@
+//! A connection's dialect and its parser: what the server holds for each client.
+//!
+//! All dialects share one port. [`detect`] decides from the first bytes which one a client speaks; the
+//! connection then keeps its [`Session`] until it closes.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod detect;
+
+#[cfg(test)]
+mod tests;
+
+pub use detect::{DETECT_LEN_MAX, Detection, Dialect, Stranger, detect};
+
+use crate::memcached::{binary, text};
+use crate::outcome::Failure;
+use crate::request::{Limits, Step};
+use crate::resp;
+
+/// The parser of one connection, once its dialect is known.
+#[derive(Debug)]
+pub enum Session {
+    /// Memcached text and meta.
+    Text(text::Parser),
+    /// Memcached binary.
+    Binary(binary::Parser),
+    /// RESP2 and RESP3.
+    Resp(resp::Parser),
+}
+
+impl Session {
+    /// A session at the start of a connection. `connection_id` is what RESP's `CLIENT ID` tells.
+    #[must_use]
+    pub fn new(dialect: Dialect, limits: Limits, connection_id: u64) -> Self {
+        match dialect {
+            Dialect::Text => Self::Text(text::Parser::new(limits)),
+            Dialect::Binary => Self::Binary(binary::Parser::new(limits)),
+            Dialect::Resp => Self::Resp(resp::Parser::new(limits, connection_id)),
+        }
+    }
+
+    /// Takes the next request from the front of `buf`, the unconsumed bytes of the connection.
+    #[inline]
+    pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
+        match self {
+            Self::Text(parser) => parser.parse(buf),
+            Self::Binary(parser) => parser.parse(buf),
+            Self::Resp(parser) => parser.parse(buf),
+        }
+    }
+
+    /// Has the request at the front of the stream refused with `failure`, as if its value were too
+    /// long: if it has a value that has not arrived as a whole, the next [`Session::parse`] asks to skip
+    /// it, and the error is the answer. Any other request goes on as before.
+    pub fn refuse(&mut self, failure: Failure) {
+        match self {
+            Self::Text(parser) => parser.refuse(failure),
+            Self::Binary(parser) => parser.refuse(failure),
+            Self::Resp(parser) => parser.refuse(failure),
+        }
+    }
+
+    /// The dialect.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        match self {
+            Self::Text(_) => Dialect::Text,
+            Self::Binary(_) => Dialect::Binary,
+            Self::Resp(_) => Dialect::Resp,
+        }
+    }
+}

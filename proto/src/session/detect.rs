@@ -1,0 +1,157 @@
+//! Which dialect a connection speaks.
+//!
+//! All dialects share one port. [`detect`] looks at the first bytes of a connection and decides
+//! once. What is decided on:
+//!
+//! | first bytes | taken for |
+//! |---|---|
+//! | 0x80 | memcached binary, at the first byte: some clients send it in a segment of its own |
+//! | `*` or another RESP type byte | RESP |
+//! | `GET /`, any other HTTP method, `Host:` | HTTP: refused |
+//! | a word with an upper-case letter | RESP inline: memcached's commands are lower-case |
+//! | a lower-case word that only Redis knows | RESP inline |
+//! | any other text, `get` and `set` among it | memcached text, which answers `ERROR` to what it does not know |
+//! | anything else, a TLS handshake among it | refused |
+//!
+//! HTTP is refused because a web page can make a browser on the same machine send a request to our
+//! port, with a body of its choice (cross-protocol request forgery). The request line is sent first,
+//! so the connection is closed before the body is looked at. `GET /` also could be a Redis inline
+//! command for a key that starts with a slash; such a client has to use proper RESP.
+
+use crate::memcached::binary;
+
+/// The most bytes that [`detect`] wants to see. No command of any dialect is longer.
+pub const DETECT_LEN_MAX: usize = 32;
+
+/// The first byte of a TLS handshake record (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Methods of HTTP, which are no commands of Redis (upper-case) and none of memcached. `GET` is one of
+/// Redis and is told apart by what follows; `PRI` opens HTTP/2.
+const HTTP_METHODS: [&[u8]; 9] = [
+    b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE", b"PRI",
+];
+
+/// Commands that Redis knows and memcached does not, in lower case: what a person at a terminal, a
+/// health check or a simple client may send first as an inline command.
+#[rustfmt::skip]
+const REDIS_WORDS: [&[u8]; 82] = [
+    b"acl", b"auth", b"bgsave", b"client", b"cluster", b"command", b"config",
+    b"copy", b"dbsize", b"debug", b"decrby", b"del", b"discard", b"echo",
+    b"eval", b"exec", b"exists", b"expire", b"expireat", b"expiretime", b"flushall",
+    b"flushdb", b"getdel", b"getex", b"getrange", b"getset", b"hello", b"hget",
+    b"hgetall", b"hset", b"incrby", b"incrbyfloat", b"info", b"keys", b"lastsave",
+    b"latency", b"lpush", b"memory", b"mget", b"module", b"monitor", b"mset",
+    b"msetnx", b"multi", b"object", b"persist", b"pexpire", b"pexpireat", b"pexpiretime",
+    b"ping", b"psetex", b"psubscribe", b"psync", b"pttl", b"publish", b"randomkey",
+    b"readonly", b"rename", b"replicaof", b"reset", b"role", b"rpush", b"save",
+    b"scan", b"select", b"setex", b"setnx", b"setrange", b"slaveof", b"slowlog",
+    b"strlen", b"subscribe", b"substr", b"swapdb", b"sync", b"time", b"ttl",
+    b"type", b"unlink", b"unwatch", b"wait", b"zadd",
+];
+
+/// A dialect of the client port. Memcached's text and meta commands are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// Memcached text and meta.
+    Text,
+    /// Memcached binary.
+    Binary,
+    /// RESP2 and RESP3.
+    Resp,
+}
+
+impl Dialect {
+    /// All of them, for tables and metrics.
+    pub const ALL: [Self; 3] = [Self::Text, Self::Binary, Self::Resp];
+
+    /// The name it has in metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Text => "memcached_text",
+            Self::Binary => "memcached_binary",
+            Self::Resp => "resp",
+        }
+    }
+}
+
+/// What [`detect`] found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detection {
+    /// Undecided. Call again when the connection holds at least `total` bytes in all; `total` is at
+    /// most [`DETECT_LEN_MAX`].
+    Need {
+        /// Bytes needed in all, more than there are.
+        total: usize,
+    },
+    /// Decided. Nothing is consumed: the bytes go to the dialect's parser.
+    Found(Dialect),
+    /// Not a client of ours: close the connection without an answer.
+    Refused(Stranger),
+}
+
+/// Who knocked, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stranger {
+    /// An HTTP request.
+    Http,
+    /// A TLS handshake on a port without TLS.
+    Tls,
+    /// No protocol that we know.
+    Unknown,
+}
+
+/// Decides from the first bytes of a connection which dialect it speaks. Pure: the same bytes give the
+/// same answer however they arrived, and more bytes never change a decision.
+#[must_use]
+pub fn detect(buf: &[u8]) -> Detection {
+    let Some(&first) = buf.first() else {
+        return Detection::Need { total: 1 };
+    };
+    match first {
+        binary::MAGIC_REQUEST => return Detection::Found(Dialect::Binary),
+        b'*' | b'$' | b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' | b'!' | b'=' | b'%'
+        | b'~' | b'>' | b'|' => return Detection::Found(Dialect::Resp),
+        TLS_HANDSHAKE => return Detection::Refused(Stranger::Tls),
+        b' ' | b'\t' | b'\r' | b'\n' => return Detection::Found(Dialect::Text),
+        b'!'..=b'~' => {}
+        _ => return Detection::Refused(Stranger::Unknown),
+    }
+    let seen = buf.get(..DETECT_LEN_MAX).unwrap_or(buf);
+    let Some(end) = seen.iter().position(|byte| byte.is_ascii_whitespace()) else {
+        if seen.len() < DETECT_LEN_MAX {
+            return Detection::Need {
+                total: seen.len().saturating_add(1),
+            };
+        }
+        return by_word(seen);
+    };
+    let (word, rest) = seen.split_at_checked(end).unwrap_or((seen, &[]));
+    if word == b"GET" {
+        return match rest {
+            [b' ', b'/', ..] => Detection::Refused(Stranger::Http),
+            [b' '] => Detection::Need {
+                total: seen.len().saturating_add(1),
+            },
+            _ => Detection::Found(Dialect::Resp),
+        };
+    }
+    by_word(word)
+}
+
+/// Decides on the first word, or on what is seen of a longer one.
+fn by_word(word: &[u8]) -> Detection {
+    let is_host = word
+        .get(..5)
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"host:"));
+    if is_host || HTTP_METHODS.contains(&word) {
+        return Detection::Refused(Stranger::Http);
+    }
+    let is_redis = word.iter().any(u8::is_ascii_uppercase) || REDIS_WORDS.contains(&word);
+    Detection::Found(if is_redis {
+        Dialect::Resp
+    } else {
+        Dialect::Text
+    })
+}
