@@ -1,0 +1,251 @@
+//! A hybrid logical clock: strictly increasing versions that stay close to wall-clock time.
+//!
+//! A version is `wall_ms << 16 | counter`. It follows Kulkarni et al., "Logical Physical Clocks"
+//! (2014), in one word: the next version is the larger of the last one plus one and the wall clock's
+//! first version. When the 65,536 versions of a millisecond are used up the addition carries into
+//! the next one, that is, time is borrowed ahead.
+//!
+//! Invariant: no version is given twice or out of order, whatever the wall clock does, also across
+//! restarts as long as the floor given to [`Hlc::new`] is at least the highest version ever stored.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::Clock;
+
+/// Bits of a version below the millisecond.
+pub const COUNTER_BITS: u32 = 16;
+
+/// The highest version that is taken from others, reached in the year 6429. Above it half of the
+/// range is left to count on, so that the counter cannot wrap.
+pub const VERSION_MAX: u64 = u64::MAX >> 1;
+
+/// The highest floor to open with. It is above [`VERSION_MAX`] so that a member that was made to
+/// observe that one, and counted on, can still be opened again.
+const FLOOR_MAX: u64 = VERSION_MAX + (VERSION_MAX >> 1);
+
+/// A version from elsewhere is beyond [`VERSION_MAX`], so it is damaged or hostile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("version {version} is beyond any plausible time")]
+pub struct VersionOutOfRange {
+    /// The version that was given.
+    pub version: u64,
+}
+
+/// The clock. Shared by reference between threads; lock-free.
+#[derive(Debug)]
+pub struct Hlc {
+    clock: Clock,
+    /// The last version given or observed.
+    last: AtomicU64,
+}
+
+impl Hlc {
+    /// A clock whose first version is above `floor`, the highest version in what was opened.
+    ///
+    /// # Errors
+    /// [`VersionOutOfRange`] when the floor cannot come from a clock like this one.
+    pub fn new(clock: Clock, floor: u64) -> Result<Self, VersionOutOfRange> {
+        if floor > FLOOR_MAX {
+            return Err(VersionOutOfRange { version: floor });
+        }
+        Ok(Self {
+            clock,
+            last: AtomicU64::new(floor),
+        })
+    }
+
+    /// The next version, above every one given or observed before. Never 0.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        // Some milliseconds of delay do not matter: the counter orders what happens in them.
+        let wall = at_ms(self.clock.coarse_wall_ms());
+        let mut last = self.last.load(Ordering::Relaxed);
+        loop {
+            // 2^62 versions are left above the highest floor, so this does not wrap.
+            let next = wall.max(last.wrapping_add(1));
+            // Relaxed suffices: the modification order of one atomic is all the order we promise.
+            match self
+                .last
+                .compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return next,
+                Err(seen) => last = seen,
+            }
+        }
+    }
+
+    /// Makes every later version larger than `version`, which came from another member or a store.
+    ///
+    /// # Errors
+    /// [`VersionOutOfRange`] when it is beyond [`VERSION_MAX`]; the clock is unchanged.
+    pub fn observe(&self, version: u64) -> Result<(), VersionOutOfRange> {
+        if version > VERSION_MAX {
+            return Err(VersionOutOfRange { version });
+        }
+        self.last.fetch_max(version, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The last version given or observed; 0 before the first.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// How many milliseconds the versions are ahead of the wall clock: borrowed time, or the
+    /// distance by which the wall clock was set back.
+    #[must_use]
+    pub fn ahead_ms(&self) -> u64 {
+        wall_ms(self.last()).saturating_sub(self.clock.wall_ms())
+    }
+}
+
+/// The first version of millisecond `ms`: versions given before that moment are below it (unless
+/// they were borrowed ahead). Moments beyond [`VERSION_MAX`] are cut to it.
+#[must_use]
+pub const fn at_ms(ms: u64) -> u64 {
+    if ms > VERSION_MAX >> COUNTER_BITS {
+        VERSION_MAX
+    } else {
+        ms << COUNTER_BITS
+    }
+}
+
+/// The millisecond that a version belongs to.
+#[must_use]
+pub const fn wall_ms(version: u64) -> u64 {
+    version >> COUNTER_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn versions_follow_the_wall_clock() {
+        let manual = ManualClock::new(1_700_000_000_000);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        assert_eq!(hlc.next(), 1_700_000_000_000 << 16);
+        assert_eq!(hlc.next(), (1_700_000_000_000 << 16) | 1);
+        manual.set_wall_ms(1_700_000_000_007);
+        assert_eq!(wall_ms(hlc.next()), 1_700_000_000_007);
+        assert_eq!(hlc.ahead_ms(), 0);
+    }
+
+    #[test]
+    fn a_full_counter_borrows_the_next_millisecond() {
+        let manual = ManualClock::new(1000);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        let versions: Vec<u64> = (0..70_000).map(|_| hlc.next()).collect();
+        assert!(versions.is_sorted_by(|a, b| a < b));
+        assert_eq!(wall_ms(versions[65_535]), 1000);
+        assert_eq!(versions[65_536], 1001 << 16);
+        assert_eq!(hlc.ahead_ms(), 1);
+    }
+
+    #[test]
+    fn the_floor_and_what_is_observed_hold_when_the_wall_clock_is_behind() {
+        let manual = ManualClock::new(1000);
+        let floor = at_ms(5000) + 9;
+        let hlc = Hlc::new(manual.clock(), floor).unwrap();
+        assert_eq!(hlc.next(), floor + 1);
+        hlc.observe(at_ms(6000)).unwrap();
+        hlc.observe(at_ms(2000)).unwrap();
+        assert_eq!(hlc.next(), at_ms(6000) + 1);
+        assert_eq!(hlc.ahead_ms(), 5000);
+    }
+
+    #[test]
+    fn an_impossible_version_is_refused_and_changes_nothing() {
+        let hlc = Hlc::new(ManualClock::new(1000).clock(), 0).unwrap();
+        assert_eq!(
+            hlc.observe(u64::MAX),
+            Err(VersionOutOfRange { version: u64::MAX })
+        );
+        assert_eq!(hlc.next(), at_ms(1000));
+        assert!(Hlc::new(Clock::system(), u64::MAX).is_err());
+        hlc.observe(VERSION_MAX).unwrap();
+        assert_eq!(hlc.next(), VERSION_MAX + 1);
+        assert_eq!(at_ms(u64::MAX), VERSION_MAX);
+    }
+
+    #[test]
+    fn a_clock_that_stands_at_zero_still_gives_no_version_zero() {
+        assert_eq!(Hlc::new(ManualClock::new(0).clock(), 0).unwrap().next(), 1);
+    }
+
+    #[test]
+    fn threads_never_get_the_same_version() {
+        let hlc = Hlc::new(Clock::system(), 0).unwrap();
+        let lists: Vec<Vec<u64>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..20_000).map(|_| hlc.next()).collect()))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        assert!(
+            lists
+                .iter()
+                .all(|list: &Vec<u64>| list.is_sorted_by(|a, b| a < b))
+        );
+        let distinct: HashSet<u64> = lists.iter().flatten().copied().collect();
+        assert_eq!(distinct.len(), 80_000);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        SetWall(u64),
+        Observe(u64),
+        Next,
+        Reopen,
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            (0u64..1 << 45).prop_map(Event::SetWall),
+            any::<u64>().prop_map(Event::Observe),
+            Just(Event::Observe(VERSION_MAX)),
+            (0u64..1 << 60).prop_map(Event::Observe),
+            Just(Event::Next),
+            Just(Event::Next),
+            Just(Event::Reopen),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn versions_increase_under_clock_jumps_observations_and_restarts(
+            events in proptest::collection::vec(event(), 1..200),
+        ) {
+            let manual = ManualClock::new(1 << 40);
+            let mut hlc = Hlc::new(manual.clock(), 0).unwrap();
+            let mut highest = 0;
+            for event in events {
+                match event {
+                    Event::SetWall(ms) => manual.set_wall_ms(ms),
+                    Event::Observe(version) => {
+                        if hlc.observe(version).is_ok() {
+                            highest = highest.max(version);
+                        }
+                    }
+                    Event::Next => {
+                        let version = hlc.next();
+                        prop_assert!(version > highest);
+                        prop_assert!(version >= at_ms(manual.clock().wall_ms()));
+                        highest = version;
+                    }
+                    Event::Reopen => hlc = Hlc::new(manual.clock(), highest).unwrap(),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Which function answers which path.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Method, StatusCode};
+
+use super::Readiness;
+use crate::metrics::{self, Metrics};
+
+/// A request, without its body.
+pub type Request = hyper::Request<()>;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// A complete response.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// Status.
+    pub status: StatusCode,
+    /// Media type of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Bytes,
+    /// An entity tag with its quotes (RFC 9110, section 8.8.3). With one the response may be kept
+    /// and asked for again, and a request that has it already gets 304; without one it must not be
+    /// kept.
+    pub etag: Option<String>,
+}
+
+impl Response {
+    /// 200 with a body.
+    pub fn ok(content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self {
+            status: StatusCode::OK,
+            content_type,
+            body: body.into(),
+            etag: None,
+        }
+    }
+
+    /// A status with one line of text.
+    pub fn text(status: StatusCode, line: &str) -> Self {
+        Self {
+            status,
+            content_type: TEXT,
+            body: format!("{line}\n").into(),
+            etag: None,
+        }
+    }
+
+    fn into_http(self, request: &Request) -> hyper::Response<Bytes> {
+        let known = |etag: &String| {
+            let sent = request.headers().get_all(IF_NONE_MATCH).iter();
+            let mut tags = sent
+                .filter_map(|value| value.to_str().ok())
+                .flat_map(|v| v.split(','));
+            tags.any(|tag| matches!(tag.trim(), "*") || tag.trim().trim_start_matches("W/") == etag)
+        };
+        let unchanged = self.status == StatusCode::OK && self.etag.as_ref().is_some_and(known);
+        let mut response = hyper::Response::new(if unchanged { Bytes::new() } else { self.body });
+        *response.status_mut() = if unchanged {
+            StatusCode::NOT_MODIFIED
+        } else {
+            self.status
+        };
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        let etag = self.etag.and_then(|etag| HeaderValue::try_from(etag).ok());
+        let caching = if etag.is_some() {
+            "no-cache"
+        } else {
+            "no-store"
+        };
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
+        if let Some(etag) = etag {
+            headers.insert(ETAG, etag);
+        }
+        response
+    }
+}
+
+type Handler = Box<dyn Fn(&Request) -> Response + Send + Sync>;
+type Fallback = Box<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
+
+/// The table of paths. Handlers see GET and HEAD; other methods get 405.
+#[derive(Default)]
+pub struct Routes {
+    exact: BTreeMap<&'static str, Handler>,
+    fallback: Option<Fallback>,
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.exact.keys()).finish()
+    }
+}
+
+impl Routes {
+    /// No paths at all.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `/metrics`, `/healthz` (the process answers) and `/readyz` (it takes traffic).
+    #[must_use]
+    pub fn with_standard(self, metrics: Metrics, readiness: Readiness) -> Self {
+        self.with("/metrics", move |_| match metrics.render() {
+            Ok(text) => Response::ok(metrics::CONTENT_TYPE, text),
+            Err(error) => {
+                tracing::error!(%error, "rendering metrics");
+                Response::text(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "metrics cannot be rendered",
+                )
+            }
+        })
+        .with("/healthz", |_| Response::text(StatusCode::OK, "ok"))
+        .with("/readyz", move |_| match readiness.reason() {
+            None => Response::text(StatusCode::OK, "ready"),
+            Some(reason) => Response::text(StatusCode::SERVICE_UNAVAILABLE, reason),
+        })
+    }
+
+    /// Answers exactly `path`. A later handler of the same path replaces the earlier one.
+    #[must_use]
+    pub fn with(
+        mut self,
+        path: &'static str,
+        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.exact.insert(path, Box::new(handler));
+        self
+    }
+
+    /// Answers what no other handler does; `None` means 404.
+    #[must_use]
+    pub fn with_fallback(
+        mut self,
+        handler: impl Fn(&Request) -> Option<Response> + Send + Sync + 'static,
+    ) -> Self {
+        self.fallback = Some(Box::new(handler));
+        self
+    }
+
+    pub(super) fn answer(&self, request: &Request) -> hyper::Response<Bytes> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let response = Response::text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
+            let mut response = response.into_http(request);
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        let response = match self.exact.get(request.uri().path()) {
+            Some(handler) => Some(handler(request)),
+            None => self.fallback.as_ref().and_then(|handler| handler(request)),
+        };
+        let response =
+            response.unwrap_or_else(|| Response::text(StatusCode::NOT_FOUND, "no such page"));
+        response.into_http(request)
+    }
+}

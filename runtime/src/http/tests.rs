@@ -1,0 +1,231 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::shutdown::{self, ShutdownTrigger};
+
+const LONG: Duration = Duration::from_secs(600);
+
+struct Fixture {
+    addr: SocketAddr,
+    trigger: ShutdownTrigger,
+    readiness: Readiness,
+    running: JoinHandle<()>,
+}
+
+async fn start(options: Options) -> Fixture {
+    let metrics = Metrics::new();
+    metrics
+        .counter("fonn_test_total", "Test.")
+        .unwrap()
+        .inc_by(5);
+    let readiness = Readiness::new();
+    let routes = Routes::new()
+        .with_standard(metrics, readiness.clone())
+        .with("/large", |_| {
+            Response::ok("application/octet-stream", vec![b'x'; 64 << 20])
+        })
+        .with("/panic", |_| panic!("by the test"))
+        .with_fallback(|request| {
+            (request.uri().path() == "/page").then(|| Response {
+                etag: Some("\"v1\"".to_owned()),
+                ..Response::ok("text/html", "<p>")
+            })
+        });
+    let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, options)
+        .await
+        .unwrap();
+    let (trigger, shutdown) = shutdown::channel();
+    let addr = server.local_addr();
+    assert_ne!(addr.port(), 0);
+    let running = tokio::spawn(server.run(shutdown));
+    Fixture {
+        addr,
+        trigger,
+        readiness,
+        running,
+    }
+}
+
+impl Fixture {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.addr).await.unwrap()
+    }
+
+    /// Sends a request on a connection of its own and reads until it is closed.
+    async fn ask(&self, method: &str, path: &str, headers: &str) -> String {
+        let mut stream = self.connect().await;
+        let text =
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.ask("GET", path, "").await
+    }
+}
+
+#[tokio::test]
+async fn health_readiness_and_metrics_are_served() {
+    let server = start(Options::default()).await;
+    let health = server.get("/healthz").await;
+    assert!(
+        health.starts_with("HTTP/1.1 200 ") && health.ends_with("\r\n\r\nok\n"),
+        "{health}"
+    );
+    let ready = server.get("/readyz").await;
+    assert!(
+        ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("starting\n"),
+        "{ready}"
+    );
+    server.readiness.set_ready();
+    assert!(server.get("/readyz").await.starts_with("HTTP/1.1 200 "));
+    server.readiness.set_not_ready("draining");
+    assert!(server.get("/readyz").await.ends_with("draining\n"));
+    let metrics = server.get("/metrics").await;
+    assert!(
+        metrics.contains("\r\ncontent-type: text/plain; version=0.0.4\r\n"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("\nfonn_test_total 5\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_refused() {
+    let server = start(Options::default()).await;
+    assert!(server.get("/absent").await.starts_with("HTTP/1.1 404 "));
+    assert!(server.get("/healthz/").await.starts_with("HTTP/1.1 404 "));
+    let post = server
+        .ask("POST", "/healthz", "content-length: 0\r\n")
+        .await;
+    assert!(
+        post.starts_with("HTTP/1.1 405 ") && post.contains("allow: GET, HEAD"),
+        "{post}"
+    );
+    let head = server.ask("HEAD", "/healthz", "").await;
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.contains("content-length: 3"),
+        "{head}"
+    );
+    assert!(head.ends_with("\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn a_client_that_has_the_page_gets_304() {
+    let server = start(Options::default()).await;
+    let page = server.get("/page").await;
+    assert!(
+        page.contains("etag: \"v1\"") && page.ends_with("<p>"),
+        "{page}"
+    );
+    for tags in ["\"v1\"", "W/\"v1\"", "\"v0\", \"v1\"", "*"] {
+        let again = server
+            .ask("GET", "/page", &format!("if-none-match: {tags}\r\n"))
+            .await;
+        assert!(
+            again.starts_with("HTTP/1.1 304 ") && again.ends_with("\r\n\r\n"),
+            "{again}"
+        );
+    }
+    let other = server
+        .ask("GET", "/page", "if-none-match: \"v0\"\r\n")
+        .await;
+    assert!(other.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn rubbish_huge_headers_and_panics_leave_the_server_alive() {
+    let server = start(Options::default()).await;
+    let mut stream = server.connect().await;
+    stream
+        .write_all(b"\x80\x01\x00\x00 get\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let huge = format!("x-huge: {}\r\n", "y".repeat(HEAD_MAX_BYTES));
+    let mut stream = server.connect().await;
+    let head = format!("GET / HTTP/1.1\r\nhost: x\r\n{huge}\r\n");
+    // The server may refuse and close before all is written.
+    let _ = stream.write_all(head.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(!String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200"));
+    assert_eq!(server.get("/panic").await, "");
+    assert!(server.get("/healthz").await.ends_with("ok\n"));
+}
+
+#[tokio::test]
+async fn connections_are_bounded_and_slow_ones_make_room() {
+    let options = Options {
+        connections_max: 2,
+        header_timeout: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let server = start(options).await;
+    // Two that never finish their headers take both places, then are thrown out.
+    let mut slow = Vec::new();
+    for _ in 0..2 {
+        let mut stream = server.connect().await;
+        stream.write_all(b"GET / HT").await.unwrap();
+        slow.push(stream);
+    }
+    assert!(server.get("/healthz").await.ends_with("ok\n"));
+    for mut stream in slow {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        assert!(!rest.starts_with(b"HTTP/1.1 200"));
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_never_reads_is_cut_at_its_age() {
+    let options = Options {
+        connections_max: 1,
+        connection_age_max: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let server = start(options).await;
+    let mut stream = server.connect().await;
+    stream
+        .write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(server.get("/healthz").await.ends_with("ok\n"));
+}
+
+#[tokio::test]
+async fn shutdown_ends_idle_connections_and_refuses_new_ones() {
+    let server = start(Options::default()).await;
+    let mut idle = server.connect().await;
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 15];
+    idle.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    server.trigger.request(LONG);
+    server.running.await.unwrap();
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.ends_with(b"ok\n"));
+    assert!(TcpStream::connect(server.addr).await.is_err());
+}
+
+#[tokio::test]
+async fn shutdown_cuts_what_does_not_end_by_the_deadline() {
+    let server = start(Options::default()).await;
+    let mut stuck = server.connect().await;
+    stuck
+        .write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 8];
+    stuck.read_exact(&mut first).await.unwrap();
+    server.trigger.request(Duration::from_millis(20));
+    server.running.await.unwrap();
+}

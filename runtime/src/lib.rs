@@ -1,0 +1,22 @@
+//! What node and router would otherwise copy: configuration, telemetry, metrics, the admin HTTP
+//! server, tasks, shutdown, clocks.
+//!
+//! It knows no domain: no key, no protocol, no tier. Nothing here decides policy; every limit and
+//! period arrives as an option.
+
+pub mod backoff;
+pub mod clock;
+pub mod config;
+pub mod duration;
+pub mod hlc;
+pub mod http;
+pub mod memory;
+pub mod metrics;
+pub mod pool;
+pub mod random;
+pub mod shutdown;
+pub mod size;
+pub mod tasks;
+pub mod telemetry;
+
+mod text;

@@ -1,0 +1,357 @@
+//! Cells that one thread writes and a scrape reads.
+//!
+//! A cell costs its writer a plain load and store: it is an atomic without read-modify-write, so
+//! there is no locked instruction and no shared cache line when each thread has its own. The rule
+//! for that is one writer per cell; a second one would lose counts, nothing worse.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// A number that its one writer adds to.
+#[derive(Debug, Default)]
+pub struct LocalCounter(AtomicU64);
+
+impl LocalCounter {
+    /// Adds `count`. For the one writer.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(count),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Adds one. For the one writer.
+    #[inline]
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// The number; any thread may read it.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that its one writer sets, or moves up and down.
+#[derive(Debug, Default)]
+pub struct LocalGauge(AtomicU64);
+
+impl LocalGauge {
+    /// Sets it. For the one writer.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Adds `count`. For the one writer.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.set(self.get().wrapping_add(count));
+    }
+
+    /// Takes `count` away, down to 0. For the one writer.
+    #[inline]
+    pub fn sub(&self, count: u64) {
+        self.set(self.get().saturating_sub(count));
+    }
+
+    /// The number; any thread may read it.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Exponent of the lowest bucket's upper bound, 2^10 ns.
+const BOUND_MIN_LOG2: u32 = 10;
+/// Exponent of the highest bound, 2^36 ns (69 s).
+const BOUND_MAX_LOG2: u32 = 36;
+/// Buckets with a bound: one at each power of two and one halfway to the next. A quantile read from
+/// them is off by at most half.
+const BOUNDED: usize = ((BOUND_MAX_LOG2 - BOUND_MIN_LOG2) * 2 + 1) as usize;
+/// And one for what is longer.
+const BUCKETS: usize = BOUNDED + 1;
+
+/// The index of the bucket that `ns` falls into: the first whose upper bound is not below it.
+#[inline]
+fn bucket_of(ns: u64) -> usize {
+    // Bounds belong to their bucket, so count from the value below.
+    let below = ns.saturating_sub(1);
+    if below >> BOUND_MIN_LOG2 == 0 {
+        return 0;
+    }
+    let log2 = below.ilog2();
+    let upper_half = (below >> (log2 - 1)) & 1;
+    let index = (log2 - BOUND_MIN_LOG2) * 2 + 1 + upper_half as u32;
+    (index as usize).min(BUCKETS - 1)
+}
+
+/// The upper bound of a bucket in nanoseconds.
+fn bound_ns(bucket: usize) -> u64 {
+    let power = 1u64 << (BOUND_MIN_LOG2 as usize + bucket / 2);
+    if bucket % 2 == 1 {
+        power + power / 2
+    } else {
+        power
+    }
+}
+
+/// A histogram of durations that its one writer records, from 1 µs to 69 s.
+pub struct LocalHistogram {
+    buckets: [LocalCounter; BUCKETS],
+    sum_ns: LocalCounter,
+}
+
+impl Default for LocalHistogram {
+    fn default() -> Self {
+        Self {
+            buckets: std::array::from_fn(|_| LocalCounter::default()),
+            sum_ns: LocalCounter::default(),
+        }
+    }
+}
+
+impl fmt::Debug for LocalHistogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sum = HistogramSum::default();
+        sum.merge(self);
+        sum.fmt(f)
+    }
+}
+
+impl LocalHistogram {
+    /// Records a duration in nanoseconds. For the one writer.
+    #[inline]
+    pub fn record_ns(&self, ns: u64) {
+        self.buckets[bucket_of(ns)].inc();
+        self.sum_ns.add(ns);
+    }
+
+    /// Records `count` durations of `ns` nanoseconds each. For the one writer.
+    #[inline]
+    pub fn record_many_ns(&self, ns: u64, count: u64) {
+        self.buckets[bucket_of(ns)].add(count);
+        self.sum_ns.add(ns.wrapping_mul(count));
+    }
+
+    /// Records a duration. For the one writer.
+    #[inline]
+    pub fn record(&self, duration: Duration) {
+        self.record_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// The histograms of several threads, added up for a scrape.
+#[derive(Clone)]
+pub struct HistogramSum {
+    buckets: [u64; BUCKETS],
+    sum_ns: u64,
+}
+
+impl Default for HistogramSum {
+    fn default() -> Self {
+        Self {
+            buckets: [0; BUCKETS],
+            sum_ns: 0,
+        }
+    }
+}
+
+impl fmt::Debug for HistogramSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "HistogramSum {{ count: {}, sum_ns: {} }}",
+            self.count(),
+            self.sum_ns
+        )
+    }
+}
+
+impl HistogramSum {
+    /// Adds what a thread has recorded.
+    pub fn merge(&mut self, local: &LocalHistogram) {
+        for (sum, cell) in self.buckets.iter_mut().zip(&local.buckets) {
+            *sum = sum.wrapping_add(cell.get());
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(local.sum_ns.get());
+    }
+
+    /// How many durations were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The sum of all durations, in seconds.
+    #[must_use]
+    pub fn sum_seconds(&self) -> f64 {
+        self.sum_ns as f64 / 1e9
+    }
+
+    /// The upper bound in seconds, and the count, of each bucket but the last unbounded one.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let bounded = self.buckets.iter().take(BOUNDED).enumerate();
+        bounded.map(|(bucket, &count)| (bound_ns(bucket) as f64 / 1e9, count))
+    }
+
+    /// An upper bound of the quantile `q` (0 to 1), or `None` when nothing was recorded. What is
+    /// longer than the highest bound counts as that.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).max(1);
+        let mut cumulative = 0;
+        let bucket = self.buckets.iter().position(|&in_bucket| {
+            cumulative += in_bucket;
+            cumulative >= rank
+        });
+        let bucket = bucket.unwrap_or(BOUNDED).min(BOUNDED - 1);
+        Some(Duration::from_nanos(bound_ns(bucket)))
+    }
+}
+
+/// The cells of all threads: each takes its own, a scrape reads all.
+///
+/// Cells are kept when their thread ends, so that counters never go back; take them once for each
+/// thread of a fixed set, not for each connection.
+#[derive(Debug)]
+pub struct Shards<T>(Arc<Mutex<Vec<Arc<T>>>>);
+
+impl<T> Clone for Shards<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Shards<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Default> Shards<T> {
+    /// New cells, for the calling thread to write.
+    #[must_use]
+    pub fn add(&self) -> Arc<T> {
+        let shard = Arc::new(T::default());
+        self.0.lock().push(Arc::clone(&shard));
+        shard
+    }
+
+    /// Shows the cells of each thread to `read`, in the order in which they were taken.
+    pub fn for_each(&self, mut read: impl FnMut(&T)) {
+        for shard in self.0.lock().iter() {
+            read(shard);
+        }
+    }
+
+    /// The sum of one counter over all threads.
+    #[must_use]
+    pub fn sum(&self, read: impl Fn(&T) -> u64) -> u64 {
+        let mut sum = 0u64;
+        self.for_each(|shard| sum = sum.wrapping_add(read(shard)));
+        sum
+    }
+
+    /// One histogram over all threads.
+    #[must_use]
+    pub fn sum_histogram(&self, read: impl Fn(&T) -> &LocalHistogram) -> HistogramSum {
+        let mut sum = HistogramSum::default();
+        self.for_each(|shard| sum.merge(read(shard)));
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bounds_ascend_from_a_microsecond_to_a_minute() {
+        let bounds: Vec<u64> = (0..BOUNDED).map(bound_ns).collect();
+        assert_eq!(bounds[..4], [1024, 1536, 2048, 3072]);
+        assert_eq!(bounds.last(), Some(&(1 << 36)));
+        assert!(bounds.is_sorted_by(|a, b| a < b));
+    }
+
+    proptest! {
+        #[test]
+        fn durations_fall_into_the_first_bucket_that_bounds_them(shift in 0u32..64, bits: u64) {
+            let ns = bits >> shift;
+            let bucket = bucket_of(ns);
+            prop_assert!(bucket == BOUNDED || ns <= bound_ns(bucket));
+            prop_assert!(bucket == 0 || ns > bound_ns(bucket - 1));
+        }
+    }
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket() {
+        for bucket in 0..BOUNDED {
+            assert_eq!(bucket_of(bound_ns(bucket)), bucket);
+            assert_eq!(bucket_of(bound_ns(bucket) + 1), bucket + 1);
+        }
+        assert_eq!((bucket_of(0), bucket_of(u64::MAX)), (0, BOUNDED));
+    }
+
+    #[test]
+    fn threads_count_apart_and_are_read_together() {
+        #[derive(Default)]
+        struct Cells {
+            requests: LocalCounter,
+            open: LocalGauge,
+            latency: LocalHistogram,
+        }
+        let shards = Shards::<Cells>::default();
+        std::thread::scope(|scope| {
+            for thread in 1..=4 {
+                let shards = &shards;
+                scope.spawn(move || {
+                    let cells = shards.add();
+                    for _ in 0..1000 {
+                        cells.requests.inc();
+                        cells.latency.record(Duration::from_micros(thread));
+                    }
+                    cells.open.add(thread + 1);
+                    cells.open.sub(1);
+                });
+            }
+        });
+        assert_eq!(shards.sum(|cells| cells.requests.get()), 4000);
+        assert_eq!(shards.sum(|cells| cells.open.get()), 10);
+        let latency = shards.sum_histogram(|cells| &cells.latency);
+        assert_eq!(latency.count(), 4000);
+        assert!((latency.sum_seconds() - 0.01).abs() < 1e-9);
+        assert_eq!(latency.quantile(0.25), Some(Duration::from_nanos(1024)));
+        assert_eq!(latency.quantile(1.0), Some(Duration::from_nanos(4096)));
+    }
+
+    #[test]
+    fn quantiles_of_nothing_and_of_the_longest() {
+        assert_eq!(HistogramSum::default().quantile(0.5), None);
+        let local = LocalHistogram::default();
+        local.record(Duration::from_secs(3600));
+        let mut sum = HistogramSum::default();
+        sum.merge(&local);
+        assert_eq!(sum.quantile(0.5), Some(Duration::from_nanos(1 << 36)));
+        assert_eq!(sum.buckets().map(|(_, count)| count).sum::<u64>(), 0);
+    }
+
+    #[test]
+    fn gauges_do_not_go_below_zero() {
+        let gauge = LocalGauge::default();
+        gauge.sub(5);
+        assert_eq!(gauge.get(), 0);
+    }
+}
