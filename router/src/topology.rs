@@ -1,0 +1,290 @@
+//! The map of a cluster: members, and who owns which slot.
+//!
+//! A router only follows the map; changing it is the members' business. A [`Topology`] is checked
+//! once, when it is made, and never changes: whoever holds one can look up without failing.
+//!
+//! Invariants: member ids and addresses are unique, and every slot has one to three different
+//! owners, all of them members.
+
+use std::collections::HashSet;
+use std::fmt;
+
+/// Number of slots, as in Redis Cluster.
+pub const SLOT_COUNT: u16 = 16_384;
+
+/// A member of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name, unique in the cluster.
+    pub id: String,
+    /// Where it speaks to others, `HOST:PORT`; IPv6 hosts in brackets.
+    pub address: String,
+    /// The failure zone it stands in.
+    pub zone: String,
+    /// Its share of the slots relative to others; 0 owns none.
+    pub weight: u32,
+    /// What it takes part in.
+    pub state: MemberState,
+}
+
+/// What a member takes part in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberState {
+    /// It gets slots soon and answers for none yet.
+    Joining,
+    /// It answers for its slots.
+    Active,
+    /// It still answers for its slots, while they move to others.
+    Draining,
+    /// It does not answer; the next owner in rank does.
+    Down,
+}
+
+impl MemberState {
+    /// Whether requests may be sent to the member.
+    #[must_use]
+    pub const fn is_serving(self) -> bool {
+        match self {
+            Self::Active | Self::Draining => true,
+            Self::Joining | Self::Down => false,
+        }
+    }
+}
+
+/// The owners of one slot by rank, as positions in the list of members: first the primary, then the
+/// replicas.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Owners {
+    ranked: [u16; Self::COUNT_MAX],
+    count: u8,
+}
+
+impl Owners {
+    /// Most owners of a slot.
+    pub const COUNT_MAX: usize = 3;
+
+    /// Owners by rank; `None` unless they are one to three different positions.
+    #[must_use]
+    pub fn new(ranked: &[u16]) -> Option<Self> {
+        let mut owners = Self {
+            ranked: [0; Self::COUNT_MAX],
+            count: 0,
+        };
+        for &position in ranked {
+            if owners.positions().contains(&position) {
+                return None;
+            }
+            *owners.ranked.get_mut(usize::from(owners.count))? = position;
+            owners.count += 1;
+        }
+        (owners.count > 0).then_some(owners)
+    }
+
+    /// Positions in the list of members, by rank. Never empty.
+    #[must_use]
+    pub fn positions(&self) -> &[u16] {
+        self.ranked
+            .get(..usize::from(self.count))
+            .unwrap_or(&self.ranked)
+    }
+}
+
+impl fmt::Debug for Owners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.positions().fmt(f)
+    }
+}
+
+/// A map that breaks an invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// There is nobody to own the slots.
+    #[error("the map has no members")]
+    NoMembers,
+    /// More members than positions.
+    #[error("the map has {count} members, more than {}", u16::MAX)]
+    TooManyMembers {
+        /// How many.
+        count: usize,
+    },
+    /// A member without a name, or two of one name.
+    #[error("the member id `{id}` is empty or given twice")]
+    MemberId {
+        /// The id.
+        id: String,
+    },
+    /// An address that is not `HOST:PORT`, or that two members have.
+    #[error("the address `{address}` of member `{id}` is not HOST:PORT or is given twice")]
+    Address {
+        /// The member.
+        id: String,
+        /// Its address.
+        address: String,
+    },
+    /// The table of owners does not have one row for each slot.
+    #[error("the table of owners has {count} rows instead of {SLOT_COUNT}")]
+    SlotCount {
+        /// How many rows.
+        count: usize,
+    },
+    /// A slot is owned by somebody who is no member.
+    #[error("slot {slot} is owned by member number {position}, which does not exist")]
+    UnknownOwner {
+        /// The slot.
+        slot: u16,
+        /// The owner's position in the list of members.
+        position: u16,
+    },
+}
+
+/// A checked map of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    epoch: u64,
+    members: Vec<Member>,
+    owners: Vec<Owners>,
+}
+
+/// A run of neighboring slots with the same owners; both ends belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRange {
+    /// First slot.
+    pub first: u16,
+    /// Last slot.
+    pub last: u16,
+    /// Their owners.
+    pub owners: Owners,
+}
+
+impl Topology {
+    /// Checks a map. `owners` has a row for each slot, in order.
+    ///
+    /// # Errors
+    /// [`TopologyError`], the first breach that is found.
+    pub fn new(
+        epoch: u64,
+        members: Vec<Member>,
+        owners: Vec<Owners>,
+    ) -> Result<Self, TopologyError> {
+        check_members(&members)?;
+        if owners.len() != usize::from(SLOT_COUNT) {
+            return Err(TopologyError::SlotCount {
+                count: owners.len(),
+            });
+        }
+        for (slot, row) in (0..SLOT_COUNT).zip(&owners) {
+            let is_unknown = |position: &&u16| usize::from(**position) >= members.len();
+            if let Some(&position) = row.positions().iter().find(is_unknown) {
+                return Err(TopologyError::UnknownOwner { slot, position });
+            }
+        }
+        Ok(Self {
+            epoch,
+            members,
+            owners,
+        })
+    }
+
+    /// The number of the map; a later map has a higher one.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// All members.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// A member by its name.
+    #[must_use]
+    pub fn member(&self, id: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// The owners of a slot by rank; nobody when there is no such slot.
+    pub fn owners(&self, slot: u16) -> impl Iterator<Item = &Member> + '_ {
+        let row = self.owners.get(usize::from(slot));
+        let positions = row.map(Owners::positions).unwrap_or_default();
+        positions
+            .iter()
+            .filter_map(|&position| self.members.get(usize::from(position)))
+    }
+
+    /// The member to ask about a slot: the first of its owners that serves.
+    #[must_use]
+    pub fn serving(&self, slot: u16) -> Option<&Member> {
+        self.owners(slot).find(|member| member.state.is_serving())
+    }
+
+    /// Runs of slots with the same owners, in order, covering all slots; for `CLUSTER SLOTS`.
+    pub fn ranges(&self) -> impl Iterator<Item = SlotRange> + '_ {
+        let mut first = 0;
+        self.owners.chunk_by(|a, b| a == b).filter_map(move |run| {
+            let owners = *run.first()?;
+            // A run is at most the whole table, which fits.
+            let last = first + u16::try_from(run.len()).ok()? - 1;
+            let range = SlotRange {
+                first,
+                last,
+                owners,
+            };
+            first = last + 1;
+            Some(range)
+        })
+    }
+
+    /// Whether this map should take the place of `current`.
+    #[must_use]
+    pub fn is_newer_than(&self, current: &Self) -> bool {
+        self.epoch > current.epoch
+    }
+}
+
+fn check_members(members: &[Member]) -> Result<(), TopologyError> {
+    if members.is_empty() {
+        return Err(TopologyError::NoMembers);
+    }
+    if members.len() > usize::from(u16::MAX) {
+        return Err(TopologyError::TooManyMembers {
+            count: members.len(),
+        });
+    }
+    let (mut ids, mut addresses) = (HashSet::new(), HashSet::new());
+    for member in members {
+        if member.id.is_empty() || !ids.insert(member.id.as_str()) {
+            return Err(TopologyError::MemberId {
+                id: member.id.clone(),
+            });
+        }
+        let address = member.address.as_str();
+        if !is_host_and_port(address) || !addresses.insert(address) {
+            let (id, address) = (member.id.clone(), member.address.clone());
+            return Err(TopologyError::Address { id, address });
+        }
+    }
+    Ok(())
+}
+
+fn is_host_and_port(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return false;
+    };
+    let is_port =
+        port.bytes().all(|b| b.is_ascii_digit()) && port.parse().is_ok_and(|p: u16| p > 0);
+    let is_host = match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            let in_name = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+            !host.is_empty() && host.bytes().all(in_name)
+        }
+    };
+    is_host && is_port
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn member(id: &str, port: u16) -> Member {
+    Member {
+        id: id.to_owned(),
+        address: format!("{id}.example:{port}"),
+        zone: "default".to_owned(),
+        weight: 100,
+        state: MemberState::Active,
+    }
+}
+
+fn three() -> Vec<Member> {
+    vec![member("a", 1), member("b", 2), member("c", 3)]
+}
+
+fn row(positions: &[u16]) -> Owners {
+    Owners::new(positions).unwrap()
+}
+
+fn rows(slot_owners: impl Fn(u16) -> Vec<u16>) -> Vec<Owners> {
+    (0..SLOT_COUNT)
+        .map(|slot| row(&slot_owners(slot)))
+        .collect()
+}
+
+/// The first half belongs to a, then b; the second to b, then c.
+fn halves(members: Vec<Member>) -> Topology {
+    let owners = rows(|slot| if slot < 8192 { vec![0, 1] } else { vec![1, 2] });
+    Topology::new(7, members, owners).unwrap()
+}
+
+fn ids<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<&'a str> {
+    members.map(|member| member.id.as_str()).collect()
+}
+
+#[test]
+fn owners_are_found_by_slot_and_rank() {
+    let topology = halves(three());
+    assert_eq!(ids(topology.owners(0)), ["a", "b"]);
+    assert_eq!(ids(topology.owners(8191)), ["a", "b"]);
+    assert_eq!(ids(topology.owners(8192)), ["b", "c"]);
+    assert_eq!(ids(topology.owners(SLOT_COUNT - 1)), ["b", "c"]);
+    assert_eq!(topology.owners(SLOT_COUNT).count(), 0);
+    assert_eq!(topology.member("c").unwrap().address, "c.example:3");
+    assert_eq!(topology.member("d"), None);
+    assert_eq!((topology.epoch(), topology.members().len()), (7, 3));
+}
+
+#[test]
+fn the_next_in_rank_serves_for_a_member_that_is_down() {
+    let mut members = three();
+    assert_eq!(halves(members.clone()).serving(0).unwrap().id, "a");
+    members[0].state = MemberState::Draining;
+    assert_eq!(halves(members.clone()).serving(0).unwrap().id, "a");
+    members[0].state = MemberState::Down;
+    assert_eq!(halves(members.clone()).serving(0).unwrap().id, "b");
+    members[1].state = MemberState::Joining;
+    let topology = halves(members);
+    assert_eq!(topology.serving(0), None);
+    assert_eq!(topology.serving(9000).unwrap().id, "c");
+    assert_eq!(topology.serving(SLOT_COUNT), None);
+}
+
+#[test]
+fn ranges_join_neighbors_with_equal_owners() {
+    let topology = halves(three());
+    let ranges: Vec<SlotRange> = topology.ranges().collect();
+    let expected = [
+        SlotRange {
+            first: 0,
+            last: 8191,
+            owners: row(&[0, 1]),
+        },
+        SlotRange {
+            first: 8192,
+            last: 16_383,
+            owners: row(&[1, 2]),
+        },
+    ];
+    assert_eq!(ranges, expected);
+    let one = Topology::new(1, three(), rows(|_| vec![2])).unwrap();
+    assert_eq!(
+        one.ranges()
+            .map(|range| (range.first, range.last))
+            .collect::<Vec<_>>(),
+        [(0, 16_383)]
+    );
+}
+
+#[test]
+fn a_map_that_breaks_an_invariant_is_refused() {
+    let all_a = || rows(|_| vec![0]);
+    let refusal = |members, owners| Topology::new(1, members, owners).unwrap_err();
+    assert_eq!(refusal(vec![], all_a()), TopologyError::NoMembers);
+    let twice = vec![member("a", 1), member("a", 2)];
+    assert_eq!(
+        refusal(twice, all_a()),
+        TopologyError::MemberId { id: "a".to_owned() }
+    );
+    let unnamed = vec![member("a", 1), member("", 2)];
+    assert_eq!(
+        refusal(unnamed, all_a()),
+        TopologyError::MemberId { id: String::new() }
+    );
+    let same_address = Member {
+        id: "b".to_owned(),
+        ..member("a", 1)
+    };
+    let error = refusal(vec![member("a", 1), same_address], all_a());
+    assert!(matches!(error, TopologyError::Address { id, .. } if id == "b"));
+    let short = all_a().split_off(1);
+    assert_eq!(
+        refusal(three(), short),
+        TopologyError::SlotCount { count: 16_383 }
+    );
+    let owners = rows(|slot| if slot == 9999 { vec![1, 3] } else { vec![0] });
+    let expected = TopologyError::UnknownOwner {
+        slot: 9999,
+        position: 3,
+    };
+    assert_eq!(refusal(three(), owners), expected);
+    let crowd = (0..=u16::MAX)
+        .map(|n| member(&format!("m{n}"), 1))
+        .collect();
+    assert_eq!(
+        refusal(crowd, all_a()),
+        TopologyError::TooManyMembers { count: 65_536 }
+    );
+}
+
+#[test]
+fn addresses_are_host_and_port() {
+    for address in [
+        "a:1",
+        "10.0.0.1:65535",
+        "[::1]:11211",
+        "node-1.eu.example:80",
+    ] {
+        assert!(is_host_and_port(address), "{address}");
+    }
+    for address in [
+        "", "a", ":1", "a:", "a:0", "a:65536", "a:+1", "::1:1", "[x]:1", "a b:1", "a/b:1",
+    ] {
+        assert!(!is_host_and_port(address), "{address}");
+    }
+}
+
+#[test]
+fn only_a_higher_epoch_is_newer() {
+    let at = |epoch| Topology::new(epoch, three(), rows(|_| vec![0])).unwrap();
+    assert!(at(2).is_newer_than(&at(1)));
+    assert!(!at(2).is_newer_than(&at(2)) && !at(1).is_newer_than(&at(2)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn owners_are_one_to_three_different_positions(ranked in proptest::collection::vec(0u16..5, 0..6)) {
+        let distinct: HashSet<u16> = ranked.iter().copied().collect();
+        let is_valid = (1..=3).contains(&ranked.len()) && distinct.len() == ranked.len();
+        match Owners::new(&ranked) {
+            Some(owners) => {
+                prop_assert!(is_valid);
+                prop_assert_eq!(owners.positions(), ranked.as_slice());
+            }
+            None => prop_assert!(!is_valid),
+        }
+    }
+
+    #[test]
+    fn ranges_cover_every_slot_once_with_its_owners(cuts in proptest::collection::vec(0..SLOT_COUNT, 0..20)) {
+        let owner = |slot| cuts.iter().filter(|&&cut| cut <= slot).count() as u16 % 3;
+        let topology = Topology::new(1, three(), rows(|slot| vec![owner(slot)])).unwrap();
+        let mut next = 0;
+        for range in topology.ranges() {
+            prop_assert_eq!(range.first, next);
+            for slot in range.first..=range.last {
+                prop_assert_eq!(range.owners.positions(), &[owner(slot)][..]);
+            }
+            next = range.last + 1;
+        }
+        prop_assert_eq!(next, SLOT_COUNT);
+    }
+}
