@@ -2,4 +2,5 @@
 
 pub mod ack;
 pub mod entry;
+pub mod lsm;
 pub mod ram;

@@ -1,0 +1,416 @@
+//! The disk tier: entries in value logs, found through fjall indexes, within a budget of bytes.
+//!
+//! A [`DiskTier`] knows nothing of RAM. It stores records in *generations* (a value log with an index
+//! over it), writes the newest, reads all of them newest first, and drops the oldest whole when the
+//! budget is reached, after what is hot was carried over. Why it is built like this and what was
+//! measured: `docs/disk-tier.md`; bytes on disk: `docs/formats/disk-record.md`.
+//!
+//! Invariants:
+//! - A get returns the newest record of the key or a miss, never an older one; and only bytes whose
+//!   checksums, key and version are right.
+//! - What was acknowledged is found again after a kill (and with [`Durability::Fsync`] after a loss of
+//!   power), until it is evicted.
+//! - No call blocks its caller on the disk but [`DiskTier::open`], [`DiskTier::save_state`] and
+//!   [`DiskTier::close`]. All queues are bounded.
+
+mod carry;
+mod directory;
+mod error;
+mod generation;
+mod generations;
+mod index;
+mod log;
+mod options;
+mod queue;
+mod reader;
+mod record;
+mod shared;
+mod state;
+mod stats;
+mod upkeep;
+mod value;
+mod write;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use fonn_codec::CodecSpec;
+use fonn_proto::Failure;
+
+use crate::entry::{Meta, Space};
+use directory::Directory;
+use generations::{Generations, Opening};
+use queue::Order;
+use reader::Read;
+use shared::Shared;
+use stats::add;
+
+pub use error::DiskError;
+pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, VALUE_LEN_LIMIT};
+pub use state::{FlushMark, StoreState};
+pub use stats::{DiskStats, DiskStatsSnapshot};
+pub use write::{DiskObserver, Write, WriteKind};
+
+/// Bytes that the file system should keep free, at least: with less, fjall could not write its tables
+/// and would have to be given up.
+const RESERVE_BYTES_MIN: u64 = 64 << 20;
+
+/// An entry that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskEntry {
+    /// The facts beside the value.
+    pub meta: Meta,
+    /// The value. Stored verbatim, it shares the memory of its whole record.
+    pub value: Bytes,
+}
+
+/// How much the disk tier holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Bytes on disk of everything in the directory, about.
+    pub bytes_on_disk: u64,
+    /// Bytes that these may be.
+    pub budget_bytes: u64,
+    /// Generations, with the one in reserve not counted.
+    pub generations: usize,
+    /// Entries, about: one that was written again counts again.
+    pub entries_approx: u64,
+    /// Writes that wait.
+    pub queue_depth: usize,
+    /// Bytes of these.
+    pub queue_bytes: usize,
+    /// Bytes that these may be.
+    pub queue_bytes_max: usize,
+}
+
+/// A handle to the disk tier; clones are cheap and mean the same tier. When the last one is dropped
+/// without [`DiskTier::close`], the threads write what is queued and end by themselves.
+#[derive(Clone)]
+pub struct DiskTier {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        stop(&self.shared);
+    }
+}
+
+fn stop(shared: &Shared) {
+    shared.queue.close();
+    shared.reads.close();
+}
+
+impl DiskTier {
+    /// Opens the directory, makes it if there is none, and starts the threads. Blocks until everything
+    /// in it can be read.
+    ///
+    /// Damage costs what is damaged: an index is made anew from its value log; a generation that cannot
+    /// be read at all is moved aside, and what is older than it is dropped with it.
+    ///
+    /// # Errors
+    /// [`DiskError::Options`], [`DiskError::Locked`], [`DiskError::Format`]; [`DiskError::Io`] if the
+    /// operating system refuses. Nothing is deleted for these.
+    pub fn open(options: DiskOptions, observer: Arc<dyn DiskObserver>) -> Result<Self, DiskError> {
+        options.validate()?;
+        let directory = Directory::open(&options.dir)?;
+        let stats = DiskStats::default();
+        let loaded = state::load(directory.path())?;
+        if loaded.is_none() {
+            tracing::error!(
+                "state file is damaged, so what was flushed is not known: starting empty"
+            );
+            add(&stats.generations_broken, 1);
+        }
+        let memory = options.index_memory();
+        let reserve = RESERVE_BYTES_MIN.max(2 * memory.memtable_bytes());
+        let opening = Opening {
+            directory: &directory,
+            memory: &memory,
+            budget: options.budget_bytes,
+            reserve,
+            forget: loaded.is_none(),
+            stats: &stats,
+        };
+        let opened = opening.run()?;
+        let generations = Generations::new(opened.list);
+        let parts = (generations, loaded.unwrap_or_default(), stats);
+        let shared = Arc::new(Shared::new(
+            options,
+            directory,
+            observer,
+            parts,
+            (memory, reserve),
+        ));
+        if let Ok(free) = directory::free_bytes(&shared.options.dir) {
+            shared.set_free(free);
+        }
+        let mut next_id = opened.next_id;
+        if !opened.writable {
+            let first = shared.create_generation(next_id)?;
+            shared.generations.push_newest(Arc::new(first));
+            add(&shared.stats.generations_created, 1);
+            next_id += 1;
+        }
+        let threads = start(&shared, next_id)?;
+        Ok(Self {
+            handle: Arc::new(Handle {
+                shared,
+                threads: Mutex::new(threads),
+            }),
+        })
+    }
+
+    /// Queues a write; never blocks.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] if the queue is full, [`Failure::Unavailable`] if the tier is closed. The
+    /// write comes back, its acknowledgement not completed, and the observer does not hear of it.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a refused write goes back as it came, without allocating"
+    )]
+    pub fn try_write(&self, write: Write) -> Result<(), (Write, Failure)> {
+        let shared = &self.handle.shared;
+        shared
+            .queue
+            .try_push(write)
+            .inspect_err(|_| add(&shared.stats.writes_rejected, 1))
+    }
+
+    /// Waits until [`DiskTier::try_write`] would take a write of `cost` ([`Write::cost`]), up to `wait`;
+    /// false if the time is over before.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is reserved.
+    pub async fn wait_for_room(&self, cost: usize, wait: Duration) -> bool {
+        self.handle.shared.queue.room(cost, wait).await
+    }
+
+    /// Queues a write, waiting up to `wait` for room. Does not wait until it is written.
+    ///
+    /// # Errors
+    /// As [`DiskTier::try_write`]; the write is dropped then, which fails its acknowledgement.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the write was not queued, and its acknowledgement has failed.
+    pub async fn write(&self, write: Write, wait: Duration) -> Result<(), Failure> {
+        let shared = &self.handle.shared;
+        shared
+            .queue
+            .push(write, wait)
+            .await
+            .map_err(|(_, failure)| {
+                add(&shared.stats.writes_rejected, 1);
+                failure
+            })
+    }
+
+    /// Reads an entry; None if there is none. Expiry and flushes are the caller's business. Damaged
+    /// records and unreadable indexes are counted, logged, and None.
+    ///
+    /// # Errors
+    /// [`DiskError::Busy`] if too many reads are waiting, [`DiskError::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses nothing; a read not begun is not made.
+    pub async fn get(&self, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+        self.read(|answer| Read::Get {
+            space,
+            key: key.into(),
+            answer,
+        })
+        .await
+    }
+
+    /// Keys and facts of up to `limit` entries of a space, in key order, from behind `after` on. No
+    /// values are read. Fewer than `limit` means that there are no more.
+    ///
+    /// # Errors
+    /// As [`DiskTier::get`], and [`DiskError::Index`] if an index cannot be read.
+    pub async fn scan(
+        &self,
+        space: Space,
+        after: Option<Vec<u8>>,
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Meta)>, DiskError> {
+        self.read(|answer| Read::Scan {
+            space,
+            after,
+            limit,
+            answer,
+        })
+        .await
+    }
+
+    async fn read<T>(
+        &self,
+        read: impl FnOnce(oneshot::Sender<Result<T, DiskError>>) -> Read,
+    ) -> Result<T, DiskError> {
+        let shared = &self.handle.shared;
+        let (answer, answered) = oneshot::channel();
+        shared
+            .reads
+            .push(read(answer))
+            .inspect_err(|_| add(&shared.stats.reads_rejected, 1))?;
+        answered.await.unwrap_or(Err(DiskError::Closed))
+    }
+
+    /// The state that was saved last, or found at opening.
+    #[must_use]
+    pub fn load_state(&self) -> StoreState {
+        self.handle.shared.state()
+    }
+
+    /// Saves the state; it is durable when this returns. Blocks on the disk: some milliseconds.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`]; the state is the one before then.
+    pub fn save_state(&self, state: &StoreState) -> Result<(), DiskError> {
+        self.handle.shared.save_state(state)
+    }
+
+    /// Changes the budget; a smaller one is reached in the background.
+    ///
+    /// # Errors
+    /// [`DiskError::Options`] if it is below [`BUDGET_BYTES_MIN`].
+    pub fn set_budget(&self, bytes: u64) -> Result<(), DiskError> {
+        let shared = &self.handle.shared;
+        DiskOptions {
+            budget_bytes: bytes,
+            ..shared.options.clone()
+        }
+        .validate()?;
+        shared.budget.store(bytes, Ordering::Relaxed);
+        shared.wake_upkeep();
+        Ok(())
+    }
+
+    /// Changes the codec of values that are written from now on.
+    pub fn set_codec(&self, spec: CodecSpec, min_bytes: usize) {
+        self.handle.shared.set_codec(spec, min_bytes);
+    }
+
+    /// How much it holds.
+    #[must_use]
+    pub fn usage(&self) -> DiskUsage {
+        let shared = &self.handle.shared;
+        let generations = shared.generations.snapshot();
+        let queue = shared.queue.in_use();
+        DiskUsage {
+            bytes_on_disk: shared.disk_bytes(),
+            budget_bytes: shared.budget.load(Ordering::Relaxed),
+            generations: generations.len(),
+            entries_approx: generations.iter().map(|g| g.index.entries_approx()).sum(),
+            queue_depth: queue.orders,
+            queue_bytes: queue.bytes,
+            queue_bytes_max: shared.options.queue_bytes_max,
+        }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &DiskStats {
+        &self.handle.shared.stats
+    }
+
+    /// Waits until everything queued before is written or has failed.
+    pub async fn barrier(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.handle.shared.queue.push_order(Order::Barrier(answer)) {
+            let _ = answered.await;
+        }
+    }
+
+    /// Writes what is queued, syncs, ends the threads and gives the directory free. Blocks until then,
+    /// or for `grace`: false if that was not long enough (what was acknowledged is safe all the same;
+    /// the process may exit). Other handles fail from now on.
+    #[must_use]
+    pub fn close(self, grace: Duration) -> bool {
+        let deadline = Instant::now() + grace;
+        stop(&self.handle.shared);
+        let threads = std::mem::take(&mut *self.handle.threads.lock());
+        let is_done = |thread: &JoinHandle<()>| thread.is_finished();
+        while !threads.iter().all(is_done) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+        true
+    }
+}
+
+/// Starts the threads. The writer outlives the queue's closing until the queue is empty, and ends the
+/// others; the last one to end closes the generations.
+fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, DiskError> {
+    let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body);
+        thread.map_err(DiskError::io("start a thread for", &shared.options.dir))
+    };
+    let mut helpers = Vec::new();
+    for _ in 0..shared.options.read_threads {
+        let shared = Arc::clone(shared);
+        helpers.push(spawn(
+            "fonn-disk-read",
+            Box::new(move || reader::run(&shared)),
+        )?);
+    }
+    let upkeep = Arc::clone(shared);
+    helpers.push(spawn(
+        "fonn-disk-keep",
+        Box::new(move || upkeep::run(&upkeep)),
+    )?);
+    let spare = Arc::clone(shared);
+    helpers.push(spawn(
+        "fonn-disk-next",
+        Box::new(move || upkeep::run_spare(&spare, next_id)),
+    )?);
+    if shared.options.durability == Durability::Batched {
+        let sync = Arc::clone(shared);
+        helpers.push(spawn(
+            "fonn-disk-sync",
+            Box::new(move || upkeep::run_sync(&sync)),
+        )?);
+    }
+    let shared_of_writer = Arc::clone(shared);
+    let writer = move || {
+        let shared = shared_of_writer;
+        writer::run(&shared);
+        shared.set_closing();
+        for helper in helpers {
+            let _ = helper.join();
+        }
+        for generation in shared.generations.snapshot().iter() {
+            if let Err(error) = generation
+                .log
+                .sync()
+                .map_err(DiskError::io("sync", &shared.options.dir))
+            {
+                tracing::warn!(generation = generation.id, %error, "cannot sync a value log");
+            }
+        }
+        shared.release();
+    };
+    Ok(vec![spawn("fonn-disk-write", Box::new(writer))?])
+}

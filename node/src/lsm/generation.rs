@@ -1,0 +1,298 @@
+//! A generation: a value log and the index over it, in a directory of their own.
+//!
+//! All entries that were written in one stretch of time. One generation is written, the newest; the
+//! others are sealed and only read, until the oldest is dropped whole, journal and all. Directory
+//! names are used once.
+//!
+//! Invariant: the log is the truth. The index knows every record up to its checkpoint; opening reads
+//! the rest of the log into it, or all of it if the index is unusable.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tracing::{error, warn};
+
+use super::directory::{disk_bytes, sync_dir};
+use super::error::DiskError;
+use super::index::{Index, IndexError, IndexMemory};
+use super::log::Log;
+use super::record::{IndexEntry, IndexKey, index_key};
+use super::stats::{DiskStats, add};
+
+const LOG: &str = "values";
+const INDEX: &str = "index";
+const DROPPED: &str = "dropped";
+
+/// Records that are put into an index in one batch when it is read from the log.
+const REPLAY_BATCH: usize = 1024;
+
+/// A value log and the index over it.
+pub(crate) struct Generation {
+    pub(crate) id: u64,
+    dir: PathBuf,
+    pub(crate) log: Log,
+    pub(crate) index: Index,
+    /// Bytes on disk of everything but the log, when last looked at.
+    side_bytes: AtomicU64,
+    /// About how many bytes were added to these since.
+    side_bytes_since: AtomicU64,
+    /// Not written any more.
+    sealed: AtomicBool,
+    /// Takes no more writes, because its log or index failed. Reads go on.
+    failed: AtomicBool,
+}
+
+/// A generation as opening found it.
+pub(crate) struct Opened {
+    pub(crate) generation: Generation,
+    /// Whether it may go on being written.
+    pub(crate) writable: bool,
+    /// Whether records were lost that may have been acknowledged: what older generations hold may be
+    /// outdated by them.
+    pub(crate) lossy: bool,
+}
+
+/// Whether a directory is no generation: never completed, or dropped.
+pub(crate) fn is_remnant(dir: &Path) -> bool {
+    dir.join(DROPPED).exists() || !std::fs::metadata(dir.join(LOG)).is_ok_and(|log| log.len() > 0)
+}
+
+/// Removes a generation, its log first: without it, what a kill may leave is a remnant.
+pub(crate) fn remove(dir: &Path) -> io::Result<()> {
+    match std::fs::remove_file(dir.join(LOG)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::remove_dir_all(dir)
+}
+
+impl Generation {
+    /// Makes a new generation; its names survive a loss of power.
+    pub(crate) fn create(dir: PathBuf, id: u64, memory: &IndexMemory) -> Result<Self, DiskError> {
+        std::fs::create_dir(&dir).map_err(DiskError::io("make", &dir))?;
+        let log = Log::open(&dir.join(LOG)).map_err(DiskError::io("make value log in", &dir))?;
+        let index_dir = dir.join(INDEX);
+        let index =
+            Index::open(&index_dir, memory).map_err(|error| failure(id, &index_dir, error))?;
+        // fjall makes its journals 64 MiB long at once. The bytes take no room before they are written,
+        // but whoever adds up file lengths would be misled.
+        let journal = index_dir.join("0.jnl");
+        if let Ok(journal) = File::options().write(true).open(journal) {
+            let _ = journal.set_len(0);
+        }
+        let synced = sync_dir(&dir).and_then(|()| dir.parent().map_or(Ok(()), sync_dir));
+        synced.map_err(DiskError::io("sync", &dir))?;
+        let generation = Self::new(dir, id, log, index);
+        generation.measure();
+        Ok(generation)
+    }
+
+    fn new(dir: PathBuf, id: u64, log: Log, index: Index) -> Self {
+        Self {
+            id,
+            dir,
+            log,
+            index,
+            side_bytes: AtomicU64::new(0),
+            side_bytes_since: AtomicU64::new(0),
+            sealed: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens a generation after a clean stop, a kill, or a loss of power.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`] if the operating system refuses, [`DiskError::Index`] if not even a new index
+    /// can be made.
+    pub(crate) fn open(
+        dir: PathBuf,
+        id: u64,
+        memory: &IndexMemory,
+        stats: &DiskStats,
+    ) -> Result<Opened, DiskError> {
+        let log = Log::open(&dir.join(LOG)).map_err(DiskError::io("open value log in", &dir))?;
+        let index_dir = dir.join(INDEX);
+        let opened = Index::open(&index_dir, memory)
+            .and_then(|index| index.checkpoint().map(|checkpoint| (index, checkpoint)));
+        let (index, checkpoint, rebuilt) = match opened {
+            Ok((index, checkpoint)) => (index, checkpoint, false),
+            Err(IndexError::Io(error)) => return Err(DiskError::io("open", &index_dir)(error)),
+            Err(IndexError::Broken(reason)) => {
+                error!(
+                    generation = id,
+                    reason, "index is unusable: making a new one from the value log"
+                );
+                add(&stats.indexes_rebuilt, 1);
+                std::fs::remove_dir_all(&index_dir).map_err(DiskError::io("remove", &index_dir))?;
+                let index = Index::open(&index_dir, memory)
+                    .map_err(|error| failure(id, &index_dir, error))?;
+                (index, 0, true)
+            }
+        };
+        let generation = Self::new(dir, id, log, index);
+        if checkpoint > generation.log.end() {
+            // Power was lost before the log was synced. The index's entries for what is missing lead to
+            // misses, as they must; new records must not come to lie where they point to.
+            warn!(
+                generation = id,
+                checkpoint,
+                end = generation.log.end(),
+                "value log lost its end"
+            );
+            generation.measure();
+            return Ok(Opened {
+                generation,
+                writable: false,
+                lossy: false,
+            });
+        }
+        let (replayed, lost_bytes) = generation
+            .replay(checkpoint)
+            .map_err(|error| failure(id, &index_dir, error))?;
+        add(&stats.records_replayed, replayed);
+        if lost_bytes > 0 {
+            warn!(
+                generation = id,
+                lost_bytes, "cut the damaged end off a value log"
+            );
+        }
+        generation.measure();
+        Ok(Opened {
+            generation,
+            writable: true,
+            lossy: rebuilt && lost_bytes > 0,
+        })
+    }
+
+    /// Puts every record from `offset` on into the index, and cuts what follows the last intact one.
+    fn replay(&self, offset: u64) -> Result<(u64, u64), IndexError> {
+        let mut batch: Vec<(IndexKey, IndexEntry)> = Vec::new();
+        let mut replayed = 0;
+        let scanned = self
+            .log
+            .scan::<IndexError>(offset, |offset, record_len, record| {
+                let key = index_key(record.space, record.key);
+                let entry = IndexEntry {
+                    fact: record.fact,
+                    offset,
+                    record_len,
+                };
+                batch.push((key, entry));
+                replayed += 1;
+                if batch.len() == REPLAY_BATCH {
+                    self.replay_batch(&mut batch, None)
+                } else {
+                    Ok(())
+                }
+            })?;
+        if scanned.intact_end < scanned.file_end {
+            self.log.cut(scanned.intact_end)?;
+        }
+        if replayed > 0 {
+            self.replay_batch(&mut batch, Some(scanned.intact_end))?;
+            self.index.persist()?;
+        }
+        Ok((replayed, scanned.file_end - scanned.intact_end))
+    }
+
+    /// The newest record of a key counts, as when they were written.
+    fn replay_batch(
+        &self,
+        batch: &mut Vec<(IndexKey, IndexEntry)>,
+        checkpoint: Option<u64>,
+    ) -> Result<(), IndexError> {
+        let mut newest = std::collections::HashMap::<IndexKey, IndexEntry>::new();
+        for (key, entry) in batch.drain(..) {
+            let known = match newest.get(&key) {
+                Some(known) => Some(*known),
+                None => self.index.get(&key)?,
+            };
+            if known.is_none_or(|known| known.fact.version() <= entry.fact.version()) {
+                newest.insert(key, entry);
+            }
+        }
+        self.index.commit(newest.into_iter(), checkpoint)
+    }
+
+    /// Bytes on disk, about.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.log.end()
+            + self.side_bytes.load(Ordering::Relaxed)
+            + self.side_bytes_since.load(Ordering::Relaxed)
+    }
+
+    /// Notes that about so many bytes were added beside the log.
+    pub(crate) fn add_side_bytes(&self, bytes: u64) {
+        self.side_bytes_since.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Looks how many bytes on disk there are beside the log.
+    pub(crate) fn measure(&self) {
+        let added = self.side_bytes_since.load(Ordering::Relaxed);
+        // The log grows to whole blocks, and its length is what is counted for it.
+        let bytes = disk_bytes(&self.dir.join(INDEX)).map(|bytes| bytes + 8192);
+        if let Ok(bytes) = bytes {
+            self.side_bytes.store(bytes, Ordering::Relaxed);
+            self.side_bytes_since.fetch_sub(added, Ordering::Relaxed);
+        }
+    }
+
+    /// Seals it: from now on it is only read, and a restart finds all of it in tables.
+    pub(crate) fn seal(&self) -> Result<(), DiskError> {
+        if self.sealed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.log
+            .sync()
+            .map_err(DiskError::io("sync value log in", &self.dir))?;
+        let sealed = self
+            .index
+            .commit(std::iter::empty(), Some(self.log.end()))
+            .and_then(|()| self.index.flush());
+        sealed.map_err(|error| failure(self.id, &self.dir, error))
+    }
+
+    /// Whether it takes no more writes.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// From now on it takes no more writes; false if that was known.
+    pub(crate) fn set_failed(&self) -> bool {
+        !self.failed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether its disk use changes no more.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.sealed.load(Ordering::Acquire) && self.index.is_settled()
+    }
+
+    /// From now on its directory does not count as a generation, whatever happens. Reads go on.
+    pub(crate) fn mark_dropped(&self) -> Result<(), DiskError> {
+        // On a full disk no file can be made; without its log it does not count either.
+        let marked = File::create(self.dir.join(DROPPED)).map(drop);
+        let marked = marked.or_else(|_| std::fs::remove_file(self.dir.join(LOG)));
+        marked
+            .and_then(|()| sync_dir(&self.dir))
+            .map_err(DiskError::io("drop", &self.dir))
+    }
+
+    /// Closes it and removes its directory. Call it when nobody else reads it.
+    pub(crate) fn remove(self) -> Result<(), DiskError> {
+        let Self {
+            dir, log, index, ..
+        } = self;
+        drop((log, index));
+        std::fs::remove_dir_all(&dir).map_err(DiskError::io("remove", &dir))
+    }
+}
+
+fn failure(generation: u64, path: &Path, error: IndexError) -> DiskError {
+    match error {
+        IndexError::Io(source) => DiskError::io("use", path)(source),
+        IndexError::Broken(reason) => DiskError::Index { generation, reason },
+    }
+}

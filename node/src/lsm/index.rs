@@ -1,0 +1,285 @@
+//! The index of a generation: a fjall database with one keyspace, from key to record.
+//!
+//! Only small entries live in it; values are in the value log. It is derived: every batch that it
+//! commits may carry a checkpoint, the position in the log up to which it knows every record, and
+//! what it lost (its journal is never synced by us) is read again from there. A batch is visible
+//! whole or not at all, and what survives of a journal is always a prefix of it.
+//!
+//! fjall's own threads may fail and leave the database *poisoned*: it still reads, and writes no more.
+//! A panic out of fjall is caught and counts as an error.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fjall::config::{
+    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PartitioningPolicy, PinningPolicy,
+};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::record::{IndexEntry, IndexKey};
+
+/// Name of the only keyspace. fjall persists options when a keyspace is created: other options need
+/// another name.
+const KEYSPACE: &str = "entries.1";
+
+/// Key of the checkpoint.
+const CHECKPOINT: &[u8] = b"\0checkpoint";
+
+/// Of absent keys, the share that a filter lets pass: with nine generations about one read of an
+/// absent key in a thousand looks at an index block. Costs 2.4 bytes of RAM a key.
+const FALSE_POSITIVE_RATE: f32 = 0.0001;
+
+/// fjall makes its caller sleep at 4 sealed memtables or 20 runs in level 0, without an end if its
+/// workers have died; commits wait here before it comes to that.
+const SEALED_MEMTABLES_MAX: usize = 2;
+const LEVEL_0_TABLES_MAX: usize = 16;
+
+/// The RAM of all indexes: each has memtables of its own, the block cache is shared.
+#[derive(Clone)]
+pub(crate) struct IndexMemory {
+    /// Bytes of one memtable.
+    memtable: u64,
+    /// Holds the cache: fjall gives it no name of its own.
+    cache: fjall::Config,
+}
+
+impl IndexMemory {
+    pub(crate) fn new(memtable: u64, cache: u64) -> Self {
+        Self {
+            memtable,
+            cache: Database::builder("/").cache_size(cache).into_config(),
+        }
+    }
+
+    /// Bytes of one memtable.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.memtable
+    }
+}
+
+/// The index of one generation.
+pub(crate) struct Index {
+    database: Database,
+    keyspace: Keyspace,
+}
+
+/// Why an index did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IndexError {
+    /// The operating system refused; the index itself may be fine.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// What is on disk cannot be used, or the database is poisoned.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl From<fjall::Error> for IndexError {
+    fn from(error: fjall::Error) -> Self {
+        let source = match error {
+            fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => source,
+            other => return Self::Broken(other.to_string()),
+        };
+        match source.kind() {
+            // A file that is missing or ends early is damage, not a mood of the operating system.
+            io::ErrorKind::NotFound
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::InvalidData
+            | io::ErrorKind::AlreadyExists => Self::Broken(source.to_string()),
+            _ => Self::Io(source),
+        }
+    }
+}
+
+/// Runs a call into fjall; a panic becomes an error.
+fn guarded<T>(call: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
+    catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|_| Err(IndexError::Broken("the index panicked".to_owned())))
+}
+
+fn options(memory: &IndexMemory) -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(memory.memtable)
+        .data_block_compression_policy(CompressionPolicy::disabled())
+        .index_block_compression_policy(CompressionPolicy::disabled())
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
+            BloomConstructionPolicy::FalsePositiveRate(FALSE_POSITIVE_RATE),
+        )))
+        .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        // A whole index block of a large table would be loaded for each read.
+        .index_block_partitioning_policy(PartitioningPolicy::all(true))
+        .expect_point_read_hits(false)
+        .with_kv_separation(None)
+        .manual_journal_persist(true)
+}
+
+impl Index {
+    /// Opens the index in `dir`, creating it if there is none.
+    pub(crate) fn open(dir: &Path, memory: &IndexMemory) -> Result<Self, IndexError> {
+        guarded(|| {
+            let mut config = Database::builder(dir)
+                .worker_threads(2)
+                .max_cached_files(Some(32))
+                .journal_compression(CompressionType::None)
+                .manual_journal_persist(true)
+                .into_config();
+            config.cache = Arc::clone(&memory.cache.cache);
+            let database = Database::open(config)?;
+            let keyspace = database.keyspace(KEYSPACE, || options(memory))?;
+            Ok(Self { database, keyspace })
+        })
+    }
+
+    /// The entry of a key.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<IndexEntry>, IndexError> {
+        guarded(|| self.keyspace.get(key).map_err(IndexError::from))?
+            .map(|bytes| {
+                IndexEntry::parse(&bytes)
+                    .ok_or_else(|| IndexError::Broken("unreadable index entry".to_owned()))
+            })
+            .transpose()
+    }
+
+    /// Writes entries at once. `checkpoint` is the end of the log whose records the index will know
+    /// all of.
+    ///
+    /// # Errors
+    /// Nothing of the batch is visible then. The index is to be regarded as poisoned.
+    pub(crate) fn commit(
+        &self,
+        entries: impl Iterator<Item = (IndexKey, IndexEntry)>,
+        checkpoint: Option<u64>,
+    ) -> Result<(), IndexError> {
+        self.wait_for_flushes()?;
+        guarded(|| {
+            let mut batch = self.database.batch().durability(None);
+            for (key, entry) in entries {
+                batch.insert(&self.keyspace, key.to_vec(), entry.to_bytes());
+            }
+            if let Some(end) = checkpoint {
+                batch.insert(&self.keyspace, CHECKPOINT, end.to_le_bytes());
+            }
+            Ok(batch.commit()?)
+        })
+    }
+
+    fn wait_for_flushes(&self) -> Result<(), IndexError> {
+        while self.keyspace.sealed_memtable_count() > SEALED_MEMTABLES_MAX
+            || self.keyspace.l0_table_count() > LEVEL_0_TABLES_MAX
+        {
+            // Tells a poisoned database, whose workers would never get done.
+            self.database.persist(PersistMode::Buffer)?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// How far into the log the index knows every record.
+    pub(crate) fn checkpoint(&self) -> Result<u64, IndexError> {
+        guarded(|| Ok(self.keyspace.get(CHECKPOINT)?)).map(|bytes| {
+            let bytes = bytes
+                .as_deref()
+                .and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+            bytes.map_or(0, u64::from_le_bytes)
+        })
+    }
+
+    /// Entries in key order, from `start` on. A key that is not an entry's ends it.
+    pub(crate) fn entries_from(
+        &self,
+        start: &[u8],
+    ) -> impl Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>> + use<> {
+        self.keyspace.range(start.to_vec()..).map(|guard| {
+            let (key, bytes) = guarded(|| Ok(guard.into_inner()?))?;
+            let entry = IndexEntry::parse(&bytes)
+                .ok_or_else(|| IndexError::Broken("unreadable index entry".to_owned()))?;
+            Ok((key.to_vec(), entry))
+        })
+    }
+
+    /// Has the memtable written to a table in the background, so that neither RAM nor a restart needs
+    /// it any more.
+    pub(crate) fn flush(&self) -> Result<(), IndexError> {
+        guarded(|| {
+            self.keyspace.rotate_memtable()?;
+            Ok(())
+        })
+    }
+
+    /// Puts the journal into the kernel's hands.
+    pub(crate) fn persist(&self) -> Result<(), IndexError> {
+        guarded(|| Ok(self.database.persist(PersistMode::Buffer)?))
+    }
+
+    /// Whether something is still to be flushed or compacted.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.keyspace.sealed_memtable_count() == 0
+            && self.database.outstanding_flushes() == 0
+            && self.database.active_compactions() == 0
+    }
+
+    /// About how many keys it has; keys written twice may count twice.
+    pub(crate) fn entries_approx(&self) -> u64 {
+        self.keyspace.approximate_len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Meta, Space};
+    use crate::lsm::record::{Fact, index_key};
+
+    fn memory() -> IndexMemory {
+        IndexMemory::new(1 << 20, 1 << 20)
+    }
+
+    fn entry(version: u64) -> IndexEntry {
+        IndexEntry {
+            fact: Fact::Put(Meta::new(version, 0, 0)),
+            offset: version,
+            record_len: 9,
+        }
+    }
+
+    #[test]
+    fn entries_and_checkpoint_are_found_after_reopening() {
+        let dir = tempfile::tempdir().unwrap();
+        {
+            let index = Index::open(dir.path(), &memory()).unwrap();
+            assert_eq!(index.checkpoint().unwrap(), 0);
+            let key = index_key(Space(1), b"k");
+            index
+                .commit([(key.clone(), entry(1))].into_iter(), None)
+                .unwrap();
+            index
+                .commit([(key, entry(2))].into_iter(), Some(77))
+                .unwrap();
+        }
+        let index = Index::open(dir.path(), &memory()).unwrap();
+        assert_eq!(index.checkpoint().unwrap(), 77);
+        assert_eq!(
+            index.get(&index_key(Space(1), b"k")).unwrap(),
+            Some(entry(2))
+        );
+        assert_eq!(index.get(&index_key(Space(2), b"k")).unwrap(), None);
+        let all: Vec<_> = index.entries_from(&index_key(Space(0), b"")).collect();
+        assert_eq!(all.len(), 1);
+    }
+
+    #[test]
+    fn an_index_whose_files_are_gone_is_broken_and_not_an_io_error() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Index::open(dir.path(), &memory()).unwrap());
+        std::fs::write(dir.path().join("version"), b"FJL\x09").unwrap();
+        assert!(matches!(
+            Index::open(dir.path(), &memory()),
+            Err(IndexError::Broken(_))
+        ));
+    }
+}

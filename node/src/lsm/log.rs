@@ -1,0 +1,266 @@
+//! The value log of a generation: an append-only file of records.
+//!
+//! It is the truth about its generation. The writer thread appends whole batches; a batch that could
+//! not be written completely is cut off again, so records follow each other without gaps up to
+//! [`Log::end`]. Reads may run at the same time from any thread.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::record::{HEAD_LEN, Lengths, Record};
+use super::value;
+
+/// Slices that one system call takes (`IOV_MAX` of Linux).
+const SLICES_MAX: usize = 1024;
+
+/// An append-only file of records.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: File,
+    end: AtomicU64,
+    /// Written since the last sync.
+    dirty: AtomicBool,
+}
+
+/// What reading a log from some position to its end found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// Where the last whole and intact record ends.
+    pub(crate) intact_end: u64,
+    /// Where the file ended.
+    pub(crate) file_end: u64,
+}
+
+impl Log {
+    /// Opens a log, creating it if there is none.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        let end = file.metadata()?.len();
+        Ok(Self {
+            file,
+            end: AtomicU64::new(end),
+            dirty: AtomicBool::new(false),
+        })
+    }
+
+    /// Where the next record goes; the length of the log in bytes.
+    pub(crate) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Appends the slices and returns where the first one went. Only one thread may append.
+    ///
+    /// # Errors
+    /// The log is as it was before, unless cutting it failed too: then its end is behind
+    /// [`Log::end`], which [`AppendError::torn`] tells.
+    pub(crate) fn append(&self, slices: &mut [IoSlice<'_>]) -> Result<u64, AppendError> {
+        let start = self.end();
+        match self.write_all_at(slices, start) {
+            Ok(end) => {
+                self.end.store(end, Ordering::Release);
+                self.dirty.store(true, Ordering::Release);
+                Ok(start)
+            }
+            Err(source) => Err(AppendError {
+                source,
+                torn: self.cut(start).is_err(),
+            }),
+        }
+    }
+
+    fn write_all_at(&self, mut slices: &mut [IoSlice<'_>], start: u64) -> io::Result<u64> {
+        let mut at = start;
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            let chunk = slices.get(..SLICES_MAX).unwrap_or(slices);
+            match rustix::io::pwritev(&self.file, chunk, at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut slices, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(at)
+    }
+
+    /// Cuts everything from `end` on.
+    pub(crate) fn cut(&self, end: u64) -> io::Result<()> {
+        self.file.set_len(end)?;
+        self.end.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes everything written survive a loss of power.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.dirty.store(false, Ordering::Release);
+        self.file
+            .sync_data()
+            .inspect_err(|_| self.dirty.store(true, Ordering::Release))
+    }
+
+    /// Whether something was written since the last sync began.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Reads `len` bytes at `offset`. One system call as a rule, no zeroing, no copy.
+    pub(crate) fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        // An index that a loss of power left behind may name any length: do not allocate for it.
+        if offset
+            .checked_add(len as u64)
+            .is_none_or(|end| end > self.end())
+        {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut out = Vec::with_capacity(len);
+        while out.len() < len {
+            let at = offset + out.len() as u64;
+            match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut out), at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The allocator may have given more room than was asked for.
+        out.truncate(len);
+        Ok(out.into())
+    }
+
+    /// Gives every record from `offset` on to `visit`, with its position, up to the end or to the
+    /// first one that is damaged or cut. Frames are verified too.
+    ///
+    /// # Errors
+    /// Of reading, or of `visit`.
+    pub(crate) fn scan<E: From<io::Error>>(
+        &self,
+        offset: u64,
+        mut visit: impl FnMut(u64, u32, &Record<'_>) -> Result<(), E>,
+    ) -> Result<Scanned, E> {
+        let file_end = self.end();
+        let mut at = offset;
+        while at + (HEAD_LEN as u64) <= file_end {
+            let head = self.read(at, HEAD_LEN)?;
+            let Some(len) = Lengths::peek(&head).map(|lengths| lengths.record()) else {
+                break;
+            };
+            if len > file_end - at {
+                break;
+            }
+            let (Ok(len), Ok(record_len)) = (usize::try_from(len), u32::try_from(len)) else {
+                break;
+            };
+            let bytes = self.read(at, len)?;
+            let Some(record) = Record::parse(&bytes) else {
+                break;
+            };
+            if !record.frame.is_empty() && !value::is_intact(record.frame) {
+                break;
+            }
+            visit(at, record_len, &record)?;
+            at += u64::from(record_len);
+        }
+        Ok(Scanned {
+            intact_end: at,
+            file_end,
+        })
+    }
+}
+
+/// A batch could not be appended.
+#[derive(Debug)]
+pub(crate) struct AppendError {
+    pub(crate) source: io::Error,
+    /// Part of the batch may still be in the file.
+    pub(crate) torn: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Space;
+    use crate::lsm::record::{Fact, write_head};
+
+    fn tombstone(key: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_head(&mut out, (Space(1), key), &Fact::Tombstone(5), &[], 0);
+        out
+    }
+
+    fn keys_from(log: &Log, offset: u64) -> (Vec<Vec<u8>>, Scanned) {
+        let mut keys = Vec::new();
+        let scanned = log
+            .scan::<io::Error>(offset, |_, _, record| {
+                keys.push(record.key.to_vec());
+                Ok(())
+            })
+            .unwrap();
+        (keys, scanned)
+    }
+
+    #[test]
+    fn appended_records_are_scanned_in_order_also_after_reopening() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("values");
+        let (a, b) = (tombstone(b"a"), tombstone(b"bb"));
+        let second;
+        {
+            let log = Log::open(&path).unwrap();
+            assert_eq!(log.append(&mut [IoSlice::new(&a)]).unwrap(), 0);
+            second = log
+                .append(&mut [IoSlice::new(&b[..10]), IoSlice::new(&b[10..])])
+                .unwrap();
+            assert_eq!(log.read(second, b.len()).unwrap(), b);
+            assert!(log.is_dirty());
+            log.sync().unwrap();
+            assert!(!log.is_dirty());
+        }
+        let log = Log::open(&path).unwrap();
+        assert_eq!(keys_from(&log, 0).0, [b"a".to_vec(), b"bb".to_vec()]);
+        assert_eq!(keys_from(&log, second).0, [b"bb".to_vec()]);
+    }
+
+    #[test]
+    fn a_scan_stops_at_a_torn_tail_wherever_it_was_torn() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (tombstone(b"a"), tombstone(b"bb"));
+        for torn in 1..b.len() {
+            let log = Log::open(&dir.path().join(torn.to_string())).unwrap();
+            log.append(&mut [IoSlice::new(&a), IoSlice::new(&b[..torn])])
+                .unwrap();
+            let (keys, scanned) = keys_from(&log, 0);
+            assert_eq!(keys, [b"a".to_vec()]);
+            assert_eq!(scanned.intact_end, a.len() as u64);
+            assert_eq!(scanned.file_end, (a.len() + torn) as u64);
+        }
+    }
+
+    #[test]
+    fn more_slices_than_one_call_takes_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(&dir.path().join("values")).unwrap();
+        let record = tombstone(b"k");
+        let mut slices: Vec<_> = (0..3000).map(|_| IoSlice::new(&record)).collect();
+        log.append(&mut slices).unwrap();
+        assert_eq!(keys_from(&log, 0).0.len(), 3000);
+    }
+
+    #[test]
+    fn reading_behind_the_end_is_an_error_and_allocates_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(&dir.path().join("values")).unwrap();
+        assert!(log.read(0, usize::MAX).is_err());
+        assert!(log.read(u64::MAX, 8).is_err());
+    }
+}

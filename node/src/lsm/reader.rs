@@ -1,0 +1,289 @@
+//! Reads: a bounded queue and the threads that serve it.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use super::error::DiskError;
+use super::generations::Snapshot;
+use super::index::IndexError;
+use super::queue::Carry;
+use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
+use super::stats::add;
+use super::{DiskEntry, Shared, value};
+use crate::entry::{Meta, Space};
+
+/// Reads that may wait.
+const READS_MAX: usize = 8192;
+
+/// Keys and the facts about their entries, in key order.
+pub(crate) type ScanPage = Vec<(Vec<u8>, Meta)>;
+
+/// A read and where its answer goes.
+pub(crate) enum Read {
+    Get {
+        space: Space,
+        key: Box<[u8]>,
+        answer: oneshot::Sender<Result<Option<DiskEntry>, DiskError>>,
+    },
+    Scan {
+        space: Space,
+        after: Option<Vec<u8>>,
+        limit: usize,
+        answer: oneshot::Sender<Result<ScanPage, DiskError>>,
+    },
+}
+
+/// Reads that wait for a thread.
+#[derive(Default)]
+pub(crate) struct Reads {
+    waiting: Mutex<(VecDeque<Read>, bool)>,
+    filled: Condvar,
+}
+
+impl Reads {
+    /// Adds a read, unless too many are waiting.
+    pub(crate) fn push(&self, read: Read) -> Result<(), DiskError> {
+        let mut waiting = self.waiting.lock();
+        if waiting.1 {
+            return Err(DiskError::Closed);
+        }
+        if waiting.0.len() >= READS_MAX {
+            return Err(DiskError::Busy);
+        }
+        waiting.0.push_back(read);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Takes no more reads; those that wait are not answered.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.1 = true;
+        waiting.0.clear();
+        self.filled.notify_all();
+    }
+
+    fn take(&self) -> Option<Read> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if waiting.1 {
+                return None;
+            }
+            if let Some(read) = waiting.0.pop_front() {
+                return Some(read);
+            }
+            self.filled.wait(&mut waiting);
+        }
+    }
+}
+
+/// Body of a read thread.
+pub(crate) fn run(shared: &Shared) {
+    while let Some(read) = shared.reads.take() {
+        // fjall may panic; whoever waits hears that the read failed.
+        if catch_unwind(AssertUnwindSafe(|| serve(shared, read))).is_err() {
+            add(&shared.stats.reads_failed, 1);
+            warn!("a read panicked");
+        }
+    }
+}
+
+fn serve(shared: &Shared, read: Read) {
+    match read {
+        Read::Get { space, key, answer } if !answer.is_closed() => {
+            let _ = answer.send(get(shared, space, &key));
+        }
+        Read::Scan {
+            space,
+            after,
+            limit,
+            answer,
+        } if !answer.is_closed() => {
+            let _ = answer.send(scan(&shared.generations.snapshot(), space, after, limit));
+        }
+        // Nobody waits for it any more.
+        Read::Get { .. } | Read::Scan { .. } => {}
+    }
+}
+
+/// What stands where an index entry leads to.
+pub(crate) enum Looked {
+    Whole { record: Bytes, frame: Bytes },
+    Damaged,
+    Refused,
+}
+
+/// Reads the record that `entry` leads to, and checks that it is the one.
+pub(crate) fn look(
+    log: &super::log::Log,
+    entry: &IndexEntry,
+    (space, key): (Space, &[u8]),
+) -> Looked {
+    let Ok(len) = usize::try_from(entry.record_len) else {
+        return Looked::Damaged;
+    };
+    let bytes = match log.read(entry.offset, len) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Looked::Damaged,
+        Err(_) => return Looked::Refused,
+    };
+    match Record::parse(&bytes) {
+        Some(record) if record.space == space && record.key == key && record.fact == entry.fact => {
+            Looked::Whole {
+                frame: bytes.slice_ref(record.frame),
+                record: bytes.clone(),
+            }
+        }
+        _ => Looked::Damaged,
+    }
+}
+
+/// A damaged record is no entry. What cannot be read at all is an error: the key may have an entry, and a
+/// delete must not take it for absent.
+fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+    let stats = &shared.stats;
+    let found = match shared.generations.find(&index_key(space, key)) {
+        Ok(found) => found,
+        Err(unreadable) => {
+            add(&stats.reads_failed, 1);
+            warn!(generation = unreadable.generation, reason = %unreadable.reason, "cannot read an index");
+            return Err(DiskError::Index {
+                generation: unreadable.generation,
+                reason: unreadable.reason.to_string(),
+            });
+        }
+    };
+    let Some((found, meta)) = found.and_then(|found| match found.entry.fact {
+        Fact::Put(meta) => Some((found, meta)),
+        Fact::Tombstone(_) => None,
+    }) else {
+        add(&stats.reads_missed, 1);
+        return Ok(None);
+    };
+    let key_hash = || xxhash_rust::xxh3::xxh3_64(key);
+    let generation = found.generation.id;
+    let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
+        Looked::Whole { record, frame } => {
+            add(&stats.read_bytes, record.len() as u64);
+            value::decode(&frame, shared.options.value_len_max).map(|value| (record, value))
+        }
+        Looked::Damaged => None,
+        Looked::Refused => {
+            add(&stats.reads_failed, 1);
+            warn!(generation, key_hash = key_hash(), "cannot read a value log");
+            let reason = "its value log cannot be read".to_owned();
+            return Err(DiskError::Index { generation, reason });
+        }
+    };
+    let Some((record, value)) = decoded else {
+        add(&stats.reads_corrupt, 1);
+        warn!(
+            generation,
+            offset = found.entry.offset,
+            key_hash = key_hash(),
+            "damaged record"
+        );
+        return Ok(None);
+    };
+    add(&stats.reads_hit, 1);
+    if shared.is_in_older_half(generation) {
+        let carry = Carry {
+            space,
+            record,
+            offset: found.entry.offset,
+            generation,
+        };
+        if shared.queue.try_carry(carry).is_err() {
+            add(&stats.carries_skipped, 1);
+        }
+    }
+    Ok(Some(DiskEntry { meta, value }))
+}
+
+/// Merges the indexes: the newest record of each key counts.
+fn scan(
+    generations: &Snapshot,
+    space: Space,
+    after: Option<Vec<u8>>,
+    limit: usize,
+) -> Result<ScanPage, DiskError> {
+    let mut start = index_key(space, after.as_deref().unwrap_or(&[]));
+    if after.is_some() {
+        // The first key behind it.
+        start.push(0);
+    }
+    let mut cursors = Vec::with_capacity(generations.len());
+    for generation in generations.iter() {
+        let mut cursor = Cursor {
+            generation: generation.id,
+            entries: generation.index.entries_from(&start),
+            head: None,
+        };
+        cursor.advance()?;
+        cursors.push(cursor);
+    }
+    let mut page = ScanPage::new();
+    while page.len() < limit {
+        // The first of equal keys is the newest generation's.
+        let heads = cursors.iter().filter_map(|cursor| cursor.head.clone());
+        let Some((key, entry)) = heads.reduce(|a, b| if b.0 < a.0 { b } else { a }) else {
+            break;
+        };
+        for cursor in &mut cursors {
+            if cursor.head.as_ref().is_some_and(|head| head.0 == key) {
+                cursor.advance()?;
+            }
+        }
+        let Some((found_space, user_key)) = split_index_key(&key) else {
+            break;
+        };
+        if found_space != space {
+            break;
+        }
+        if let Fact::Put(meta) = entry.fact {
+            page.push((user_key.to_vec(), meta));
+        }
+    }
+    Ok(page)
+}
+
+struct Cursor<I> {
+    generation: u64,
+    entries: I,
+    head: Option<(Vec<u8>, IndexEntry)>,
+}
+
+impl<I: Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>> Cursor<I> {
+    fn advance(&mut self) -> Result<(), DiskError> {
+        self.head = self
+            .entries
+            .next()
+            .transpose()
+            .map_err(|error| DiskError::Index {
+                generation: self.generation,
+                reason: error.to_string(),
+            })?;
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Whether half of the budget or more was written after this generation: what is read there
+    /// deserves a second chance.
+    fn is_in_older_half(&self, generation: u64) -> bool {
+        let newer: u64 = self
+            .generations
+            .snapshot()
+            .iter()
+            .take_while(|newer| newer.id != generation)
+            .map(|newer| newer.disk_bytes())
+            .sum();
+        newer >= self.budget.load(Ordering::Relaxed) / 2
+    }
+}

@@ -1,0 +1,311 @@
+//! What the threads of the disk tier share, and how they wake each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use fonn_codec::CodecSpec;
+use fonn_proto::Version;
+
+use super::directory::Directory;
+use super::error::DiskError;
+use super::generation::Generation;
+use super::generations::Generations;
+use super::index::IndexMemory;
+use super::options::{DiskOptions, Limits};
+use super::queue::Queue;
+use super::reader::Reads;
+use super::state::StoreState;
+use super::stats::DiskStats;
+use super::write::DiskObserver;
+use crate::entry::Space;
+
+/// The generation that is ready to be written next.
+#[derive(Default)]
+struct Spare {
+    ready: Option<Generation>,
+    /// The last attempt to make one failed.
+    has_failed: bool,
+}
+
+/// Everything that the threads of one disk tier share.
+pub(crate) struct Shared {
+    pub(crate) options: DiskOptions,
+    pub(crate) directory: Directory,
+    pub(crate) observer: Arc<dyn DiskObserver>,
+    pub(crate) generations: Generations,
+    pub(crate) queue: Queue,
+    pub(crate) reads: Reads,
+    pub(crate) stats: DiskStats,
+    pub(crate) budget: AtomicU64,
+    memory: IndexMemory,
+    codec: Mutex<(CodecSpec, usize)>,
+    state: Mutex<StoreState>,
+    spare: Mutex<Spare>,
+    spare_changed: Condvar,
+    /// Bytes that the file system has free, about.
+    free_bytes: AtomicU64,
+    /// Bytes that the file system should keep free.
+    pub(crate) reserve_bytes: AtomicU64,
+    /// Bytes of dropped generations that are not removed yet.
+    buried_bytes: AtomicU64,
+    /// Bytes in the directory that are no generation's.
+    other_bytes: AtomicU64,
+    /// The writer waits for room: no time to carry anything over.
+    is_pressed: AtomicBool,
+    room: (Mutex<()>, Condvar),
+    wake: (Mutex<bool>, Condvar),
+    closing: (Mutex<bool>, Condvar),
+}
+
+impl Shared {
+    pub(crate) fn new(
+        options: DiskOptions,
+        directory: Directory,
+        observer: Arc<dyn DiskObserver>,
+        (generations, state, stats): (Generations, StoreState, DiskStats),
+        (memory, reserve_bytes): (IndexMemory, u64),
+    ) -> Self {
+        let other_bytes = directory.other_bytes().unwrap_or(0);
+        Self {
+            budget: AtomicU64::new(options.budget_bytes),
+            codec: Mutex::new((options.codec, options.codec_min_bytes)),
+            queue: Queue::new(options.queue_bytes_max),
+            options,
+            directory,
+            observer,
+            generations,
+            reads: Reads::default(),
+            memory,
+            stats,
+            state: Mutex::new(state),
+            spare: Mutex::default(),
+            spare_changed: Condvar::new(),
+            free_bytes: AtomicU64::new(u64::MAX),
+            reserve_bytes: AtomicU64::new(reserve_bytes),
+            buried_bytes: AtomicU64::new(0),
+            other_bytes: AtomicU64::new(other_bytes),
+            is_pressed: AtomicBool::new(false),
+            room: Default::default(),
+            wake: Default::default(),
+            closing: Default::default(),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits::of_budget(self.budget.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn codec(&self) -> (CodecSpec, usize) {
+        *self.codec.lock()
+    }
+
+    pub(crate) fn set_codec(&self, spec: CodecSpec, min_bytes: usize) {
+        *self.codec.lock() = (spec, min_bytes);
+    }
+
+    pub(crate) fn state(&self) -> StoreState {
+        self.state.lock().clone()
+    }
+
+    /// Saves the state and only then believes in it.
+    pub(crate) fn save_state(&self, state: &StoreState) -> Result<(), DiskError> {
+        let mut held = self.state.lock();
+        super::state::save(self.directory.path(), state)?;
+        held.clone_from(state);
+        Ok(())
+    }
+
+    pub(crate) fn is_flushed(&self, space: Space, version: Version, now_ms: u64) -> bool {
+        self.state.lock().is_flushed(space, version, now_ms)
+    }
+
+    /// Makes a generation; what a failed attempt left is removed.
+    pub(crate) fn create_generation(&self, id: u64) -> Result<Generation, DiskError> {
+        let dir = self.directory.generation(id);
+        Generation::create(dir.clone(), id, &self.memory).inspect_err(|_| {
+            let _ = std::fs::remove_dir_all(&dir);
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_spare(&self) -> bool {
+        self.spare.lock().ready.is_some()
+    }
+
+    /// Waits until there is no generation ready, and at least `wait`; false if the tier is closed.
+    pub(crate) fn wait_for_missing_spare(&self, wait: Duration) -> bool {
+        let earliest = Instant::now() + wait;
+        let mut spare = self.spare.lock();
+        while !self.is_closing() {
+            if spare.ready.is_some() {
+                self.spare_changed.wait(&mut spare);
+            } else if Instant::now() < earliest {
+                self.spare_changed.wait_until(&mut spare, earliest);
+            } else {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Makes a generation ready, or says that there is none to be had for now.
+    pub(crate) fn put_spare(&self, ready: Option<Generation>) {
+        let mut spare = self.spare.lock();
+        spare.has_failed = ready.is_none();
+        spare.ready = ready;
+        self.spare_changed.notify_all();
+    }
+
+    /// Takes the generation that is ready, waiting for it while there is hope.
+    pub(crate) fn take_spare(&self, wait: Duration) -> Option<Generation> {
+        let deadline = Instant::now() + wait;
+        let mut spare = self.spare.lock();
+        loop {
+            if let Some(ready) = spare.ready.take() {
+                self.spare_changed.notify_all();
+                return Some(ready);
+            }
+            if wait.is_zero() || spare.has_failed || self.is_closing() {
+                return None;
+            }
+            self.wake_upkeep();
+            if self
+                .spare_changed
+                .wait_until(&mut spare, deadline)
+                .timed_out()
+            {
+                return None;
+            }
+        }
+    }
+
+    /// Bytes on disk of everything in the directory.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let spare = self
+            .spare
+            .lock()
+            .ready
+            .as_ref()
+            .map_or(0, Generation::disk_bytes);
+        self.generations.disk_bytes()
+            + spare
+            + self.buried_bytes()
+            + self.other_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of dropped generations that are not removed yet.
+    pub(crate) fn buried_bytes(&self) -> u64 {
+        self.buried_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn add_other_bytes(&self, bytes: u64) {
+        self.other_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that a generation is dropped, before it leaves the list.
+    pub(crate) fn bury(&self, bytes: u64) {
+        self.buried_bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Notes that a dropped generation is removed, and tells the writer.
+    pub(crate) fn unbury(&self, bytes: u64) {
+        self.buried_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        let _held = self.room.0.lock();
+        self.room.1.notify_all();
+    }
+
+    /// Says that the writer waits for room.
+    pub(crate) fn press(&self) {
+        self.is_pressed.store(true, Ordering::Release);
+        self.wake_upkeep();
+    }
+
+    /// Says that the writer goes on.
+    pub(crate) fn unpress(&self) {
+        self.is_pressed.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.is_pressed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn wait_for_room(&self, wait: Duration) {
+        self.room.1.wait_for(&mut self.room.0.lock(), wait);
+    }
+
+    pub(crate) fn set_free(&self, free: u64) {
+        self.free_bytes.store(free, Ordering::Relaxed);
+    }
+
+    /// Notes that so much was written since.
+    pub(crate) fn take_free(&self, bytes: u64) {
+        let left = |free: u64| Some(free.saturating_sub(bytes));
+        let _ = self
+            .free_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// The file system refused to grow.
+    pub(crate) fn set_disk_full(&self) {
+        self.set_free(0);
+        self.wake_upkeep();
+    }
+
+    /// Oldest generations should go, so that the file system has its reserve again.
+    pub(crate) fn is_reserve_touched(&self) -> bool {
+        self.free_bytes.load(Ordering::Relaxed) < self.reserve_bytes.load(Ordering::Relaxed)
+    }
+
+    /// No values may be written. Deletions may, for which half of the reserve is enough.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.free_bytes.load(Ordering::Relaxed) < self.reserve_bytes.load(Ordering::Relaxed) / 2
+    }
+
+    pub(crate) fn wake_upkeep(&self) {
+        *self.wake.0.lock() = true;
+        self.wake.1.notify_all();
+    }
+
+    /// Waits until [`Self::wake_upkeep`] was called since, or the time is over.
+    pub(crate) fn wait_for_wake(&self, wait: Duration) {
+        let mut is_awake = self.wake.0.lock();
+        if !*is_awake {
+            self.wake.1.wait_for(&mut is_awake, wait);
+        }
+        *is_awake = false;
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.0.lock()
+    }
+
+    pub(crate) fn set_closing(&self) {
+        *self.closing.0.lock() = true;
+        self.closing.1.notify_all();
+        // Whoever holds it has looked before, and is going to wait.
+        drop(self.spare.lock());
+        self.spare_changed.notify_all();
+        self.wake_upkeep();
+    }
+
+    /// Waits; true if the tier is being closed.
+    pub(crate) fn wait_for_close(&self, wait: Duration) -> bool {
+        let mut is_closing = self.closing.0.lock();
+        if !*is_closing {
+            self.closing.1.wait_for(&mut is_closing, wait);
+        }
+        *is_closing
+    }
+
+    /// Gives back everything on disk.
+    pub(crate) fn release(&self) {
+        self.generations.clear();
+        let spare = self.spare.lock().ready.take();
+        if let Some(Err(error)) = spare.map(Generation::remove) {
+            tracing::debug!(%error, "cannot remove the generation in reserve");
+        }
+    }
+}

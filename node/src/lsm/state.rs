@@ -1,0 +1,202 @@
+//! The small facts that must survive a restart and concern all entries: a file beside the generations.
+//!
+//! It is replaced whole: written under another name, synced, renamed. Layout:
+//! `docs/formats/disk-record.md`.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use fonn_proto::Version;
+
+use super::directory::sync_dir;
+use super::error::DiskError;
+use crate::entry::Space;
+
+const FILE: &str = "state";
+const FILE_NEW: &str = "state.new";
+const MAGIC: [u8; 4] = *b"FNST";
+const LAYOUT: u32 = 1;
+const ALL_SPACES: u32 = u32::MAX;
+
+/// What survives a restart beside the entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreState {
+    /// No version at or above it was ever given out.
+    pub version_ceiling: Version,
+    /// Flushes that still matter.
+    pub flushes: Vec<FlushMark>,
+}
+
+/// A flush: entries of lower versions are gone from its time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushMark {
+    /// The space it is about; None means all.
+    pub space: Option<Space>,
+    /// Entries whose version is below it are gone.
+    pub cutoff: Version,
+    /// Unix time in milliseconds from which on they are.
+    pub at_ms: u64,
+}
+
+impl StoreState {
+    /// Whether an entry was flushed at `now_ms`.
+    #[must_use]
+    pub fn is_flushed(&self, space: Space, version: Version, now_ms: u64) -> bool {
+        self.flushes.iter().any(|mark| {
+            mark.space.is_none_or(|flushed| flushed == space)
+                && version < mark.cutoff
+                && mark.at_ms <= now_ms
+        })
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24 + self.flushes.len() * 20);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&LAYOUT.to_le_bytes());
+        out.extend_from_slice(&self.version_ceiling.to_le_bytes());
+        for mark in &self.flushes {
+            let space = mark.space.map_or(ALL_SPACES, |space| u32::from(space.0));
+            out.extend_from_slice(&space.to_le_bytes());
+            out.extend_from_slice(&mark.cutoff.to_le_bytes());
+            out.extend_from_slice(&mark.at_ms.to_le_bytes());
+        }
+        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        out
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (body, crc) = bytes.split_last_chunk::<4>()?;
+        if crc32c::crc32c(body).to_le_bytes() != *crc {
+            return None;
+        }
+        let (head, marks) = body.split_first_chunk::<8>()?;
+        if *head != [MAGIC, LAYOUT.to_le_bytes()].concat()[..] {
+            return None;
+        }
+        let (ceiling, marks) = marks.split_first_chunk::<8>()?;
+        let (marks, rest) = marks.as_chunks::<20>();
+        let flushes = marks
+            .iter()
+            .map(FlushMark::parse)
+            .collect::<Option<Vec<_>>>()?;
+        rest.is_empty().then_some(Self {
+            version_ceiling: u64::from_le_bytes(*ceiling),
+            flushes,
+        })
+    }
+}
+
+impl FlushMark {
+    fn parse(bytes: &[u8; 20]) -> Option<Self> {
+        let (space, rest) = bytes.split_first_chunk::<4>()?;
+        let (cutoff, rest) = rest.split_first_chunk::<8>()?;
+        let (at_ms, _) = rest.split_first_chunk::<8>()?;
+        let space = match u32::from_le_bytes(*space) {
+            ALL_SPACES => None,
+            space => Some(Space(u16::try_from(space).ok()?)),
+        };
+        let (cutoff, at_ms) = (u64::from_le_bytes(*cutoff), u64::from_le_bytes(*at_ms));
+        Some(Self {
+            space,
+            cutoff,
+            at_ms,
+        })
+    }
+}
+
+/// Reads the state of a data directory; the default one if none was ever saved, None if the file is
+/// damaged.
+pub(crate) fn load(dir: &Path) -> Result<Option<StoreState>, DiskError> {
+    let path = dir.join(FILE);
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(StoreState::parse(&bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(StoreState::default())),
+        Err(error) => Err(DiskError::io("read", &path)(error)),
+    }
+}
+
+/// Replaces the state of a data directory; durable when it returns.
+pub(crate) fn save(dir: &Path, state: &StoreState) -> Result<(), DiskError> {
+    let (path, new) = (dir.join(FILE), dir.join(FILE_NEW));
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(&state.to_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        sync_dir(dir)
+    };
+    write().map_err(DiskError::io("save", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> StoreState {
+        StoreState {
+            version_ceiling: 1 << 50,
+            flushes: vec![
+                FlushMark {
+                    space: None,
+                    cutoff: 7,
+                    at_ms: 8,
+                },
+                FlushMark {
+                    space: Some(Space(u16::MAX)),
+                    cutoff: 9,
+                    at_ms: u64::MAX,
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_saved_state_is_loaded_and_the_first_one_is_the_default() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(load(dir.path()).unwrap(), Some(StoreState::default()));
+        save(dir.path(), &state()).unwrap();
+        assert_eq!(load(dir.path()).unwrap(), Some(state()));
+    }
+
+    #[test]
+    fn a_torn_write_leaves_the_state_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        save(dir.path(), &state()).unwrap();
+        let bytes = StoreState::default().to_bytes();
+        for len in 0..bytes.len() {
+            std::fs::write(dir.path().join(FILE_NEW), &bytes[..len]).unwrap();
+            assert_eq!(load(dir.path()).unwrap(), Some(state()));
+        }
+    }
+
+    #[test]
+    fn any_damage_to_the_state_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = state().to_bytes();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            std::fs::write(dir.path().join(FILE), &damaged).unwrap();
+            assert_eq!(load(dir.path()).unwrap(), None, "byte {at}");
+            std::fs::write(dir.path().join(FILE), &bytes[..at]).unwrap();
+            assert_eq!(load(dir.path()).unwrap(), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_flush_concerns_older_versions_of_its_space_from_its_time_on() {
+        let state = StoreState {
+            version_ceiling: 0,
+            flushes: vec![FlushMark {
+                space: Some(Space(3)),
+                cutoff: 10,
+                at_ms: 100,
+            }],
+        };
+        assert!(state.is_flushed(Space(3), 9, 100));
+        assert!(!state.is_flushed(Space(3), 10, 100));
+        assert!(!state.is_flushed(Space(3), 9, 99));
+        assert!(!state.is_flushed(Space(4), 9, 100));
+    }
+}

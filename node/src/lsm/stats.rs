@@ -1,0 +1,87 @@
+//! Counters of the disk tier.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of the disk tier, all of them since its opening.
+        #[derive(Debug, Default)]
+        pub struct DiskStats {
+            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
+        }
+
+        /// What [`DiskStats`] said at one moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct DiskStatsSnapshot {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl DiskStats {
+            /// Reads all counters; not at one instant.
+            #[must_use]
+            pub fn snapshot(&self) -> DiskStatsSnapshot {
+                DiskStatsSnapshot { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads that found a value.
+    reads_hit,
+    /// Reads that found nothing, or a tombstone.
+    reads_missed,
+    /// Reads that the disk or an index refused; answered as misses.
+    reads_failed,
+    /// Records that were damaged; answered as misses.
+    reads_corrupt,
+    /// Reads turned away because too many were waiting.
+    reads_rejected,
+    /// Bytes of records that were read for them.
+    read_bytes,
+    /// Values written.
+    puts,
+    /// Tombstones written.
+    tombstones,
+    /// Deletes of keys that no generation has: nothing was written.
+    tombstones_saved,
+    /// Writes that came after a newer one of their key: nothing was written.
+    writes_superseded,
+    /// Writes that failed.
+    writes_failed,
+    /// Writes turned away because the queue was full.
+    writes_rejected,
+    /// Batches written.
+    batches,
+    /// Bytes of values given to be written.
+    value_bytes,
+    /// Bytes of records written for them.
+    written_bytes,
+    /// Entries carried over into the newest generation.
+    carried,
+    /// Bytes of the records of these.
+    carried_bytes,
+    /// Carry-overs skipped, because the queue for them was full or a newer record exists.
+    carries_skipped,
+    /// Generations begun.
+    generations_created,
+    /// Generations dropped.
+    generations_dropped,
+    /// Generations given up for writing because their log or index failed.
+    generations_failed,
+    /// Generations that could not be opened and were moved aside or removed.
+    generations_broken,
+    /// Indexes that were made anew from their value log.
+    indexes_rebuilt,
+    /// Records that opening found in a value log and not in its index.
+    records_replayed,
+    /// Syncs of a value log.
+    syncs,
+    /// Syncs that failed.
+    syncs_failed,
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

@@ -1,0 +1,71 @@
+//! Writes as they are given to the disk tier, and who hears of what becomes of them.
+
+use bytes::Bytes;
+
+use fonn_proto::{Failure, Version};
+
+use crate::ack::Ack;
+use crate::entry::{Meta, Space};
+
+/// A write for the disk.
+#[derive(Debug)]
+pub struct Write {
+    /// Where the key lives.
+    pub space: Space,
+    /// The key; copied, so that it may be part of a larger buffer.
+    pub key: Bytes,
+    /// What is to become of it.
+    pub kind: WriteKind,
+    /// Completed when the write is as durable as the tier promises.
+    pub ack: Option<Ack>,
+}
+
+/// What a [`Write`] does.
+#[derive(Debug)]
+pub enum WriteKind {
+    /// Stores a value. One that comes after a newer write of its key does nothing.
+    Put {
+        /// The facts beside the value.
+        meta: Meta,
+        /// The value.
+        value: Bytes,
+    },
+    /// Deletes the key.
+    Tombstone {
+        /// The version of the deletion.
+        version: Version,
+    },
+}
+
+impl Write {
+    /// The version of the write.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        match &self.kind {
+            WriteKind::Put { meta, .. } => meta.version,
+            WriteKind::Tombstone { version } => *version,
+        }
+    }
+
+    /// Bytes it holds while it waits.
+    #[must_use]
+    pub fn cost(&self) -> usize {
+        let value_len = match &self.kind {
+            WriteKind::Put { value, .. } => value.len(),
+            WriteKind::Tombstone { .. } => 0,
+        };
+        std::mem::size_of::<Self>() + self.key.len() + value_len
+    }
+}
+
+/// The tier above, which the disk tier tells and asks. Calls must be short and must not call back.
+pub trait DiskObserver: Send + Sync {
+    /// A write has become as durable as acknowledged writes are, or has failed. Called in the order
+    /// of the writes, on the writer thread, before its [`Ack`] is completed. A deletion or an
+    /// outdated write for which nothing had to be written counts as written.
+    fn written(&self, space: Space, key: &[u8], version: Version, result: Result<(), Failure>);
+
+    /// The generation that holds this entry is about to be dropped: shall the entry live on? Called on
+    /// the upkeep thread. Yes, if RAM holds this version and it is neither flushed nor expired.
+    fn keep(&self, space: Space, key: &[u8], meta: &Meta) -> bool;
+}

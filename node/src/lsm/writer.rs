@@ -1,0 +1,428 @@
+//! The writer thread: takes what is queued, appends it to the newest value log in one system call as a
+//! rule, puts it into the index in one batch, and tells the results.
+//!
+//! It is the only one that writes records, so what it checks stays true until it has written. A batch
+//! that cannot be written whole leaves nothing behind. If the newest generation's log or index fails,
+//! the batch goes into the next generation.
+
+mod stage;
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tracing::{error, warn};
+
+use fonn_proto::{Failure, Version};
+
+use super::Shared;
+use super::generation::Generation;
+use super::options::Durability;
+use super::queue::{Batch, Carry, Order};
+use super::record::{Fact, IndexEntry, IndexKey};
+use super::stats::add;
+use super::write::{Write, WriteKind};
+use crate::entry::Space;
+
+/// Bytes of the log after which the index gets a new checkpoint: what opening has to read again.
+const CHECKPOINT_BYTES: u64 = 1 << 20;
+
+/// How long writes wait for the upkeep to make room, before they are refused.
+const ROOM_WAIT: Duration = Duration::from_secs(3);
+
+/// The scratch buffer is given back if a batch made it larger.
+const SCRATCH_BYTES_KEPT: usize = 4 << 20;
+
+/// About what an entry adds to an index on disk beside its key: in the journal and in a table.
+const INDEX_ENTRY_COST: u64 = 140;
+
+/// Body of the writer thread.
+pub(crate) fn run(shared: &Shared) {
+    let mut writer = Writer {
+        shared,
+        scratch: Vec::new(),
+        head: Vec::new(),
+        staged: Vec::new(),
+        newest: HashMap::new(),
+        checkpoint: (0, 0),
+        is_unsure: false,
+    };
+    while let Some(batch) = shared.queue.take() {
+        if catch_unwind(AssertUnwindSafe(|| writer.run_batch(batch))).is_err() {
+            // Whoever waits for the batch hears that it failed: acknowledgements are dropped.
+            error!("writing a batch panicked: going on in a new generation");
+            writer.is_unsure = true;
+            if let Some(newest) = shared.generations.newest() {
+                writer.give_up(&newest);
+            }
+        }
+        writer.clear();
+    }
+}
+
+/// The writes of a batch whose results are not told yet. Should the batch panic, they are told as failed:
+/// who observes them must not wait for a result for ever.
+struct Untold<'a> {
+    shared: &'a Shared,
+    writes: Vec<(Space, Bytes, Version)>,
+}
+
+impl<'a> Untold<'a> {
+    fn new(shared: &'a Shared, writes: &[Write]) -> Self {
+        let told = |write: &Write| (write.space, write.key.clone(), write.version());
+        Self {
+            shared,
+            writes: writes.iter().map(told).collect(),
+        }
+    }
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        for (space, key, version) in &self.writes {
+            let failed = Err(Failure::Unavailable);
+            self.shared.observer.written(*space, key, *version, failed);
+        }
+    }
+}
+
+struct Writer<'a> {
+    shared: &'a Shared,
+    /// Heads, keys, and frames that are no tails.
+    scratch: Vec<u8>,
+    /// The head of the record that is being staged.
+    head: Vec<u8>,
+    staged: Vec<Staged>,
+    /// The last staged record of each key.
+    newest: HashMap<IndexKey, usize>,
+    /// Generation and end of the log at the last checkpoint.
+    checkpoint: (u64, u64),
+    /// A log may hold records that were reported as failed, and which a restart would find: until
+    /// then every deletion is written.
+    is_unsure: bool,
+}
+
+/// A record ready to be appended: a part of the scratch buffer, then the tail.
+struct Staged {
+    head: Range<usize>,
+    tail: Bytes,
+    fact: Fact,
+    record_len: u32,
+}
+
+/// Why a batch was not written. Nothing of it is visible.
+enum NotWritten {
+    /// The file system is full.
+    NoSpace,
+    /// The generation takes no more.
+    GenerationFailed(Arc<Generation>),
+    /// There is no generation.
+    NoGeneration,
+}
+
+/// What a write needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Staging {
+    Record,
+    Nothing,
+}
+
+impl Writer<'_> {
+    fn clear(&mut self) {
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH_BYTES_KEPT);
+        self.staged.clear();
+        self.newest.clear();
+    }
+
+    fn run_batch(&mut self, batch: Batch) {
+        let Batch { orders, carries } = batch;
+        let mut writes = Vec::with_capacity(orders.len());
+        let mut barriers = Vec::new();
+        let mut is_roll_asked = false;
+        for order in orders {
+            match order {
+                Order::Write(write) => writes.push(write),
+                Order::Barrier(answer) => barriers.push(answer),
+                Order::Roll => is_roll_asked = true,
+            }
+        }
+        self.write_carries(carries);
+        let bytes = writes.iter().map(|write| write.cost() as u64).sum();
+        let mut untold = Untold::new(self.shared, &writes);
+        let room = self.make_room(bytes, is_roll_asked);
+        let mut results = Vec::with_capacity(writes.len());
+        for write in &writes {
+            results.push(self.stage(write, room));
+        }
+        if let Err(failure) = self.write_staged() {
+            self.fail_staged(&mut results, failure, &writes);
+        }
+        self.tell(writes, results);
+        untold.writes.clear();
+        for answer in barriers {
+            let _ = answer.send(());
+        }
+    }
+
+    /// Rolls if the newest generation is full, and waits until the disk has room. An error is why
+    /// values cannot be written; deletions always are.
+    fn make_room(&mut self, bytes: u64, is_roll_asked: bool) -> Result<(), Failure> {
+        let shared = self.shared;
+        let deadline = Instant::now() + ROOM_WAIT;
+        let limits = shared.limits();
+        if let Some(newest) = shared.generations.newest() {
+            let used = newest.disk_bytes();
+            let is_due = used >= limits.generation || (is_roll_asked && newest.log.end() > 0);
+            let is_waited_for = used >= limits.generation_max || newest.has_failed();
+            if is_due || is_waited_for {
+                self.roll(if is_waited_for {
+                    ROOM_WAIT
+                } else {
+                    Duration::ZERO
+                });
+            }
+        }
+        let has_room = || shared.disk_bytes() + bytes <= limits.writes_max;
+        while !has_room() && !shared.is_disk_full() && Instant::now() < deadline {
+            shared.press();
+            // What is carried over is what room is waited for.
+            let carries = shared.queue.take_carries();
+            if carries.is_empty() {
+                shared.wait_for_room(Duration::from_millis(5));
+            }
+            self.write_carries(carries);
+        }
+        shared.unpress();
+        if has_room() && !shared.is_disk_full() {
+            Ok(())
+        } else {
+            Err(Failure::OutOfSpace)
+        }
+    }
+
+    /// Writes carry-overs, apart from writes: these may have to wait for them.
+    fn write_carries(&mut self, carries: Vec<Carry>) {
+        let count = carries.len();
+        if count == 0 {
+            return;
+        }
+        if !self.shared.is_disk_full() {
+            for carry in carries {
+                self.stage_carry(carry);
+            }
+            // A copy that is not written is an entry that is evicted.
+            let _ = self.write_staged();
+        }
+        self.clear();
+        self.shared.queue.carries_done(count);
+    }
+
+    /// Goes on in the next generation; false if there is none in time.
+    fn roll(&self, wait: Duration) -> bool {
+        let Some(next) = self.shared.take_spare(wait) else {
+            return false;
+        };
+        self.shared.generations.push_newest(Arc::new(next));
+        add(&self.shared.stats.generations_created, 1);
+        self.shared.wake_upkeep();
+        true
+    }
+
+    fn give_up(&self, generation: &Generation) {
+        if generation.set_failed() {
+            add(&self.shared.stats.generations_failed, 1);
+        }
+    }
+
+    /// Writes what is staged, if need be in the next generation; without the values, if these are too
+    /// much for the file system.
+    fn write_staged(&mut self) -> Result<(), Failure> {
+        let mut is_retried = false;
+        loop {
+            match self.try_write_staged() {
+                Ok(()) => return Ok(()),
+                Err(NotWritten::NoSpace) => {
+                    self.shared.set_disk_full();
+                    return Err(Failure::OutOfSpace);
+                }
+                Err(NotWritten::GenerationFailed(generation)) => {
+                    self.give_up(&generation);
+                    if is_retried || !self.roll(ROOM_WAIT) {
+                        return Err(Failure::Unavailable);
+                    }
+                    is_retried = true;
+                }
+                Err(NotWritten::NoGeneration) => {
+                    if is_retried || !self.roll(ROOM_WAIT) {
+                        return Err(Failure::Unavailable);
+                    }
+                    is_retried = true;
+                }
+            }
+        }
+    }
+
+    fn try_write_staged(&mut self) -> Result<(), NotWritten> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        let Some(generation) = self.shared.generations.newest() else {
+            return Err(NotWritten::NoGeneration);
+        };
+        if generation.has_failed() {
+            return Err(NotWritten::GenerationFailed(generation));
+        }
+        let start = match generation.log.append(&mut self.slices()) {
+            Ok(start) => start,
+            Err(error) => {
+                warn!(generation = generation.id, error = %error.source, "cannot append to a value log");
+                self.is_unsure |= error.torn;
+                return Err(if is_no_space(&error.source) && !error.torn {
+                    NotWritten::NoSpace
+                } else {
+                    NotWritten::GenerationFailed(generation)
+                });
+            }
+        };
+        let end = generation.log.end();
+        if let Err(error) = self.sync_and_index(&generation, start, end) {
+            error!(
+                generation = generation.id,
+                error, "generation takes no more writes"
+            );
+            // What a restart must not find.
+            self.is_unsure |= generation.log.cut(start).is_err();
+            return Err(NotWritten::GenerationFailed(generation));
+        }
+        let key_bytes = self.newest.keys().map(|key| key.len() as u64).sum::<u64>();
+        generation.add_side_bytes(2 * key_bytes + INDEX_ENTRY_COST * self.newest.len() as u64);
+        self.shared.take_free(end - start);
+        add(&self.shared.stats.batches, 1);
+        add(&self.shared.stats.written_bytes, end - start);
+        Ok(())
+    }
+
+    fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(self.staged.len() * 2);
+        // Heads without tails between them lie side by side: one slice for all of them.
+        let mut run = 0..0;
+        for staged in &self.staged {
+            if run.end != staged.head.start {
+                slices.extend(self.scratch.get(run).map(IoSlice::new));
+                run = staged.head.start..staged.head.start;
+            }
+            run.end = staged.head.end;
+            if !staged.tail.is_empty() {
+                slices.extend(self.scratch.get(run.clone()).map(IoSlice::new));
+                slices.push(IoSlice::new(&staged.tail));
+                run = staged.head.end..staged.head.end;
+            }
+        }
+        slices.extend(self.scratch.get(run).map(IoSlice::new));
+        slices.retain(|slice| !slice.is_empty());
+        slices
+    }
+
+    fn sync_and_index(
+        &mut self,
+        generation: &Generation,
+        start: u64,
+        end: u64,
+    ) -> Result<(), String> {
+        if self.shared.options.durability == Durability::Fsync {
+            add(&self.shared.stats.syncs, 1);
+            generation.log.sync().map_err(|error| {
+                add(&self.shared.stats.syncs_failed, 1);
+                error.to_string()
+            })?;
+        }
+        let mut offset = start;
+        let offsets: Vec<u64> = self
+            .staged
+            .iter()
+            .map(|staged| {
+                let at = offset;
+                offset += u64::from(staged.record_len);
+                at
+            })
+            .collect();
+        let entries = self.newest.iter().filter_map(|(key, &at)| {
+            let (staged, &offset) = (self.staged.get(at)?, offsets.get(at)?);
+            let entry = IndexEntry {
+                fact: staged.fact,
+                offset,
+                record_len: staged.record_len,
+            };
+            Some((key.clone(), entry))
+        });
+        let (id, last) = self.checkpoint;
+        let is_due = id != generation.id || end - last.min(end) >= CHECKPOINT_BYTES;
+        generation
+            .index
+            .commit(entries, is_due.then_some(end))
+            .map_err(|error| error.to_string())?;
+        if is_due {
+            self.checkpoint = (generation.id, end);
+        }
+        Ok(())
+    }
+
+    /// Nothing staged was written. Deletions alone may still be.
+    fn fail_staged(
+        &mut self,
+        results: &mut [Result<Staging, Failure>],
+        failure: Failure,
+        writes: &[Write],
+    ) {
+        for result in results.iter_mut() {
+            if matches!(result, Ok(Staging::Record)) {
+                *result = Err(failure);
+            }
+        }
+        if failure != Failure::OutOfSpace {
+            return;
+        }
+        self.clear();
+        let failed = |result: &Result<Staging, Failure>| *result == Err(failure);
+        for (write, result) in writes.iter().zip(results.iter_mut()) {
+            if failed(result) && matches!(write.kind, WriteKind::Tombstone { .. }) {
+                *result = self.stage(write, Err(failure));
+            }
+        }
+        if let Err(failure) = self.write_staged() {
+            for result in results.iter_mut() {
+                if matches!(result, Ok(Staging::Record)) {
+                    *result = Err(failure);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, writes: Vec<Write>, results: Vec<Result<Staging, Failure>>) {
+        for (write, result) in writes.into_iter().zip(results) {
+            let result = result.map(|_| ());
+            if result.is_err() {
+                add(&self.shared.stats.writes_failed, 1);
+            }
+            let version = write.version();
+            self.shared
+                .observer
+                .written(write.space, &write.key, version, result);
+            if let Some(ack) = write.ack {
+                ack.complete(result);
+            }
+        }
+    }
+}
+
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

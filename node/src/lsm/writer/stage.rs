@@ -1,0 +1,194 @@
+//! From a write to a record: what is checked before, what is left out, and how it is encoded.
+
+use bytes::Bytes;
+
+use fonn_proto::Failure;
+
+use super::{Staged, Staging, Writer};
+use crate::entry::Meta;
+use crate::lsm::queue::Carry;
+use crate::lsm::record::{
+    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, write_head,
+};
+use crate::lsm::stats::add;
+use crate::lsm::value;
+use crate::lsm::write::{Write, WriteKind};
+
+impl Writer<'_> {
+    /// Stages what a write needs. `room` is whether values may be written.
+    pub(super) fn stage(
+        &mut self,
+        write: &Write,
+        room: Result<(), Failure>,
+    ) -> Result<Staging, Failure> {
+        if write.key.len() > KEY_LEN_MAX {
+            return Err(Failure::TooLarge);
+        }
+        let key = index_key(write.space, &write.key);
+        match &write.kind {
+            WriteKind::Put { meta, value } => {
+                room?;
+                self.stage_put(key, write, *meta, value)
+            }
+            WriteKind::Tombstone { version } => Ok(self.stage_tombstone(key, write, *version)),
+        }
+    }
+
+    fn stage_put(
+        &mut self,
+        key: IndexKey,
+        write: &Write,
+        meta: Meta,
+        value: &Bytes,
+    ) -> Result<Staging, Failure> {
+        let options = &self.shared.options;
+        if value.len() > options.value_len_max {
+            return Err(Failure::TooLarge);
+        }
+        if self.is_superseded(&key, meta.version) {
+            add(&self.shared.stats.writes_superseded, 1);
+            return Ok(Staging::Nothing);
+        }
+        // The frame comes behind the head, which needs its start: the head goes in between later.
+        let start = self.scratch.len();
+        self.scratch.resize(start + HEAD_LEN + write.key.len(), 0);
+        let frame_start = self.scratch.len();
+        let (spec, min_bytes) = self.shared.codec();
+        let encoded =
+            value::encode(spec, min_bytes, value, &mut self.scratch).ok_or(Failure::TooLarge)?;
+        let record_len = HEAD_LEN + write.key.len() + encoded.frame_len;
+        let (Ok(record_len), Ok(frame_len)) =
+            (u32::try_from(record_len), u32::try_from(encoded.frame_len))
+        else {
+            return Err(Failure::TooLarge);
+        };
+        if u64::from(record_len) > self.shared.limits().generation_max {
+            self.scratch.truncate(start);
+            return Err(Failure::OutOfSpace);
+        }
+        let fact = Fact::Put(meta);
+        let bound = self
+            .scratch
+            .get(frame_start..frame_start + BOUND_FRAME_LEN)
+            .unwrap_or(&[]);
+        self.head.clear();
+        write_head(
+            &mut self.head,
+            (write.space, &write.key),
+            &fact,
+            bound,
+            frame_len,
+        );
+        if let Some(place) = self.scratch.get_mut(start..frame_start) {
+            place.copy_from_slice(&self.head);
+        }
+        add(&self.shared.stats.puts, 1);
+        add(&self.shared.stats.value_bytes, value.len() as u64);
+        let head = start..self.scratch.len();
+        self.push(
+            key,
+            Staged {
+                head,
+                tail: encoded.tail,
+                fact,
+                record_len,
+            },
+        );
+        Ok(Staging::Record)
+    }
+
+    /// Whether a newer record of the key is in this batch or in the newest generation. Writes that
+    /// overtake each other are close together, so older generations are not asked.
+    fn is_superseded(&self, key: &IndexKey, version: u64) -> bool {
+        if let Some(staged) = self.newest.get(key).and_then(|&at| self.staged.get(at)) {
+            return staged.fact.version() > version;
+        }
+        let newest = self.shared.generations.newest();
+        let known = newest.and_then(|newest| newest.index.get(key).ok().flatten());
+        known.is_some_and(|known| known.fact.version() > version)
+    }
+
+    fn stage_tombstone(&mut self, key: IndexKey, write: &Write, version: u64) -> Staging {
+        if self.is_superseded(&key, version) {
+            add(&self.shared.stats.writes_superseded, 1);
+            return Staging::Nothing;
+        }
+        if !self.has_value(&key) {
+            add(&self.shared.stats.tombstones_saved, 1);
+            return Staging::Nothing;
+        }
+        let fact = Fact::Tombstone(version);
+        let start = self.scratch.len();
+        write_head(&mut self.scratch, (write.space, &write.key), &fact, &[], 0);
+        let head = start..self.scratch.len();
+        let record_len = u32::try_from(head.len()).unwrap_or(u32::MAX);
+        add(&self.shared.stats.tombstones, 1);
+        self.push(
+            key,
+            Staged {
+                head,
+                tail: Bytes::new(),
+                fact,
+                record_len,
+            },
+        );
+        Staging::Record
+    }
+
+    /// Whether a read might find a value, now or after a restart.
+    fn has_value(&self, key: &IndexKey) -> bool {
+        let is_put = |fact: &Fact| matches!(fact, Fact::Put(_));
+        if let Some(staged) = self.newest.get(key).and_then(|&at| self.staged.get(at)) {
+            return is_put(&staged.fact);
+        }
+        match self.shared.generations.find(key) {
+            Ok(found) => self.is_unsure || found.is_some_and(|found| is_put(&found.entry.fact)),
+            Err(_) => true,
+        }
+    }
+
+    /// Stages a copy of an old record, if that is still the newest of its key.
+    pub(super) fn stage_carry(&mut self, carry: Carry) {
+        let stats = &self.shared.stats;
+        let Some(record) = Record::parse(&carry.record) else {
+            return;
+        };
+        let key = index_key(carry.space, record.key);
+        let is_newest = !self.newest.contains_key(&key)
+            && self
+                .shared
+                .generations
+                .newest()
+                .is_some_and(|newest| newest.id != carry.generation)
+            && self.shared.generations.find(&key).is_ok_and(|found| {
+                found.is_some_and(|found| {
+                    found.generation.id == carry.generation && found.entry.offset == carry.offset
+                })
+            });
+        let Ok(record_len) = u32::try_from(carry.record.len()) else {
+            return;
+        };
+        if !is_newest {
+            add(&stats.carries_skipped, 1);
+            return;
+        }
+        add(&stats.carried, 1);
+        add(&stats.carried_bytes, u64::from(record_len));
+        let at = self.scratch.len();
+        let (fact, tail) = (record.fact, carry.record.clone());
+        self.push(
+            key,
+            Staged {
+                head: at..at,
+                tail,
+                fact,
+                record_len,
+            },
+        );
+    }
+
+    fn push(&mut self, key: IndexKey, staged: Staged) {
+        self.newest.insert(key, self.staged.len());
+        self.staged.push(staged);
+    }
+}
