@@ -1,6 +1,16 @@
 //! The cache process: client protocols in front of a RAM tier over a local LSM.
 
 pub mod ack;
+mod allocator;
+pub mod cli;
+pub mod config;
+pub mod engine;
 pub mod entry;
+pub mod flush;
+mod glob;
 pub mod lsm;
+pub mod metrics;
 pub mod ram;
+pub mod report;
+pub mod server;
+pub mod stats;

@@ -1,0 +1,264 @@
+//! The life of the process: configuration, start, reload, drain, end.
+
+use std::io::Write as _;
+use std::net::ToSocketAddrs;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use fonn_runtime::clock::Clock;
+use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE, Early};
+use fonn_runtime::http::{self, Readiness, Routes};
+use fonn_runtime::metrics::{self, Metrics};
+use fonn_runtime::random::SplitMix64;
+use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
+use fonn_runtime::tasks::{OnShutdown, Tasks};
+use fonn_runtime::telemetry::{self, LogControl};
+
+use crate::config::{self, Config};
+use crate::engine::{Engine, EngineOptions, Settings};
+use crate::entry::Space;
+use crate::lsm::DiskOptions;
+use crate::ram::RamOptions;
+use crate::server::{Listener, Server, Shared};
+
+/// From the signal to stop until the process is gone.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// Of that, what is kept for closing the disk tier.
+const CLOSE_RESERVE: Duration = Duration::from_secs(4);
+
+/// For responses of the admin port that are under way at the end.
+const ADMIN_GRACE: Duration = Duration::from_millis(200);
+
+/// Descriptors that are not client connections: files of the disk tier, listeners, admin port.
+const DESCRIPTORS_RESERVED: u64 = 512;
+
+/// Most client connections, however many descriptors there are.
+const CONNECTIONS_MAX: u64 = 65_536;
+
+/// Runs the node; the whole of `main`.
+#[must_use]
+pub fn main() -> ExitCode {
+    let config = match config::load(std::env::args_os()) {
+        Ok(config) => config,
+        Err(early) => return early.report(),
+    };
+    crate::allocator::configure(config.ram_budget.as_usize());
+    let log = match telemetry::init(&config.log, config.log_format) {
+        Ok(log) => log,
+        Err(error) => return fail(&error.into()),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(8)
+        .build()
+        .context("cannot start the runtime");
+    let result = runtime.and_then(|runtime| {
+        let result = runtime.block_on(run(config, &log));
+        // What still blocks was given its time.
+        runtime.shutdown_background();
+        result
+    });
+    match result {
+        Ok(()) => ExitCode::from(EXIT_CLEAN),
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    ExitCode::from(EXIT_FAILURE)
+}
+
+async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
+    let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
+    let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
+    let clock = Clock::system();
+    let metrics = Metrics::new();
+    metrics::process::register(&metrics, &clock);
+    let readiness = Readiness::new();
+    let (background, admin_tasks) = (Tasks::new(), Tasks::new());
+    let (stop_admin, admin_stopped) = shutdown::channel();
+
+    // Addresses first: a port that is taken should not cost a recovery.
+    let listeners = config
+        .listen
+        .iter()
+        .map(Listener::bind)
+        .collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let routes = Routes::new()
+        .with_standard(metrics.clone(), readiness.clone())
+        .with_fallback(dashboard);
+    let admin = serve_admin(&config.admin_listen, routes, &admin_tasks, admin_stopped).await?;
+
+    let engine = {
+        let options = engine_options(&config, clock.clone());
+        let open = tokio::task::spawn_blocking(move || Engine::open(options));
+        tokio::select! {
+            engine = open => engine.context("opening the store")??,
+            // A stop while the store recovers: nothing was served, nothing has to be drained.
+            _ = stop_signals.recv() => return Ok(()),
+        }
+    };
+    let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
+    crate::metrics::register(&metrics, &shared);
+    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
+        .context("cannot start the reactors")?;
+    readiness.set_ready();
+    // The banner is for people: it goes out as it is, not as a log line.
+    let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
+
+    let mut config = config;
+    let stopped_by = loop {
+        tokio::select! {
+            signal = stop_signals.recv() => break Ok(signal),
+            () = reload_signals.recv() => reload(&mut config, &engine, log),
+            task = background.failed() => break Err(task),
+        }
+    };
+
+    let end = Instant::now() + STOP_GRACE;
+    readiness.set_not_ready("draining");
+    tracing::info!(grace_secs = STOP_GRACE.as_secs(), "stopping");
+    background.finish(Instant::now()).await;
+    let drain = tokio::task::spawn_blocking(move || {
+        server.drain((end - CLOSE_RESERVE).saturating_duration_since(Instant::now()));
+        engine.close(end.saturating_duration_since(Instant::now()));
+    });
+    tokio::select! {
+        drained = drain => drained.context("draining")?,
+        _ = stop_signals.recv() => anyhow::bail!("second signal: left without draining"),
+    }
+    stop_admin.request(ADMIN_GRACE);
+    admin_tasks.finish(Instant::now() + ADMIN_GRACE).await;
+    match stopped_by {
+        Ok(_) => Ok(()),
+        Err(task) => anyhow::bail!("the task `{task}` failed; its panic is above"),
+    }
+}
+
+/// Binds the admin port and serves it; returns the address.
+async fn serve_admin(
+    addr: &str,
+    routes: Routes,
+    tasks: &Tasks,
+    stopped: Shutdown,
+) -> anyhow::Result<String> {
+    let resolved = addr
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addrs| addrs.next())
+        .with_context(|| format!("--admin-listen {addr}: the name has no address"))?;
+    let server = http::Server::bind(resolved, routes, http::Options::default())
+        .await
+        .with_context(|| format!("cannot listen on {addr} for the admin port"))?;
+    let local = server.local_addr().to_string();
+    tasks.spawn("admin", OnShutdown::Wait, server.run(stopped));
+    Ok(local)
+}
+
+/// The status page.
+fn dashboard(request: &http::Request) -> Option<http::Response> {
+    let asset = fonn_dashboard::serve(request.uri().path())?;
+    let mut response = http::Response::ok(asset.content_type, asset.bytes);
+    response.etag = Some(asset.etag.to_owned());
+    Some(response)
+}
+
+/// What the settings mean for the tiers.
+#[must_use]
+pub fn engine_options(config: &Config, clock: Clock) -> EngineOptions {
+    let ram = config.ram_budget.as_usize();
+    let mut random = SplitMix64::from_entropy();
+    EngineOptions {
+        settings: Settings {
+            value_len_max: config.value_len_max(),
+            durability: config.durability,
+        },
+        ram: RamOptions {
+            budget_bytes: ram,
+            lru: config.lru,
+            hash_seed: random.next_u64(),
+        },
+        disk: config.data_dir.as_ref().map(|dir| DiskOptions {
+            dir: dir.clone(),
+            budget_bytes: config.disk_budget.bytes(),
+            durability: config.durability,
+            codec: config.codec_upper,
+            codec_min_bytes: config.codec_min_bytes,
+            value_len_max: config.value_len_max(),
+            queue_bytes_max: (ram / 8).clamp(4 << 20, 64 << 20),
+            memory_bytes: (ram / 8).clamp(16 << 20, 512 << 20),
+            read_threads: (2 * config.threads).clamp(2, 16),
+        }),
+        ram_codec: (config.codec_ram, config.codec_min_bytes),
+        clock,
+        spaces: Space::DATABASES,
+    }
+}
+
+/// Raises the limit of descriptors as far as it goes, and says how many connections fit.
+fn connections_max() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // A soft limit that cannot be raised is what there is to work with.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    );
+    let now = getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(CONNECTIONS_MAX + DESCRIPTORS_RESERVED);
+    now.saturating_sub(DESCRIPTORS_RESERVED)
+        .clamp(16, CONNECTIONS_MAX) as usize
+}
+
+/// Reads the configuration again and applies what can change in a running node.
+fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
+    let new = match config::load(std::env::args_os()) {
+        Ok(new) => new,
+        Err(Early::Bad(error)) => {
+            tracing::error!(%error, "the configuration was not reloaded");
+            return;
+        }
+        Err(Early::Info(_)) => return,
+    };
+    let fixed = config.needs_restart(&new);
+    if !fixed.is_empty() {
+        tracing::warn!(
+            settings = fixed.join(" "),
+            "these settings change only with a restart"
+        );
+    }
+    log.set(&new.log);
+    engine.ram().set_budget(new.ram_budget.as_usize());
+    engine.set_ram_codec(new.codec_ram, new.codec_min_bytes);
+    if let Some(disk) = engine.disk() {
+        if let Err(error) = disk.set_budget(new.disk_budget.bytes()) {
+            tracing::error!(%error, "--disk-budget was not changed");
+        }
+        disk.set_codec(new.codec_upper, new.codec_min_bytes);
+    }
+    tracing::info!(
+        ram_budget = %new.ram_budget,
+        disk_budget = %new.disk_budget,
+        codec_ram = %new.codec_ram,
+        codec_upper = %new.codec_upper,
+        log = %new.log,
+        "configuration reloaded"
+    );
+    config.ram_budget = new.ram_budget;
+    config.disk_budget = new.disk_budget;
+    config.codec_ram = new.codec_ram;
+    config.codec_upper = new.codec_upper;
+    config.codec_min_bytes = new.codec_min_bytes;
+    config.log = new.log;
+}

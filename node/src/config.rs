@@ -1,0 +1,488 @@
+//! The settings of a node: what can be given, and what follows from it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Parser;
+use fonn_codec::CodecSpec;
+use fonn_runtime::config::{self, ConfigError, Early, Layer};
+use fonn_runtime::memory;
+use fonn_runtime::size::{Budget, ByteCount};
+use fonn_runtime::telemetry::{LogFilter, LogFormat};
+use serde::{Deserialize, Deserializer};
+
+use crate::lsm::Durability;
+use crate::ram::LruMode;
+use crate::server::ListenAddr;
+
+const ABOUT: &str = "A tiered cache for build artifacts: memcached and Redis protocols, RAM over a \
+compressed local store that survives restarts";
+
+const AFTER_HELP: &str = "\
+Every flag is also an environment variable (--ram-budget is FONN_RAM_BUDGET) and a key of the \
+configuration file (ram_budget). A flag wins over the environment, the environment over the file.
+
+SIZE: bytes, or a number with k, m, g or t (1024-based): 512m, 10g.
+SIGTERM and SIGINT stop the node within 10 seconds, SIGHUP reads the configuration again.
+Exit codes: 0 clean stop, 1 failed while running, 2 bad configuration.
+
+Point sccache at it:
+  SCCACHE_MEMCACHED_ENDPOINT=tcp://127.0.0.1:11211   or
+  SCCACHE_REDIS_ENDPOINT=redis://127.0.0.1:11211";
+
+/// The command line: flags and environment. The reference of the settings is made of it.
+#[derive(Debug, Parser)]
+#[command(name = "fonn-node", version, about = ABOUT, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Cli {
+    /// Configuration file (TOML).
+    #[arg(long, value_name = "FILE", env = "FONN_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fonn_runtime::layer! {
+    /// One layer of settings; see `--help` for their meaning.
+    #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+    #[serde(default)]
+    pub struct Settings {
+        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default: 127.0.0.1:11211]
+        #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
+        #[serde(deserialize_with = "one_or_many")]
+        pub listen: Vec<ListenAddr>,
+        /// Address of the admin port: status page, /metrics, /healthz, /readyz [default: 127.0.0.1:11280]
+        #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
+        pub admin_listen: Option<AdminAddr>,
+        /// Serve addresses that other machines can reach although nobody has to authenticate
+        #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
+        pub insecure: Option<bool>,
+        /// Threads that serve clients [default: the number of cores]
+        #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
+        pub threads: Option<usize>,
+
+        /// Memory for entries: SIZE, or N% of what the process may use (its cgroup's limit, else the host's memory) [default: 25%]
+        #[arg(long, value_name = "SIZE", env = "FONN_RAM_BUDGET", help_heading = "RAM")]
+        pub ram_budget: Option<Budget>,
+        /// Longest value; a longer one is refused and the connection goes on [default: 256m]
+        #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "RAM")]
+        pub max_value: Option<ByteCount>,
+        /// Recency of entries: approximate or strict [default: approximate]
+        #[arg(long, value_name = "MODE", env = "FONN_LRU", help_heading = "RAM")]
+        pub lru: Option<Lru>,
+
+        /// Directory of the disk tier, or none for RAM only [default: $XDG_CACHE_HOME/fonn]
+        #[arg(long, value_name = "DIR", env = "FONN_DATA_DIR", help_heading = "Disk")]
+        pub data_dir: Option<PathBuf>,
+        /// Bytes in the data directory, everything counted [default: 10g]
+        #[arg(long, value_name = "SIZE", env = "FONN_DISK_BUDGET", help_heading = "Disk")]
+        pub disk_budget: Option<ByteCount>,
+        /// When a write is acknowledged. none: from RAM. batched: when the journal has reached the kernel (survives kill -9; synced at least every 100 ms). fsync: when it is on the disk (survives power loss) [default: batched]
+        #[arg(long, value_name = "MODE", env = "FONN_DURABILITY", help_heading = "Disk")]
+        pub durability: Option<DurabilityMode>,
+
+        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22] [default: ram=none, upper=lz4]
+        #[arg(long, value_name = "LEVEL=CODEC", env = "FONN_CODEC", value_delimiter = ',', help_heading = "Compression")]
+        #[serde(deserialize_with = "one_or_many")]
+        pub codec: Vec<LevelCodec>,
+        /// Values below this are stored verbatim [default: 256]
+        #[arg(long, value_name = "SIZE", env = "FONN_CODEC_MIN_BYTES", help_heading = "Compression")]
+        pub codec_min_bytes: Option<ByteCount>,
+
+        /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
+        #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]
+        pub log: Option<LogFilter>,
+        /// Form of log lines: text or json [default: text]
+        #[arg(long, value_name = "FORMAT", env = "FONN_LOG_FORMAT", help_heading = "Logs")]
+        pub log_format: Option<LogFormat>,
+    }
+}
+
+/// An address for the admin port: HOST:PORT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminAddr(pub String);
+
+impl FromStr for AdminAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse()? {
+            ListenAddr::Tcp(text) => Ok(Self(text)),
+            ListenAddr::Unix(_) => Err("the admin port is HTTP on HOST:PORT".to_owned()),
+        }
+    }
+}
+
+/// `--lru`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lru {
+    /// In shards, nearly in order.
+    Approximate,
+    /// One exact order.
+    Strict,
+}
+
+/// `--durability`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityMode {
+    /// Acknowledged from RAM.
+    None,
+    /// Acknowledged by the kernel.
+    Batched,
+    /// Acknowledged by the disk.
+    Fsync,
+}
+
+/// A level of the hierarchy that has a codec of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The RAM tier.
+    Ram,
+    /// Fresh data on disk.
+    Upper,
+}
+
+/// `LEVEL=CODEC`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LevelCodec {
+    /// The level.
+    pub level: Level,
+    /// Its codec.
+    pub codec: CodecSpec,
+}
+
+impl FromStr for LevelCodec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((level, codec)) = text.split_once('=') else {
+            return Err(format!("`{text}` is not LEVEL=CODEC, as in upper=lz4"));
+        };
+        let level = match level {
+            "ram" => Level::Ram,
+            "upper" => Level::Upper,
+            other => return Err(format!("`{other}` is no level; levels are ram and upper")),
+        };
+        let codec = codec.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { level, codec })
+    }
+}
+
+/// Reads a string, or a list of strings, as values that have a text form.
+fn one_or_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: std::fmt::Display>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Texts {
+        One(String),
+        Many(Vec<String>),
+    }
+    let texts = match Texts::deserialize(deserializer)? {
+        Texts::One(text) => vec![text],
+        Texts::Many(texts) => texts,
+    };
+    texts
+        .iter()
+        .map(|text| text.parse().map_err(serde::de::Error::custom))
+        .collect()
+}
+
+impl<'de> Deserialize<'de> for AdminAddr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// The settings in force: every default filled in, every share resolved.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: Vec<ListenAddr>,
+    /// Where the admin port is.
+    pub admin_listen: String,
+    /// Reactors.
+    pub threads: usize,
+    /// Bytes of RAM for entries.
+    pub ram_budget: ByteCount,
+    /// What the RAM budget was said to be, and what it is a share of, for the banner.
+    pub ram_budget_source: String,
+    /// Longest value.
+    pub max_value: ByteCount,
+    /// Recency.
+    pub lru: LruMode,
+    /// The data directory; None for RAM only.
+    pub data_dir: Option<PathBuf>,
+    /// Bytes on disk.
+    pub disk_budget: ByteCount,
+    /// When a write is acknowledged.
+    pub durability: Durability,
+    /// Codec of the RAM level.
+    pub codec_ram: CodecSpec,
+    /// Codec of fresh data on disk.
+    pub codec_upper: CodecSpec,
+    /// Shorter values are stored verbatim.
+    pub codec_min_bytes: usize,
+    /// What is logged.
+    pub log: LogFilter,
+    /// How.
+    pub log_format: LogFormat,
+}
+
+/// Smallest RAM budget that a node works with.
+const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
+
+/// Smallest disk budget: journals and tables have a least size of their own.
+const DISK_BUDGET_MIN: ByteCount = ByteCount::mib(64);
+
+/// Most reactors: more have never been of use, and each is a thread.
+const THREADS_MAX: usize = 256;
+
+/// Reads flags, environment and file, and fills in the defaults.
+///
+/// # Errors
+/// For `--help` and `--version`, and for anything that cannot be used.
+pub fn load<I>(args: I) -> Result<Config, Early>
+where
+    I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
+{
+    let args: Cli = config::parse_args(args)?;
+    let file = match &args.config {
+        Some(path) => config::load_file::<Settings>(path)?,
+        None => Settings::default(),
+    };
+    Ok(resolve(args.settings.over(file))?)
+}
+
+/// Fills in the defaults and checks what only shows when all is known.
+///
+/// # Errors
+/// A sentence that names the flag, the value and what would be accepted.
+pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
+    let listen = match settings.listen {
+        listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
+        listen => listen,
+    };
+    let admin = settings
+        .admin_listen
+        .unwrap_or(AdminAddr("127.0.0.1:11280".to_owned()))
+        .0;
+    if !settings.insecure.unwrap_or(false) {
+        let private = "a loopback address or unix:PATH, since anybody who can reach another one may \
+                       read and write everything; --insecure allows it";
+        if let Some(open) = listen.iter().find(|addr| !addr.is_loopback()) {
+            return Err(ConfigError::invalid("--listen", open, private));
+        }
+        if !ListenAddr::Tcp(admin.clone()).is_loopback() {
+            return Err(ConfigError::invalid("--admin-listen", admin, private));
+        }
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = settings.threads.unwrap_or(cores);
+    if threads == 0 || threads > THREADS_MAX {
+        return Err(ConfigError::invalid(
+            "--threads",
+            threads,
+            format!("1 to {THREADS_MAX}"),
+        ));
+    }
+    let share = settings
+        .ram_budget
+        .or(Budget::percent(25))
+        .unwrap_or(Budget::Bytes(RAM_BUDGET_MIN));
+    let available = memory::available();
+    let ram_budget = share.resolve(available.bytes);
+    if ram_budget < RAM_BUDGET_MIN {
+        let least = format!("at least {RAM_BUDGET_MIN}");
+        return Err(ConfigError::invalid("--ram-budget", share, least));
+    }
+    let disk_budget = settings.disk_budget.unwrap_or(ByteCount::mib(10 << 10));
+    let data_dir = match settings.data_dir {
+        Some(dir) if dir == Path::new("none") => None,
+        Some(dir) if dir.as_os_str().is_empty() => {
+            return Err(ConfigError::invalid(
+                "--data-dir",
+                "``",
+                "a directory, or none",
+            ));
+        }
+        Some(dir) => Some(dir),
+        None => Some(default_data_dir()?),
+    };
+    if data_dir.is_some() && disk_budget < DISK_BUDGET_MIN {
+        let least = format!("at least {DISK_BUDGET_MIN}, or --data-dir none");
+        return Err(ConfigError::invalid("--disk-budget", disk_budget, least));
+    }
+    let max_value = settings.max_value.unwrap_or(ByteCount::mib(256));
+    if max_value.bytes() == 0 || max_value > ByteCount::GIB {
+        return Err(ConfigError::invalid(
+            "--max-value",
+            max_value,
+            "1 byte to 1g",
+        ));
+    }
+    let codec_min_bytes = settings
+        .codec_min_bytes
+        .unwrap_or(ByteCount::new(256))
+        .as_usize();
+    let codec = |level, default| {
+        let given = settings.codec.iter().rev().find(|it| it.level == level);
+        given.map_or(default, |it| it.codec)
+    };
+    Ok(Config {
+        listen,
+        admin_listen: admin,
+        threads,
+        ram_budget,
+        ram_budget_source: match share {
+            Budget::Bytes(_) => String::new(),
+            Budget::Percent(_) => format!("{share} of {}", available.bytes.human()),
+        },
+        max_value,
+        lru: match settings.lru {
+            Some(Lru::Strict) => LruMode::Strict,
+            Some(Lru::Approximate) | None => LruMode::Approximate,
+        },
+        data_dir,
+        disk_budget,
+        durability: match settings.durability {
+            Some(DurabilityMode::None) => Durability::None,
+            Some(DurabilityMode::Fsync) => Durability::Fsync,
+            Some(DurabilityMode::Batched) | None => Durability::Batched,
+        },
+        codec_ram: codec(Level::Ram, CodecSpec::none()),
+        codec_upper: codec(Level::Upper, default_upper()),
+        codec_min_bytes,
+        log: settings.log.unwrap_or_default(),
+        log_format: settings.log_format.unwrap_or_default(),
+    })
+}
+
+/// lz4, or none where the program was built without it.
+fn default_upper() -> CodecSpec {
+    "lz4".parse().unwrap_or_else(|_| CodecSpec::none())
+}
+
+/// `$XDG_CACHE_HOME/fonn`, else `~/.cache/fonn` (XDG base directory specification).
+fn default_data_dir() -> Result<PathBuf, ConfigError> {
+    let dir = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute())
+    };
+    dir("XDG_CACHE_HOME")
+        .or_else(|| dir("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("fonn"))
+        .ok_or_else(|| {
+            ConfigError::invalid(
+                "--data-dir",
+                "is not given",
+                "a directory, or none, since neither XDG_CACHE_HOME nor HOME is set",
+            )
+        })
+}
+
+impl Config {
+    /// Whether a value of `--max-value` fits the RAM budget beside others.
+    #[must_use]
+    pub fn value_len_max(&self) -> usize {
+        self.max_value.as_usize()
+    }
+
+    /// Names and values for `stats settings` and `CONFIG GET`.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        let data_dir = self
+            .data_dir
+            .as_ref()
+            .map_or("none".to_owned(), |dir| dir.display().to_string());
+        let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
+        [
+            ("listen", listen.join(",")),
+            ("admin_listen", self.admin_listen.clone()),
+            ("threads", self.threads.to_string()),
+            ("ram_budget", self.ram_budget.to_string()),
+            ("max_value", self.max_value.to_string()),
+            ("lru", format!("{:?}", self.lru).to_lowercase()),
+            ("data_dir", data_dir),
+            ("disk_budget", self.disk_budget.to_string()),
+            (
+                "durability",
+                format!("{:?}", self.durability).to_lowercase(),
+            ),
+            (
+                "codec",
+                format!("ram={},upper={}", self.codec_ram, self.codec_upper),
+            ),
+            ("codec_min_bytes", self.codec_min_bytes.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+
+    /// What is said at the start: version, tiers with budgets, codecs, durability, listeners.
+    #[must_use]
+    pub fn banner(&self, listening: &[String], admin: &str) -> String {
+        let mut text = format!("fonn-node {}\n", env!("CARGO_PKG_VERSION"));
+        let share = match self.ram_budget_source.as_str() {
+            "" => String::new(),
+            source => format!(" ({source})"),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "  ram     {}{share}, codec {}",
+            self.ram_budget.human(),
+            self.codec_ram
+        );
+        let _ = match &self.data_dir {
+            Some(dir) => writeln!(
+                text,
+                "  disk    {} in {}, codec {}, durability {}",
+                self.disk_budget.human(),
+                dir.display(),
+                self.codec_upper,
+                format!("{:?}", self.durability).to_lowercase()
+            ),
+            None => writeln!(text, "  disk    none: everything is forgotten at the end"),
+        };
+        let _ = writeln!(text, "  cold    none");
+        let _ = writeln!(
+            text,
+            "  clients {} ({} threads)",
+            listening.join(", "),
+            self.threads
+        );
+        let _ = write!(text, "  admin   http://{admin}/");
+        text
+    }
+
+    /// What differs in `new` from this and takes effect only after a restart: the flags' names.
+    #[must_use]
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        let mut differs = |name, differs: bool| {
+            if differs {
+                names.push(name);
+            }
+        };
+        differs("--listen", self.listen != new.listen);
+        differs("--admin-listen", self.admin_listen != new.admin_listen);
+        differs("--threads", self.threads != new.threads);
+        differs("--max-value", self.max_value != new.max_value);
+        differs("--lru", self.lru != new.lru);
+        differs("--data-dir", self.data_dir != new.data_dir);
+        differs("--durability", self.durability != new.durability);
+        differs("--log-format", self.log_format != new.log_format);
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests;

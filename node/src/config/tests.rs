@@ -1,0 +1,183 @@
+use super::*;
+
+fn from_file(text: &str) -> Result<Config, ConfigError> {
+    resolve(config::parse_file(Path::new("test.toml"), text)?)
+}
+
+fn from_args(args: &[&str]) -> Result<Config, String> {
+    let all = std::iter::once("fonn-node").chain(args.iter().copied());
+    load(all).map_err(|early| match early {
+        Early::Info(text) => text,
+        Early::Bad(error) => error.to_string(),
+    })
+}
+
+#[test]
+fn the_defaults_are_those_of_the_contract() {
+    let config = resolve(Settings {
+        data_dir: Some("/d".into()),
+        ..Settings::default()
+    })
+    .unwrap();
+    assert_eq!(
+        config.listen,
+        [ListenAddr::Tcp("127.0.0.1:11211".to_owned())]
+    );
+    assert_eq!(config.admin_listen, "127.0.0.1:11280");
+    assert_eq!(config.disk_budget, ByteCount::mib(10 * 1024));
+    assert_eq!(config.max_value, ByteCount::mib(256));
+    assert_eq!(config.durability, Durability::Batched);
+    assert_eq!(config.lru, LruMode::Approximate);
+    assert_eq!(config.codec_min_bytes, 256);
+    assert_eq!(
+        (config.codec_ram.to_string(), config.codec_upper.to_string()),
+        ("none".into(), "lz4".into())
+    );
+    let quarter = memory::available().bytes.bytes() / 4;
+    assert!(config.ram_budget.bytes().abs_diff(quarter) <= 4);
+}
+
+#[test]
+fn every_flag_has_a_key_in_the_file() {
+    let config = from_file(
+        r#"
+        listen = ["127.0.0.1:1", "unix:/tmp/s"]
+        admin_listen = "127.0.0.1:2"
+        threads = 3
+        ram_budget = "100m"
+        max_value = 1000000
+        lru = "strict"
+        data_dir = "/data"
+        disk_budget = "1g"
+        durability = "fsync"
+        codec = ["ram=lz4", "upper=zstd:1"]
+        codec_min_bytes = "1k"
+        log = "debug"
+        log_format = "json"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.listen.len(), 2);
+    assert_eq!(
+        (config.threads, config.ram_budget),
+        (3, ByteCount::mib(100))
+    );
+    assert_eq!(config.max_value, ByteCount::new(1_000_000));
+    assert_eq!(
+        (config.lru, config.durability),
+        (LruMode::Strict, Durability::Fsync)
+    );
+    assert_eq!(config.codec_upper.to_string(), "zstd:1");
+    assert_eq!(config.codec_min_bytes, 1024);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_with_a_sentence_that_names_it() {
+    for (text, parts) in [
+        ("threads = 0", &["--threads", "0", "1 to 256"][..]),
+        ("max_value = \"2g\"", &["--max-value", "2g", "1g"]),
+        ("ram_budget = \"1k\"", &["--ram-budget", "8m"]),
+        (
+            "data_dir = \"/d\"\ndisk_budget = \"1m\"",
+            &["--disk-budget", "64m", "--data-dir none"],
+        ),
+        (
+            "listen = \"0.0.0.0:1\"",
+            &["--listen", "0.0.0.0:1", "--insecure"],
+        ),
+        (
+            "admin_listen = \"0.0.0.0:1\"",
+            &["--admin-listen", "--insecure"],
+        ),
+        (
+            "\nram_bugdet = 1",
+            &["test.toml", "line 2", "ram_bugdet", "ram_budget"],
+        ),
+        ("codec = \"last=brotli\"", &["line 1", "codec", "last"]),
+        (
+            "codec = \"upper=brotli\"",
+            &["line 1", "codec", "brotli", "zstd"],
+        ),
+        ("listen = \"nowhere\"", &["line 1", "nowhere", "HOST:PORT"]),
+    ] {
+        let message = from_file(text).unwrap_err().to_string();
+        for part in parts {
+            assert!(
+                message.contains(part),
+                "{text:?} gave {message:?}, which lacks {part:?}"
+            );
+        }
+        assert!(!message.contains('\n'), "{message:?}");
+    }
+}
+
+#[test]
+fn an_open_address_is_served_if_that_was_asked_for() {
+    assert!(from_file("listen = \"0.0.0.0:1\"\ninsecure = true").is_ok());
+    assert!(from_args(&["--listen", "0.0.0.0:1", "--insecure"]).is_ok());
+    assert!(from_args(&["--listen", "0.0.0.0:1", "--insecure=false"]).is_err());
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_later_codecs_over_earlier_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fonn.toml");
+    std::fs::write(&path, "ram_budget = \"64m\"\nthreads = 7\n").unwrap();
+    let path = path.display().to_string();
+    let config = from_args(&[
+        "--config",
+        &path,
+        "--ram-budget",
+        "32m",
+        "--data-dir",
+        "none",
+        "--codec",
+        "ram=lz4",
+        "--codec",
+        "upper=none,ram=none",
+    ])
+    .unwrap();
+    assert_eq!((config.ram_budget, config.threads), (ByteCount::mib(32), 7));
+    assert_eq!(config.data_dir, None);
+    assert_eq!(
+        (config.codec_ram, config.codec_upper),
+        (CodecSpec::none(), CodecSpec::none())
+    );
+}
+
+#[test]
+fn help_shows_every_setting_in_its_group() {
+    let help = from_args(&["--help"]).unwrap_err();
+    for key in config::keys::<Settings>() {
+        let flag = format!("--{}", key.replace('_', "-"));
+        assert!(help.contains(&flag), "{flag} is missing in\n{help}");
+    }
+    for group in ["Listeners:", "RAM:", "Disk:", "Compression:", "Logs:"] {
+        assert!(help.contains(group), "{group} is missing in\n{help}");
+    }
+}
+
+#[test]
+fn the_banner_tells_tiers_budgets_codecs_durability_and_listeners() {
+    let config = from_file("data_dir = \"/data\"\nram_budget = \"64m\"").unwrap();
+    let banner = config.banner(&["127.0.0.1:5".to_owned()], "127.0.0.1:6");
+    for part in [
+        "64.0 MiB",
+        "10.0 GiB",
+        "/data",
+        "lz4",
+        "batched",
+        "127.0.0.1:5",
+        "127.0.0.1:6",
+    ] {
+        assert!(banner.contains(part), "{part} is missing in\n{banner}");
+    }
+}
+
+#[test]
+fn a_reload_names_what_needs_a_restart() {
+    let old = from_file("data_dir = \"/a\"").unwrap();
+    let new = from_file("data_dir = \"/b\"\nram_budget = \"64m\"\nthreads = 200").unwrap();
+    assert_eq!(old.needs_restart(&new), ["--threads", "--data-dir"]);
+    assert!(old.needs_restart(&old).is_empty());
+}

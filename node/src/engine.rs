@@ -1,0 +1,580 @@
+//! The tiers as one store: executes commands over RAM and disk.
+//!
+//! What is in RAM is answered on the spot, under the lock of one shard. What may be on disk only is
+//! fetched by the disk tier's own threads, and the command is tried again with what they found. A
+//! write changes RAM and enters the disk's queue under the same shard lock, so both see writes of a
+//! key in the same order; its acknowledgement comes through an [`AckGroup`] when the disk has it.
+//!
+//! Invariants:
+//! - RAM, where it knows a key, knows its newest version: an entry or a tombstone is *dirty*, and not
+//!   evicted, until the disk has it. So a miss in RAM may always be answered from disk.
+//! - What was fetched from disk enters RAM, or is acted upon, only if no write of that key came
+//!   between: writes count up a stripe of `mutations`, whose value a fetch carries as its [`Ticket`].
+//! - A version is used only below a ceiling that is on disk, so that a restart never gives out a lower
+//!   one, wherever the clock is then.
+
+mod commit;
+mod multi;
+mod number;
+mod pressure;
+
+pub mod semantics;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
+pub use self::upkeep::EngineOptions;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fonn_codec::{CodecSpec, Frame};
+use fonn_proto::outcome::Value;
+use fonn_proto::{Command, Failure, Get, Outcome};
+use fonn_runtime::clock::Clock;
+use parking_lot::{Mutex, RwLock};
+
+use self::commit::Refused;
+use self::semantics::{Change, Present, Rules};
+use self::upkeep::Ledger;
+use crate::ack::{Ack, AckGroup};
+use crate::entry::{Meta, Space};
+use crate::flush::FlushTable;
+use crate::lsm::{DiskEntry, DiskTier, Durability};
+use crate::ram::{Found, RamTier, SlotId, Stored};
+use crate::stats::{Counter, Latency, Stats};
+
+/// Counters of writes, a stripe of keys each. More stripes, fewer fetches repeated in vain.
+const MUTATION_STRIPES: usize = 4096;
+
+/// How long a write waits for room in the disk's queue before it is refused as busy.
+const ROOM_WAIT: Duration = Duration::from_secs(5);
+
+/// Entries that one request evicts at most; a larger excess is left to the next ones and to upkeep.
+const EVICTIONS_MAX: usize = 64;
+
+/// How often a command is tried again because other writes of its stripe came between.
+const FETCHES_MAX: usize = 64;
+
+/// What the node and the disk tier's threads both touch.
+pub struct Hot {
+    pub(crate) ram: RamTier,
+    pub(crate) flushes: FlushTable,
+    pub(crate) clock: Clock,
+    pub(crate) stats: Stats,
+    mutations: Box<[AtomicU64]>,
+    /// Keys whose write failed on disk and whose older copy there is not yet hidden by a tombstone.
+    unsettled: Mutex<Vec<(Space, Bytes, fonn_proto::Version)>>,
+}
+
+/// The tiers as one store.
+pub struct Engine {
+    hot: Arc<Hot>,
+    disk: Option<DiskTier>,
+    ledger: Arc<Ledger>,
+    settings: Settings,
+    ram_codec: RwLock<(CodecSpec, usize)>,
+    scans: multi::Scans,
+    /// Latency of gets that the disk answered, queue included.
+    pub disk_get_latency: Latency,
+    /// Bytes of request bodies that are being received.
+    inflight: AtomicUsize,
+    /// Bytes of the RAM budget that entries may not use, because the process is too large.
+    withheld: AtomicUsize,
+    /// How large the process was at the last look, and what was received since then.
+    resident: AtomicUsize,
+    received: AtomicUsize,
+}
+
+/// What does not change while the node runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Longest value in bytes.
+    pub value_len_max: usize,
+    /// When a write is acknowledged.
+    pub durability: Durability,
+}
+
+/// The writes of one batch of requests that wait for the disk.
+#[derive(Default)]
+pub struct Acks {
+    group: Option<Arc<AckGroup>>,
+    count: usize,
+}
+
+impl Acks {
+    /// How many writes wait.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    fn next(&mut self) -> Ack {
+        let ack = self.group.get_or_insert_with(AckGroup::new).ack(self.count);
+        self.count += 1;
+        ack
+    }
+
+    /// Waits for all of them, and returns which failed. Afterwards the list is empty.
+    pub async fn wait(&mut self) -> Vec<(usize, Failure)> {
+        self.count = 0;
+        match self.group.take() {
+            Some(group) => group.wait().await,
+            None => Vec::new(),
+        }
+    }
+}
+
+/// What a command works with besides the engine.
+pub struct Job<'a> {
+    /// Whose key it is.
+    pub space: Space,
+    /// The command.
+    pub command: &'a Command<'a>,
+    /// The allocation that the command borrows from, if its value is large and may be shared.
+    pub source: Option<&'a Bytes>,
+}
+
+/// A fetch from disk is good while this has not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticket(u64);
+
+/// What the disk said about a key, and whether it still holds.
+struct Fetched {
+    ticket: Ticket,
+    entry: Option<DiskEntry>,
+}
+
+/// How far one try of a command got.
+enum Attempt {
+    /// It was carried out.
+    Done(Outcome<'static>, ValueAt),
+    /// Only the disk knows about the key.
+    Fetch(Ticket),
+    /// The disk's queue has no room for a write of this cost. Nothing was changed.
+    Room(usize),
+    /// Versions must be reserved first. Nothing was changed.
+    Ceiling,
+    /// A flush came between. Nothing was changed.
+    Flushed,
+}
+
+/// Where the value of a hit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValueAt {
+    Outcome,
+    Scratch,
+}
+
+impl Attempt {
+    fn done(outcome: Outcome<'static>) -> Self {
+        Self::Done(outcome, ValueAt::Outcome)
+    }
+}
+
+/// The entry that a command meets.
+enum There<'a> {
+    Slot(SlotId),
+    Fetched(&'a DiskEntry),
+    Nothing(Absence),
+}
+
+/// Why there is no entry, for the metrics.
+#[derive(Clone, Copy)]
+enum Absence {
+    Absent,
+    Expired,
+    Flushed,
+}
+
+impl Hot {
+    fn stripe(&self, hash: u64) -> &AtomicU64 {
+        &self.mutations[hash as usize % MUTATION_STRIPES]
+    }
+
+    fn ticket(&self, hash: u64) -> Ticket {
+        Ticket(self.stripe(hash).load(Ordering::Acquire))
+    }
+
+    /// Voids the fetches of this key that are under way. Called under the shard's lock.
+    fn mutated(&self, hash: u64) {
+        self.stripe(hash).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether an entry with these facts may be seen.
+    fn absence(&self, space: Space, meta: &Meta, now_ms: u64) -> Option<Absence> {
+        if meta.is_expired(now_ms) {
+            return Some(Absence::Expired);
+        }
+        (!self.flushes.is_visible(space, meta.version)).then_some(Absence::Flushed)
+    }
+
+    fn now_s(&self) -> u32 {
+        (self.clock.coarse_monotonic_ms() / 1000) as u32
+    }
+}
+
+impl Engine {
+    /// The limits that parsers must enforce.
+    #[must_use]
+    pub fn value_len_max(&self) -> usize {
+        self.settings.value_len_max
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.hot.stats
+    }
+
+    /// The RAM tier.
+    #[must_use]
+    pub fn ram(&self) -> &RamTier {
+        &self.hot.ram
+    }
+
+    /// The disk tier, if there is one.
+    #[must_use]
+    pub fn disk(&self) -> Option<&DiskTier> {
+        self.disk.as_ref()
+    }
+
+    /// Executes a command, at once if RAM suffices.
+    ///
+    /// The outcome may borrow from `scratch`. Writes that wait for the disk are added to `acks`; until
+    /// those are waited for, the outcome is provisional.
+    pub async fn execute<'s>(
+        &self,
+        job: &Job<'_>,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Outcome<'s> {
+        let (outcome, at) = match self.attempt(job, None, acks, scratch) {
+            Attempt::Done(outcome, at) => (outcome, at),
+            first => self.execute_slowly(job, first, acks, scratch).await,
+        };
+        self.count(job.command, &outcome);
+        // Only now may the outcome borrow the scratch buffer.
+        let mut outcome: Outcome<'s> = outcome;
+        if at == ValueAt::Scratch
+            && let Outcome::Hit(hit) = &mut outcome
+        {
+            hit.value = Value::Copied(scratch);
+        }
+        outcome
+    }
+
+    /// The way through the disk tier's threads.
+    async fn execute_slowly(
+        &self,
+        job: &Job<'_>,
+        first: Attempt,
+        acks: &mut Acks,
+        scratch: &mut Vec<u8>,
+    ) -> (Outcome<'static>, ValueAt) {
+        let room_deadline = Instant::now() + ROOM_WAIT;
+        let mut fetches_left = FETCHES_MAX;
+        let mut attempt = first;
+        // What was fetched stays good as long as its ticket does, also while waiting for room.
+        let mut fetched = None;
+        let failed = |failure| (Outcome::Failed(failure), ValueAt::Outcome);
+        loop {
+            match attempt {
+                Attempt::Done(outcome, at) => return (outcome, at),
+                Attempt::Flushed => {}
+                Attempt::Fetch(ticket) => {
+                    let (Some(disk), Some(left)) = (&self.disk, fetches_left.checked_sub(1)) else {
+                        return failed(Failure::Busy);
+                    };
+                    fetches_left = left;
+                    let start = Instant::now();
+                    let result = disk.get(job.space, job.command.key()).await;
+                    self.disk_get_latency
+                        .record(start.elapsed().as_nanos() as u64, 1);
+                    match result {
+                        Ok(entry) => fetched = Some(Fetched { ticket, entry }),
+                        Err(error) => {
+                            tracing::debug!(%error, "disk read failed");
+                            return (self.unreadable(job.command), ValueAt::Outcome);
+                        }
+                    }
+                }
+                Attempt::Room(cost) => {
+                    if !self.wait_for_room(cost, room_deadline).await {
+                        return failed(Failure::Busy);
+                    }
+                }
+                Attempt::Ceiling => {
+                    if let Err(failure) = self.reserve_versions().await {
+                        return failed(failure);
+                    }
+                }
+            }
+            attempt = self.attempt(job, fetched.as_ref(), acks, scratch);
+        }
+    }
+
+    /// Waits until the disk's queue would take writes of this cost; false if it does not in time.
+    async fn wait_for_room(&self, cost: usize, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match &self.disk {
+            Some(disk) if !left.is_zero() => disk.wait_for_room(cost, left).await,
+            _ => false,
+        }
+    }
+
+    /// A read that the disk fails is a miss; anything that depends on what is there cannot be done.
+    fn unreadable(&self, command: &Command<'_>) -> Outcome<'static> {
+        match command {
+            Command::Get(get) if !command.is_write() && !get.delete => {
+                self.hot.stats.count(Counter::MissesError);
+                Outcome::Miss
+            }
+            _ => Outcome::Failed(Failure::Unavailable),
+        }
+    }
+
+    /// One try, without waiting for anything.
+    fn attempt(
+        &self,
+        job: &Job<'_>,
+        fetched: Option<&Fetched>,
+        acks: &mut Acks,
+        scratch: &mut Vec<u8>,
+    ) -> Attempt {
+        let hot = &*self.hot;
+        let key = job.command.key();
+        let hash = hot.ram.hash(job.space, key);
+        let now_ms = hot.clock.coarse_wall_ms();
+        let mut shard = hot.ram.lock(hash);
+
+        let there = match shard.find(hash, job.space, key) {
+            Some(slot) => {
+                let found = shard.get(slot);
+                if found.tombstone {
+                    There::Nothing(Absence::Absent)
+                } else {
+                    match hot.absence(job.space, &found.meta, now_ms) {
+                        Some(absence) => There::Nothing(absence),
+                        None => There::Slot(slot),
+                    }
+                }
+            }
+            None if self.disk.is_none() || semantics::is_blind(job.command) => {
+                There::Nothing(Absence::Absent)
+            }
+            None => match fetched {
+                Some(fetched) if fetched.ticket == hot.ticket(hash) => match &fetched.entry {
+                    None => There::Nothing(Absence::Absent),
+                    Some(entry) => match hot.absence(job.space, &entry.meta, now_ms) {
+                        Some(absence) => There::Nothing(absence),
+                        None => There::Fetched(entry),
+                    },
+                },
+                _ => return Attempt::Fetch(hot.ticket(hash)),
+            },
+        };
+        // What is there, decoded; and the value of a hit.
+        let now_s = hot.now_s();
+        let want = semantics::needs_value(job.command);
+        let read = match &there {
+            There::Slot(slot) => {
+                let found = shard.get(*slot);
+                let Some(value) = read(&found, want, self.settings.value_len_max, scratch) else {
+                    // Bytes that RAM itself garbled: nothing that the disk has can be worse.
+                    tracing::error!("a value in RAM does not decode; dropping it");
+                    if found.dirty {
+                        // It is queued for the disk, which may still have an older one.
+                        let version = found.meta.version;
+                        commit::bury(&mut shard, hash, job.space, key, version);
+                    } else {
+                        shard.remove(*slot);
+                    }
+                    hot.mutated(hash);
+                    return Attempt::done(self.unreadable(job.command));
+                };
+                Some((
+                    found.meta,
+                    value,
+                    found.fetched,
+                    now_s.saturating_sub(found.last_used_s),
+                ))
+            }
+            There::Fetched(entry) => {
+                let value = Read {
+                    len: entry.value.len(),
+                    shared: Some(entry.value.clone()),
+                };
+                Some((entry.meta, value, false, 0))
+            }
+            There::Nothing(_) => None,
+        };
+        let present = read.as_ref().map(|(meta, value, fetched, idle_s)| Present {
+            meta: *meta,
+            value: value
+                .shared
+                .as_deref()
+                .unwrap_or(if want { scratch } else { &[] }),
+            value_len: value.len,
+            fetched: *fetched,
+            idle_s: *idle_s,
+        });
+        let rules = Rules {
+            now_ms,
+            value_len_max: self.settings.value_len_max,
+        };
+        let (mut change, mut outcome) =
+            semantics::apply(job.command, present, rules, || self.ledger.hlc.next());
+        if let (Command::Delete(_), There::Nothing(Absence::Expired)) = (job.command, &there) {
+            // The client is told that there is nothing: so it shall be when the clock is set back.
+            change = Change::Remove(self.ledger.hlc.next());
+        }
+        if let Some(version) = change.version() {
+            if version >= self.ledger.ceiling() {
+                return Attempt::Ceiling;
+            }
+            let flushes = &hot.flushes;
+            if present.is_some_and(|it| !flushes.is_visible_after(job.space, it.meta.version)) {
+                return Attempt::Flushed;
+            }
+        }
+
+        let value = read.and_then(|(_, value, ..)| value.shared);
+        let entry = commit::Target {
+            hash,
+            job,
+            there: &there,
+            value: value.as_ref(),
+        };
+        let grown = match self.commit(&mut shard, &entry, change, now_s, acks) {
+            Ok(grown) => grown,
+            Err(Refused::Full(cost)) => return Attempt::Room(cost),
+            Err(Refused::Failed(failure)) => return Attempt::done(Outcome::Failed(failure)),
+        };
+        drop(shard);
+        if let Command::Get(get) = job.command {
+            self.count_get(get, &there);
+        }
+        if grown {
+            hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
+        }
+        match (&mut outcome, value) {
+            (Outcome::Hit(hit), Some(value)) if want => {
+                hit.value = Value::Shared(value);
+                Attempt::done(outcome)
+            }
+            (Outcome::Hit(hit), None) if want && hit.value_len > 0 => {
+                Attempt::Done(outcome, ValueAt::Scratch)
+            }
+            _ => Attempt::done(outcome),
+        }
+    }
+
+    fn count_get(&self, get: &Get<'_>, there: &There<'_>) {
+        let stats = &self.hot.stats;
+        stats.count(match there {
+            There::Slot(_) => Counter::HitsRam,
+            There::Fetched(_) => Counter::HitsDisk,
+            There::Nothing(Absence::Absent) => Counter::MissesAbsent,
+            There::Nothing(Absence::Expired) => Counter::MissesExpired,
+            There::Nothing(Absence::Flushed) => Counter::MissesFlushed,
+        });
+        stats.count(Counter::CmdGet);
+        if get.touch.is_some() {
+            stats.count(Counter::CmdTouch);
+        }
+    }
+
+    /// Counts what came of everything but gets.
+    fn count(&self, command: &Command<'_>, outcome: &Outcome<'_>) {
+        let stats = &self.hot.stats;
+        if let Outcome::Failed(failure) = outcome {
+            match failure {
+                Failure::Busy => stats.count(Counter::Busy),
+                Failure::OutOfSpace => stats.count(Counter::StoreNoSpace),
+                Failure::TooLarge => stats.count(Counter::StoreTooLarge),
+                Failure::Unavailable => stats.count(Counter::Unavailable),
+                Failure::ReadOnly | Failure::AuthRequired => {}
+            }
+        }
+        let missed = matches!(outcome, Outcome::NotFound);
+        match command {
+            Command::Get(_) => {}
+            Command::Store(store) => {
+                stats.count(Counter::CmdSet);
+                match outcome {
+                    _ if store.compare.is_none() => {}
+                    Outcome::Stored(_) => stats.count(Counter::CasHits),
+                    Outcome::NotFound => stats.count(Counter::CasMisses),
+                    Outcome::Exists => stats.count(Counter::CasBadval),
+                    _ => {}
+                }
+            }
+            Command::SetRange(_) => stats.count(Counter::CmdSet),
+            Command::Delete(_) if missed => stats.count(Counter::DeleteMisses),
+            Command::Delete(_) => stats.count(Counter::DeleteHits),
+            Command::Arith(arith) => {
+                let down = matches!(arith.op, fonn_proto::ArithOp::Decrement(_));
+                stats.count(match (down, missed) {
+                    (false, false) => Counter::IncrHits,
+                    (false, true) => Counter::IncrMisses,
+                    (true, false) => Counter::DecrHits,
+                    (true, true) => Counter::DecrMisses,
+                });
+            }
+            Command::Touch(_) => {
+                stats.count(Counter::CmdTouch);
+                stats.count(if missed {
+                    Counter::TouchMisses
+                } else {
+                    Counter::TouchHits
+                });
+            }
+        }
+    }
+}
+
+/// A value out of RAM: shared, or (`shared` is None) in the scratch buffer if it was wanted.
+struct Read {
+    len: usize,
+    shared: Option<Bytes>,
+}
+
+/// Gets at a stored value: decodes a frame, copies a small value into `scratch`, shares a large one.
+/// None if a frame is damaged.
+fn read(
+    found: &Found<'_>,
+    want: bool,
+    value_len_max: usize,
+    scratch: &mut Vec<u8>,
+) -> Option<Read> {
+    if found.framed {
+        let frame = Frame::parse(found.stored.as_slice(), value_len_max).ok()?;
+        if want {
+            scratch.clear();
+            frame.decode_into(scratch).ok()?;
+        }
+        return Some(Read {
+            len: frame.original_len(),
+            shared: None,
+        });
+    }
+    match found.stored {
+        Stored::Inline(bytes) => {
+            if want {
+                scratch.clear();
+                scratch.extend_from_slice(bytes);
+            }
+            Some(Read {
+                len: bytes.len(),
+                shared: None,
+            })
+        }
+        Stored::Shared(bytes) => Some(Read {
+            len: bytes.len(),
+            shared: Some(bytes.clone()),
+        }),
+    }
+}

@@ -1,0 +1,528 @@
+//! What each command does to one entry: pure functions of the entry that is there and of the time.
+//!
+//! The tiers find out what is there ([`Present`], or nothing) and carry out the [`Change`]; this
+//! module decides. It is the one place where the rules for flags, CAS, expiry, staleness and
+//! arithmetic live, whatever protocol a command came by. The rules are memcached's `protocol.txt`
+//! and Redis's command reference.
+//!
+//! Invariant: a change always carries a version that is fresh, so that of two copies of an entry the
+//! one with the higher version is the newer one. Where the CAS token must survive a change (touch),
+//! the old token is kept as [`Meta::cas_override`].
+
+use bytes::Bytes;
+use fonn_proto::{
+    Arith, Command, Delete, ExpireCondition, ExpirySpec, Failure, Get, Hit, Outcome, SetRange,
+    Store, StoreMode, Stored, Touch, Version, outcome::Value,
+};
+
+use super::number;
+use crate::entry::Meta;
+
+/// The entry that is there: visible, not expired.
+#[derive(Clone, Copy, Debug)]
+pub struct Present<'a> {
+    /// Its facts.
+    pub meta: Meta,
+    /// Its value, decoded; may be left empty for commands that do not build on it.
+    pub value: &'a [u8],
+    /// The value's length in bytes.
+    pub value_len: usize,
+    /// Whether it was read before.
+    pub fetched: bool,
+    /// Seconds since its last use.
+    pub idle_s: u32,
+}
+
+/// What a command does to the entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    Keep,
+    /// Nothing durable: the recache token was given out.
+    TokenSent,
+    /// New facts, the same value.
+    Meta(Meta),
+    /// New facts and the value of the request, as it is.
+    PutRequest(Meta),
+    /// New facts and a value made from the old one.
+    PutBuilt(Meta, Vec<u8>),
+    /// Removes the entry.
+    Remove(Version),
+}
+
+impl Change {
+    /// The version that the entry, or its tombstone, gets.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        match self {
+            Self::Keep | Self::TokenSent => None,
+            Self::Meta(meta) | Self::PutRequest(meta) | Self::PutBuilt(meta, _) => {
+                Some(meta.version)
+            }
+            Self::Remove(version) => Some(*version),
+        }
+    }
+}
+
+/// What bounds a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Wall clock, Unix time in milliseconds.
+    pub now_ms: u64,
+    /// Longest value in bytes.
+    pub value_len_max: usize,
+}
+
+impl Rules {
+    /// The instant that an expiry means: Unix time in milliseconds, 0 for never, never 0 otherwise.
+    #[must_use]
+    pub fn expires_at_ms(&self, expiry: ExpirySpec, present: Option<&Meta>) -> u64 {
+        match expiry {
+            ExpirySpec::Never => 0,
+            ExpirySpec::Keep => present.map_or(0, |meta| meta.expires_at_ms),
+            // The largest instants are as good as never; 48 bits is what entries have room for.
+            ExpirySpec::InMs(ms) => self.now_ms.saturating_add(ms).clamp(1, EXPIRY_MS_MAX),
+            ExpirySpec::AtMs(ms) => ms.clamp(1, EXPIRY_MS_MAX),
+            ExpirySpec::Immediately => 1,
+        }
+    }
+}
+
+/// The latest instant of expiry: the largest number of 48 bits.
+pub const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
+
+/// Decides what `command` does, given what is there.
+///
+/// `fresh` gives a version higher than all before. A [`Hit`] leaves without its value: the caller,
+/// who knows where the bytes are, fills it in if it was asked for.
+pub fn apply(
+    command: &Command<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    match command {
+        Command::Get(get) => apply_get(get, present, rules, fresh),
+        Command::Store(store) => apply_store(store, present, rules, fresh),
+        Command::Arith(arith) => apply_arith(arith, present, rules, fresh),
+        Command::Delete(delete) => apply_delete(delete, present, rules, fresh),
+        Command::Touch(touch) => apply_touch(touch, present, rules, fresh),
+        Command::SetRange(range) => apply_set_range(range, present, rules, fresh),
+    }
+}
+
+/// Whether a command builds on the bytes that are there.
+#[must_use]
+pub fn needs_value(command: &Command<'_>) -> bool {
+    match command {
+        Command::Get(get) => get.want_value,
+        Command::Store(store) => {
+            store.want_previous || matches!(store.mode, StoreMode::Append | StoreMode::Prepend)
+        }
+        Command::Arith(_) | Command::SetRange(_) => true,
+        Command::Delete(_) | Command::Touch(_) => false,
+    }
+}
+
+/// Whether a command's result is independent of what is there, so that the disk need not be asked.
+#[must_use]
+pub fn is_blind(command: &Command<'_>) -> bool {
+    matches!(command, Command::Store(store)
+        if store.mode == StoreMode::Set
+            && store.compare.is_none()
+            && !store.want_previous
+            && store.expiry != ExpirySpec::Keep)
+}
+
+/// The facts of a hit, without the value.
+#[must_use]
+pub fn hit(present: &Present<'_>, now_ms: u64) -> Hit<'static> {
+    let Present {
+        meta,
+        value_len,
+        fetched,
+        idle_s,
+        ..
+    } = present;
+    let expires = (meta.expires_at_ms != 0).then_some(meta.expires_at_ms);
+    Hit {
+        value: Value::Copied(&[]),
+        value_len: *value_len,
+        flags: meta.flags,
+        version: meta.cas(),
+        ttl_ms: expires.map(|at| at.saturating_sub(now_ms)),
+        expires_at_ms: expires,
+        idle_s: *idle_s,
+        fetched_before: *fetched,
+        stale: meta.stale,
+        won: false,
+        lost: false,
+    }
+}
+
+fn apply_get(
+    get: &Get<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let Some(present) = present else {
+        return match get.vivify {
+            Some(expiry) => vivify(get, expiry, rules, fresh),
+            None => (Change::Keep, Outcome::Miss),
+        };
+    };
+    let mut hit = hit(&present, rules.now_ms);
+    if get.delete {
+        return (Change::Remove(fresh()), Outcome::Hit(hit));
+    }
+    if get.claim {
+        let due = get.recache_below_s.is_some_and(|below| {
+            hit.ttl_ms
+                .is_some_and(|ttl| ttl < u64::from(below).saturating_mul(1000))
+        });
+        hit.won = (present.meta.stale || due) && !present.meta.token_sent;
+        hit.lost = present.meta.token_sent;
+    }
+    let change = match get.touch {
+        Some(expiry) => {
+            let expires_at_ms = rules.expires_at_ms(expiry, Some(&present.meta));
+            hit.expires_at_ms = (expires_at_ms != 0).then_some(expires_at_ms);
+            hit.ttl_ms = hit.expires_at_ms.map(|at| at.saturating_sub(rules.now_ms));
+            retimed(&present.meta, expires_at_ms, hit.won, rules, fresh)
+        }
+        None if hit.won => Change::TokenSent,
+        None => Change::Keep,
+    };
+    (change, Outcome::Hit(hit))
+}
+
+/// Meta `N`: an empty entry whose creator holds the right to fill it.
+fn vivify(
+    get: &Get<'_>,
+    expiry: ExpirySpec,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let meta = Meta {
+        cas_override: get.new_version,
+        token_sent: true,
+        ..Meta::new(fresh(), 0, rules.expires_at_ms(expiry, None))
+    };
+    let present = Present {
+        meta,
+        value: &[],
+        value_len: 0,
+        fetched: false,
+        idle_s: 0,
+    };
+    let created = Hit {
+        won: true,
+        ..hit(&present, rules.now_ms)
+    };
+    (Change::PutBuilt(meta, Vec::new()), Outcome::Hit(created))
+}
+
+/// The change that gives an entry another expiry and leaves its CAS token alone.
+fn retimed(
+    meta: &Meta,
+    expires_at_ms: u64,
+    token_sent: bool,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> Change {
+    let version = fresh();
+    let meta = Meta {
+        version,
+        cas_override: Some(meta.cas()),
+        expires_at_ms,
+        token_sent: meta.token_sent || token_sent,
+        ..*meta
+    };
+    if meta.is_expired(rules.now_ms) {
+        Change::Remove(version)
+    } else {
+        Change::Meta(meta)
+    }
+}
+
+fn apply_store(
+    store: &Store<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let previous = |present: Option<Present<'_>>| {
+        present
+            .filter(|_| store.want_previous)
+            .map(|it| Bytes::copy_from_slice(it.value))
+    };
+    let mut stale = false;
+    if let Some(compare) = store.compare {
+        match present {
+            Some(it) if it.meta.cas() == compare => {}
+            Some(it) if store.invalidate_if_older && compare < it.meta.cas() => stale = true,
+            Some(_) => return (Change::Keep, Outcome::Exists),
+            None if store.mode == StoreMode::Add => {}
+            None => return (Change::Keep, Outcome::NotFound),
+        }
+    }
+    match (store.mode, present) {
+        (StoreMode::Add, Some(_)) | (StoreMode::Replace, None) => {
+            (Change::Keep, Outcome::NotStored(previous(present)))
+        }
+        (StoreMode::Append | StoreMode::Prepend, Some(it)) => {
+            let value_len = it.value.len().saturating_add(store.value.len());
+            if value_len > rules.value_len_max {
+                return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+            }
+            let (first, second) = if store.mode == StoreMode::Append {
+                (it.value, store.value)
+            } else {
+                (store.value, it.value)
+            };
+            let meta = Meta {
+                version: fresh(),
+                cas_override: store.new_version,
+                stale,
+                token_sent: false,
+                ..it.meta
+            };
+            let stored = Stored {
+                version: meta.cas(),
+                value_len,
+                previous: previous(present),
+            };
+            (
+                Change::PutBuilt(meta, [first, second].concat()),
+                Outcome::Stored(stored),
+            )
+        }
+        (StoreMode::Append | StoreMode::Prepend, None) => match store.vivify {
+            Some(expiry) => put(store, expiry, None, stale, rules, fresh, None),
+            None => (Change::Keep, Outcome::NotStored(None)),
+        },
+        (StoreMode::Set | StoreMode::Add | StoreMode::Replace, _) => {
+            let before = previous(present);
+            let meta = present.map(|it| it.meta);
+            put(
+                store,
+                store.expiry,
+                meta.as_ref(),
+                stale,
+                rules,
+                fresh,
+                before,
+            )
+        }
+    }
+}
+
+fn put(
+    store: &Store<'_>,
+    expiry: ExpirySpec,
+    present: Option<&Meta>,
+    stale: bool,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+    previous: Option<Bytes>,
+) -> (Change, Outcome<'static>) {
+    let value_len = store.value.len();
+    if value_len > rules.value_len_max {
+        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+    }
+    let meta = Meta {
+        cas_override: store.new_version,
+        stale,
+        ..Meta::new(fresh(), store.flags, rules.expires_at_ms(expiry, present))
+    };
+    let stored = Outcome::Stored(Stored {
+        version: meta.cas(),
+        value_len,
+        previous,
+    });
+    // Stored and expired in one: what was there before is gone as well.
+    if meta.is_expired(rules.now_ms) {
+        return (Change::Remove(meta.version), stored);
+    }
+    (Change::PutRequest(meta), stored)
+}
+
+fn apply_arith(
+    arith: &Arith<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let Some(present) = present else {
+        let (text, expiry) = match arith.initial {
+            Some((initial, expiry)) => (number::decimal(initial), expiry),
+            None if arith.absent_is_zero => match number::add(&arith.op, b"0") {
+                Ok(text) => (text, arith.touch.unwrap_or(ExpirySpec::Never)),
+                Err(error) => return (Change::Keep, error.into()),
+            },
+            None => return (Change::Keep, Outcome::NotFound),
+        };
+        let meta = Meta {
+            cas_override: arith.new_version,
+            ..Meta::new(fresh(), 0, rules.expires_at_ms(expiry, None))
+        };
+        return counted(meta, text, rules);
+    };
+    if arith
+        .compare
+        .is_some_and(|compare| compare != present.meta.cas())
+    {
+        return (Change::Keep, Outcome::Exists);
+    }
+    let text = match number::add(&arith.op, present.value) {
+        Ok(text) => text,
+        Err(error) => return (Change::Keep, error.into()),
+    };
+    let expiry = arith.touch.unwrap_or(ExpirySpec::Keep);
+    let meta = Meta {
+        version: fresh(),
+        cas_override: arith.new_version,
+        expires_at_ms: rules.expires_at_ms(expiry, Some(&present.meta)),
+        ..present.meta
+    };
+    counted(meta, text, rules)
+}
+
+fn counted(meta: Meta, text: number::Text, rules: Rules) -> (Change, Outcome<'static>) {
+    let ttl_ms = (meta.expires_at_ms != 0).then(|| meta.expires_at_ms.saturating_sub(rules.now_ms));
+    let change = if meta.is_expired(rules.now_ms) {
+        Change::Remove(meta.version)
+    } else {
+        Change::PutBuilt(meta, text.to_vec())
+    };
+    (
+        change,
+        Outcome::Number(fonn_proto::Number {
+            text,
+            version: meta.cas(),
+            ttl_ms,
+        }),
+    )
+}
+
+fn apply_delete(
+    delete: &Delete<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let Some(present) = present else {
+        return (Change::Keep, Outcome::NotFound);
+    };
+    if delete
+        .compare
+        .is_some_and(|compare| compare != present.meta.cas())
+    {
+        return (Change::Keep, Outcome::Exists);
+    }
+    let version = fresh();
+    if !delete.mark_stale && !delete.keep_entry {
+        return (Change::Remove(version), Outcome::Deleted { version: 0 });
+    }
+    let expiry = delete.touch.unwrap_or(ExpirySpec::Keep);
+    let meta = Meta {
+        version,
+        cas_override: delete.new_version,
+        flags: if delete.keep_entry {
+            0
+        } else {
+            present.meta.flags
+        },
+        expires_at_ms: rules.expires_at_ms(expiry, Some(&present.meta)),
+        stale: present.meta.stale || delete.mark_stale,
+        token_sent: present.meta.token_sent && !delete.mark_stale,
+    };
+    let change = if meta.is_expired(rules.now_ms) {
+        Change::Remove(version)
+    } else if delete.keep_entry {
+        Change::PutBuilt(meta, Vec::new())
+    } else {
+        Change::Meta(meta)
+    };
+    (
+        change,
+        Outcome::Deleted {
+            version: meta.cas(),
+        },
+    )
+}
+
+fn apply_touch(
+    touch: &Touch<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let Some(present) = present else {
+        return (Change::Keep, Outcome::NotFound);
+    };
+    let touched = Outcome::Touched {
+        version: present.meta.cas(),
+    };
+    if touch.expiry == ExpirySpec::Keep {
+        return (Change::Keep, touched);
+    }
+    let old = present.meta.expires_at_ms;
+    let new = rules.expires_at_ms(touch.expiry, Some(&present.meta));
+    let met = match touch.condition {
+        ExpireCondition::Always => true,
+        ExpireCondition::IfNone => old == 0,
+        ExpireCondition::IfSome => old != 0,
+        ExpireCondition::IfLater => old != 0 && (new == 0 || new > old),
+        ExpireCondition::IfEarlier => new != 0 && (old == 0 || new < old),
+    };
+    if !met {
+        return (Change::Keep, Outcome::NotStored(None));
+    }
+    (retimed(&present.meta, new, false, rules, fresh), touched)
+}
+
+fn apply_set_range(
+    range: &SetRange<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let old = present.map_or(&[][..], |it| it.value);
+    let stored = |version, value_len| {
+        Outcome::Stored(Stored {
+            version,
+            value_len,
+            previous: None,
+        })
+    };
+    if range.value.is_empty() {
+        let version = present.map_or(0, |it| it.meta.cas());
+        return (Change::Keep, stored(version, old.len()));
+    }
+    let end = usize::try_from(range.offset)
+        .ok()
+        .and_then(|offset| Some((offset, offset.checked_add(range.value.len())?)))
+        .filter(|(_, end)| *end <= rules.value_len_max);
+    let Some((offset, end)) = end else {
+        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+    };
+    let mut value = Vec::with_capacity(end.max(old.len()));
+    value.extend_from_slice(old);
+    value.resize(end.max(old.len()), 0);
+    value[offset..end].copy_from_slice(range.value);
+    let meta = match present {
+        Some(it) => Meta {
+            version: fresh(),
+            cas_override: None,
+            ..it.meta
+        },
+        None => Meta::new(fresh(), 0, 0),
+    };
+    let outcome = stored(meta.cas(), value.len());
+    (Change::PutBuilt(meta, value), outcome)
+}
+
+#[cfg(test)]
+mod tests;

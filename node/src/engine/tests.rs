@@ -1,0 +1,267 @@
+//! Tests of the tiers together: against a model, under concurrency, and race by race.
+
+mod model;
+mod races;
+mod restart;
+mod threads;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fonn_codec::CodecSpec;
+use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Store, Touch};
+use fonn_runtime::clock::ManualClock;
+use tempfile::TempDir;
+
+use super::upkeep::EngineOptions;
+use super::*;
+use crate::lsm::{DiskError, DiskOptions};
+use crate::ram::{LruMode, RamOptions};
+
+const SPACE: Space = Space(3);
+const GRACE: Duration = Duration::from_secs(30);
+
+/// When the tests begin: Unix time in milliseconds.
+const START_MS: u64 = 1_700_000_000_000;
+
+/// Longest value in bytes, where a test does not choose it.
+const VALUE_LEN_MAX: usize = 40_000;
+
+/// What a test may choose.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    durability: Durability,
+    ram_bytes: usize,
+    ram_codec: CodecSpec,
+    queue_bytes: usize,
+    value_len_max: usize,
+    has_disk: bool,
+    /// Longer values are refused by the disk, after RAM took them.
+    disk_value_len_max: usize,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Batched,
+            ram_bytes: 256 << 10,
+            ram_codec: CodecSpec::none(),
+            queue_bytes: 1 << 20,
+            value_len_max: VALUE_LEN_MAX,
+            has_disk: true,
+            disk_value_len_max: VALUE_LEN_MAX,
+        }
+    }
+}
+
+/// A store in a directory of its own, with a clock that is moved by hand.
+struct Rig {
+    engine: Option<Arc<Engine>>,
+    clock: ManualClock,
+    dir: TempDir,
+    choice: Choice,
+}
+
+impl Rig {
+    fn new(choice: Choice) -> Self {
+        let mut rig = Self {
+            engine: None,
+            clock: ManualClock::new(START_MS),
+            dir: tempfile::tempdir().unwrap(),
+            choice,
+        };
+        rig.open();
+        rig
+    }
+
+    fn open(&mut self) {
+        let choice = self.choice;
+        let options = || EngineOptions {
+            settings: Settings {
+                value_len_max: choice.value_len_max,
+                durability: choice.durability,
+            },
+            ram: RamOptions {
+                budget_bytes: choice.ram_bytes,
+                lru: LruMode::Approximate,
+                hash_seed: 7,
+            },
+            disk: choice.has_disk.then(|| DiskOptions {
+                dir: self.dir.path().join("data"),
+                budget_bytes: 256 << 20,
+                durability: choice.durability,
+                codec: CodecSpec::none(),
+                codec_min_bytes: 256,
+                value_len_max: choice.disk_value_len_max,
+                queue_bytes_max: choice.queue_bytes,
+                memory_bytes: 4 << 20,
+                read_threads: 1,
+            }),
+            ram_codec: (choice.ram_codec, 64),
+            clock: self.clock.clock(),
+            spaces: 16,
+        };
+        let deadline = Instant::now() + GRACE;
+        self.engine = loop {
+            match Engine::open(options()) {
+                Ok(engine) => break Some(engine),
+                // The threads of the engine that was dropped are still at it.
+                Err(DiskError::Locked(_)) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+    }
+
+    fn close(&mut self) {
+        self.engine.take().unwrap().close(GRACE);
+    }
+
+    /// Closes and opens.
+    fn reopen(&mut self) {
+        self.close();
+        self.open();
+    }
+
+    /// Drops it without closing, and opens again.
+    fn drop_and_open(&mut self) {
+        drop(self.engine.take());
+        self.open();
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    async fn set(&self, key: &str, value: &[u8]) {
+        let outcome = self.run(&set(key, value)).await;
+        assert!(matches!(outcome, Outcome::Stored(_)), "{outcome:?}");
+    }
+
+    async fn delete(&self, key: &str) -> Outcome<'static> {
+        self.run(&Command::Delete(Delete::new(key.as_bytes())))
+            .await
+    }
+
+    async fn touch(&self, key: &str, expiry: ExpirySpec) -> Outcome<'static> {
+        self.run(&touch(key, expiry)).await
+    }
+
+    /// The value of a key.
+    async fn get(&self, key: &str) -> Option<Vec<u8>> {
+        match self.run(&get(key)).await {
+            Outcome::Hit(hit) => Some(hit.value.as_slice().to_vec()),
+            Outcome::Miss => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn run(&self, command: &Command<'_>) -> Outcome<'static> {
+        let (outcome, failures) = run(self.engine(), command).await;
+        assert_eq!(failures, [] as [Failure; 0], "{command:?}");
+        outcome
+    }
+
+    /// One try of a command, and the ticket of the fetch that it asks for.
+    fn ticket(&self, command: &Command<'_>) -> Ticket {
+        match self.attempt(command, None) {
+            Attempt::Fetch(ticket) => ticket,
+            _ => panic!("RAM knows the key"),
+        }
+    }
+
+    fn attempt(&self, command: &Command<'_>, fetched: Option<&Fetched>) -> Attempt {
+        let job = job(command);
+        self.engine()
+            .attempt(&job, fetched, &mut Acks::default(), &mut Vec::new())
+    }
+
+    /// What the disk has of a key, as if asked with `ticket`.
+    async fn fetch(&self, key: &str, ticket: Ticket) -> Fetched {
+        let disk = self.engine().disk().unwrap();
+        let entry = disk.get(SPACE, key.as_bytes()).await.unwrap();
+        Fetched { ticket, entry }
+    }
+}
+
+fn job<'a>(command: &'a Command<'a>) -> Job<'a> {
+    Job {
+        space: SPACE,
+        command,
+        source: None,
+    }
+}
+
+fn set<'a>(key: &'a str, value: &'a [u8]) -> Command<'a> {
+    Command::Store(Store::set(key.as_bytes(), value, 0, ExpirySpec::Never))
+}
+
+fn get(key: &str) -> Command<'_> {
+    Command::Get(Get::new(key.as_bytes()))
+}
+
+fn touch(key: &str, expiry: ExpirySpec) -> Command<'_> {
+    Command::Touch(Touch {
+        key: key.as_bytes(),
+        expiry,
+        condition: ExpireCondition::Always,
+    })
+}
+
+/// Executes a command and waits for the disk: the outcome, and how its writes failed.
+async fn run(engine: &Engine, command: &Command<'_>) -> (Outcome<'static>, Vec<Failure>) {
+    let (mut acks, mut scratch) = (Acks::default(), Vec::new());
+    let outcome = own(engine.execute(&job(command), &mut acks, &mut scratch).await);
+    let failures = acks.wait().await;
+    (
+        outcome,
+        failures.into_iter().map(|failed| failed.1).collect(),
+    )
+}
+
+fn own(outcome: Outcome<'_>) -> Outcome<'static> {
+    match outcome {
+        Outcome::Hit(hit) => Outcome::Hit(fonn_proto::Hit {
+            value: Value::Shared(Bytes::copy_from_slice(hit.value.as_slice())),
+            value_len: hit.value_len,
+            flags: hit.flags,
+            version: hit.version,
+            ttl_ms: hit.ttl_ms,
+            expires_at_ms: hit.expires_at_ms,
+            idle_s: hit.idle_s,
+            fetched_before: hit.fetched_before,
+            stale: hit.stale,
+            won: hit.won,
+            lost: hit.lost,
+        }),
+        Outcome::Miss => Outcome::Miss,
+        Outcome::Stored(stored) => Outcome::Stored(stored),
+        Outcome::NotStored(previous) => Outcome::NotStored(previous),
+        Outcome::Exists => Outcome::Exists,
+        Outcome::NotFound => Outcome::NotFound,
+        Outcome::Deleted { version } => Outcome::Deleted { version },
+        Outcome::Touched { version } => Outcome::Touched { version },
+        Outcome::Number(number) => Outcome::Number(number),
+        Outcome::NotANumber => Outcome::NotANumber,
+        Outcome::Overflow => Outcome::Overflow,
+        Outcome::Failed(failure) => Outcome::Failed(failure),
+    }
+}
+
+/// Runs a future on a thread of its own.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(future)
+}
+
+/// Evicts whatever may be evicted.
+fn evict_all(engine: &Engine) {
+    let ram = engine.ram();
+    let bytes = ram.budget();
+    ram.reserve(bytes);
+    ram.evict_to_budget(0, u32::MAX, usize::MAX);
+    ram.release(bytes);
+}

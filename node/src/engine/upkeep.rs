@@ -1,0 +1,364 @@
+//! Opening the store, and what has to be done from time to time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fonn_codec::CodecSpec;
+use fonn_proto::{Failure, Version};
+use fonn_runtime::clock::Clock;
+use fonn_runtime::hlc::{self, Hlc};
+use fonn_runtime::memory;
+use parking_lot::{Mutex, RwLock};
+
+use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, multi, pressure};
+use crate::allocator;
+use crate::flush::FlushTable;
+use crate::lsm::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
+use crate::ram::{RamOptions, RamTier};
+use crate::stats::{Latency, Stats};
+
+/// Versions are reserved this far ahead of the clock, so that none is given out twice even if the
+/// clock goes back while the node is down. A write whose version is beyond what is reserved (the clock
+/// jumped, or nothing could be saved for a while) waits for the next reservation.
+const CEILING_AHEAD_MS: u64 = 60_000;
+
+/// The reservation is renewed when less than this is left of it.
+const CEILING_RENEW_MS: u64 = 30_000;
+
+/// Time between two rounds of upkeep.
+const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Slots that one round looks at in each shard it visits, for expired entries.
+const SWEEP_SLOTS: usize = 512;
+
+/// Entries that one round evicts, if the budget shrank.
+const UPKEEP_EVICTIONS_MAX: usize = 10_000;
+
+/// Entries that are evicted at most for one request that is about to be received.
+const RESERVE_EVICTIONS_MAX: usize = 4096;
+
+/// How to open a store.
+pub struct EngineOptions {
+    /// What does not change later.
+    pub settings: Settings,
+    /// The RAM tier.
+    pub ram: RamOptions,
+    /// The disk tier, if there shall be one.
+    pub disk: Option<DiskOptions>,
+    /// The codec of the RAM level, and the length from which it is used.
+    pub ram_codec: (CodecSpec, usize),
+    /// The time.
+    pub clock: Clock,
+    /// Spaces that there are.
+    pub spaces: u16,
+}
+
+impl Engine {
+    /// Opens the store. Blocks while the disk tier recovers.
+    ///
+    /// # Errors
+    /// What the disk tier cannot be opened for.
+    pub fn open(options: EngineOptions) -> Result<Arc<Self>, DiskError> {
+        let hot = Arc::new(Hot {
+            ram: RamTier::new(options.ram),
+            flushes: FlushTable::new(options.spaces),
+            clock: options.clock,
+            stats: Stats::default(),
+            mutations: (0..MUTATION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            unsettled: Mutex::default(),
+        });
+        let disk = match options.disk {
+            Some(disk) => Some(DiskTier::open(disk, commit::observer(&hot))?),
+            None => None,
+        };
+        let state = disk.as_ref().map(DiskTier::load_state).unwrap_or_default();
+        let now_ms = hot.clock.wall_ms();
+        let floor = hlc::at_ms(now_ms).max(state.version_ceiling);
+        let hlc = Hlc::new(hot.clock.clone(), floor.min(hlc::VERSION_MAX - 1))
+            .expect("the floor was brought into the range");
+        for mark in &state.flushes {
+            let Some(space) = mark.space else { continue };
+            match mark.at_ms {
+                0 => hot.flushes.restore(space, mark.cutoff),
+                at_ms => hot.flushes.flush_at(space, at_ms),
+            }
+        }
+        // Before anything is served: what fell due while the node was down.
+        hot.flushes.flush_due(now_ms, || hlc.next());
+        let ledger = Ledger {
+            hot: Arc::clone(&hot),
+            disk: disk.clone(),
+            hlc,
+            ceiling: AtomicU64::new(if disk.is_some() { 0 } else { Version::MAX }),
+            one_at_a_time: Mutex::new(()),
+        };
+        ledger.change(|_| ())?;
+        Ok(Arc::new(Self {
+            hot,
+            disk,
+            ledger: Arc::new(ledger),
+            settings: options.settings,
+            ram_codec: RwLock::new(options.ram_codec),
+            scans: multi::Scans::default(),
+            disk_get_latency: Latency::default(),
+            inflight: AtomicUsize::new(0),
+            withheld: AtomicUsize::new(0),
+            resident: AtomicUsize::new(0),
+            received: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Changes what has to outlive a restart besides the entries, and returns once it does.
+    ///
+    /// # Errors
+    /// [`Failure::Unavailable`] if it could not be saved; it is changed all the same until a restart.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the change is made and saved all the same.
+    pub(super) async fn change_ledger(
+        &self,
+        change: impl FnOnce(&Ledger) + Send + 'static,
+    ) -> Result<(), Failure> {
+        let ledger = Arc::clone(&self.ledger);
+        if self.disk.is_none() {
+            // Nothing blocks.
+            return ledger.change(change).map_err(|_| Failure::Unavailable);
+        }
+        match tokio::task::spawn_blocking(move || ledger.change(change)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the state of the store could not be saved");
+                Err(Failure::Unavailable)
+            }
+            Err(_) => Err(Failure::Unavailable),
+        }
+    }
+
+    /// Reserves versions, so that at least the one given last may be used.
+    pub(super) async fn reserve_versions(&self) -> Result<(), Failure> {
+        self.change_ledger(|_| ()).await
+    }
+
+    /// Does what is due, again and again; runs until it is dropped.
+    pub async fn upkeep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut next_shard = 0;
+        loop {
+            ticks.tick().await;
+            self.upkeep_once(&mut next_shard).await;
+            self.relieve();
+        }
+    }
+
+    /// One round of upkeep.
+    pub async fn upkeep_once(&self, next_shard: &mut usize) {
+        let now_ms = self.hot.clock.wall_ms();
+        if !self.hot.flushes.due(now_ms).is_empty() {
+            // Logged where it failed. A restart would find the flush due once more.
+            let _ = self
+                .change_ledger(move |ledger| {
+                    let hot = &ledger.hot;
+                    hot.flushes.flush_due(now_ms, || ledger.hlc.next());
+                })
+                .await;
+        }
+        self.settle();
+        let newest = self.ledger.hlc.last().max(hlc::at_ms(now_ms));
+        if self.ledger.ceiling().saturating_sub(newest) < CEILING_RENEW_MS << 16 {
+            // Logged where it failed; the next round tries again.
+            let _ = self.reserve_versions().await;
+        }
+        // A sixteenth of the shards a round, so that each is visited every 1.6 seconds.
+        let shards = self.hot.ram.shard_count();
+        for _ in 0..shards.div_ceil(16) {
+            *next_shard = (*next_shard + 1) % shards;
+            self.hot.ram.sweep_expired(*next_shard, now_ms, SWEEP_SLOTS);
+        }
+        self.hot
+            .ram
+            .evict_to_budget(0, self.hot.now_s(), UPKEEP_EVICTIONS_MAX);
+    }
+
+    /// Withholds memory from the entries, or gives it back, by the size of the process.
+    fn relieve(&self) {
+        let Some(mut resident) = memory::resident() else {
+            return;
+        };
+        if resident.as_usize() > pressure::target(self.hot.ram.budget()) {
+            // What is free but resident is not the entries' fault.
+            allocator::release_free();
+            resident = memory::resident().unwrap_or(resident);
+        }
+        self.resident.store(resident.as_usize(), Ordering::Relaxed);
+        self.received.store(0, Ordering::Relaxed);
+        let ram = &self.hot.ram;
+        let old = self.withheld.load(Ordering::Relaxed);
+        let new = pressure::withhold(resident.as_usize(), ram.budget(), old);
+        self.withheld.store(new, Ordering::Relaxed);
+        if new > old {
+            ram.reserve(new - old);
+        } else {
+            ram.release(old - new);
+        }
+    }
+
+    /// Bytes of the RAM budget that entries may not use, because the process is too large.
+    #[must_use]
+    pub fn withheld(&self) -> usize {
+        self.withheld.load(Ordering::Relaxed)
+    }
+
+    /// Gives the disk the tombstones that it still lacks. One whose key was written again is not
+    /// needed; it must not even be queued behind that write.
+    pub(super) fn settle(&self) {
+        let Some(disk) = &self.disk else { return };
+        let unsettled = std::mem::take(&mut *self.hot.unsettled.lock());
+        for (space, key, version) in unsettled {
+            let hash = self.hot.ram.hash(space, &key);
+            let shard = self.hot.ram.lock(hash);
+            let is_newest = shard
+                .find(hash, space, &key)
+                .is_some_and(|slot| shard.get(slot).meta.version == version);
+            if !is_newest {
+                continue;
+            }
+            let write = Write {
+                space,
+                key,
+                kind: WriteKind::Tombstone { version },
+                ack: None,
+            };
+            if let Err((write, _)) = disk.try_write(write) {
+                self.hot.unsettled.lock().push((space, write.key, version));
+            }
+        }
+    }
+
+    /// Changes the codec of the RAM level for entries to come.
+    pub fn set_ram_codec(&self, spec: CodecSpec, min_bytes: usize) {
+        *self.ram_codec.write() = (spec, min_bytes);
+    }
+
+    /// Counts bytes of a request body that is being received against the RAM budget.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfSpace`] if too much is being received already, or if the process could outgrow its
+    /// allowance before its size is looked at again.
+    pub fn reserve_inflight(&self, bytes: usize) -> Result<(), Failure> {
+        let limit = self.inflight_max();
+        let allowed = pressure::receive_limit(self.hot.ram.budget())
+            .saturating_sub(self.resident.load(Ordering::Relaxed));
+        let received = self
+            .received
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                // One always goes, or a process that is large for another reason would receive nothing.
+                (now == 0 || now.saturating_add(bytes) <= allowed).then_some(now + bytes)
+            });
+        if received.is_err() {
+            return Err(Failure::OutOfSpace);
+        }
+        let taken = self
+            .inflight
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                // One body always goes, however small the budget.
+                (now == 0 || now.saturating_add(bytes) <= limit).then_some(now + bytes)
+            });
+        if taken.is_err() {
+            return Err(Failure::OutOfSpace);
+        }
+        self.hot.ram.reserve(bytes);
+        // Room is made now, not when the value comes: small entries take their time.
+        let evictions = (bytes / 1024).clamp(super::EVICTIONS_MAX, RESERVE_EVICTIONS_MAX);
+        let now_s = self.hot.now_s();
+        self.hot.ram.evict_to_budget(0, now_s, evictions);
+        Ok(())
+    }
+
+    /// Gives back what [`Engine::reserve_inflight`] took.
+    pub fn release_inflight(&self, bytes: usize) {
+        self.inflight.fetch_sub(bytes, Ordering::AcqRel);
+        self.hot.ram.release(bytes);
+    }
+
+    /// Bytes of request bodies that are being received.
+    #[must_use]
+    pub fn inflight(&self) -> usize {
+        self.inflight.load(Ordering::Acquire)
+    }
+
+    /// How many bytes of request bodies may be received at a time.
+    #[must_use]
+    pub fn inflight_max(&self) -> usize {
+        self.hot.ram.budget() / 2
+    }
+
+    /// Writes out all that is queued and closes the disk tier; waits no longer than `deadline`.
+    pub fn close(&self, deadline: Duration) {
+        let Some(disk) = &self.disk else { return };
+        self.settle();
+        if !disk.clone().close(deadline) {
+            tracing::warn!("left before everything queued was written");
+        }
+        // The disk takes no more, so no version above the last one will ever be on it.
+        if let Err(error) = self.ledger.save_last() {
+            tracing::warn!(%error, "the state of the store could not be saved at the end");
+        }
+    }
+}
+
+/// What has to outlive a restart besides the entries: flushes, and which versions were given out.
+pub(super) struct Ledger {
+    pub hot: Arc<Hot>,
+    disk: Option<DiskTier>,
+    pub hlc: Hlc,
+    /// Versions below it may be used: it is saved, and a restart begins above it.
+    ceiling: AtomicU64,
+    /// Held from a change until it is saved, so that what is saved last is the newest.
+    one_at_a_time: Mutex<()>,
+}
+
+impl Ledger {
+    /// Versions from here on must not be used yet.
+    pub fn ceiling(&self) -> Version {
+        self.ceiling.load(Ordering::Acquire)
+    }
+
+    /// Makes a change, saves the whole, and reserves versions. Blocks on the disk.
+    fn change(&self, change: impl FnOnce(&Self)) -> Result<(), DiskError> {
+        let _held = self.one_at_a_time.lock();
+        change(self);
+        let newest = self.hlc.last().max(hlc::at_ms(self.hot.clock.wall_ms()));
+        self.save(newest.saturating_add(CEILING_AHEAD_MS << 16))
+    }
+
+    /// Saves that no version above the last one is in use, nor will be.
+    fn save_last(&self) -> Result<(), DiskError> {
+        let _held = self.one_at_a_time.lock();
+        self.save(self.hlc.last().saturating_add(1))
+    }
+
+    fn save(&self, version_ceiling: Version) -> Result<(), DiskError> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let (cutoffs, pending) = self.hot.flushes.snapshot();
+        let done = cutoffs.iter().map(|&(space, cutoff)| FlushMark {
+            space: Some(space),
+            cutoff,
+            at_ms: 0,
+        });
+        let later = pending.iter().map(|flush| FlushMark {
+            space: Some(flush.space),
+            cutoff: 0,
+            at_ms: flush.at_ms,
+        });
+        disk.save_state(&StoreState {
+            version_ceiling,
+            flushes: done.chain(later).collect(),
+        })?;
+        self.ceiling.store(version_ceiling, Ordering::Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+//! The node's metrics: read from the tiers' own counters whenever somebody scrapes.
+
+use std::sync::Arc;
+
+use fonn_proto::Failure;
+use fonn_runtime::metrics::{Metrics, Snapshot};
+
+use crate::lsm::DiskTier;
+use crate::server::Shared;
+use crate::stats::Counter;
+
+/// Publishes everything about a node.
+pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
+    metrics.on_scrape(move |snapshot| {
+        requests(snapshot, &shared);
+        ram(snapshot, &shared);
+        connections(snapshot, &shared);
+        if let Some(disk) = shared.engine.disk() {
+            self::disk(snapshot, disk);
+            snapshot.histogram(
+                "fonn_tier_get_duration_seconds",
+                "Time of gets by the tier that answered; RAM's is within fonn_request_duration_seconds.",
+                &[("tier", "disk")],
+                &shared.engine.disk_get_latency.sum(),
+            );
+        }
+    });
+}
+
+fn requests(snapshot: &mut Snapshot, shared: &Shared) {
+    let stats = shared.engine.stats();
+    let help = "Gets of one key that found an entry, by the tier that had it.";
+    for (tier, counter) in [("ram", Counter::HitsRam), ("disk", Counter::HitsDisk)] {
+        snapshot.counter(
+            "fonn_hits_total",
+            help,
+            &[("tier", tier)],
+            stats.total(counter),
+        );
+    }
+    let help = "Gets of one key that found no entry, by reason.";
+    for (reason, counter) in [
+        ("absent", Counter::MissesAbsent),
+        ("expired", Counter::MissesExpired),
+        ("flushed", Counter::MissesFlushed),
+        ("error", Counter::MissesError),
+    ] {
+        snapshot.counter(
+            "fonn_misses_total",
+            help,
+            &[("reason", reason)],
+            stats.total(counter),
+        );
+    }
+    let help = "Commands on keys, by kind.";
+    let sum = |counters: &[Counter]| counters.iter().map(|it| stats.total(*it)).sum();
+    for (command, counters) in [
+        ("get", &[Counter::CmdGet][..]),
+        ("store", &[Counter::CmdSet]),
+        ("touch", &[Counter::CmdTouch]),
+        ("flush", &[Counter::CmdFlush]),
+        ("delete", &[Counter::DeleteHits, Counter::DeleteMisses]),
+        (
+            "arithmetic",
+            &[
+                Counter::IncrHits,
+                Counter::IncrMisses,
+                Counter::DecrHits,
+                Counter::DecrMisses,
+            ],
+        ),
+    ] {
+        snapshot.counter(
+            "fonn_commands_total",
+            help,
+            &[("command", command)],
+            sum(counters),
+        );
+    }
+    let help = "Commands that were refused, by reason.";
+    for failure in Failure::ALL {
+        let counter = match failure {
+            Failure::Busy => Counter::Busy,
+            Failure::OutOfSpace => Counter::StoreNoSpace,
+            Failure::TooLarge => Counter::StoreTooLarge,
+            Failure::Unavailable => Counter::Unavailable,
+            // Nobody authenticates yet.
+            Failure::ReadOnly | Failure::AuthRequired => continue,
+        };
+        let labels = [("reason", failure.label())];
+        snapshot.counter("fonn_refusals_total", help, &labels, stats.total(counter));
+    }
+    let help = "Time from the arrival of a request to its reply, waiting for tiers and disk included; \
+                requests that arrived together count with the mean of their batch.";
+    for (protocol, latency) in ["text", "binary", "resp"].iter().zip(&shared.latency) {
+        let labels = [("protocol", *protocol)];
+        snapshot.histogram(
+            "fonn_request_duration_seconds",
+            help,
+            &labels,
+            &latency.sum(),
+        );
+    }
+}
+
+fn ram(snapshot: &mut Snapshot, shared: &Shared) {
+    let stats = shared.engine.ram().stats();
+    let mut gauge = |name, help, value: usize| snapshot.gauge(name, help, &[], value as f64);
+    gauge(
+        "fonn_ram_budget_bytes",
+        "Bytes that the RAM tier may take.",
+        stats.budget_bytes,
+    );
+    gauge(
+        "fonn_ram_used_bytes",
+        "Bytes that the RAM tier takes, everything counted.",
+        stats.used_bytes,
+    );
+    gauge(
+        "fonn_ram_entries",
+        "Entries in RAM, expired ones included.",
+        stats.entries,
+    );
+    gauge(
+        "fonn_ram_tombstones",
+        "Deletes in RAM that the disk does not have yet.",
+        stats.tombstones,
+    );
+    gauge(
+        "fonn_ram_dirty_entries",
+        "Entries in RAM that the disk does not have yet.",
+        stats.dirty,
+    );
+    gauge(
+        "fonn_receiving_bytes",
+        "Bytes reserved for large requests that are arriving.",
+        shared.engine.inflight(),
+    );
+    gauge(
+        "fonn_ram_withheld_bytes",
+        "Bytes of the RAM budget that entries may not use, because the process is larger than it should be.",
+        shared.engine.withheld(),
+    );
+    let counters = stats.counters;
+    let mut counter = |name, help, value| snapshot.counter(name, help, &[], value);
+    counter(
+        "fonn_ram_evictions_total",
+        "Entries evicted from RAM.",
+        counters.evictions,
+    );
+    counter(
+        "fonn_ram_evictions_unfetched_total",
+        "Entries evicted from RAM that nobody had read.",
+        counters.evicted_unfetched,
+    );
+    counter(
+        "fonn_ram_evicted_bytes_total",
+        "Bytes freed by evictions.",
+        counters.evicted_bytes,
+    );
+    counter(
+        "fonn_ram_expired_total",
+        "Entries removed from RAM because they expired.",
+        counters.expired,
+    );
+}
+
+fn connections(snapshot: &mut Snapshot, shared: &Shared) {
+    let stats = shared.engine.stats();
+    let open = shared.registry.len() as f64;
+    snapshot.gauge("fonn_connections", "Client connections.", &[], open);
+    let limit = shared.connections_max as f64;
+    snapshot.gauge(
+        "fonn_connections_limit",
+        "Client connections at most.",
+        &[],
+        limit,
+    );
+    snapshot.gauge(
+        "fonn_unsent_bytes",
+        "Bytes of replies that clients do not read yet.",
+        &[],
+        shared.unsent_bytes() as f64,
+    );
+    let mut counter = |name, help, counter| snapshot.counter(name, help, &[], stats.total(counter));
+    counter(
+        "fonn_connections_total",
+        "Client connections accepted.",
+        Counter::Connections,
+    );
+    counter(
+        "fonn_connections_rejected_total",
+        "Client connections closed at once because there were too many.",
+        Counter::ConnectionsRejected,
+    );
+    counter(
+        "fonn_connections_stalled_total",
+        "Client connections closed because the client stopped in the middle of a request or did not read.",
+        Counter::ConnectionsStalled,
+    );
+    counter(
+        "fonn_protocol_errors_total",
+        "Client connections closed because of what they sent.",
+        Counter::ProtocolErrors,
+    );
+    counter(
+        "fonn_connection_panics_total",
+        "Client connections closed because serving them panicked: a bug.",
+        Counter::ConnectionPanics,
+    );
+    counter(
+        "fonn_received_bytes_total",
+        "Bytes received from clients.",
+        Counter::BytesRead,
+    );
+    counter(
+        "fonn_sent_bytes_total",
+        "Bytes sent to clients.",
+        Counter::BytesWritten,
+    );
+}
+
+fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
+    let usage = disk.usage();
+    let mut gauge = |name, help, value: f64| snapshot.gauge(name, help, &[], value);
+    gauge(
+        "fonn_disk_budget_bytes",
+        "Bytes that the data directory may take.",
+        usage.budget_bytes as f64,
+    );
+    gauge(
+        "fonn_disk_used_bytes",
+        "Bytes that the data directory takes.",
+        usage.bytes_on_disk as f64,
+    );
+    gauge(
+        "fonn_disk_entries",
+        "Entries on disk, about.",
+        usage.entries_approx as f64,
+    );
+    gauge(
+        "fonn_disk_generations",
+        "Generations on disk.",
+        usage.generations as f64,
+    );
+}

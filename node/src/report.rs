@@ -1,0 +1,278 @@
+//! What clients are told about the server: memcached's `stats`, Redis's `INFO` and `CONFIG GET`.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fonn_runtime::size::ByteCount;
+
+use crate::entry::Space;
+use crate::server::Shared;
+use crate::stats::Counter;
+
+type Pairs = Vec<(String, String)>;
+
+fn pair(name: &str, value: impl ToString) -> (String, String) {
+    (name.to_owned(), value.to_string())
+}
+
+/// `stats`.
+#[must_use]
+pub fn general(shared: &Shared) -> Pairs {
+    let engine = &shared.engine;
+    let stats = engine.stats();
+    let ram = engine.ram();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let counters = ram.stats().counters;
+    let total = |counter| stats.since_reset(counter);
+    let misses = [
+        Counter::MissesAbsent,
+        Counter::MissesExpired,
+        Counter::MissesFlushed,
+        Counter::MissesError,
+    ];
+    let mut pairs = vec![
+        pair("pid", std::process::id()),
+        pair("uptime", shared.started.elapsed().as_secs()),
+        pair("time", now),
+        pair("version", env!("CARGO_PKG_VERSION")),
+        pair("pointer_size", usize::BITS),
+        pair("curr_connections", shared.registry.len()),
+        pair("max_connections", shared.connections_max),
+        pair(
+            "get_hits",
+            total(Counter::HitsRam) + total(Counter::HitsDisk),
+        ),
+        pair(
+            "get_misses",
+            misses.iter().map(|counter| total(*counter)).sum::<u64>(),
+        ),
+    ];
+    pairs.extend(
+        Counter::ALL
+            .iter()
+            .map(|counter| pair(counter.label(), total(*counter))),
+    );
+    pairs.extend([
+        pair("limit_maxbytes", ram.budget()),
+        pair("bytes", ram.used()),
+        pair("curr_items", ram.len()),
+        pair("evictions", counters.evictions),
+        pair("evicted_unfetched", counters.evicted_unfetched),
+        pair("expired", counters.expired),
+        pair("inflight_bytes", engine.inflight()),
+    ]);
+    if let Some(disk) = engine.disk() {
+        let usage = disk.usage();
+        pairs.extend([
+            pair("disk_limit_maxbytes", usage.budget_bytes),
+            pair("disk_bytes", usage.bytes_on_disk),
+            pair("disk_items", usage.entries_approx),
+            pair("disk_generations", usage.generations),
+            pair("disk_queue_bytes", usage.queue_bytes),
+        ]);
+    }
+    pairs
+}
+
+/// `stats items`: one class, since there are no slabs.
+#[must_use]
+pub fn items(shared: &Shared) -> Pairs {
+    let ram = shared.engine.ram();
+    let counters = ram.stats().counters;
+    vec![
+        pair("items:1:number", ram.len()),
+        pair("items:1:mem_requested", ram.used()),
+        pair("items:1:evicted", counters.evictions),
+        pair("items:1:evicted_unfetched", counters.evicted_unfetched),
+        pair("items:1:expired", counters.expired),
+    ]
+}
+
+/// `stats conns`.
+#[must_use]
+pub fn connections(shared: &Shared) -> Pairs {
+    let mut pairs = Vec::new();
+    for it in shared.registry.list() {
+        pairs.push((format!("{}:addr", it.id), it.peer));
+        let state = if it.idle {
+            "conn_waiting"
+        } else {
+            "conn_parse_cmd"
+        };
+        pairs.push((format!("{}:state", it.id), state.to_owned()));
+        pairs.push((format!("{}:protocol", it.id), it.dialect.to_owned()));
+        pairs.push((
+            format!("{}:secs_since_last_cmd", it.id),
+            it.idle_s.to_string(),
+        ));
+    }
+    pairs
+}
+
+/// `CLIENT INFO`.
+#[must_use]
+pub fn connection_line(id: u64, peer: &str) -> String {
+    format!("id={id} addr={peer}")
+}
+
+/// `CONFIG GET`: the node's own settings, and under Redis's names what clients look for.
+#[must_use]
+pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
+    let mut all = vec![
+        pair("maxmemory", shared.engine.ram().budget()),
+        pair("maxmemory-policy", "allkeys-lru"),
+        pair("databases", Space::DATABASES),
+        pair("maxclients", shared.connections_max),
+        pair("proto-max-bulk-len", shared.engine.value_len_max()),
+        pair("timeout", 0),
+        pair("save", ""),
+        pair(
+            "appendonly",
+            if shared.engine.disk().is_some() {
+                "yes"
+            } else {
+                "no"
+            },
+        ),
+    ];
+    all.extend(shared.settings.iter().cloned());
+    all.retain(|(name, _)| {
+        patterns
+            .iter()
+            .any(|it| crate::glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
+    });
+    all
+}
+
+/// Whether `INFO` with these sections includes one.
+#[must_use]
+pub fn wants_section(sections: &[String], section: &str) -> bool {
+    sections.is_empty()
+        || sections
+            .iter()
+            .any(|it| it == section || it == "all" || it == "everything" || it == "default")
+}
+
+/// Entries of each database that has any.
+pub async fn keyspace(shared: &Shared, namespace: u16) -> Vec<(u16, u64)> {
+    let mut counts = Vec::new();
+    for space in Space::of_namespace(namespace) {
+        if let Ok(count @ 1..) = shared.engine.count_entries(space).await {
+            counts.push((space.database(), count));
+        }
+    }
+    counts
+}
+
+/// `INFO`.
+#[must_use]
+pub fn info(shared: &Shared, sections: &[String], keyspace: &[(u16, u64)]) -> String {
+    let engine = &shared.engine;
+    let stats = engine.stats();
+    let total = |counter| stats.since_reset(counter);
+    let hits = total(Counter::HitsRam) + total(Counter::HitsDisk);
+    let misses = [
+        Counter::MissesAbsent,
+        Counter::MissesExpired,
+        Counter::MissesFlushed,
+        Counter::MissesError,
+    ];
+    let uptime = shared.started.elapsed().as_secs();
+    let rss = fonn_runtime::memory::resident().map_or(0, ByteCount::bytes);
+    let table: [(&str, &str, Pairs); 5] = [
+        (
+            "server",
+            "Server",
+            vec![
+                pair("redis_version", fonn_proto::resp::REDIS_VERSION),
+                pair("fonn_version", env!("CARGO_PKG_VERSION")),
+                pair("redis_mode", "standalone"),
+                pair("process_id", std::process::id()),
+                pair("uptime_in_seconds", uptime),
+                pair("uptime_in_days", uptime / 86_400),
+            ],
+        ),
+        (
+            "clients",
+            "Clients",
+            vec![
+                pair("connected_clients", shared.registry.len()),
+                pair("maxclients", shared.connections_max),
+            ],
+        ),
+        (
+            "memory",
+            "Memory",
+            vec![
+                pair("used_memory", engine.ram().used()),
+                pair("used_memory_rss", rss),
+                pair("maxmemory", engine.ram().budget()),
+                pair("maxmemory_policy", "allkeys-lru"),
+            ],
+        ),
+        (
+            "stats",
+            "Stats",
+            vec![
+                pair("total_connections_received", total(Counter::Connections)),
+                pair("rejected_connections", total(Counter::ConnectionsRejected)),
+                pair("total_net_input_bytes", total(Counter::BytesRead)),
+                pair("total_net_output_bytes", total(Counter::BytesWritten)),
+                pair("keyspace_hits", hits),
+                pair(
+                    "keyspace_misses",
+                    misses.iter().map(|it| total(*it)).sum::<u64>(),
+                ),
+                pair("keyspace_hits_ram", total(Counter::HitsRam)),
+                pair("keyspace_hits_disk", total(Counter::HitsDisk)),
+                pair("evicted_keys", engine.ram().stats().counters.evictions),
+            ],
+        ),
+        (
+            "replication",
+            "Replication",
+            vec![pair("role", "master"), pair("connected_slaves", 0)],
+        ),
+    ];
+    let mut text = String::new();
+    for (name, title, pairs) in table {
+        if wants_section(sections, name) {
+            put_section(&mut text, title, pairs);
+        }
+    }
+    if let Some(disk) = engine.disk()
+        && wants_section(sections, "persistence")
+    {
+        let usage = disk.usage();
+        let pairs = vec![
+            pair("disk_bytes", usage.bytes_on_disk),
+            pair("disk_budget", usage.budget_bytes),
+            pair("disk_entries", usage.entries_approx),
+            pair("disk_generations", usage.generations),
+        ];
+        put_section(&mut text, "Persistence", pairs);
+    }
+    if wants_section(sections, "keyspace") {
+        let rows = keyspace.iter().map(|(database, keys)| {
+            (
+                format!("db{database}"),
+                format!("keys={keys},expires=0,avg_ttl=0"),
+            )
+        });
+        put_section(&mut text, "Keyspace", rows.collect());
+    }
+    text
+}
+
+fn put_section(text: &mut String, title: &str, pairs: Pairs) {
+    if !text.is_empty() {
+        text.push_str("\r\n");
+    }
+    // Writing to a string does not fail.
+    let _ = write!(text, "# {title}\r\n");
+    for (name, value) in pairs {
+        let _ = write!(text, "{name}:{value}\r\n");
+    }
+}

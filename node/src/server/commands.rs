@@ -1,0 +1,82 @@
+//! Requests about many keys or about the server itself.
+
+use fonn_proto::ServerCommand;
+use fonn_proto::request::{ServerOutcome, StatsKind};
+
+use super::Shared;
+use super::registry::Connection;
+use crate::engine::Acks;
+use crate::entry::Space;
+use crate::report;
+
+/// Executes a server command.
+pub(super) async fn execute(
+    shared: &Shared,
+    connection: &Connection,
+    space: Space,
+    command: &ServerCommand<'_>,
+    acks: &mut Acks,
+) -> ServerOutcome {
+    let engine = &shared.engine;
+    match command {
+        ServerCommand::Flush {
+            all_databases,
+            delay_s,
+        } => {
+            let spaces = match all_databases {
+                true => Space::of_namespace(space.namespace()).collect(),
+                false => vec![space],
+            };
+            match engine.flush(&spaces, *delay_s).await {
+                Ok(()) => ServerOutcome::Done,
+                Err(failure) => ServerOutcome::Failed(failure),
+            }
+        }
+        ServerCommand::Stats(kind) => match kind {
+            StatsKind::General => ServerOutcome::Pairs(report::general(shared)),
+            StatsKind::Items => ServerOutcome::Pairs(report::items(shared)),
+            StatsKind::Settings => ServerOutcome::Pairs(shared.settings.clone()),
+            StatsKind::Connections => ServerOutcome::Pairs(report::connections(shared)),
+            StatsKind::Empty => ServerOutcome::Pairs(Vec::new()),
+            StatsKind::Reset => {
+                engine.stats().reset();
+                ServerOutcome::Done
+            }
+        },
+        ServerCommand::Info(sections) => {
+            let keyspace = match report::wants_section(sections, "keyspace") {
+                true => report::keyspace(shared, space.namespace()).await,
+                false => Vec::new(),
+            };
+            ServerOutcome::Text(report::info(shared, sections, &keyspace))
+        }
+        ServerCommand::ConfigGet(patterns) => {
+            ServerOutcome::Pairs(report::config(shared, patterns))
+        }
+        ServerCommand::Count => match engine.count_entries(space).await {
+            Ok(count) => ServerOutcome::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
+            Err(failure) => ServerOutcome::Failed(failure),
+        },
+        ServerCommand::Scan {
+            cursor,
+            pattern,
+            count,
+        } => match engine.scan(space, *cursor, *count).await {
+            None => ServerOutcome::InvalidCursor,
+            Some(Err(failure)) => ServerOutcome::Failed(failure),
+            Some(Ok((cursor, mut keys))) => {
+                if let Some(pattern) = pattern {
+                    keys.retain(|key| crate::glob::matches(pattern, key));
+                }
+                ServerOutcome::Scan { cursor, keys }
+            }
+        },
+        ServerCommand::RandomKey => ServerOutcome::Key(engine.random_key(space).await),
+        ServerCommand::StoreAllIfNone(pairs) => engine.store_all_if_none(space, pairs, acks).await,
+        ServerCommand::ClientInfo => {
+            ServerOutcome::Text(report::connection_line(connection.id, &connection.peer))
+        }
+        // Users come with their own file; without one there is nothing to authenticate against.
+        ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
+    }
+}

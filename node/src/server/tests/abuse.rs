@@ -1,0 +1,245 @@
+//! Clients that hold memory or time: each is bounded, and nobody else suffers.
+
+use super::*;
+
+const SET: u8 = 0x01;
+
+fn tuned(tuning: Tuning) -> Options {
+    Options {
+        tuning,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn a_client_that_stops_in_the_middle_of_a_request_is_cut_off() {
+    let node = Node::start(tuned(Tuning {
+        stall_max: Duration::from_millis(50),
+        ..Tuning::default()
+    }));
+    let mut idle = node.connect();
+    let starts = [
+        &b"g"[..],
+        b"get k",
+        b"\x80",
+        b"*2\r\n",
+        b"set k 0 0 100000\r\nabc",
+    ];
+    for (index, start) in starts.iter().enumerate() {
+        let mut client = node.connect();
+        client.write_all(start).unwrap();
+        expect_end(&mut client);
+        assert_eq!(node.count(Counter::ConnectionsStalled), index as u64 + 1);
+    }
+    // Waiting for a request is no stall.
+    exchange(&mut idle, b"mn\r\n", b"MN\r\n");
+    assert_eq!(node.shared.engine.inflight(), 0);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off_and_what_it_held_is_free() {
+    let node = Node::start(tuned(Tuning {
+        stall_max: Duration::from_millis(100),
+        ..Tuning::default()
+    }));
+    exchange(
+        &mut node.connect(),
+        &text_set("k", &vec![b'v'; 1 << 20]),
+        b"STORED\r\n",
+    );
+    let mut client = node.connect_with_a_small_window();
+    client.write_all(&b"get k\r\n".repeat(100)).unwrap();
+    until("it is cut off", || {
+        node.count(Counter::ConnectionsStalled) == 1
+    });
+    until("it is gone", || node.shared.registry.is_empty());
+    assert_eq!(node.shared.unsent_bytes(), 0);
+}
+
+#[test]
+fn replies_that_nobody_reads_are_bounded_for_all_clients_together() {
+    let node = Node::start(Options {
+        ram_budget: 8 << 20,
+        ..Options::default()
+    });
+    exchange(
+        &mut node.connect(),
+        &text_set("k", &vec![b'v'; 1 << 20]),
+        b"STORED\r\n",
+    );
+    let most = node.shared.engine.inflight_max();
+    let mut greedy = Vec::new();
+    for served in 0..40 {
+        let mut client = node.connect_with_a_small_window();
+        client.write_all(&b"get k\r\n".repeat(50)).unwrap();
+        greedy.push(client);
+        until("it is served", || {
+            node.count(Counter::Connections) > served + 1
+                && node
+                    .shared
+                    .registry
+                    .list()
+                    .iter()
+                    .all(|it| !it.idle || it.dialect == "unknown")
+        });
+        assert!(node.shared.unsent_bytes() <= most);
+    }
+    until("the first ones are cut off", || {
+        node.count(Counter::ConnectionsStalled) > 5
+    });
+    assert!(node.shared.unsent_bytes() <= most);
+    // The last one came when there was room again: it may still read all that it asked for.
+    let mut last = greedy.pop().unwrap();
+    drop(greedy);
+    let value = [
+        &b"VALUE k 0 1048576\r\n"[..],
+        &vec![b'v'; 1 << 20],
+        b"\r\nEND\r\n",
+    ]
+    .concat();
+    for _ in 0..50 {
+        expect(&mut last, &value);
+    }
+}
+
+#[test]
+fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in_step() {
+    let node = Node::start(Options {
+        ram_budget: 4 << 20,
+        ..tuned(Tuning {
+            memory_wait: Duration::from_millis(20),
+            ..Tuning::default()
+        })
+    });
+    let mut holder = node.connect();
+    holder.write_all(b"set big 0 0 1900000\r\nabc").unwrap();
+    until("it holds memory", || node.shared.engine.inflight() > 0);
+    let value = vec![b'x'; 500_000];
+
+    let mut text = node.connect();
+    let requests = [text_set("k", &value), b"get k\r\n".to_vec()].concat();
+    exchange(&mut text, &requests, b"SERVER_ERROR busy\r\nEND\r\n");
+
+    let mut resp_client = node.connect();
+    let requests = [resp(&[b"SET", b"k", &value]), resp(&[b"GET", b"k"])].concat();
+    exchange(
+        &mut resp_client,
+        &requests,
+        b"-TRYAGAIN the server is busy, try again later\r\n$-1\r\n",
+    );
+
+    let mut client = node.connect();
+    client
+        .write_all(&binary(SET, 9, &[0; 8], b"k", &value))
+        .unwrap();
+    assert_eq!(binary_reply(&mut client), (0x85, 9, Vec::new()));
+    client.write_all(&binary(0x0a, 10, &[], b"", b"")).unwrap();
+    assert_eq!(binary_reply(&mut client), (0, 10, Vec::new()));
+    assert_eq!(node.count(Counter::Busy), 3);
+
+    // Small requests need no reservation, and the large one goes on.
+    exchange(&mut text, &text_set("k", b"v"), b"STORED\r\n");
+    let rest = vec![b'y'; 1_900_000 - 3];
+    holder.write_all(&rest).unwrap();
+    exchange(&mut holder, b"\r\n", b"STORED\r\n");
+    exchange(&mut text, &text_set("k", &value), b"STORED\r\n");
+    assert_eq!(node.shared.engine.inflight(), 0);
+}
+
+#[test]
+fn a_slow_sender_loses_its_memory_to_those_who_wait_and_keeps_it_otherwise() {
+    let node = Node::start(Options {
+        ram_budget: 4 << 20,
+        ..tuned(Tuning {
+            contended_grace: Duration::from_millis(1),
+            contended_rate_min: u64::MAX,
+            memory_wait: PATIENCE,
+            ..Tuning::default()
+        })
+    });
+    let mut holder = node.connect();
+    holder.write_all(b"set big 0 0 1900000\r\nabc").unwrap();
+    until("it holds memory", || node.shared.engine.inflight() > 0);
+    std::thread::sleep(Duration::from_millis(20));
+    holder.write_all(b"d").unwrap();
+    assert_eq!(node.count(Counter::ConnectionsStalled), 0);
+    let request = text_set("k", &vec![b'x'; 1_800_000]);
+    exchange(&mut node.connect(), &request, b"STORED\r\n");
+    assert_eq!(node.count(Counter::ConnectionsStalled), 1);
+    assert_eq!(holder.read(&mut [0; 1]).unwrap_or(0), 0);
+}
+
+#[test]
+fn replies_to_many_keys_are_sent_as_they_come_also_behind_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(Options {
+        disk: Some(DiskOptions {
+            dir: dir.path().to_owned(),
+            budget_bytes: 64 << 20,
+            durability: Durability::Batched,
+            codec: CodecSpec::none(),
+            codec_min_bytes: 256,
+            value_len_max: VALUE_LEN_MAX,
+            queue_bytes_max: 4 << 20,
+            memory_bytes: 16 << 20,
+            read_threads: 2,
+        }),
+        ..Options::default()
+    });
+    let value = vec![b'v'; 256 * 1024];
+    exchange(&mut node.connect(), &text_set("k", &value), b"STORED\r\n");
+    let mut client = node.connect_with_a_small_window();
+    // The write is not on disk yet when the values come, half a gigabyte of them.
+    let request = [
+        text_set("a", b"a"),
+        b"get".to_vec(),
+        b" k".repeat(2000),
+        b"\r\n".to_vec(),
+    ]
+    .concat();
+    client.write_all(&request).unwrap();
+    until("nothing more can be sent", || {
+        node.shared.unsent_bytes() > 0
+    });
+    assert!(node.shared.unsent_bytes() < 1 << 20);
+    expect(&mut client, b"STORED\r\n");
+    let item = [&b"VALUE k 0 262144\r\n"[..], &value, b"\r\n"].concat();
+    for _ in 0..2000 {
+        expect(&mut client, &item);
+    }
+    exchange(&mut client, b"", b"END\r\n");
+}
+
+#[test]
+fn a_request_of_very_many_arguments_takes_time_in_proportion() {
+    let node = Node::start(Options::default());
+    let mut client = node.connect();
+    let mut args: Vec<&[u8]> = vec![b"MGET"];
+    args.resize(200_000, b"no-such-key");
+    let start = Instant::now();
+    client.write_all(&resp(&args)).unwrap();
+    let replies = [&b"*199999\r\n"[..], &b"$-1\r\n".repeat(199_999)].concat();
+    expect(&mut client, &replies);
+    assert!(start.elapsed() < PATIENCE / 3, "{:?}", start.elapsed());
+}
+
+#[test]
+fn serving_a_connection_takes_little_memory() {
+    let node = Node::start(Options::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _guard = runtime.enter();
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (socket, peer) = super::super::socket::Accepted::Unix(ours)
+        .into_socket()
+        .unwrap();
+    node.shared.registry.pending(0);
+    let serve = super::super::connection::serve(super::super::registry::Registered {
+        shared: Arc::clone(&node.shared),
+        connection: node.shared.registry.add(socket, peer, 0),
+    });
+    let size = size_of_val(&serve);
+    assert!(size <= 4096, "{size} bytes");
+}
