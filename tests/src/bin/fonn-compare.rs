@@ -1,0 +1,101 @@
+//! `fonn-compare`: Fonn beside memcached and Redis; prints the tables of docs/benchmarks.md.
+
+#![allow(clippy::print_stdout, reason = "the tables are this program's output")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use fonn_tests::compare::{MemoryOptions, Programs, SpeedOptions, compare_memory, compare_speed};
+
+/// Measures Fonn beside memcached and redis-server, each with one serving thread.
+///
+/// The fonn-node that is measured: the variable FONN_NODE_BIN, or the one built beside this
+/// program.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// A flag for fonn-node as NAME=VALUE (repeatable), for example --codec=ram=lz4.
+    #[arg(long, global = true)]
+    fonn_flag: Vec<String>,
+    /// Gives fonn-node a data directory instead of `--data-dir none`.
+    #[arg(long, global = true)]
+    fonn_on_disk: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Gets and sets per processor second of the server.
+    Speed {
+        /// Length of one measurement in seconds.
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+        /// Measurements of each contender.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Only scenarios whose name contains this.
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Resident memory while many small entries are set.
+    Memory {
+        /// Number of entries.
+        #[arg(long, default_value_t = 100_000)]
+        entries: u64,
+        /// Length of values in bytes.
+        #[arg(long, default_value_t = 100)]
+        value_len: usize,
+        /// Directory of memory-fill.csv and memory-fill.svg.
+        #[arg(long, default_value = "docs/plots")]
+        out_dir: PathBuf,
+    },
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let mut programs = Programs::find()?;
+    programs.fonn_on_disk = arguments.fonn_on_disk;
+    for flag in &arguments.fonn_flag {
+        let (name, value) = flag.split_once('=').with_context(|| {
+            format!("--fonn-flag {flag}: expected a flag and its value, NAME=VALUE")
+        })?;
+        let name = format!("--{}", name.trim_start_matches('-'));
+        programs.fonn_flags.push((name, value.to_owned()));
+    }
+    let table = match arguments.command {
+        Command::Speed {
+            seconds,
+            rounds,
+            only,
+        } => {
+            let duration = Duration::try_from_secs_f64(seconds)
+                .with_context(|| format!("--seconds {seconds}: expected a duration"))?;
+            compare_speed(
+                &programs,
+                &SpeedOptions {
+                    duration,
+                    rounds: rounds.max(1),
+                    only,
+                },
+            )?
+        }
+        Command::Memory {
+            entries,
+            value_len,
+            out_dir,
+        } => compare_memory(
+            &programs,
+            &MemoryOptions {
+                entries,
+                value_len,
+                out_dir,
+            },
+        )?,
+    };
+    println!("{table}");
+    Ok(())
+}

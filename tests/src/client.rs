@@ -1,0 +1,110 @@
+//! Small blocking clients, one per protocol, that show exactly what the server said.
+
+mod binary;
+mod resp;
+mod text;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub use self::binary::{BinaryClient, BinaryReply, opcode, request as binary_request, status};
+pub use self::resp::{RespClient, RespReply, request as resp_request};
+pub use self::text::{MetaClient, TextClient, TextItem};
+
+/// A reply that does not come within this time fails the test.
+pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(20);
+
+/// The server answered with its protocol's error; the connection goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "refused: {}", self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Whether an error is an answer of the server rather than a broken connection.
+#[must_use]
+pub fn is_refusal(error: &anyhow::Error) -> bool {
+    error.is::<Refused>()
+}
+
+/// The encodings of the protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// memcached text.
+    Text,
+    /// memcached meta.
+    Meta,
+    /// memcached binary.
+    Binary,
+    /// Redis, RESP2.
+    Resp,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Text, Self::Meta, Self::Binary, Self::Resp];
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// When the server does not accept it.
+    pub fn connect(self, addr: SocketAddr) -> Result<Box<dyn Cache>> {
+        Ok(match self {
+            Self::Text => Box::new(TextClient::connect(addr)?),
+            Self::Meta => Box::new(MetaClient::connect(addr)?),
+            Self::Binary => Box::new(BinaryClient::connect(addr)?),
+            Self::Resp => Box::new(RespClient::connect(addr)?),
+        })
+    }
+}
+
+/// What every protocol can do.
+///
+/// All methods fail with [`Refused`] when the server answers with an error, and with another
+/// error when the connection breaks or the reply is not the protocol.
+pub trait Cache: Send {
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// See [`Cache`].
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Stores `value`, for `ttl` seconds or for good.
+    ///
+    /// # Errors
+    /// See [`Cache`].
+    fn set(&mut self, key: &str, value: &[u8], ttl: Option<u32>) -> Result<()>;
+
+    /// Removes `key`; says whether it was there.
+    ///
+    /// # Errors
+    /// See [`Cache`].
+    fn delete(&mut self, key: &str) -> Result<bool>;
+
+    /// Gives `key` another `ttl` in seconds; says whether it was there.
+    ///
+    /// # Errors
+    /// See [`Cache`].
+    fn touch(&mut self, key: &str, ttl: u32) -> Result<bool>;
+
+    /// Adds to a number that is there; `None` when it is not. (RESP would create it: callers
+    /// use it on existing keys only.)
+    ///
+    /// # Errors
+    /// See [`Cache`].
+    fn incr(&mut self, key: &str, by: u64) -> Result<Option<u64>>;
+
+    /// Removes everything.
+    ///
+    /// # Errors
+    /// See [`Cache`].
+    fn flush(&mut self) -> Result<()>;
+}

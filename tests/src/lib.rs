@@ -1,0 +1,17 @@
+//! Fixtures for tests against real processes, and the load generator.
+//!
+//! Nothing in here knows how the node works inside: it starts processes, speaks the client
+//! protocols to them with clients of its own, and judges the answers. The programs
+//! `fonn-load` and `fonn-compare` and the suites in `tests/` are thin users of these modules.
+
+pub mod checker;
+pub mod client;
+pub mod compare;
+pub mod component;
+pub mod load;
+pub mod node;
+pub mod peers;
+pub mod process;
+pub mod rng;
+pub mod usage;
+pub mod values;

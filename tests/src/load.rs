@@ -1,0 +1,112 @@
+//! The load generator: drives one server with one kind of traffic and says what it did.
+//!
+//! A run has two phases, a fill that sets every key once and a measured phase. Each client
+//! thread owns its connections and an epoll loop; requests are written in batches of the
+//! pipelining depth, replies are parsed no further than needed and compared with the expected
+//! bytes where they lie in the read buffer, so that one client core keeps one server core busy.
+//! Operations are counted per second of wall time and per second of the **server's** processor
+//! time, which is what can be compared on a machine that is shared.
+
+mod connection;
+mod dialect;
+mod options;
+mod report;
+mod worker;
+mod workload;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+pub use self::dialect::Protocol;
+pub use self::options::{KeyDistribution, LoadOptions, Sizes, Target, Verify, parse_size};
+pub use self::report::{LatencySummary, Report, Tally};
+use self::worker::Worker;
+use self::workload::{Phase, Workload};
+use crate::usage::Usage;
+use crate::values::ValuePool;
+
+/// The key that the load generator uses for key number `number`, `len` bytes long.
+#[must_use]
+pub fn key_of(number: u64, len: usize) -> String {
+    let mut key = Vec::with_capacity(len);
+    workload::push_key(number, len, &mut key);
+    key.into_iter().map(char::from).collect()
+}
+
+/// Fills the keys (unless told not to) and runs the measured phase.
+///
+/// # Errors
+/// When the server cannot be reached, closes a connection, stops answering for 60 seconds, or
+/// sends something that is not the protocol. Refused operations, misses and wrong bytes are no
+/// errors of the run: they are in the report.
+pub fn run(options: &LoadOptions) -> Result<Report> {
+    options.validate()?;
+    let pool = ValuePool::new(options.content, options.value_size.max);
+    run_with_pool(options, &pool)
+        .with_context(|| format!("{} over {:?}", options.target, options.protocol))
+}
+
+fn run_with_pool(options: &LoadOptions, pool: &ValuePool) -> Result<Report> {
+    if !options.no_fill {
+        let filled = run_workers(connect(options, pool, Phase::Fill)?)?;
+        ensure!(
+            filled.refused == 0,
+            "{} sets of the fill were refused: {}",
+            filled.refused,
+            filled.first_problem.unwrap_or_default(),
+        );
+    }
+    if options.fill_only {
+        return Ok(Report::empty(options));
+    }
+    let workers = connect(options, pool, Phase::Measure)?;
+    let server_before = options.server_pid.map(Usage::of).transpose()?;
+    let client_before = Usage::of(std::process::id())?;
+    let started = Instant::now();
+    let tally = run_workers(workers)?;
+    let elapsed = started.elapsed();
+    let client = Usage::of(std::process::id())?
+        .cpu
+        .saturating_sub(client_before.cpu);
+    let server_after = options.server_pid.map(Usage::of).transpose()?;
+    Ok(Report::new(
+        options,
+        &tally,
+        elapsed,
+        client,
+        server_before.zip(server_after),
+    ))
+}
+
+fn connect<'run>(
+    options: &'run LoadOptions,
+    pool: &'run ValuePool,
+    phase: Phase,
+) -> Result<Vec<Worker<'run>>> {
+    (0..options.client_threads.get())
+        .map(|index| Worker::connect(options, pool, Workload::new(options, phase, index), index))
+        .collect()
+}
+
+fn run_workers(workers: Vec<Worker<'_>>) -> Result<Tally> {
+    let tallies = std::thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .map(|worker| scope.spawn(|| worker.run()))
+            .collect();
+        handles
+            .into_iter()
+            .map(|handle| {
+                handle
+                    .join()
+                    .map_err(|_| anyhow!("a client thread panicked"))?
+            })
+            .collect::<Result<Vec<Tally>>>()
+    })?;
+    let mut total = Tally::new();
+    for tally in tallies {
+        total.merge(tally);
+    }
+    Ok(total)
+}

@@ -1,0 +1,62 @@
+//! The servers that Fonn is compared with and that keep the test clients honest.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::process::{Daemon, accepts, free_address};
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running memcached or Redis.
+#[derive(Debug)]
+pub struct Peer {
+    /// The process.
+    pub daemon: Daemon,
+    /// Where it listens.
+    pub addr: SocketAddr,
+}
+
+impl Peer {
+    /// Starts memcached with `threads` threads, 4 GiB of memory and values of up to 128 MiB.
+    ///
+    /// # Errors
+    /// When it does not listen within 20 seconds.
+    pub fn memcached(program: &Path, threads: usize) -> Result<Self> {
+        let addr = free_address()?;
+        let mut command = Command::new(program);
+        command.args(["-U", "0", "-c", "4096", "-m", "4096", "-I", "128m"]);
+        command
+            .arg("-l")
+            .arg(addr.ip().to_string())
+            .arg("-p")
+            .arg(addr.port().to_string());
+        command.arg("-t").arg(threads.to_string());
+        if rustix::process::geteuid().is_root() {
+            command.args(["-u", "nobody"]);
+        }
+        Self::start("memcached", command, addr)
+    }
+
+    /// Starts Redis without persistence.
+    ///
+    /// # Errors
+    /// When it does not listen within 20 seconds.
+    pub fn redis(program: &Path) -> Result<Self> {
+        let addr = free_address()?;
+        let mut command = Command::new(program);
+        command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
+        command.arg("--bind").arg(addr.ip().to_string());
+        command.arg("--port").arg(addr.port().to_string());
+        Self::start("redis-server", command, addr)
+    }
+
+    fn start(name: &str, mut command: Command, addr: SocketAddr) -> Result<Self> {
+        let mut daemon = Daemon::spawn(name, &mut command)?;
+        daemon.wait_until("listening socket", START_LIMIT, || accepts(addr))?;
+        Ok(Self { daemon, addr })
+    }
+}

@@ -1,0 +1,123 @@
+//! What a process has used, from its own accounting in `/proc`.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Processor time and memory of a process at one moment.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Usage {
+    /// User plus system time of all its threads, living and dead.
+    pub cpu: Duration,
+    /// Resident set in bytes.
+    pub rss_bytes: u64,
+}
+
+impl Usage {
+    /// Reads `/proc/PID/stat` (fields 14 and 15, clock ticks) and `statm` (field 2, pages).
+    ///
+    /// # Errors
+    /// When the process is gone or the files are not readable.
+    pub fn of(pid: u32) -> Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
+            .with_context(|| format!("reading the accounting of process {pid}"))?;
+        let ticks = parse_ticks(&stat).context("unknown format of /proc/PID/stat")?;
+        let per_second = rustix::param::clock_ticks_per_second();
+        let cpu = Duration::from_nanos(ticks.saturating_mul(1_000_000_000) / per_second);
+        Ok(Self {
+            cpu,
+            rss_bytes: rss_bytes(pid)?,
+        })
+    }
+}
+
+/// Resident set of a process in bytes.
+///
+/// # Errors
+/// When the process is gone or `/proc/PID/statm` is not readable.
+pub fn rss_bytes(pid: u32) -> Result<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm"))
+        .with_context(|| format!("reading the memory of process {pid}"))?;
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .context("statm has no resident field")?
+        .parse()?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+/// The largest resident set that a process ever had, in bytes: `VmHWM` of `/proc/PID/status`.
+///
+/// # Errors
+/// When the process is gone or the file is not readable.
+pub fn rss_peak_bytes(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("reading the memory of process {pid}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line
+        .and_then(|line| line.trim().strip_suffix(" kB"))
+        .context("no VmHWM")?;
+    Ok(kib.trim().parse::<u64>()? * 1024)
+}
+
+/// Bytes that the files below `dir` take on the disk (allocated blocks, not lengths).
+///
+/// Files that vanish while they are counted count as nothing.
+///
+/// # Errors
+/// When `dir` itself cannot be read.
+pub fn disk_bytes(dir: &std::path::Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+
+    let mut total = 0;
+    let entries = fs::read_dir(dir).with_context(|| format!("listing {}", dir.display()))?;
+    for entry in entries.flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        total += meta.blocks() * 512;
+        if meta.is_dir() {
+            total += disk_bytes(&entry.path()).unwrap_or(0);
+        }
+    }
+    Ok(total)
+}
+
+fn parse_ticks(stat: &str) -> Option<u64> {
+    // The command name (field 2) is in parentheses and may hold spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_behind_an_odd_command_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 5 6 7";
+        assert_eq!(parse_ticks(stat), Some(300));
+    }
+
+    #[test]
+    fn this_process_uses_memory_and_time() {
+        let before = Usage::of(std::process::id()).unwrap();
+        assert!(before.rss_bytes > 100_000);
+        assert!(rss_peak_bytes(std::process::id()).unwrap() >= before.rss_bytes);
+        let mut sum = 0_u64;
+        while Usage::of(std::process::id()).unwrap().cpu == before.cpu {
+            sum = (0..100_000).fold(sum, |sum, next| crate::rng::mix(sum ^ next));
+        }
+    }
+
+    #[test]
+    fn disk_bytes_count_nested_files() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("deep")).unwrap();
+        fs::write(dir.path().join("deep/file"), vec![1; 100_000]).unwrap();
+        assert!(disk_bytes(dir.path()).unwrap() >= 100_000);
+    }
+}

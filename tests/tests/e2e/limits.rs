@@ -1,0 +1,220 @@
+//! Many clients, slow clients, clients that never read.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::load::{self, LoadOptions, Protocol, Sizes, Target};
+use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::process::raise_open_files;
+use fonn_tests::usage::rss_bytes;
+use fonn_tests::values::{Content, ValuePool};
+
+const MIB: u64 = 1 << 20;
+
+/// Guarantee 5: resident memory for a RAM budget.
+const fn rss_max(budget: u64) -> u64 {
+    budget + budget * 15 / 100 + 64 * MIB
+}
+
+fn drive(node: &FonnNode, protocol: Protocol, connections: usize) -> Result<load::Report> {
+    let mut options = LoadOptions::new(Target::Tcp(node.addr()), protocol);
+    options.connections = NonZeroUsize::new(connections).context("no connections")?;
+    options.value_size = Sizes {
+        min: 100,
+        max: 4096,
+    };
+    options.keys = 2000;
+    options.get_ratio = 0.8;
+    options.operations = Some(40_000);
+    let report = load::run(&options)?;
+    ensure!(
+        report.is_clean() && report.unexpected_misses == 0,
+        "{report}"
+    );
+    Ok(report)
+}
+
+#[test]
+fn ten_thousand_idle_connections_leave_room_for_five_hundred_active_ones() -> Result<()> {
+    raise_open_files(11_000)?;
+    let node = NodeOptions::new().flag("--ram-budget", "64m").start()?;
+    let mut idle = Vec::with_capacity(10_000);
+    for number in 0..10_000 {
+        let stream =
+            TcpStream::connect(node.addr()).with_context(|| format!("connection {number}"))?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        idle.push(stream);
+    }
+    // Half of them have spoken, and so have all their state.
+    for stream in idle.iter_mut().step_by(2) {
+        stream.write_all(b"mn\r\n")?;
+    }
+    let mut reply = [0; 4];
+    for stream in idle.iter_mut().step_by(2) {
+        stream.read_exact(&mut reply)?;
+        assert_eq!(&reply, b"MN\r\n");
+    }
+    for protocol in [Protocol::Text, Protocol::Binary, Protocol::Resp] {
+        drive(&node, protocol, 500)?;
+    }
+    let rss = rss_bytes(node.pid()?)?;
+    assert!(
+        rss <= rss_max(64 * MIB),
+        "10,500 connections: {} MiB resident",
+        rss / MIB
+    );
+    for (number, stream) in idle.iter_mut().enumerate() {
+        stream.write_all(b"mn\r\n")?;
+        stream
+            .read_exact(&mut reply)
+            .with_context(|| format!("idle connection {number}"))?;
+        assert_eq!(&reply, b"MN\r\n");
+    }
+    Ok(())
+}
+
+/// Runs `body` while another client works, and returns the longest that one operation took.
+fn while_others_work(node: &FonnNode, body: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| -> Result<Duration> {
+            let mut slowest = Duration::ZERO;
+            let mut clients = Vec::new();
+            for dialect in Dialect::ALL {
+                clients.push(dialect.connect(node.addr())?);
+            }
+            while !done.load(Ordering::Acquire) {
+                for (number, client) in clients.iter_mut().enumerate() {
+                    let started = Instant::now();
+                    let key = format!("worker-{number}");
+                    client.set(&key, b"value", None)?;
+                    ensure!(client.get(&key)?.as_deref() == Some(&b"value"[..]));
+                    slowest = slowest.max(started.elapsed());
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok(slowest)
+        });
+        let outcome = body();
+        done.store(true, Ordering::Release);
+        let slowest = worker.join().expect("the worker does not panic");
+        outcome?;
+        slowest
+    })
+}
+
+#[test]
+fn a_client_that_never_reads_costs_bounded_memory_and_nobody_else_waits() -> Result<()> {
+    const VALUES: u64 = 300;
+    let node = NodeOptions::new().flag("--ram-budget", "64m").start()?;
+    let pool = ValuePool::new(Content::Random, 1 << 20);
+    let mut writer = node.binary()?;
+    for number in 0..VALUES {
+        writer.set(
+            &format!("large-{number}"),
+            &pool.value(number, 1 << 20).to_vec(),
+            None,
+        )?;
+    }
+    let slowest = while_others_work(&node, || {
+        // Far more than the sockets hold, from far more than the RAM budget holds.
+        let mut readers = Vec::new();
+        for protocol in [Protocol::Text, Protocol::Binary, Protocol::Resp] {
+            let mut stream = TcpStream::connect(node.addr())?;
+            stream.set_nonblocking(true)?;
+            for number in 0..VALUES {
+                let key = format!("large-{number}");
+                let request = match protocol {
+                    Protocol::Text => format!("get {key}\r\n").into_bytes(),
+                    Protocol::Resp => fonn_tests::client::resp_request(&[b"GET", key.as_bytes()]),
+                    Protocol::Binary => {
+                        fonn_tests::client::binary_request(0, key.as_bytes(), &[], &[], 0, 0)
+                    }
+                };
+                if stream.write(&request).is_err() {
+                    break;
+                }
+            }
+            readers.push(stream);
+        }
+        let watched = Instant::now();
+        while watched.elapsed() < Duration::from_secs(3) {
+            let rss = rss_bytes(node.pid()?)?;
+            ensure!(rss <= rss_max(64 * MIB), "{} MiB resident", rss / MIB);
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    })?;
+    assert!(
+        slowest < Duration::from_secs(2),
+        "another client waited {slowest:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_client_that_sends_a_byte_at_a_time_for_seconds_is_served_and_nobody_else_waits() -> Result<()>
+{
+    let node = NodeOptions::new().flag("--threads", "1").start()?;
+    let slowest = while_others_work(&node, || {
+        let request = b"set slow 0 0 40\r\n0123456789012345678901234567890123456789\r\n";
+        let mut stream = TcpStream::connect(node.addr())?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        for byte in request {
+            stream.write_all(&[*byte])?;
+            thread::sleep(Duration::from_millis(20));
+        }
+        let mut reply = [0; 8];
+        stream.read_exact(&mut reply)?;
+        ensure!(&reply == b"STORED\r\n");
+        Ok(())
+    })?;
+    assert!(
+        slowest < Duration::from_secs(1),
+        "another client waited {slowest:?}"
+    );
+    assert_eq!(node.text()?.items("get slow")?[0].value.len(), 40);
+    Ok(())
+}
+
+/// One client stops inside a request, one never reads; both are cut off, an idle one is not.
+#[test]
+fn stalled_clients_are_cut_off_and_idle_ones_are_not() -> Result<()> {
+    let node = FonnNode::start()?;
+    let mut writer = node.binary()?;
+    writer.set("large", &vec![1; 30 << 20], None)?;
+    let mut idle = node.text()?;
+    assert_eq!(idle.command("mn")?, "MN");
+    let mut half = node.text()?;
+    half.send(b"set k 0 0 100\r\nonly so much")?;
+    let mut deaf = node.text()?;
+    deaf.send(b"get large\r\n")?;
+    let stalled = || -> Result<String> {
+        let stats = node.text()?.stats("stats")?;
+        let found = stats
+            .into_iter()
+            .find(|(name, _)| name == "stalled_connections");
+        Ok(found.context("stats has no stalled_connections")?.1)
+    };
+    let started = Instant::now();
+    while stalled()? != "2" {
+        ensure!(
+            started.elapsed() < Duration::from_secs(90),
+            "stalled: {}",
+            stalled()?
+        );
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert!(half.at_end()?);
+    assert_eq!(idle.command("mn")?, "MN", "an idle connection lives");
+    assert_eq!(node.text()?.items("get k")?, vec![]);
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! One node from the outside: what its clients, its operator and its operating system see.
+
+mod admin;
+mod budgets;
+mod configuration;
+mod dialects;
+mod full_disk;
+mod limits;
+mod restart;
+mod sizes;
+mod wire;

@@ -1,0 +1,8 @@
+//! The clients that people use, as they are installed: compile caches, command line tools,
+//! libraries.
+
+mod ccache;
+mod libraries;
+mod project;
+mod sccache;
+mod tools;
