@@ -1,0 +1,139 @@
+//! `cargo xtask metrics-list`: the tables of docs/metrics.md, from what a node publishes.
+//!
+//! A store with all tiers is opened in a temporary directory and scraped once, so the list cannot
+//! forget a metric that is there from the start (all of them are).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use fonn_node::config::{self, Settings};
+use fonn_node::engine::Engine;
+use fonn_node::{cli, server};
+use fonn_runtime::clock::Clock;
+use fonn_runtime::metrics::{Metrics, process};
+use fonn_runtime::size::{Budget, ByteCount};
+
+use crate::generated::{File, fill, table};
+
+/// What is written.
+pub const FILES: [File; 1] = [File {
+    path: "docs/metrics.md",
+    make,
+}];
+
+fn make(old: &str) -> Result<String> {
+    let rows = families(&scrape()?)?.into_iter().map(|(name, family)| {
+        let labels: Vec<String> = family
+            .labels
+            .into_iter()
+            .map(|(label, values)| {
+                let values: Vec<String> = values.iter().map(|it| format!("`{it}`")).collect();
+                format!("`{label}`: {}", values.join(" "))
+            })
+            .collect();
+        [
+            format!("`{name}`"),
+            family.kind,
+            labels.join("; "),
+            family.help,
+        ]
+    });
+    let content = table(["name", "type", "labels", "meaning"], rows);
+    fill(old, "metrics", &content)
+}
+
+/// What a node answers at `/metrics`, directly after its start.
+fn scrape() -> Result<String> {
+    let dir = tempfile::tempdir().context("making a data directory")?;
+    let config = config::resolve(Settings {
+        data_dir: Some(dir.path().to_owned()),
+        ram_budget: Some(Budget::Bytes(ByteCount::mib(64))),
+        disk_budget: Some(ByteCount::mib(256)),
+        ..Settings::default()
+    })?;
+    let clock = Clock::system();
+    let metrics = Metrics::new();
+    process::register(&metrics, &clock);
+    let engine = Engine::open(cli::engine_options(&config, clock)).context("opening a store")?;
+    let shared = server::Shared::new(engine.clone(), config.pairs(), 1);
+    fonn_node::metrics::register(&metrics, &shared);
+    let text = metrics.render().context("rendering")?;
+    engine.close(std::time::Duration::from_secs(5));
+    Ok(text)
+}
+
+#[derive(Debug, Default)]
+struct Family {
+    kind: String,
+    help: String,
+    labels: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Reads the Prometheus text format as far as the encoder of this project uses it.
+fn families(text: &str) -> Result<BTreeMap<String, Family>> {
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    // Samples come directly behind the comments on their family.
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').context("a help without text")?;
+            name.clone_into(&mut current);
+            help.clone_into(&mut families.entry(name.to_owned()).or_default().help);
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').context("a type without name")?;
+            kind.clone_into(&mut families.entry(name.to_owned()).or_default().kind);
+        } else {
+            ensure!(line.starts_with(&current), "a sample without help: {line}");
+            let family = families.entry(current.clone()).or_default();
+            let labels = line.split_once('{').and_then(|(_, it)| it.split_once('}'));
+            for label in labels.map_or("", |(labels, _)| labels).split("\",") {
+                match label.split_once("=\"") {
+                    Some((name, value)) if name != "le" => {
+                        let values = family.labels.entry(name.to_owned()).or_default();
+                        values.insert(value.trim_end_matches('"').to_owned());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(families)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_metrics_is_what_a_node_publishes() {
+        FILES[0].assert_up_to_date();
+    }
+
+    #[test]
+    fn names_and_labels_keep_the_rules() {
+        for (name, family) in families(&scrape().unwrap()).unwrap() {
+            assert!(
+                name.starts_with("fonn_") || name.starts_with("process_"),
+                "{name}"
+            );
+            assert_eq!(family.kind == "counter", name.ends_with("_total"), "{name}");
+            assert!(family.help.ends_with('.'), "{name}: {}", family.help);
+        }
+    }
+
+    #[test]
+    fn labels_are_collected_over_all_samples_of_a_family() {
+        let text = "# HELP a Help with words.\n# TYPE a histogram\n\
+                    a_bucket{tier=\"ram\",le=\"1\"} 1\na_sum{tier=\"disk\"} 2\n\
+                    # HELP b_total More.\n# TYPE b_total counter\nb_total 3\n";
+        let families = families(text).unwrap();
+        assert_eq!(families.len(), 2);
+        let a = &families["a"];
+        assert_eq!(
+            (a.kind.as_str(), a.help.as_str()),
+            ("histogram", "Help with words.")
+        );
+        assert_eq!(format!("{:?}", a.labels), r#"{"tier": {"disk", "ram"}}"#);
+        assert!(families["b_total"].labels.is_empty());
+    }
+}
