@@ -1,7 +1,31 @@
-//! Which slot a key belongs to: the function that clients, nodes and routers have to agree on.
+//! Which slot a key belongs to, and which members own a slot: what clients, nodes and routers have to
+//! agree on.
 //!
-//! It is that of Redis Cluster (Redis cluster specification, "Key distribution model" and "Hash tags"),
-//! so that cluster-aware RESP clients find a key's owner by themselves.
+//! The slot is that of Redis Cluster (Redis cluster specification, "Key distribution model" and "Hash
+//! tags"), so that cluster-aware RESP clients find a key's owner by themselves. The owners follow from
+//! the list of members alone; a [`Table`] of them is made once for each epoch of the list.
+
+mod moves;
+mod owners;
+mod score;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use moves::{Move, moves};
+pub use owners::Owners;
+pub use table::Table;
+
+/// A member as placement sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed<'a> {
+    /// Its name; what its slots depend on.
+    pub id: &'a str,
+    /// The failure zone it stands in.
+    pub zone: &'a str,
+    /// Its share of the slots relative to others; 0 owns none.
+    pub weight: u16,
+}
 
 /// How many slots there are.
 pub const SLOT_COUNT: u16 = 16_384;
@@ -55,62 +79,3 @@ const CRC16_TABLE: [u16; 256] = {
     }
     table
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn crc_has_the_check_value_of_xmodem() {
-        assert_eq!(crc16(b"123456789"), 0x31C3);
-        assert_eq!(crc16(b""), 0);
-        assert_eq!(crc16(b"\0"), 0);
-        assert_eq!(crc16(b"\xff"), 0x1EF0);
-    }
-
-    #[test]
-    fn slots_are_those_that_redis_computes() {
-        // Answers of `CLUSTER KEYSLOT` of redis-server 7.0.15.
-        let golden: [(&[u8], u16); 13] = [
-            (b"", 0),
-            (b"a", 15495),
-            (b"foo", 12182),
-            (b"hello", 866),
-            (b"123456789", 12739),
-            (b"foo{hash_tag}", 2515),
-            (b"{user1000}.following", 3443),
-            (b"foo{}{bar}", 8363),
-            (b"foo{{bar}}zap", 4015),
-            (b"foo{bar}{zap}", 5061),
-            (b"foo{bar", 15278),
-            (b"\0\xff\r\n", 6261),
-            (b"sccache/a/b/c/0123456789abcdef", 720),
-        ];
-        for (key, expected) in golden {
-            assert_eq!(slot(key), expected, "{}", key.escape_ascii());
-        }
-    }
-
-    #[test]
-    fn only_the_first_tag_counts_and_an_empty_one_is_none() {
-        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
-        assert_eq!(hash_tag(b"foo{}{bar}"), b"foo{}{bar}");
-        assert_eq!(hash_tag(b"foo{{bar}}zap"), b"{bar");
-        assert_eq!(hash_tag(b"foo{bar}{zap}"), b"bar");
-        assert_eq!(hash_tag(b"foo{bar"), b"foo{bar");
-        assert_eq!(hash_tag(b"foo}bar{"), b"foo}bar{");
-        assert_eq!(hash_tag(b"}{a}"), b"a");
-    }
-
-    #[test]
-    fn slots_of_many_keys_are_in_range_and_even() {
-        let mut counts = vec![0_u32; usize::from(SLOT_COUNT)];
-        for number in 0..SLOT_COUNT as u32 * 64 {
-            counts[usize::from(slot(format!("key:{number}").as_bytes()))] += 1;
-        }
-        assert!(
-            counts.iter().all(|&count| (16..160).contains(&count)),
-            "64 a slot on average"
-        );
-    }
-}

@@ -2,4 +2,4 @@
 
 pub mod topology;
 
-pub use topology::{Member, MemberState, Owners, Topology, TopologyError};
+pub use topology::{Member, MemberState, Topology, TopologyError};
