@@ -14,6 +14,7 @@
 //!   one, wherever the clock is then.
 
 mod commit;
+mod hit;
 mod multi;
 mod number;
 mod pressure;
@@ -23,6 +24,7 @@ pub mod semantics;
 mod tests;
 mod upkeep;
 
+pub use self::hit::Moment;
 pub use self::upkeep::EngineOptions;
 
 use std::sync::Arc;
@@ -470,6 +472,12 @@ impl Engine {
             }
             _ => Attempt::done(outcome),
         }
+    }
+
+    /// Counts reads that [`Engine::answer_hit`] answered.
+    pub fn count_hits(&self, hits: u64) {
+        self.hot.stats.add(Counter::HitsRam, hits);
+        self.hot.stats.add(Counter::CmdGet, hits);
     }
 
     fn count_get(&self, get: &Get<'_>, there: &There<'_>) {

@@ -1,5 +1,6 @@
 //! Tests of the tiers together: against a model, under concurrency, and race by race.
 
+mod hits;
 mod model;
 mod races;
 mod restart;
