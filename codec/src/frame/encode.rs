@@ -2,15 +2,13 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::frame::{BLOCK_LEN, Encoding, HEADER_LEN, Header, INDEX_ENTRY_LEN, Verbatim};
+use crate::frame::{
+    BLOCK_LEN, Encoding, GAIN_MIN_PART, HEADER_LEN, Header, INDEX_ENTRY_LEN, Verbatim,
+};
 use crate::registry::{Operations, Support};
 use crate::sniff;
 use crate::spec::CodecSpec;
 use crate::workspace::with_scratch;
-
-/// A compressed payload must be shorter than the value by this part of it, or each read would pay
-/// for next to nothing.
-const GAIN_MIN_PART: usize = 32;
 
 /// A verbatim value is checked and copied in pieces of this length, so that the second pass finds
 /// it in the first-level cache.
