@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use crate::checksum;
 use crate::frame::{
     BLOCK_LEN, Encoding, GAIN_MIN_PART, HEADER_LEN, Header, INDEX_ENTRY_LEN, Verbatim,
 };
@@ -100,7 +101,7 @@ fn append_verbatim(reason: Verbatim, raw: &[u8], original_len: u32, out: &mut Ve
     out.extend_from_slice(&[0; HEADER_LEN]);
     header.checksum = header.checksum_start();
     for piece in raw.chunks(COPY_LEN) {
-        header.checksum = crc32c::crc32c_append(header.checksum, piece);
+        header.checksum = checksum::append(header.checksum, piece);
         out.extend_from_slice(piece);
     }
     fill_in(out, start, &header.to_bytes());
@@ -135,7 +136,7 @@ fn append_compressed(
         stored_len: u32::try_from(payload.len()).ok()?,
         checksum: 0,
     };
-    header.checksum = crc32c::crc32c_append(header.checksum_start(), payload);
+    header.checksum = checksum::append(header.checksum_start(), payload);
     fill_in(out, start, &header.to_bytes());
     Some(header)
 }
