@@ -34,9 +34,10 @@ mod decode;
 mod encode;
 mod error;
 mod header;
+mod share;
 
 pub use decode::Frame;
-pub use encode::{EncodeError, Encoded, encode};
+pub use encode::{EncodeError, Encoded, encode, encode_shared};
 pub use error::{ErrorKind, FrameError};
 pub use header::{Encoding, Header, Verbatim};
 

@@ -29,6 +29,6 @@ mod zlib;
 #[cfg(feature = "zstd")]
 mod zstd;
 
-pub use frame::{Encoded, Encoding, Frame, FrameError, Verbatim, encode};
+pub use frame::{Encoded, Encoding, Frame, FrameError, Verbatim, encode, encode_shared};
 pub use registry::{Codec, CodecId};
 pub use spec::{CodecSpec, SpecError};
