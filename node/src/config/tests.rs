@@ -30,8 +30,14 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(config.lru, LruMode::Approximate);
     assert_eq!(config.codec_min_bytes, 256);
     assert_eq!(
-        (config.codec_ram.to_string(), config.codec_upper.to_string()),
-        ("none".into(), "lz4".into())
+        [
+            config.codec_ram,
+            config.codec_upper,
+            config.codec_last,
+            config.codec_cold
+        ]
+        .map(|codec| codec.to_string()),
+        ["none", "lz4", "zstd:3", "zstd:9"]
     );
     let quarter = memory::available().bytes.bytes() / 4;
     assert!(config.ram_budget.bytes().abs_diff(quarter) <= 4);

@@ -15,7 +15,8 @@ use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
 use super::stats::add;
-use super::{DiskEntry, Shared, value};
+use super::value::{self, Undecodable};
+use super::{DiskEntry, Shared};
 use crate::entry::{Meta, Space};
 
 /// Reads that may wait.
@@ -171,7 +172,15 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
     let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
         Looked::Whole { record, frame } => {
             add(&stats.read_bytes, record.len() as u64);
-            value::decode(&frame, shared.options.value_len_max).map(|value| (record, value))
+            match value::decode(&frame, shared.options.value_len_max) {
+                Ok(value) => Some((record, value)),
+                Err(Undecodable::Unsupported(reason)) => {
+                    add(&stats.reads_unsupported, 1);
+                    shared.warn_of_unsupported(reason);
+                    return Ok(None);
+                }
+                Err(Undecodable::Damaged) => None,
+            }
         }
         Looked::Damaged => None,
         Looked::Refused => {
@@ -196,7 +205,7 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
         let carry = Carry {
             space,
             record,
-            offset: found.entry.offset,
+            fact: found.entry.fact,
             generation,
         };
         if shared.queue.try_carry(carry).is_err() {

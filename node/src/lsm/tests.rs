@@ -3,6 +3,7 @@
 mod damage;
 mod eviction;
 mod model;
+mod settling;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
+use fonn_codec::CodecSpec;
 use fonn_proto::{Failure, Version};
 
 use super::*;
@@ -57,12 +59,15 @@ fn options(dir: &Path) -> DiskOptions {
         dir: dir.to_owned(),
         budget_bytes: 64 << 20,
         durability: Durability::Batched,
-        codec: CodecSpec::none(),
+        upper: CodecSpec::none(),
+        last: CodecSpec::none(),
         codec_min_bytes: 256,
         value_len_max: 32 << 20,
         queue_bytes_max: 8 << 20,
         memory_bytes: 16 << 20,
         read_threads: 2,
+        // Tests settle when they want to.
+        settle_percent: 0,
     }
 }
 
@@ -280,7 +285,7 @@ async fn every_codec_gives_back_what_was_put() {
     let rig = Rig::new();
     let text = Bytes::from(b"over and over, ".repeat(30_000));
     for (version, spec) in (1..).zip(["none", "lz4", "snappy", "zlib:6", "zstd:3"]) {
-        rig.tier().set_codec(spec.parse().unwrap(), 256);
+        rig.tier().upper().set(spec.parse().unwrap(), 256);
         rig.put(b"k", version, text.clone()).await;
         let got = rig.get(b"k").await.unwrap();
         assert_eq!(

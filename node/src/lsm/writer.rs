@@ -38,7 +38,7 @@ const ROOM_WAIT: Duration = Duration::from_secs(3);
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
 /// About what an entry adds to an index on disk beside its key: in the journal and in a table.
-const INDEX_ENTRY_COST: u64 = 140;
+pub(crate) const INDEX_ENTRY_COST: u64 = 140;
 
 /// Body of the writer thread.
 pub(crate) fn run(shared: &Shared) {

@@ -53,9 +53,15 @@ impl Writer<'_> {
         let start = self.scratch.len();
         self.scratch.resize(start + HEAD_LEN + write.key.len(), 0);
         let frame_start = self.scratch.len();
-        let (spec, min_bytes) = self.shared.codec();
-        let encoded =
-            value::encode(spec, min_bytes, value, &mut self.scratch).ok_or(Failure::TooLarge)?;
+        let upper = &self.shared.upper;
+        let (spec, min_bytes) = upper.active();
+        let scratch = &mut self.scratch;
+        let (encoded, cpu) = upper.meter().time(value.len(), || {
+            value::encode(spec, min_bytes, value, scratch)
+        });
+        let encoded = encoded.ok_or(Failure::TooLarge)?;
+        let meter = upper.meter();
+        meter.count(encoded.encoding, value.len(), encoded.frame_len, cpu);
         let record_len = HEAD_LEN + write.key.len() + encoded.frame_len;
         let (Ok(record_len), Ok(frame_len)) =
             (u32::try_from(record_len), u32::try_from(encoded.frame_len))
@@ -162,7 +168,7 @@ impl Writer<'_> {
                 .is_some_and(|newest| newest.id != carry.generation)
             && self.shared.generations.find(&key).is_ok_and(|found| {
                 found.is_some_and(|found| {
-                    found.generation.id == carry.generation && found.entry.offset == carry.offset
+                    found.generation.id == carry.generation && found.entry.fact == carry.fact
                 })
             });
         let Ok(record_len) = u32::try_from(carry.record.len()) else {
