@@ -52,6 +52,10 @@ pub const BLOCK_LEN: usize = 1 << BLOCK_LEN_LOG2;
 /// What the field `blocks` holds if there are any.
 const BLOCK_LEN_LOG2: u8 = 17;
 
+/// A compressed payload must be shorter than the value by this part of it, or each read would pay
+/// for next to nothing.
+pub(crate) const GAIN_MIN_PART: usize = 32;
+
 /// Bytes of an entry of the block index.
 const INDEX_ENTRY_LEN: usize = 4;
 

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::checksum;
 use crate::frame::{BLOCK_LEN, Encoding, FrameError, HEADER_LEN, Header, INDEX_ENTRY_LEN};
 use crate::registry::{Operations, Support};
 use crate::workspace::with_scratch;
@@ -80,7 +81,7 @@ impl<'a> Frame<'a> {
     /// [`FrameError::Checksum`]: the bytes are not those that were written.
     pub fn verify(&self) -> Result<(), FrameError> {
         let stored = self.header.checksum;
-        let computed = crc32c::crc32c_append(self.header.checksum_start(), self.payload);
+        let computed = checksum::append(self.header.checksum_start(), self.payload);
         if stored == computed {
             Ok(())
         } else {

@@ -2,15 +2,14 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::frame::{BLOCK_LEN, Encoding, HEADER_LEN, Header, INDEX_ENTRY_LEN, Verbatim};
+use crate::checksum;
+use crate::frame::{
+    BLOCK_LEN, Encoding, GAIN_MIN_PART, HEADER_LEN, Header, INDEX_ENTRY_LEN, Verbatim,
+};
 use crate::registry::{Operations, Support};
 use crate::sniff;
 use crate::spec::CodecSpec;
 use crate::workspace::with_scratch;
-
-/// A compressed payload must be shorter than the value by this part of it, or each read would pay
-/// for next to nothing.
-const GAIN_MIN_PART: usize = 32;
 
 /// A verbatim value is checked and copied in pieces of this length, so that the second pass finds
 /// it in the first-level cache.
@@ -102,7 +101,7 @@ fn append_verbatim(reason: Verbatim, raw: &[u8], original_len: u32, out: &mut Ve
     out.extend_from_slice(&[0; HEADER_LEN]);
     header.checksum = header.checksum_start();
     for piece in raw.chunks(COPY_LEN) {
-        header.checksum = crc32c::crc32c_append(header.checksum, piece);
+        header.checksum = checksum::append(header.checksum, piece);
         out.extend_from_slice(piece);
     }
     fill_in(out, start, &header.to_bytes());
@@ -137,7 +136,7 @@ fn append_compressed(
         stored_len: u32::try_from(payload.len()).ok()?,
         checksum: 0,
     };
-    header.checksum = crc32c::crc32c_append(header.checksum_start(), payload);
+    header.checksum = checksum::append(header.checksum_start(), payload);
     fill_in(out, start, &header.to_bytes());
     Some(header)
 }
