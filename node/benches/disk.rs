@@ -138,6 +138,7 @@ fn main() {
         memory_bytes: 64 << 20,
         read_threads: 2,
         settle_percent: 0,
+        write_bytes_per_sec_max: None,
     };
     let value = half_random(value_len);
     let runtime = tokio::runtime::Builder::new_current_thread()

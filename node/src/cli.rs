@@ -197,6 +197,7 @@ pub fn engine_options(config: &Config, clock: Clock) -> EngineOptions {
             memory_bytes: (ram / 8).clamp(16 << 20, 512 << 20),
             read_threads: (2 * config.threads).clamp(2, 16),
             settle_percent: SETTLE_PERCENT,
+            write_bytes_per_sec_max: None,
         }),
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
@@ -242,7 +243,7 @@ fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
     }
     log.set(&new.log);
     engine.ram().set_budget(new.ram_budget.as_usize());
-    engine.set_ram_codec(new.codec_ram, new.codec_min_bytes);
+    engine.ram_codec().set(new.codec_ram, new.codec_min_bytes);
     if let Some(disk) = engine.disk() {
         if let Err(error) = disk.set_budget(new.disk_budget.bytes()) {
             tracing::error!(%error, "--disk-budget was not changed");

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Parser;
-use fonn_codec::CodecSpec;
 use fonn_runtime::config::{self, ConfigError, Early, Layer};
 use fonn_runtime::memory;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use serde::{Deserialize, Deserializer};
 
-use crate::levels::{Level, LevelSetting};
+use crate::levels::{CodecChoice, Level, LevelSetting};
 use crate::lsm::Durability;
 use crate::ram::LruMode;
 use crate::server::ListenAddr;
@@ -82,7 +81,7 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "MODE", env = "FONN_DURABILITY", help_heading = "Disk")]
         pub durability: Option<DurabilityMode>,
 
-        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk), last (settled data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22] [default: ram=none, upper=lz4, last=zstd:3, cold=zstd:9]
+        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk), last (settled data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22], auto (by data and load) [default: ram=none, upper=lz4, last=zstd:3, cold=zstd:9]
         #[arg(long, value_name = "LEVEL=CODEC", env = "FONN_CODEC", value_delimiter = ',', help_heading = "Compression")]
         #[serde(deserialize_with = "one_or_many")]
         pub codec: Vec<LevelSetting>,
@@ -190,13 +189,13 @@ pub struct Config {
     /// When a write is acknowledged.
     pub durability: Durability,
     /// Codec of the RAM level.
-    pub codec_ram: CodecSpec,
+    pub codec_ram: CodecChoice,
     /// Codec of fresh data on disk.
-    pub codec_upper: CodecSpec,
+    pub codec_upper: CodecChoice,
     /// Codec of settled data on disk.
-    pub codec_last: CodecSpec,
+    pub codec_last: CodecChoice,
     /// Codec of data in the bucket.
-    pub codec_cold: CodecSpec,
+    pub codec_cold: CodecChoice,
     /// Shorter values are stored verbatim.
     pub codec_min_bytes: usize,
     /// What is logged.

@@ -28,6 +28,7 @@ mod settle;
 mod shared;
 mod state;
 mod stats;
+mod throttle;
 mod upkeep;
 mod value;
 mod write;
@@ -73,6 +74,8 @@ pub struct DiskEntry {
     pub meta: Meta,
     /// The value. Stored verbatim, it shares the memory of its whole record.
     pub value: Bytes,
+    /// The frame that it was stored in, if it was compressed.
+    pub frame: Option<Bytes>,
 }
 
 /// How much the disk tier holds.

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use fonn_codec::frame::HEADER_LEN;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -173,7 +174,7 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
         Looked::Whole { record, frame } => {
             add(&stats.read_bytes, record.len() as u64);
             match value::decode(&frame, shared.options.value_len_max) {
-                Ok(value) => Some((record, value)),
+                Ok(value) => Some((record, frame, value)),
                 Err(Undecodable::Unsupported(reason)) => {
                     add(&stats.reads_unsupported, 1);
                     shared.warn_of_unsupported(reason);
@@ -190,7 +191,7 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             return Err(DiskError::Index { generation, reason });
         }
     };
-    let Some((record, value)) = decoded else {
+    let Some((record, frame, value)) = decoded else {
         add(&stats.reads_corrupt, 1);
         warn!(
             generation,
@@ -212,7 +213,9 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             add(&stats.carries_skipped, 1);
         }
     }
-    Ok(Some(DiskEntry { meta, value }))
+    let is_verbatim = frame.len() == value.len() + HEADER_LEN;
+    let frame = (!is_verbatim).then_some(frame);
+    Ok(Some(DiskEntry { meta, value, frame }))
 }
 
 /// Merges the indexes: the newest record of each key counts.

@@ -19,9 +19,10 @@ use super::queue::Queue;
 use super::reader::Reads;
 use super::state::StoreState;
 use super::stats::DiskStats;
+use super::throttle::Throttle;
 use super::write::DiskObserver;
 use crate::entry::Space;
-use crate::levels::LevelCodec;
+use crate::levels::{Level, LevelCodec};
 
 /// The generation that is ready to be written next.
 #[derive(Default)]
@@ -29,6 +30,13 @@ struct Spare {
     ready: Option<Generation>,
     /// The last attempt to make one failed.
     has_failed: bool,
+}
+
+/// A generation that is off the list and not removed yet.
+pub(crate) struct Buried {
+    pub(crate) generation: Arc<Generation>,
+    /// Bytes that were counted for it.
+    pub(crate) bytes: u64,
 }
 
 /// Everything that the threads of one disk tier share.
@@ -47,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) last: LevelCodec,
     /// Held while a generation is replaced or dropped: each is several steps on disk.
     pub(crate) structure: Mutex<()>,
+    pub(crate) throttle: Throttle,
     memory: IndexMemory,
     /// Why entries cannot be read by this build, as far as it was said.
     unsupported: Mutex<Vec<FrameError>>,
@@ -57,8 +66,8 @@ pub(crate) struct Shared {
     free_bytes: AtomicU64,
     /// Bytes that the file system should keep free.
     pub(crate) reserve_bytes: AtomicU64,
-    /// Dropped or replaced, but perhaps still read by somebody.
-    buried: Mutex<Vec<Arc<Generation>>>,
+    /// Dropped or replaced, but perhaps still read by somebody; with their bytes.
+    buried: Mutex<Vec<Buried>>,
     /// Bytes of these.
     buried_bytes: AtomicU64,
     /// Bytes of the generation that is being written anew.
@@ -83,9 +92,10 @@ impl Shared {
         let other_bytes = directory.other_bytes().unwrap_or(0);
         Self {
             budget: AtomicU64::new(options.budget_bytes),
-            upper: LevelCodec::new(options.upper, options.codec_min_bytes),
-            last: LevelCodec::new(options.last, options.codec_min_bytes),
+            upper: LevelCodec::new(Level::Upper, options.upper, options.codec_min_bytes),
+            last: LevelCodec::new(Level::Last, options.last, options.codec_min_bytes),
             structure: Mutex::new(()),
+            throttle: Throttle::new(options.write_bytes_per_sec_max),
             queue: Queue::new(options.queue_bytes_max),
             options,
             directory,
@@ -235,19 +245,19 @@ impl Shared {
 
     /// Leaves a generation that is off the list to be removed when nobody reads it any more.
     pub(crate) fn bury(&self, generation: Arc<Generation>) {
-        self.buried_bytes
-            .fetch_add(generation.disk_bytes(), Ordering::AcqRel);
-        self.buried.lock().push(generation);
+        let bytes = generation.disk_bytes();
+        self.buried_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.buried.lock().push(Buried { generation, bytes });
         self.wake_upkeep();
     }
 
     /// Takes all generations that are to be removed.
-    pub(crate) fn take_buried(&self) -> Vec<Arc<Generation>> {
+    pub(crate) fn take_buried(&self) -> Vec<Buried> {
         std::mem::take(&mut *self.buried.lock())
     }
 
     /// Puts back those that are still read.
-    pub(crate) fn put_back_buried(&self, still_read: Vec<Arc<Generation>>) {
+    pub(crate) fn put_back_buried(&self, still_read: Vec<Buried>) {
         self.buried.lock().extend(still_read);
     }
 

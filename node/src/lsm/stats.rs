@@ -77,6 +77,12 @@ counters! {
     records_replayed,
     /// Reads of records whose codec this build leaves out; answered as misses.
     reads_unsupported,
+    /// Nanoseconds of processor time that the writer used.
+    writer_cpu_ns,
+    /// Nanoseconds in which the writer waited for the device: in writes, and in syncs that it asked for.
+    writer_stalled_ns,
+    /// Nanoseconds that syncs in the background took.
+    sync_ns,
     /// Generations that were written anew when they settled.
     generations_settled,
     /// Generations that could not be settled and stay as they are.

@@ -15,11 +15,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use fonn_codec::CodecSpec;
 use fonn_proto::{Failure, Version};
 
 use super::*;
 use crate::ack::AckGroup;
+use crate::levels::CodecChoice;
 
 const SPACE: Space = Space(3);
 const GRACE: Duration = Duration::from_secs(30);
@@ -59,8 +59,8 @@ fn options(dir: &Path) -> DiskOptions {
         dir: dir.to_owned(),
         budget_bytes: 64 << 20,
         durability: Durability::Batched,
-        upper: CodecSpec::none(),
-        last: CodecSpec::none(),
+        upper: CodecChoice::none(),
+        last: CodecChoice::none(),
         codec_min_bytes: 256,
         value_len_max: 32 << 20,
         queue_bytes_max: 8 << 20,
@@ -68,6 +68,7 @@ fn options(dir: &Path) -> DiskOptions {
         read_threads: 2,
         // Tests settle when they want to.
         settle_percent: 0,
+        write_bytes_per_sec_max: None,
     }
 }
 
@@ -267,13 +268,18 @@ async fn what_is_put_is_got_with_all_facts_before_and_after_reopening() {
             rig.get(key.as_bytes()).await,
             Some(DiskEntry {
                 meta,
-                value: value.clone()
+                value: value.clone(),
+                frame: None
             })
         );
         rig.reopen();
         assert_eq!(
             rig.get(key.as_bytes()).await,
-            Some(DiskEntry { meta, value })
+            Some(DiskEntry {
+                meta,
+                value,
+                frame: None
+            })
         );
     }
     assert_eq!(rig.get(b"absent").await, None);

@@ -5,18 +5,24 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_codec::policy::Signals;
 use tracing::{info, warn};
 
 use super::directory::{GenerationName, free_bytes};
 use super::queue::Order;
+use super::shared::Buried;
 use super::stats::add;
 use super::{Shared, carry};
+use crate::levels::{Cpu, Device};
 
 /// How often it looks, when nobody wakes it; and how often logs are synced.
 const TICK: Duration = Duration::from_millis(100);
 
 /// How often the bytes of indexes are counted on disk; in between they are estimated.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often `auto` looks at codecs.
+const DECIDE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the newest generation is not written to before the next one begins.
 const REST_MIN: Duration = Duration::from_secs(5);
@@ -34,6 +40,10 @@ pub(crate) fn run(shared: &Shared) {
         quiet: HashSet::new(),
         measured_at: Instant::now(),
         resting: None,
+        decided_at: Instant::now(),
+        cpu: Cpu::new(),
+        device: Device::default(),
+        writer_cpu: Duration::ZERO,
     };
     while !shared.is_closing() {
         upkeep.tick();
@@ -69,7 +79,11 @@ pub(crate) fn run_sync(shared: &Shared) {
                 continue;
             }
             add(&shared.stats.syncs, 1);
-            if let Err(error) = generation.log.sync() {
+            let began = Instant::now();
+            let synced = generation.log.sync();
+            let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            add(&shared.stats.sync_ns, took);
+            if let Err(error) = synced {
                 // What the kernel could not write it has forgotten: this log is not to be trusted with
                 // more.
                 add(&shared.stats.syncs_failed, 1);
@@ -89,6 +103,12 @@ struct Upkeep<'a> {
     measured_at: Instant,
     /// The newest generation, the end of its log, and since when that has not changed.
     resting: Option<(u64, u64, Instant)>,
+    /// When codecs were last decided on.
+    decided_at: Instant,
+    cpu: Cpu,
+    device: Device,
+    /// Processor time that the writer had used then.
+    writer_cpu: Duration,
 }
 
 impl Upkeep<'_> {
@@ -96,6 +116,7 @@ impl Upkeep<'_> {
         self.look_at_free_space();
         self.seal();
         self.roll_if_at_rest();
+        self.decide();
         self.measure();
         self.relieve();
         self.bury();
@@ -114,6 +135,37 @@ impl Upkeep<'_> {
                 warn!(generation = generation.id, %error, "cannot seal a generation: a restart has to read its log");
             }
         }
+    }
+
+    /// Lets `auto` look at the levels on disk.
+    fn decide(&mut self) {
+        let shared = self.shared;
+        let elapsed = self.decided_at.elapsed();
+        if elapsed < DECIDE_INTERVAL || !(shared.upper.is_auto() || shared.last.is_auto()) {
+            return;
+        }
+        self.decided_at = Instant::now();
+        let stats = shared.stats.snapshot();
+        // Both may wait for the same device at the same time.
+        let stalled = Duration::from_nanos(stats.writer_stalled_ns.max(stats.sync_ns));
+        let bytes = stats.written_bytes + stats.settle_written_bytes;
+        let queue = shared.queue.in_use().bytes as f32;
+        let cpu_busy = self.cpu.busy();
+        let writer_cpu = Duration::from_nanos(stats.writer_cpu_ns);
+        let writer_used = writer_cpu.saturating_sub(self.writer_cpu);
+        self.writer_cpu = writer_cpu;
+        let signals = Signals {
+            cpu_busy,
+            device_busy: self.device.busy(bytes, stalled, elapsed),
+            backlog: queue / shared.options.queue_bytes_max as f32,
+        };
+        // Fresh values are encoded by one thread: when that is busy, idle cores are of no use to it.
+        let writer_busy = writer_used.as_secs_f32() / elapsed.as_secs_f32();
+        shared.upper.decide(Signals {
+            cpu_busy: cpu_busy.max(writer_busy),
+            ..signals
+        });
+        shared.last.decide(signals);
     }
 
     /// Begins a new generation when the newest has not been written to for a while, so that what is in it
@@ -166,7 +218,8 @@ impl Upkeep<'_> {
         while !self.shared.is_closing() {
             let limits = self.shared.limits();
             // What is dropped and not removed yet will be.
-            let total = self.shared.disk_bytes() - self.shared.buried_bytes();
+            let buried = self.shared.buried_bytes();
+            let total = self.shared.disk_bytes().saturating_sub(buried);
             let is_full = self.shared.is_reserve_touched();
             if total <= limits.total_high && !is_full {
                 break;
@@ -217,17 +270,17 @@ impl Upkeep<'_> {
     /// Removes dropped generations that nobody reads any more.
     fn bury(&self) {
         let mut still_read = Vec::new();
-        for generation in self.shared.take_buried() {
-            match Arc::try_unwrap(generation) {
+        for buried in self.shared.take_buried() {
+            let bytes = buried.bytes;
+            match Arc::try_unwrap(buried.generation) {
                 Ok(generation) => {
-                    let bytes = generation.disk_bytes();
                     if let Err(error) = generation.remove() {
                         warn!(%error, "cannot remove a dropped generation: the next start tries again");
                         self.shared.add_other_bytes(bytes);
                     }
                     self.shared.unbury(bytes);
                 }
-                Err(generation) => still_read.push(generation),
+                Err(generation) => still_read.push(Buried { generation, bytes }),
             }
         }
         self.shared.put_back_buried(still_read);

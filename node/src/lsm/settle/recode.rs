@@ -2,7 +2,7 @@
 
 use fonn_codec::{CodecId, CodecSpec, Encoding, Frame, Verbatim};
 
-use crate::levels::LevelMeter;
+use crate::levels::LevelCodec;
 
 /// Room for values and frames, used again and again.
 #[derive(Default)]
@@ -22,10 +22,10 @@ impl Workspace {
     pub(crate) fn recode(
         &mut self,
         frame: &[u8],
-        (spec, min_bytes): (CodecSpec, usize),
+        level: &LevelCodec,
         value_len_max: usize,
-        meter: &LevelMeter,
     ) -> bool {
+        let (spec, min_bytes) = level.active();
         let Ok(parsed) = Frame::parse(frame, value_len_max) else {
             return false;
         };
@@ -34,13 +34,16 @@ impl Workspace {
             return false;
         }
         self.frame.clear();
+        let meter = level.meter();
         let (encoded, cpu) = meter.time(len, || match parsed.verbatim() {
             Some(range) => {
                 let value = frame.get(range).unwrap_or_default();
+                level.offer(value);
                 fonn_codec::encode(spec, min_bytes, value, &mut self.frame).ok()
             }
             None => {
                 parsed.decode_into(&mut self.value).ok()?;
+                level.offer(&self.value);
                 fonn_codec::encode(spec, min_bytes, &self.value, &mut self.frame).ok()
             }
         });
@@ -77,6 +80,7 @@ pub(crate) fn is_worth_trying(encoding: Encoding, spec: CodecSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::levels::Level;
 
     fn spec(text: &str) -> CodecSpec {
         text.parse().unwrap()
@@ -90,8 +94,8 @@ mod tests {
 
     fn recoded(frame: &[u8], codec: &str) -> Option<Vec<u8>> {
         let mut workspace = Workspace::default();
-        let meter = LevelMeter::default();
-        let is_new = workspace.recode(frame, (spec(codec), 256), usize::MAX, &meter);
+        let level = LevelCodec::new(Level::Last, codec.parse().unwrap(), 256);
+        let is_new = workspace.recode(frame, &level, usize::MAX);
         is_new.then(|| workspace.frame.clone())
     }
 

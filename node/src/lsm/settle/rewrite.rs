@@ -167,10 +167,8 @@ impl Rewrite<'_> {
         let last = &self.shared.last;
         // Recoding needs the value and both of its frames in memory.
         let len_max = options.value_len_max.min(options.memory_bytes);
-        let is_recoded = !record.frame().is_empty()
-            && self
-                .workspace
-                .recode(record.frame(), last.active(), len_max, last.meter());
+        let is_recoded =
+            !record.frame().is_empty() && self.workspace.recode(record.frame(), last, len_max);
         let start = self.piece.len();
         if is_recoded {
             let frame = &self.workspace.frame;
@@ -228,6 +226,7 @@ impl Rewrite<'_> {
     }
 
     fn write_slice(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+        self.shared.throttle.take(bytes.len() as u64);
         let log = &self.target.log;
         log.append(&mut [IoSlice::new(bytes)])
             .map_err(|error| error.source)?;

@@ -317,6 +317,10 @@ async fn a_damaged_generation_stays_as_it_is() {
     let mut rig = codecs("lz4", "zstd:3");
     put_texts(&rig, 1..=20).await;
     rig.roll().await;
+    let sealed = rig.generation(1);
+    // Its log is not read again at opening.
+    within(|| sealed.index.checkpoint().unwrap() == sealed.log.end()).await;
+    drop(sealed);
     rig.close();
     let path = log_path(&rig, 1, 0);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -443,8 +447,8 @@ async fn the_thread_settles_what_is_sealed_and_what_is_at_rest() {
     rig.roll().await;
     put_texts(&rig, 301..=900).await;
     // The second one begins to settle when nobody has written to it for a while.
-    within(|| rig.tier().usage().unsettled_bytes == 0).await;
-    assert!(rig.stats().generations_settled >= 2);
+    within(|| rig.tier().usage().unsettled_bytes == 0 && rig.stats().generations_settled >= 2)
+        .await;
     assert_texts(&rig, 1..=900).await;
 }
 
@@ -474,4 +478,61 @@ async fn the_budget_holds_while_generations_settle() {
     assert!(most <= budget + budget / 10, "{most} bytes");
     assert_eq!(rig.stats().writes_failed, 0);
     assert_texts(&rig, version - 50..=version).await;
+}
+
+#[tokio::test]
+async fn new_facts_carry_the_stored_bytes_wherever_and_however_they_are_stored() {
+    let mut rig = codecs("lz4", "zstd:3");
+    put_texts(&rig, 1..=9).await;
+    rig.roll().await;
+    rig.settle(1).await;
+    // The codec of fresh values plays no part.
+    rig.tier().upper().set(CodecChoice::none(), 256);
+    let before = rig.get(b"k3").await.unwrap();
+    let raw = Bytes::from(text(3, 20_000));
+    for (version, framed) in [(20, false), (21, true)] {
+        let stored = if framed {
+            before.frame.clone().unwrap()
+        } else {
+            raw.clone()
+        };
+        let meta = Meta {
+            flags: 99,
+            ..Meta::new(version, 0, 0)
+        };
+        // The second time, the version that has the value is not on disk any more.
+        let of = 3;
+        let kind = WriteKind::Facts {
+            meta,
+            of,
+            stored,
+            framed,
+        };
+        rig.write(b"k3", kind).await.unwrap();
+        let after = rig.get(b"k3").await.unwrap();
+        assert_eq!((after.meta, &after.value), (meta, &raw));
+        assert_eq!(
+            after.frame, before.frame,
+            "the same bytes, framed: {framed}"
+        );
+    }
+    let encoded = rig.tier().upper().meter();
+    assert_eq!(
+        encoded.of(0).values + encoded.of(1).values,
+        9,
+        "nothing was encoded again"
+    );
+    // Neither a frame nor on disk: encoded as any new value.
+    let meta = Meta::new(30, 0, 0);
+    let kind = WriteKind::Facts {
+        meta,
+        of: 29,
+        stored: raw.clone(),
+        framed: false,
+    };
+    rig.write(b"new", kind).await.unwrap();
+    assert_eq!(rig.get(b"new").await.unwrap().value, raw);
+    rig.kill(|_| ());
+    assert_eq!(rig.get(b"k3").await.unwrap().value, raw);
+    assert_eq!(rig.version_of(b"new").await, Some(30));
 }
