@@ -156,9 +156,9 @@ fn settle(out: &Path) {
             let raw = (count * (16 << 10)) as f64;
             let rig = Rig::new(|options| {
                 options.upper = upper.parse().unwrap();
+                // Settles when all is written: one generation takes it.
                 options.last = CodecChoice::none();
                 options.settle_percent = 100;
-                options.budget_bytes = 1 << 30;
             });
             let cpu = cpu_seconds();
             rig.write(&pool, 0..count);

@@ -148,7 +148,10 @@ pub(crate) fn switch(
     source: &Arc<Generation>,
     target: Generation,
 ) -> Result<(), Stopped> {
-    sync_newer(shared, source)?;
+    if let Err(stopped) = sync_newer(shared, source) {
+        discard(target);
+        return Err(stopped);
+    }
     let held = shared.structure.lock();
     if !is_current(shared, source) {
         drop(held);

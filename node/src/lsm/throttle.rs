@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn the_rate_holds_after_a_burst_and_idle_time_is_not_saved_up() {
-        let now = Instant::now();
         let throttle = Throttle::new(Some(1000));
+        let now = Instant::now();
         assert_eq!(throttle.wait_for(50, now), Duration::ZERO);
         assert_eq!(throttle.wait_for(1000, now), Duration::from_secs(1));
         let later = now + Duration::from_secs(60);

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_codec::CodecSpec;
 use fonn_codec::policy::Signals;
 use tracing::{info, warn};
 
@@ -184,7 +185,8 @@ impl Upkeep<'_> {
         self.resting = Some((id, end, since));
         let older = u32::try_from(generations.len() - 1).unwrap_or(u32::MAX);
         let least = REST_BYTES_MIN.checked_shl(older).unwrap_or(u64::MAX);
-        let would_gain = self.shared.upper.active().0 != self.shared.last.active().0;
+        let last = self.shared.last.active().0;
+        let would_gain = last != CodecSpec::none() && last != self.shared.upper.active().0;
         let may_settle = self.shared.options.settle_percent > 0 && would_gain;
         if may_settle && end >= least && since.elapsed() >= REST_MIN {
             self.shared.queue.push_order(Order::Roll);
