@@ -102,3 +102,41 @@ pub fn thread_cpu() -> Duration {
     let secs = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(secs) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use fonn_codec::Verbatim;
+
+    use super::*;
+
+    #[test]
+    fn values_count_for_the_codec_that_they_ended_with() {
+        let meter = LevelMeter::default();
+        let zstd = Encoding::Compressed("zstd:3".parse().unwrap());
+        let cpu = Duration::from_micros(5);
+        meter.count(zstd, 1000, 300, cpu);
+        meter.count(zstd, 2000, 500, cpu);
+        meter.count(Encoding::Verbatim(Verbatim::DidNotShrink), 700, 716, cpu);
+        let used = meter.of(4);
+        assert_eq!(
+            (used.values, used.bytes_in, used.bytes_out, used.cpu),
+            (2, 3000, 800, 2 * cpu)
+        );
+        assert_eq!((meter.of(0).values, meter.of(1).values), (1, 0));
+        assert_eq!(meter.of(255), CodecUse::default());
+    }
+
+    #[test]
+    fn long_values_are_all_measured_and_short_ones_in_their_place() {
+        let meter = LevelMeter::default();
+        let work = || {
+            let until = thread_cpu() + Duration::from_micros(200);
+            while thread_cpu() < until {}
+        };
+        assert!(meter.time(SAMPLED_BELOW_LEN, work).1 >= Duration::from_micros(200));
+        let short: Vec<_> = (0..SAMPLED_EVERY).map(|_| meter.time(1, work).1).collect();
+        let measured: Vec<_> = short.iter().filter(|cpu| !cpu.is_zero()).collect();
+        assert_eq!(measured.len(), 1);
+        assert!(*measured[0] >= SAMPLED_EVERY * Duration::from_micros(200));
+    }
+}
