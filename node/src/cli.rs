@@ -19,7 +19,7 @@ use fonn_runtime::telemetry::{self, LogControl};
 use crate::config::{self, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
-use crate::lsm::DiskOptions;
+use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
 use crate::server::{Listener, Server, Shared};
 
@@ -189,12 +189,15 @@ pub fn engine_options(config: &Config, clock: Clock) -> EngineOptions {
             dir: dir.clone(),
             budget_bytes: config.disk_budget.bytes(),
             durability: config.durability,
-            codec: config.codec_upper,
+            upper: config.codec_upper,
+            last: config.codec_last,
             codec_min_bytes: config.codec_min_bytes,
             value_len_max: config.value_len_max(),
             queue_bytes_max: (ram / 8).clamp(4 << 20, 64 << 20),
             memory_bytes: (ram / 8).clamp(16 << 20, 512 << 20),
             read_threads: (2 * config.threads).clamp(2, 16),
+            settle_percent: SETTLE_PERCENT,
+            write_bytes_per_sec_max: None,
         }),
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
@@ -240,18 +243,21 @@ fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
     }
     log.set(&new.log);
     engine.ram().set_budget(new.ram_budget.as_usize());
-    engine.set_ram_codec(new.codec_ram, new.codec_min_bytes);
+    engine.ram_codec().set(new.codec_ram, new.codec_min_bytes);
     if let Some(disk) = engine.disk() {
         if let Err(error) = disk.set_budget(new.disk_budget.bytes()) {
             tracing::error!(%error, "--disk-budget was not changed");
         }
-        disk.set_codec(new.codec_upper, new.codec_min_bytes);
+        disk.upper().set(new.codec_upper, new.codec_min_bytes);
+        disk.last().set(new.codec_last, new.codec_min_bytes);
     }
     tracing::info!(
         ram_budget = %new.ram_budget,
         disk_budget = %new.disk_budget,
         codec_ram = %new.codec_ram,
         codec_upper = %new.codec_upper,
+        codec_last = %new.codec_last,
+        codec_cold = %new.codec_cold,
         log = %new.log,
         "configuration reloaded"
     );
@@ -259,6 +265,8 @@ fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
     config.disk_budget = new.disk_budget;
     config.codec_ram = new.codec_ram;
     config.codec_upper = new.codec_upper;
+    config.codec_last = new.codec_last;
+    config.codec_cold = new.codec_cold;
     config.codec_min_bytes = new.codec_min_bytes;
     config.log = new.log;
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Parser;
-use fonn_codec::CodecSpec;
 use fonn_runtime::config::{self, ConfigError, Early, Layer};
 use fonn_runtime::memory;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use serde::{Deserialize, Deserializer};
 
+use crate::levels::{CodecChoice, Level, LevelSetting};
 use crate::lsm::Durability;
 use crate::ram::LruMode;
 use crate::server::ListenAddr;
@@ -81,10 +81,10 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "MODE", env = "FONN_DURABILITY", help_heading = "Disk")]
         pub durability: Option<DurabilityMode>,
 
-        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22] [default: ram=none, upper=lz4]
+        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk), last (settled data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22], auto (by data and load) [default: ram=none, upper=lz4, last=zstd:3, cold=zstd:9]
         #[arg(long, value_name = "LEVEL=CODEC", env = "FONN_CODEC", value_delimiter = ',', help_heading = "Compression")]
         #[serde(deserialize_with = "one_or_many")]
-        pub codec: Vec<LevelCodec>,
+        pub codec: Vec<LevelSetting>,
         /// Values below this are stored verbatim [default: 256]
         #[arg(long, value_name = "SIZE", env = "FONN_CODEC_MIN_BYTES", help_heading = "Compression")]
         pub codec_min_bytes: Option<ByteCount>,
@@ -133,41 +133,6 @@ pub enum DurabilityMode {
     Batched,
     /// Acknowledged by the disk.
     Fsync,
-}
-
-/// A level of the hierarchy that has a codec of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// The RAM tier.
-    Ram,
-    /// Fresh data on disk.
-    Upper,
-}
-
-/// `LEVEL=CODEC`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LevelCodec {
-    /// The level.
-    pub level: Level,
-    /// Its codec.
-    pub codec: CodecSpec,
-}
-
-impl FromStr for LevelCodec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((level, codec)) = text.split_once('=') else {
-            return Err(format!("`{text}` is not LEVEL=CODEC, as in upper=lz4"));
-        };
-        let level = match level {
-            "ram" => Level::Ram,
-            "upper" => Level::Upper,
-            other => return Err(format!("`{other}` is no level; levels are ram and upper")),
-        };
-        let codec = codec.parse().map_err(|error| format!("{error}"))?;
-        Ok(Self { level, codec })
-    }
 }
 
 /// Reads a string, or a list of strings, as values that have a text form.
@@ -224,9 +189,13 @@ pub struct Config {
     /// When a write is acknowledged.
     pub durability: Durability,
     /// Codec of the RAM level.
-    pub codec_ram: CodecSpec,
+    pub codec_ram: CodecChoice,
     /// Codec of fresh data on disk.
-    pub codec_upper: CodecSpec,
+    pub codec_upper: CodecChoice,
+    /// Codec of settled data on disk.
+    pub codec_last: CodecChoice,
+    /// Codec of data in the bucket.
+    pub codec_cold: CodecChoice,
     /// Shorter values are stored verbatim.
     pub codec_min_bytes: usize,
     /// What is logged.
@@ -331,9 +300,9 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         .codec_min_bytes
         .unwrap_or(ByteCount::new(256))
         .as_usize();
-    let codec = |level, default| {
+    let codec = |level: Level| {
         let given = settings.codec.iter().rev().find(|it| it.level == level);
-        given.map_or(default, |it| it.codec)
+        given.map_or_else(|| level.default_codec(), |it| it.codec)
     };
     Ok(Config {
         listen,
@@ -356,17 +325,14 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
             Some(DurabilityMode::Fsync) => Durability::Fsync,
             Some(DurabilityMode::Batched) | None => Durability::Batched,
         },
-        codec_ram: codec(Level::Ram, CodecSpec::none()),
-        codec_upper: codec(Level::Upper, default_upper()),
+        codec_ram: codec(Level::Ram),
+        codec_upper: codec(Level::Upper),
+        codec_last: codec(Level::Last),
+        codec_cold: codec(Level::Cold),
         codec_min_bytes,
         log: settings.log.unwrap_or_default(),
         log_format: settings.log_format.unwrap_or_default(),
     })
-}
-
-/// lz4, or none where the program was built without it.
-fn default_upper() -> CodecSpec {
-    "lz4".parse().unwrap_or_else(|_| CodecSpec::none())
 }
 
 /// `$XDG_CACHE_HOME/fonn`, else `~/.cache/fonn` (XDG base directory specification).
@@ -418,7 +384,10 @@ impl Config {
             ),
             (
                 "codec",
-                format!("ram={},upper={}", self.codec_ram, self.codec_upper),
+                format!(
+                    "ram={},upper={},last={},cold={}",
+                    self.codec_ram, self.codec_upper, self.codec_last, self.codec_cold
+                ),
             ),
             ("codec_min_bytes", self.codec_min_bytes.to_string()),
         ]
@@ -444,10 +413,11 @@ impl Config {
         let _ = match &self.data_dir {
             Some(dir) => writeln!(
                 text,
-                "  disk    {} in {}, codec {}, durability {}",
+                "  disk    {} in {}, codec {}, settled {}, durability {}",
                 self.disk_budget.human(),
                 dir.display(),
                 self.codec_upper,
+                self.codec_last,
                 format!("{:?}", self.durability).to_lowercase()
             ),
             None => writeln!(text, "  disk    none: everything is forgotten at the end"),

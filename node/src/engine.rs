@@ -32,11 +32,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fonn_codec::{CodecSpec, Frame};
+use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Get, Outcome};
 use fonn_runtime::clock::Clock;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use self::commit::Refused;
 use self::semantics::{Change, Present, Rules};
@@ -44,6 +44,7 @@ use self::upkeep::Ledger;
 use crate::ack::{Ack, AckGroup};
 use crate::entry::{Meta, Space};
 use crate::flush::FlushTable;
+use crate::levels::LevelCodec;
 use crate::lsm::{DiskEntry, DiskTier, Durability};
 use crate::ram::{Found, RamTier, SlotId, Stored};
 use crate::stats::{Counter, Latency, Stats};
@@ -77,7 +78,7 @@ pub struct Engine {
     disk: Option<DiskTier>,
     ledger: Arc<Ledger>,
     settings: Settings,
-    ram_codec: RwLock<(CodecSpec, usize)>,
+    ram_codec: LevelCodec,
     scans: multi::Scans,
     /// Latency of gets that the disk answered, queue included.
     pub disk_get_latency: Latency,
@@ -448,7 +449,6 @@ impl Engine {
             hash,
             job,
             there: &there,
-            value: value.as_ref(),
         };
         let grown = match self.commit(&mut shard, &entry, change, now_s, acks) {
             Ok(grown) => grown,

@@ -8,6 +8,7 @@ pub mod engine;
 pub mod entry;
 pub mod flush;
 mod glob;
+pub mod levels;
 pub mod lsm;
 pub mod metrics;
 pub mod ram;

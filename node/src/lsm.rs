@@ -24,9 +24,11 @@ mod options;
 mod queue;
 mod reader;
 mod record;
+mod settle;
 mod shared;
 mod state;
 mod stats;
+mod throttle;
 mod upkeep;
 mod value;
 mod write;
@@ -44,11 +46,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use fonn_codec::CodecSpec;
 use fonn_proto::Failure;
 
 use crate::entry::{Meta, Space};
-use directory::Directory;
+use crate::levels::LevelCodec;
+use directory::{Directory, GenerationName};
 use generations::{Generations, Opening};
 use queue::Order;
 use reader::Read;
@@ -56,7 +58,7 @@ use shared::Shared;
 use stats::add;
 
 pub use error::DiskError;
-pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, VALUE_LEN_LIMIT};
+pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, SETTLE_PERCENT, VALUE_LEN_LIMIT};
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
 pub use write::{DiskObserver, Write, WriteKind};
@@ -72,6 +74,8 @@ pub struct DiskEntry {
     pub meta: Meta,
     /// The value. Stored verbatim, it shares the memory of its whole record.
     pub value: Bytes,
+    /// The frame that it was stored in, if it was compressed.
+    pub frame: Option<Bytes>,
 }
 
 /// How much the disk tier holds.
@@ -83,6 +87,8 @@ pub struct DiskUsage {
     pub budget_bytes: u64,
     /// Generations, with the one in reserve not counted.
     pub generations: usize,
+    /// Bytes of value logs that are still to settle, the newest one's included.
+    pub unsettled_bytes: u64,
     /// Entries, about: one that was written again counts again.
     pub entries_approx: u64,
     /// Writes that wait.
@@ -162,7 +168,7 @@ impl DiskTier {
         }
         let mut next_id = opened.next_id;
         if !opened.writable {
-            let first = shared.create_generation(next_id)?;
+            let first = shared.create_generation(GenerationName::first(next_id))?;
             shared.generations.push_newest(Arc::new(first));
             add(&shared.stats.generations_created, 1);
             next_id += 1;
@@ -301,9 +307,16 @@ impl DiskTier {
         Ok(())
     }
 
-    /// Changes the codec of values that are written from now on.
-    pub fn set_codec(&self, spec: CodecSpec, min_bytes: usize) {
-        self.handle.shared.set_codec(spec, min_bytes);
+    /// The codec of values that are written. Changing it concerns values to come.
+    #[must_use]
+    pub fn upper(&self) -> &LevelCodec {
+        &self.handle.shared.upper
+    }
+
+    /// The codec of values that settle. Changing it concerns generations that settle from now on.
+    #[must_use]
+    pub fn last(&self) -> &LevelCodec {
+        &self.handle.shared.last
     }
 
     /// How much it holds.
@@ -316,6 +329,11 @@ impl DiskTier {
             bytes_on_disk: shared.disk_bytes(),
             budget_bytes: shared.budget.load(Ordering::Relaxed),
             generations: generations.len(),
+            unsettled_bytes: generations
+                .iter()
+                .filter(|it| !it.has_settled())
+                .map(|it| it.log.end())
+                .sum(),
             entries_approx: generations.iter().map(|g| g.index.entries_approx()).sum(),
             queue_depth: queue.orders,
             queue_bytes: queue.bytes,
@@ -386,6 +404,13 @@ fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, Disk
         "fonn-disk-next",
         Box::new(move || upkeep::run_spare(&spare, next_id)),
     )?);
+    if shared.options.settle_percent > 0 {
+        let settle = Arc::clone(shared);
+        helpers.push(spawn(
+            "fonn-disk-settle",
+            Box::new(move || settle::run(&settle)),
+        )?);
+    }
     if shared.options.durability == Durability::Batched {
         let sync = Arc::clone(shared);
         helpers.push(spawn(

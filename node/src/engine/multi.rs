@@ -9,6 +9,7 @@ use fonn_proto::{ExpirySpec, Failure, Version};
 use fonn_runtime::random::SplitMix64;
 use parking_lot::Mutex;
 
+use super::commit::Content;
 use super::commit::Refused;
 use super::{Acks, Engine, Fetched, Ticket};
 use crate::entry::{Meta, Space};
@@ -181,7 +182,16 @@ impl Engine {
             let meta = Meta::new(versions[index], 0, 0);
             let value = Bytes::copy_from_slice(value);
             let shard = shards.shard(hashes[index]);
-            let put = self.put_entry(shard, hashes[index], space, key, meta, value, now_s, acks);
+            let put = self.put_entry(
+                shard,
+                hashes[index],
+                space,
+                key,
+                meta,
+                Content::Fresh(value),
+                now_s,
+                acks,
+            );
             let refused = match put {
                 Ok(()) => continue,
                 Err(refused) => refused,

@@ -8,8 +8,8 @@ mod threads;
 
 use std::time::Duration;
 
+use crate::levels::CodecChoice;
 use bytes::Bytes;
-use fonn_codec::CodecSpec;
 use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Store, Touch};
 use fonn_runtime::clock::ManualClock;
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ const VALUE_LEN_MAX: usize = 40_000;
 struct Choice {
     durability: Durability,
     ram_bytes: usize,
-    ram_codec: CodecSpec,
+    ram_codec: CodecChoice,
     queue_bytes: usize,
     value_len_max: usize,
     has_disk: bool,
@@ -46,7 +46,7 @@ impl Default for Choice {
         Self {
             durability: Durability::Batched,
             ram_bytes: 256 << 10,
-            ram_codec: CodecSpec::none(),
+            ram_codec: CodecChoice::none(),
             queue_bytes: 1 << 20,
             value_len_max: VALUE_LEN_MAX,
             has_disk: true,
@@ -91,12 +91,15 @@ impl Rig {
                 dir: self.dir.path().join("data"),
                 budget_bytes: 256 << 20,
                 durability: choice.durability,
-                codec: CodecSpec::none(),
+                upper: CodecChoice::none(),
+                last: CodecChoice::none(),
                 codec_min_bytes: 256,
                 value_len_max: choice.disk_value_len_max,
                 queue_bytes_max: choice.queue_bytes,
                 memory_bytes: 4 << 20,
                 read_threads: 1,
+                settle_percent: 0,
+                write_bytes_per_sec_max: None,
             }),
             ram_codec: (choice.ram_codec, 64),
             clock: self.clock.clock(),

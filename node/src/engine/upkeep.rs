@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fonn_codec::CodecSpec;
+use fonn_codec::policy::Signals;
 use fonn_proto::{Failure, Version};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::hlc::{self, Hlc};
 use fonn_runtime::memory;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, multi, pressure};
 use crate::allocator;
 use crate::flush::FlushTable;
+use crate::levels::{CodecChoice, Cpu, Level, LevelCodec};
 use crate::lsm::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
 use crate::ram::{RamOptions, RamTier};
 use crate::stats::{Latency, Stats};
@@ -28,6 +29,9 @@ const CEILING_RENEW_MS: u64 = 30_000;
 
 /// Time between two rounds of upkeep.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Rounds between two looks at the codec of the RAM level.
+const DECIDE_ROUNDS: u32 = 10;
 
 /// Slots that one round looks at in each shard it visits, for expired entries.
 const SWEEP_SLOTS: usize = 512;
@@ -47,7 +51,7 @@ pub struct EngineOptions {
     /// The disk tier, if there shall be one.
     pub disk: Option<DiskOptions>,
     /// The codec of the RAM level, and the length from which it is used.
-    pub ram_codec: (CodecSpec, usize),
+    pub ram_codec: (CodecChoice, usize),
     /// The time.
     pub clock: Clock,
     /// Spaces that there are.
@@ -99,7 +103,7 @@ impl Engine {
             disk,
             ledger: Arc::new(ledger),
             settings: options.settings,
-            ram_codec: RwLock::new(options.ram_codec),
+            ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
             scans: multi::Scans::default(),
             disk_get_latency: Latency::default(),
             inflight: AtomicUsize::new(0),
@@ -145,10 +149,16 @@ impl Engine {
         let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut next_shard = 0;
+        let mut cpu = Cpu::new();
+        let mut rounds = 0_u32;
         loop {
             ticks.tick().await;
             self.upkeep_once(&mut next_shard).await;
             self.relieve();
+            rounds = (rounds + 1) % DECIDE_ROUNDS;
+            if rounds == 0 && self.ram_codec.is_auto() {
+                self.decide_ram_codec(&mut cpu);
+            }
         }
     }
 
@@ -236,9 +246,21 @@ impl Engine {
         }
     }
 
-    /// Changes the codec of the RAM level for entries to come.
-    pub fn set_ram_codec(&self, spec: CodecSpec, min_bytes: usize) {
-        *self.ram_codec.write() = (spec, min_bytes);
+    /// The codec of the RAM level. Changing it concerns entries to come.
+    #[must_use]
+    pub fn ram_codec(&self) -> &LevelCodec {
+        &self.ram_codec
+    }
+
+    /// Lets `auto` look at the RAM level: the fuller it is, the more a smaller value gains.
+    fn decide_ram_codec(&self, cpu: &mut Cpu) {
+        let (used, budget) = (self.hot.ram.used(), self.hot.ram.budget().max(1));
+        let signals = Signals {
+            cpu_busy: cpu.busy(),
+            device_busy: used as f32 / budget as f32,
+            backlog: 0.0,
+        };
+        self.ram_codec.decide(signals);
     }
 
     /// Counts bytes of a request body that is being received against the RAM budget.

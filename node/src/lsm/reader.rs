@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use fonn_codec::frame::HEADER_LEN;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -15,7 +16,8 @@ use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
 use super::stats::add;
-use super::{DiskEntry, Shared, value};
+use super::value::{self, Undecodable};
+use super::{DiskEntry, Shared};
 use crate::entry::{Meta, Space};
 
 /// Reads that may wait.
@@ -171,7 +173,15 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
     let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
         Looked::Whole { record, frame } => {
             add(&stats.read_bytes, record.len() as u64);
-            value::decode(&frame, shared.options.value_len_max).map(|value| (record, value))
+            match value::decode(&frame, shared.options.value_len_max) {
+                Ok(value) => Some((record, frame, value)),
+                Err(Undecodable::Unsupported(reason)) => {
+                    add(&stats.reads_unsupported, 1);
+                    shared.warn_of_unsupported(reason);
+                    return Ok(None);
+                }
+                Err(Undecodable::Damaged) => None,
+            }
         }
         Looked::Damaged => None,
         Looked::Refused => {
@@ -181,7 +191,7 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             return Err(DiskError::Index { generation, reason });
         }
     };
-    let Some((record, value)) = decoded else {
+    let Some((record, frame, value)) = decoded else {
         add(&stats.reads_corrupt, 1);
         warn!(
             generation,
@@ -196,14 +206,16 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
         let carry = Carry {
             space,
             record,
-            offset: found.entry.offset,
+            fact: found.entry.fact,
             generation,
         };
         if shared.queue.try_carry(carry).is_err() {
             add(&stats.carries_skipped, 1);
         }
     }
-    Ok(Some(DiskEntry { meta, value }))
+    let is_verbatim = frame.len() == value.len() + HEADER_LEN;
+    let frame = (!is_verbatim).then_some(frame);
+    Ok(Some(DiskEntry { meta, value, frame }))
 }
 
 /// Merges the indexes: the newest record of each key counts.

@@ -3,6 +3,7 @@
 mod damage;
 mod eviction;
 mod model;
+mod settling;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,6 +19,7 @@ use fonn_proto::{Failure, Version};
 
 use super::*;
 use crate::ack::AckGroup;
+use crate::levels::CodecChoice;
 
 const SPACE: Space = Space(3);
 const GRACE: Duration = Duration::from_secs(30);
@@ -57,12 +59,16 @@ fn options(dir: &Path) -> DiskOptions {
         dir: dir.to_owned(),
         budget_bytes: 64 << 20,
         durability: Durability::Batched,
-        codec: CodecSpec::none(),
+        upper: CodecChoice::none(),
+        last: CodecChoice::none(),
         codec_min_bytes: 256,
         value_len_max: 32 << 20,
         queue_bytes_max: 8 << 20,
         memory_bytes: 16 << 20,
         read_threads: 2,
+        // Tests settle when they want to.
+        settle_percent: 0,
+        write_bytes_per_sec_max: None,
     }
 }
 
@@ -262,13 +268,18 @@ async fn what_is_put_is_got_with_all_facts_before_and_after_reopening() {
             rig.get(key.as_bytes()).await,
             Some(DiskEntry {
                 meta,
-                value: value.clone()
+                value: value.clone(),
+                frame: None
             })
         );
         rig.reopen();
         assert_eq!(
             rig.get(key.as_bytes()).await,
-            Some(DiskEntry { meta, value })
+            Some(DiskEntry {
+                meta,
+                value,
+                frame: None
+            })
         );
     }
     assert_eq!(rig.get(b"absent").await, None);
@@ -280,7 +291,7 @@ async fn every_codec_gives_back_what_was_put() {
     let rig = Rig::new();
     let text = Bytes::from(b"over and over, ".repeat(30_000));
     for (version, spec) in (1..).zip(["none", "lz4", "snappy", "zlib:6", "zstd:3"]) {
-        rig.tier().set_codec(spec.parse().unwrap(), 256);
+        rig.tier().upper().set(spec.parse().unwrap(), 256);
         rig.put(b"k", version, text.clone()).await;
         let got = rig.get(b"k").await.unwrap();
         assert_eq!(

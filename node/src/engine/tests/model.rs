@@ -489,7 +489,7 @@ proptest! {
     ) {
         let choice = Choice {
             durability: if is_durable { Durability::Batched } else { Durability::None },
-            ram_codec: if is_coded { "lz4".parse().unwrap() } else { CodecSpec::none() },
+            ram_codec: if is_coded { "lz4".parse().unwrap() } else { CodecChoice::none() },
             ..Choice::default()
         };
         block_on(async {
