@@ -2,23 +2,30 @@
 
 use std::io::Write as _;
 use std::net::ToSocketAddrs;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fonn_cold_tier::store::{self, Opened, StoreOptions};
+use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE, Early};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
+use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
+use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
 
-use crate::config::{self, Config};
+use crate::cold::ColdSetup;
+use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
+use crate::levels::Level;
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
 use crate::server::{Listener, Server, Shared};
@@ -28,6 +35,9 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// Of that, what is kept for closing the disk tier.
 const CLOSE_RESERVE: Duration = Duration::from_secs(4);
+
+/// Of that, what is kept for bringing into the bucket what is not there yet.
+const COLD_RESERVE: Duration = Duration::from_secs(4);
 
 /// For responses of the admin port that are under way at the end.
 const ADMIN_GRACE: Duration = Duration::from_millis(200);
@@ -95,8 +105,8 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .with_fallback(dashboard);
     let admin = serve_admin(&config.admin_listen, routes, &admin_tasks, admin_stopped).await?;
 
+    let (options, bucket) = engine_options(&config, clock.clone()).await?;
     let engine = {
-        let options = engine_options(&config, clock.clone());
         let open = tokio::task::spawn_blocking(move || Engine::open(options));
         tokio::select! {
             engine = open => engine.context("opening the store")??,
@@ -105,8 +115,10 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         }
     };
     let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
-    crate::metrics::register(&metrics, &shared);
+    crate::metrics::register(&metrics, &shared, bucket);
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let cold_tasks = Tasks::new();
+    engine.start_cold(&cold_tasks);
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
     readiness.set_ready();
@@ -119,6 +131,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             signal = stop_signals.recv() => break Ok(signal),
             () = reload_signals.recv() => reload(&mut config, &engine, log),
             task = background.failed() => break Err(task),
+            task = cold_tasks.failed() => break Err(task),
         }
     };
 
@@ -126,10 +139,23 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     readiness.set_not_ready("draining");
     tracing::info!(grace_secs = STOP_GRACE.as_secs(), "stopping");
     background.finish(Instant::now()).await;
-    let drain = tokio::task::spawn_blocking(move || {
-        server.drain((end - CLOSE_RESERVE).saturating_duration_since(Instant::now()));
-        engine.close(end.saturating_duration_since(Instant::now()));
-    });
+    let drain = async {
+        let clients_end = match engine.cold() {
+            // Clients go quickly as a rule; the bucket gets what they leave of the time.
+            Some(_) => end - CLOSE_RESERVE - COLD_RESERVE,
+            None => end - CLOSE_RESERVE,
+        };
+        tokio::task::spawn_blocking(move || {
+            server.drain(clients_end.saturating_duration_since(Instant::now()));
+        })
+        .await?;
+        engine.drain_cold(end - CLOSE_RESERVE).await;
+        cold_tasks.finish(Instant::now()).await;
+        tokio::task::spawn_blocking(move || {
+            engine.close(end.saturating_duration_since(Instant::now()));
+        })
+        .await
+    };
     tokio::select! {
         drained = drain => drained.context("draining")?,
         _ = stop_signals.recv() => anyhow::bail!("second signal: left without draining"),
@@ -170,12 +196,69 @@ fn dashboard(request: &http::Request) -> Option<http::Response> {
     Some(response)
 }
 
-/// What the settings mean for the tiers.
-#[must_use]
-pub fn engine_options(config: &Config, clock: Clock) -> EngineOptions {
+/// Opens the bucket; it is not asked for anything.
+async fn open_bucket(cold: &ColdConfig) -> anyhow::Result<Opened> {
+    let pool = BlockingPool::new("bucket", NonZeroUsize::MIN.saturating_add(1), 1024)
+        .context("cannot start the threads of the cold tier")?;
+    let options = StoreOptions {
+        endpoint: cold.endpoint.clone(),
+        region: cold.s3_region.clone(),
+        prices: cold.prices,
+        ..StoreOptions::default()
+    };
+    let opened = store::open(&cold.location, options, &pool).await;
+    opened.with_context(|| format!("--cold-tier {}", cold.location))
+}
+
+/// What the settings mean for the cold tier.
+fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock) -> ColdSetup {
+    let ram = config.ram_budget.bytes();
+    let dir = config.data_dir.clone().unwrap_or_default();
+    let memory_bytes = (ram / 4).clamp(32 << 20, 512 << 20);
+    let options = ColdOptions {
+        budget_bytes: cold.budget.map(ByteCount::bytes),
+        read_timeout: cold.read_timeout,
+        spill_age: cold.spill,
+        follow_interval: cold.follow,
+        // New nodes are looked for less often than known ones are asked: a list costs more.
+        discover_interval: cold.follow * 6,
+        codec: config.codec_cold.begin(Level::Cold),
+        codec_min_bytes: config.codec_min_bytes,
+        value_len_max: config.value_len_max(),
+        memory_bytes,
+        // A node that has entries must learn by name which of them others have overwritten.
+        restore: if crate::lsm::has_entries(&dir) {
+            RestoreFrom::Footers
+        } else {
+            RestoreFrom::Checkpoint
+        },
+        clock,
+        ..ColdOptions::new(dir.join("cold"), cold.region.clone())
+    };
+    ColdSetup {
+        options,
+        store: Arc::clone(&bucket.store),
+        retries: Arc::clone(&bucket.retry),
+    }
+}
+
+/// What the settings mean for the tiers, and the bucket if there is one. It is not asked for anything.
+///
+/// # Errors
+/// What the bucket cannot be opened for.
+pub async fn engine_options(
+    config: &Config,
+    clock: Clock,
+) -> anyhow::Result<(EngineOptions, Option<Opened>)> {
+    let bucket = match &config.cold {
+        Some(cold) => Some(open_bucket(cold).await?),
+        None => None,
+    };
+    let cold = config.cold.as_ref().zip(bucket.as_ref());
+    let cold = cold.map(|(cold, bucket)| cold_setup(config, cold, bucket, clock.clone()));
     let ram = config.ram_budget.as_usize();
     let mut random = SplitMix64::from_entropy();
-    EngineOptions {
+    let options = EngineOptions {
         settings: Settings {
             value_len_max: config.value_len_max(),
             durability: config.durability,
@@ -199,10 +282,12 @@ pub fn engine_options(config: &Config, clock: Clock) -> EngineOptions {
             settle_percent: SETTLE_PERCENT,
             write_bytes_per_sec_max: None,
         }),
+        cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
         spaces: Space::DATABASES,
-    }
+    };
+    Ok((options, bucket))
 }
 
 /// Raises the limit of descriptors as far as it goes, and says how many connections fit.
@@ -250,6 +335,12 @@ fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
         }
         disk.upper().set(new.codec_upper, new.codec_min_bytes);
         disk.last().set(new.codec_last, new.codec_min_bytes);
+    }
+    if let (Some(cold), Some(new)) = (engine.cold(), &new.cold) {
+        cold.tier().set_budget(new.budget.map(ByteCount::bytes));
+    }
+    if let Some(cold) = engine.cold() {
+        cold.tier().set_codec(new.codec_cold.begin(Level::Cold));
     }
     tracing::info!(
         ram_budget = %new.ram_budget,

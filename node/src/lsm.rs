@@ -13,6 +13,7 @@
 //! - No call blocks its caller on the disk but [`DiskTier::open`], [`DiskTier::save_state`] and
 //!   [`DiskTier::close`]. All queues are bounded.
 
+mod below;
 mod carry;
 mod directory;
 mod error;
@@ -28,6 +29,7 @@ mod settle;
 mod shared;
 mod state;
 mod stats;
+mod tail;
 mod throttle;
 mod upkeep;
 mod value;
@@ -46,7 +48,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use fonn_proto::Failure;
+use fonn_cold_tier::Location;
+use fonn_proto::{Failure, Version};
 
 use crate::entry::{Meta, Space};
 use crate::levels::LevelCodec;
@@ -54,13 +57,19 @@ use directory::{Directory, GenerationName};
 use generations::{Generations, Opening};
 use queue::Order;
 use reader::Read;
+use record::index_key;
 use shared::Shared;
 use stats::add;
 
+pub use below::{Below, Leave, Leaving};
+pub(crate) use directory::has_generations as has_entries;
 pub use error::DiskError;
 pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, SETTLE_PERCENT, VALUE_LEN_LIMIT};
+pub(crate) use record::Fact;
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
+pub(crate) use tail::TailRecord;
+pub use tail::{TailPosition, Unread};
 pub use write::{DiskObserver, Write, WriteKind};
 
 /// Bytes that the file system should keep free, at least: with less, fjall could not write its tables
@@ -76,6 +85,17 @@ pub struct DiskEntry {
     pub value: Bytes,
     /// The frame that it was stored in, if it was compressed.
     pub frame: Option<Bytes>,
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug)]
+pub enum DiskFound {
+    /// The newest copy is on disk.
+    Entry(DiskEntry),
+    /// The key was deleted, or neither this tier nor the one below knows it.
+    Absent,
+    /// The newest copy is in the tier below.
+    Below(Location),
 }
 
 /// How much the disk tier holds.
@@ -133,6 +153,18 @@ impl DiskTier {
     /// [`DiskError::Options`], [`DiskError::Locked`], [`DiskError::Format`]; [`DiskError::Io`] if the
     /// operating system refuses. Nothing is deleted for these.
     pub fn open(options: DiskOptions, observer: Arc<dyn DiskObserver>) -> Result<Self, DiskError> {
+        Self::open_over(options, observer, None)
+    }
+
+    /// As [`DiskTier::open`], over a tier that keeps what this one drops.
+    ///
+    /// # Errors
+    /// As [`DiskTier::open`].
+    pub fn open_over(
+        options: DiskOptions,
+        observer: Arc<dyn DiskObserver>,
+        below: Option<Arc<dyn Below>>,
+    ) -> Result<Self, DiskError> {
         options.validate()?;
         let directory = Directory::open(&options.dir)?;
         let stats = DiskStats::default();
@@ -151,6 +183,8 @@ impl DiskTier {
             budget: options.budget_bytes,
             reserve,
             forget: loaded.is_none(),
+            // What leaves has to be told to the tier below; upkeep does it.
+            trim: below.is_none(),
             stats: &stats,
         };
         let opened = opening.run()?;
@@ -159,7 +193,7 @@ impl DiskTier {
         let shared = Arc::new(Shared::new(
             options,
             directory,
-            observer,
+            (observer, below),
             parts,
             (memory, reserve),
         ));
@@ -227,15 +261,27 @@ impl DiskTier {
             })
     }
 
-    /// Reads an entry; None if there is none. Expiry and flushes are the caller's business. Damaged
-    /// records and unreadable indexes are counted, logged, and None.
+    /// Reads an entry that is on disk; None if there is none. As [`DiskTier::find`] without what lies
+    /// below.
+    ///
+    /// # Errors
+    /// As [`DiskTier::find`].
+    pub async fn get(&self, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+        Ok(match self.find(space, key).await? {
+            DiskFound::Entry(entry) => Some(entry),
+            DiskFound::Absent | DiskFound::Below(_) => None,
+        })
+    }
+
+    /// Reads an entry, or tells that the tier below has it. Expiry and flushes are the caller's
+    /// business. Damaged records are counted, logged, and absent.
     ///
     /// # Errors
     /// [`DiskError::Busy`] if too many reads are waiting, [`DiskError::Closed`].
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing; a read not begun is not made.
-    pub async fn get(&self, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+    pub async fn find(&self, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
         self.read(|answer| Read::Get {
             space,
             key: key.into(),
@@ -275,6 +321,57 @@ impl DiskTier {
             .push(read(answer))
             .inspect_err(|_| add(&shared.stats.reads_rejected, 1))?;
         answered.await.unwrap_or(Err(DiskError::Closed))
+    }
+
+    /// Reads what was written behind `from`, for the tier below; see [`tail::read`]. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`DiskError::Index`] if an index or a log cannot be read.
+    pub(crate) fn read_tail(
+        &self,
+        from: TailPosition,
+        bytes_max: usize,
+        horizon: u64,
+    ) -> Result<tail::Tailed, DiskError> {
+        tail::read(&self.handle.shared, from, bytes_max, horizon)
+    }
+
+    /// How much was written behind `from`, in generations up to `horizon`. One small read.
+    #[must_use]
+    pub fn unread(&self, from: TailPosition, horizon: u64) -> Unread {
+        tail::unread(&self.handle.shared, from, horizon)
+    }
+
+    /// Number of the last generation that is about to be dropped, 0 if there is none.
+    #[must_use]
+    pub fn leaving(&self) -> u64 {
+        self.handle.shared.leaving()
+    }
+
+    /// Waits until something was written, or another generation is about to be dropped, since the last
+    /// call. For one waiter.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing goes unnoticed.
+    pub async fn tail_grew(&self) {
+        self.handle.shared.tail_wake.notified().await;
+    }
+
+    /// Whether this tier has a value of the key whose version is below `version`; true if it cannot tell.
+    /// Reads an index: some microseconds.
+    pub(crate) fn has_older(&self, space: Space, key: &[u8], version: Version) -> bool {
+        let found = self.handle.shared.generations.find(&index_key(space, key));
+        let fact = |found: generations::Found| found.entry.fact;
+        match found.map(|found| found.map(fact)) {
+            Ok(Some(Fact::Put(meta))) => meta.version < version,
+            Ok(_) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// Has it looked at once whether a generation can be dropped.
+    pub(crate) fn wake_upkeep(&self) {
+        self.handle.shared.wake_upkeep();
     }
 
     /// The state that was saved last, or found at opening.
@@ -352,6 +449,14 @@ impl DiskTier {
         let (answer, answered) = oneshot::channel();
         if self.handle.shared.queue.push_order(Order::Barrier(answer)) {
             let _ = answered.await;
+        }
+    }
+
+    /// As [`DiskTier::barrier`], for a thread that may block.
+    pub(crate) fn barrier_blocking(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.handle.shared.queue.push_order(Order::Barrier(answer)) {
+            let _ = answered.blocking_recv();
         }
     }
 

@@ -1,8 +1,11 @@
 //! The node's metrics: read from the tiers' own counters whenever somebody scrapes.
 
+mod cold;
+
 use std::sync::Arc;
 
 use fonn_codec::registry;
+use fonn_cold_tier::store::Opened;
 use fonn_proto::Failure;
 use fonn_runtime::metrics::{Metrics, Snapshot};
 
@@ -11,21 +14,37 @@ use crate::lsm::DiskTier;
 use crate::server::Shared;
 use crate::stats::Counter;
 
-/// Publishes everything about a node.
-pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
+const GET_DURATION: &str = "fonn_tier_get_duration_seconds";
+const GET_DURATION_HELP: &str =
+    "Time of gets by the tier that answered; RAM's is within fonn_request_duration_seconds.";
+
+/// Publishes everything about a node, and its bucket if it has one.
+pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>) {
     let shared = Arc::clone(shared);
     metrics.on_scrape(move |snapshot| {
         requests(snapshot, &shared);
         ram(snapshot, &shared);
         connections(snapshot, &shared);
         codecs(snapshot, shared.engine.ram_codec());
+        if let Some(bucket) = &bucket {
+            bucket.collect(snapshot);
+        }
+        if let Some(cold) = shared.engine.cold() {
+            self::cold::cold(snapshot, cold.tier());
+            snapshot.histogram(
+                GET_DURATION,
+                GET_DURATION_HELP,
+                &[("tier", "cold")],
+                &shared.engine.cold_get_latency.sum(),
+            );
+        }
         if let Some(disk) = shared.engine.disk() {
             self::disk(snapshot, disk);
             codecs(snapshot, disk.upper());
             codecs(snapshot, disk.last());
             snapshot.histogram(
-                "fonn_tier_get_duration_seconds",
-                "Time of gets by the tier that answered; RAM's is within fonn_request_duration_seconds.",
+                GET_DURATION,
+                GET_DURATION_HELP,
                 &[("tier", "disk")],
                 &shared.engine.disk_get_latency.sum(),
             );
@@ -36,7 +55,11 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
 fn requests(snapshot: &mut Snapshot, shared: &Shared) {
     let stats = shared.engine.stats();
     let help = "Gets of one key that found an entry, by the tier that had it.";
-    for (tier, counter) in [("ram", Counter::HitsRam), ("disk", Counter::HitsDisk)] {
+    for (tier, counter) in [
+        ("ram", Counter::HitsRam),
+        ("disk", Counter::HitsDisk),
+        ("cold", Counter::HitsCold),
+    ] {
         snapshot.counter(
             "fonn_hits_total",
             help,
@@ -50,6 +73,8 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
         ("expired", Counter::MissesExpired),
         ("flushed", Counter::MissesFlushed),
         ("error", Counter::MissesError),
+        ("deadline", Counter::MissesDeadline),
+        ("unavailable", Counter::MissesUnavailable),
     ] {
         snapshot.counter(
             "fonn_misses_total",

@@ -38,14 +38,20 @@ counters! {
     HitsRam => "get_hits_ram",
     /// Gets that found an entry on disk.
     HitsDisk => "get_hits_disk",
+    /// Gets that found an entry in the bucket.
+    HitsCold => "get_hits_cold",
     /// Gets of keys that no tier holds.
     MissesAbsent => "get_misses_absent",
     /// Gets of entries that had expired.
     MissesExpired => "get_expired",
     /// Gets of entries that had been flushed.
     MissesFlushed => "get_flushed",
-    /// Gets that a tier failed to answer in time or at all.
+    /// Gets that the disk failed to answer.
     MissesError => "get_misses_error",
+    /// Gets that the bucket did not answer in time.
+    MissesDeadline => "get_misses_deadline",
+    /// Gets that the bucket failed to answer.
+    MissesUnavailable => "get_misses_unavailable",
     /// Deletes that found an entry.
     DeleteHits => "delete_hits",
     /// Deletes that found none.

@@ -7,11 +7,12 @@ use fonn_codec::frame::Header;
 use fonn_codec::{CodecId, CodecSpec, Encoding};
 use fonn_proto::{Command, Failure, Version};
 
+use super::fetch::From;
 use super::semantics::Change;
 use super::{Acks, Engine, Hot, Job, There};
 use crate::ack::Ack;
 use crate::entry::{Meta, Space};
-use crate::lsm::{DiskObserver, Durability, Write, WriteKind};
+use crate::lsm::{DiskEntry, DiskObserver, DiskTier, Durability, Write, WriteKind};
 use crate::ram::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
 
 /// The entry that a change is about.
@@ -105,8 +106,11 @@ impl Engine {
                 let mut grown = false;
                 let slot = match target.there {
                     There::Slot(slot) => Some(*slot),
-                    There::Fetched(entry) => {
+                    There::Fetched(entry, from) => {
                         grown = true;
+                        if *from == From::Cold {
+                            self.keep_on_disk(target.job, entry);
+                        }
                         let fresh = Fresh {
                             hash: target.hash,
                             space: target.job.space,
@@ -149,6 +153,22 @@ impl Engine {
         }
     }
 
+    /// Has the disk keep what came from the bucket. It is not there yet when RAM gives it up again, or
+    /// not at all when the queue is full: then the bucket is asked once more.
+    fn keep_on_disk(&self, job: &Job<'_>, entry: &DiskEntry) {
+        let Some(disk) = &self.disk else { return };
+        let write = Write {
+            space: job.space,
+            key: Bytes::copy_from_slice(job.command.key()),
+            kind: WriteKind::Put {
+                meta: entry.meta,
+                value: entry.value.clone(),
+            },
+            ack: None,
+        };
+        let _ = disk.try_write(write);
+    }
+
     /// The value of a store: shared with the connection's buffer where that is worth it.
     fn request_value(&self, job: &Job<'_>) -> Bytes {
         let value = match job.command {
@@ -177,7 +197,7 @@ impl Engine {
                 let framed = found.framed;
                 (found.meta.version, RamForm { stored, framed })
             }
-            There::Fetched(entry) => {
+            There::Fetched(entry, _) => {
                 let form = self.ram_form(&entry.value, entry.frame.as_ref());
                 (entry.meta.version, form)
             }
@@ -419,9 +439,11 @@ impl DiskObserver for Hot {
                 // The set is refused, and what the disk held before must not come back: as memcached
                 // does when it runs out of memory, the key is gone. The tombstone stays in RAM until
                 // the disk has one too.
-                let newest = shard
-                    .find(hash, space, key)
-                    .is_some_and(|slot| shard.get(slot).meta.version == version);
+                // A copy out of the bucket is not dirty: there it is all the same.
+                let newest = shard.find(hash, space, key).is_some_and(|slot| {
+                    let found = shard.get(slot);
+                    found.dirty && found.meta.version == version
+                });
                 if newest {
                     self.bury_unsettled(&mut shard, hash, space, key, version);
                 }
@@ -443,6 +465,28 @@ impl DiskObserver for Hot {
 }
 
 impl Hot {
+    /// Hides a key behind a tombstone in RAM and on disk; there later, if its queue is full.
+    pub(crate) fn bury_now(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        disk: &DiskTier,
+        (hash, space, key): (u64, Space, &[u8]),
+        version: Version,
+    ) {
+        let write = Write {
+            space,
+            key: Bytes::copy_from_slice(key),
+            kind: WriteKind::Tombstone { version },
+            ack: None,
+        };
+        if disk.try_write(write).is_err() {
+            self.bury_unsettled(shard, hash, space, key, version);
+            return;
+        }
+        self.mutated(hash);
+        bury(shard, hash, space, key, version);
+    }
+
     /// Hides a key behind a tombstone in RAM, which the disk shall get as soon as it takes it.
     pub(super) fn bury_unsettled(
         &self,

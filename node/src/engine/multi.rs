@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use super::commit::Content;
 use super::commit::Refused;
-use super::{Acks, Engine, Fetched, Ticket};
+use super::fetch::{Fetched, Need};
+use super::{Acks, Engine, Ticket};
 use crate::entry::{Meta, Space};
 use crate::lsm::DiskTier;
 
@@ -104,12 +105,13 @@ impl Engine {
                 Ok(stored) => return ServerOutcome::Integer(i64::from(stored)),
                 Err(Blocked::Failed(failure)) => return ServerOutcome::Failed(failure),
                 Err(Blocked::Fetch(index, ticket)) => {
-                    let (Some(disk), Some(left)) = (&self.disk, fetches_left.checked_sub(1)) else {
+                    let Some(left) = fetches_left.checked_sub(1) else {
                         return ServerOutcome::Failed(Failure::Busy);
                     };
                     fetches_left = left;
-                    match disk.get(space, pairs[index].0).await {
-                        Ok(entry) => fetched[index] = Some(Fetched { ticket, entry }),
+                    let key = pairs[index].0;
+                    match self.fetch(space, key, Need::Existence, ticket).await {
+                        Ok(known) => fetched[index] = Some(known),
                         Err(_) => return ServerOutcome::Failed(Failure::Unavailable),
                     }
                 }

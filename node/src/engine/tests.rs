@@ -101,6 +101,7 @@ impl Rig {
                 settle_percent: 0,
                 write_bytes_per_sec_max: None,
             }),
+            cold: None,
             ram_codec: (choice.ram_codec, 64),
             clock: self.clock.clock(),
             spaces: 16,
@@ -110,7 +111,7 @@ impl Rig {
             match Engine::open(options()) {
                 Ok(engine) => break Some(engine),
                 // The threads of the engine that was dropped are still at it.
-                Err(DiskError::Locked(_)) if Instant::now() < deadline => {
+                Err(OpenError::Disk(DiskError::Locked(_))) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => panic!("{error}"),
@@ -185,7 +186,11 @@ impl Rig {
     async fn fetch(&self, key: &str, ticket: Ticket) -> Fetched {
         let disk = self.engine().disk().unwrap();
         let entry = disk.get(SPACE, key.as_bytes()).await.unwrap();
-        Fetched { ticket, entry }
+        Fetched {
+            ticket,
+            entry,
+            from: From::Disk,
+        }
     }
 }
 

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fonn_codec::policy::Signals;
+use fonn_cold_tier::{ColdError, ColdTier};
 use fonn_proto::{Failure, Version};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::hlc::{self, Hlc};
 use fonn_runtime::memory;
+use fonn_runtime::tasks::Tasks;
 use parking_lot::Mutex;
 
 use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, multi, pressure};
 use crate::allocator;
+use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
 use crate::levels::{CodecChoice, Cpu, Level, LevelCodec};
 use crate::lsm::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
@@ -42,6 +45,17 @@ const UPKEEP_EVICTIONS_MAX: usize = 10_000;
 /// Entries that are evicted at most for one request that is about to be received.
 const RESERVE_EVICTIONS_MAX: usize = 4096;
 
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk tier.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The cold tier.
+    #[error("the index of the cold tier cannot be opened")]
+    Cold(#[from] ColdError),
+}
+
 /// How to open a store.
 pub struct EngineOptions {
     /// What does not change later.
@@ -50,6 +64,8 @@ pub struct EngineOptions {
     pub ram: RamOptions,
     /// The disk tier, if there shall be one.
     pub disk: Option<DiskOptions>,
+    /// The cold tier below it, if there shall be one.
+    pub cold: Option<ColdSetup>,
     /// The codec of the RAM level, and the length from which it is used.
     pub ram_codec: (CodecChoice, usize),
     /// The time.
@@ -62,8 +78,8 @@ impl Engine {
     /// Opens the store. Blocks while the disk tier recovers.
     ///
     /// # Errors
-    /// What the disk tier cannot be opened for.
-    pub fn open(options: EngineOptions) -> Result<Arc<Self>, DiskError> {
+    /// What the disk tier or the cold tier cannot be opened for.
+    pub fn open(options: EngineOptions) -> Result<Arc<Self>, OpenError> {
         let hot = Arc::new(Hot {
             ram: RamTier::new(options.ram),
             flushes: FlushTable::new(options.spaces),
@@ -72,8 +88,15 @@ impl Engine {
             mutations: (0..MUTATION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
             unsettled: Mutex::default(),
         });
+        let cold = match options.cold {
+            Some(setup) if options.disk.is_some() => Some(Cold::open(setup, &hot)?),
+            _ => None,
+        };
         let disk = match options.disk {
-            Some(disk) => Some(DiskTier::open(disk, commit::observer(&hot))?),
+            Some(disk) => {
+                let below = cold.as_ref().map(Cold::below);
+                Some(DiskTier::open_over(disk, commit::observer(&hot), below)?)
+            }
             None => None,
         };
         let state = disk.as_ref().map(DiskTier::load_state).unwrap_or_default();
@@ -81,6 +104,10 @@ impl Engine {
         let floor = hlc::at_ms(now_ms).max(state.version_ceiling);
         let hlc = Hlc::new(hot.clock.clone(), floor.min(hlc::VERSION_MAX - 1))
             .expect("the floor was brought into the range");
+        let hlc = Arc::new(hlc);
+        if let (Some(cold), Some(disk)) = (&cold, &disk) {
+            cold.attach(disk, &hlc);
+        }
         for mark in &state.flushes {
             let Some(space) = mark.space else { continue };
             match mark.at_ms {
@@ -93,6 +120,7 @@ impl Engine {
         let ledger = Ledger {
             hot: Arc::clone(&hot),
             disk: disk.clone(),
+            cold: cold.as_ref().map(|cold| cold.tier().clone()),
             hlc,
             ceiling: AtomicU64::new(if disk.is_some() { 0 } else { Version::MAX }),
             one_at_a_time: Mutex::new(()),
@@ -101,11 +129,13 @@ impl Engine {
         Ok(Arc::new(Self {
             hot,
             disk,
+            cold,
             ledger: Arc::new(ledger),
             settings: options.settings,
             ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
             scans: multi::Scans::default(),
             disk_get_latency: Latency::default(),
+            cold_get_latency: Latency::default(),
             inflight: AtomicUsize::new(0),
             withheld: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),
@@ -175,6 +205,9 @@ impl Engine {
                 .await;
         }
         self.settle();
+        if let Some(cold) = &self.cold {
+            cold.catch_up_once();
+        }
         let newest = self.ledger.hlc.last().max(hlc::at_ms(now_ms));
         if self.ledger.ceiling().saturating_sub(newest) < CEILING_RENEW_MS << 16 {
             // Logged where it failed; the next round tries again.
@@ -316,6 +349,27 @@ impl Engine {
         self.hot.ram.budget() / 2
     }
 
+    /// Begins to spill, follow and collect, if there is a cold tier, in tasks on the current runtime.
+    pub fn start_cold(&self, tasks: &Tasks) {
+        if let (Some(cold), Some(disk)) = (&self.cold, &self.disk) {
+            cold.start(disk, tasks);
+        }
+    }
+
+    /// Brings into the bucket what is not there yet, until `deadline` at most; for a node that stops.
+    pub async fn drain_cold(&self, deadline: Instant) {
+        let (Some(cold), Some(disk)) = (&self.cold, &self.disk) else {
+            return;
+        };
+        self.settle();
+        disk.barrier().await;
+        if !cold.drain(deadline).await {
+            tracing::warn!(
+                "left before everything was in the bucket: the rest goes there after the next start"
+            );
+        }
+    }
+
     /// Writes out all that is queued and closes the disk tier; waits no longer than `deadline`.
     pub fn close(&self, deadline: Duration) {
         let Some(disk) = &self.disk else { return };
@@ -334,7 +388,8 @@ impl Engine {
 pub(super) struct Ledger {
     pub hot: Arc<Hot>,
     disk: Option<DiskTier>,
-    pub hlc: Hlc,
+    cold: Option<ColdTier>,
+    pub hlc: Arc<Hlc>,
     /// Versions below it may be used: it is saved, and a restart begins above it.
     ceiling: AtomicU64,
     /// Held from a change until it is saved, so that what is saved last is the newest.
@@ -381,6 +436,14 @@ impl Ledger {
             flushes: done.chain(later).collect(),
         })?;
         self.ceiling.store(version_ceiling, Ordering::Release);
+        let Some(cold) = &self.cold else {
+            return Ok(());
+        };
+        for (space, cutoff) in cutoffs {
+            if let Err(error) = cold.flush(space.0, cutoff) {
+                tracing::error!(%error, "a flush does not reach the bucket");
+            }
+        }
         Ok(())
     }
 }

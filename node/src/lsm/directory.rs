@@ -191,6 +191,17 @@ impl Directory {
     }
 }
 
+/// Whether a data directory has generations. None is opened.
+pub(crate) fn has_generations(path: &Path) -> bool {
+    let Ok(mut names) = std::fs::read_dir(path) else {
+        return false;
+    };
+    names.any(|entry| {
+        let name = entry.map(|entry| entry.file_name());
+        name.is_ok_and(|name| name.to_string_lossy().parse::<GenerationName>().is_ok())
+    })
+}
+
 /// Bytes that the file system has given to a file, or to a directory and all that is in it. What
 /// vanishes meanwhile does not count.
 pub(crate) fn disk_bytes(path: &Path) -> io::Result<u64> {

@@ -50,6 +50,8 @@ pub(crate) struct Generation {
     settled: AtomicBool,
     /// Takes no more writes, because its log or index failed. Reads go on.
     failed: AtomicBool,
+    /// Up to where the index knows every record of the log.
+    committed: AtomicU64,
 }
 
 /// A generation as opening found it.
@@ -130,7 +132,23 @@ impl Generation {
             sealed: AtomicBool::new(false),
             settled: AtomicBool::new(is_settled),
             failed: AtomicBool::new(false),
+            committed: AtomicU64::new(0),
         }
+    }
+
+    /// Up to where the index knows every record of the log, in bytes.
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the index knows every record of the log up to `end`.
+    pub(crate) fn set_committed(&self, end: u64) {
+        self.committed.store(end, Ordering::Release);
+    }
+
+    /// How often it was rewritten.
+    pub(crate) fn rewrite(&self) -> u64 {
+        u64::from(self.incarnation)
     }
 
     /// Its name.
@@ -194,6 +212,7 @@ impl Generation {
                 "value log lost its end"
             );
             generation.measure();
+            generation.set_committed(generation.log.end());
             return Ok(Opened {
                 generation,
                 writable: false,
@@ -211,6 +230,7 @@ impl Generation {
             );
         }
         generation.measure();
+        generation.set_committed(generation.log.end());
         Ok(Opened {
             // What is written now is to be settled some day, and that happens once.
             writable: !generation.has_settled(),

@@ -130,6 +130,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) reserve: u64,
     /// The state file is damaged: what was flushed is not known, so nothing may be served.
     pub(crate) forget: bool,
+    /// Generations beyond the budget are removed before they are opened.
+    pub(crate) trim: bool,
     pub(crate) stats: &'a DiskStats,
 }
 
@@ -213,7 +215,7 @@ impl Opening<'_> {
             }
             let is_nothing = is_replaced || is_remnant(&dir);
             // With one that is too much, all older ones go.
-            is_over |= !is_nothing && !kept.is_empty() && total + bytes > self.budget;
+            is_over |= self.trim && !is_nothing && !kept.is_empty() && total + bytes > self.budget;
             if self.forget || is_nothing || is_over {
                 gone.push(name);
             } else {
@@ -225,7 +227,7 @@ impl Opening<'_> {
         for name in gone.into_iter().rev() {
             self.remove(name)?;
         }
-        while kept.len() > 1 && self.is_disk_full() {
+        while self.trim && kept.len() > 1 && self.is_disk_full() {
             if let Some(oldest) = kept.pop() {
                 warn!(
                     generation = oldest.id,

@@ -10,6 +10,9 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use fonn_cold_tier::Found;
+use fonn_proto::Version;
+
 use super::error::DiskError;
 use super::generations::Snapshot;
 use super::index::IndexError;
@@ -17,7 +20,7 @@ use super::queue::Carry;
 use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
 use super::stats::add;
 use super::value::{self, Undecodable};
-use super::{DiskEntry, Shared};
+use super::{DiskEntry, DiskFound, Shared};
 use crate::entry::{Meta, Space};
 
 /// Reads that may wait.
@@ -31,7 +34,7 @@ pub(crate) enum Read {
     Get {
         space: Space,
         key: Box<[u8]>,
-        answer: oneshot::Sender<Result<Option<DiskEntry>, DiskError>>,
+        answer: oneshot::Sender<Result<DiskFound, DiskError>>,
     },
     Scan {
         space: Space,
@@ -99,7 +102,7 @@ pub(crate) fn run(shared: &Shared) {
 fn serve(shared: &Shared, read: Read) {
     match read {
         Read::Get { space, key, answer } if !answer.is_closed() => {
-            let _ = answer.send(get(shared, space, &key));
+            let _ = answer.send(find(shared, space, &key));
         }
         Read::Scan {
             space,
@@ -146,9 +149,9 @@ pub(crate) fn look(
     }
 }
 
-/// A damaged record is no entry. What cannot be read at all is an error: the key may have an entry, and a
-/// delete must not take it for absent.
-fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+/// A damaged record is no entry, unless the tier below has the same. What cannot be read at all is an error:
+/// the key may have an entry, and a delete must not take it for absent.
+fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
     let stats = &shared.stats;
     let found = match shared.generations.find(&index_key(space, key)) {
         Ok(found) => found,
@@ -161,12 +164,13 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             });
         }
     };
+    let version = found.as_ref().map(|found| found.entry.fact.version());
     let Some((found, meta)) = found.and_then(|found| match found.entry.fact {
         Fact::Put(meta) => Some((found, meta)),
         Fact::Tombstone(_) => None,
     }) else {
         add(&stats.reads_missed, 1);
-        return Ok(None);
+        return Ok(find_below(shared, space, key, version));
     };
     let key_hash = || xxhash_rust::xxh3::xxh3_64(key);
     let generation = found.generation.id;
@@ -178,7 +182,7 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
                 Err(Undecodable::Unsupported(reason)) => {
                     add(&stats.reads_unsupported, 1);
                     shared.warn_of_unsupported(reason);
-                    return Ok(None);
+                    return Ok(DiskFound::Absent);
                 }
                 Err(Undecodable::Damaged) => None,
             }
@@ -199,7 +203,7 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             key_hash = key_hash(),
             "damaged record"
         );
-        return Ok(None);
+        return Ok(find_below(shared, space, key, version));
     };
     add(&stats.reads_hit, 1);
     if shared.is_in_older_half(generation) {
@@ -215,7 +219,21 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
     }
     let is_verbatim = frame.len() == value.len() + HEADER_LEN;
     let frame = (!is_verbatim).then_some(frame);
-    Ok(Some(DiskEntry { meta, value, frame }))
+    Ok(DiskFound::Entry(DiskEntry { meta, value, frame }))
+}
+
+/// What the tier below has of a key whose record on disk, if it has one, is no entry. That of another
+/// region may be newer than a deletion here, and one of the same version replaces a damaged one.
+fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version>) -> DiskFound {
+    let Some(below) = &shared.below else {
+        return DiskFound::Absent;
+    };
+    match below.find(space, key) {
+        Found::At(location) if version.is_none_or(|here| location.at().version >= here) => {
+            DiskFound::Below(location)
+        }
+        _ => DiskFound::Absent,
+    }
 }
 
 /// Merges the indexes: the newest record of each key counts.

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
 
 use fonn_codec::FrameError;
 use fonn_proto::Version;
 
+use super::below::Below;
 use super::directory::{Directory, GenerationName};
 use super::error::DiskError;
 use super::generation::Generation;
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) options: DiskOptions,
     pub(crate) directory: Directory,
     pub(crate) observer: Arc<dyn DiskObserver>,
+    /// The tier below, if there is one.
+    pub(crate) below: Option<Arc<dyn Below>>,
     pub(crate) generations: Generations,
     pub(crate) queue: Queue,
     pub(crate) reads: Reads,
@@ -79,13 +83,17 @@ pub(crate) struct Shared {
     room: (Mutex<()>, Condvar),
     wake: (Mutex<bool>, Condvar),
     closing: (Mutex<bool>, Condvar),
+    /// Something was written: for the reader of the tail.
+    pub(crate) tail_wake: Notify,
+    /// Number of the last generation that is about to be dropped.
+    leaving: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(
         options: DiskOptions,
         directory: Directory,
-        observer: Arc<dyn DiskObserver>,
+        (observer, below): (Arc<dyn DiskObserver>, Option<Arc<dyn Below>>),
         (generations, state, stats): (Generations, StoreState, DiskStats),
         (memory, reserve_bytes): (IndexMemory, u64),
     ) -> Self {
@@ -100,6 +108,7 @@ impl Shared {
             options,
             directory,
             observer,
+            below,
             generations,
             reads: Reads::default(),
             memory,
@@ -118,6 +127,28 @@ impl Shared {
             room: Default::default(),
             wake: Default::default(),
             closing: Default::default(),
+            tail_wake: Notify::new(),
+            leaving: AtomicU64::new(0),
+        }
+    }
+
+    /// Number of the last generation that is about to be dropped, 0 if there is none.
+    pub(crate) fn leaving(&self) -> u64 {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Notes which generation is to be dropped next, one generation's worth of writes ahead: what has to
+    /// be brought into the tier below needs its time.
+    pub(crate) fn look_ahead(&self, total: u64, limits: &Limits) {
+        if total + limits.generation <= limits.total_high && !self.is_reserve_touched() {
+            return;
+        }
+        let generations = self.generations.snapshot();
+        let [_, .., oldest] = &*generations else {
+            return;
+        };
+        if self.leaving.swap(oldest.id, Ordering::AcqRel) != oldest.id {
+            self.tail_wake.notify_one();
         }
     }
 
@@ -232,6 +263,13 @@ impl Shared {
     /// Bytes of dropped generations that are not removed yet.
     pub(crate) fn buried_bytes(&self) -> u64 {
         self.buried_bytes.load(Ordering::Acquire)
+    }
+
+    /// Counts the bytes in the directory that are no generation's.
+    pub(crate) fn measure_others(&self) {
+        if let Ok(bytes) = self.directory.other_bytes() {
+            self.other_bytes.store(bytes, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn add_other_bytes(&self, bytes: u64) {

@@ -1,5 +1,6 @@
 //! Tests of the disk tier as a whole.
 
+mod below;
 mod damage;
 mod eviction;
 mod model;
@@ -50,6 +51,7 @@ impl DiskObserver for Witness {
 struct Rig {
     tier: Option<DiskTier>,
     witness: Arc<Witness>,
+    below: Option<Arc<dyn Below>>,
     options: DiskOptions,
     dir: TempDir,
 }
@@ -78,12 +80,17 @@ impl Rig {
     }
 
     fn with(change: impl FnOnce(&mut DiskOptions)) -> Self {
+        Self::over(None, change)
+    }
+
+    fn over(below: Option<Arc<dyn Below>>, change: impl FnOnce(&mut DiskOptions)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = options(&dir.path().join("data"));
         change(&mut options);
         let mut rig = Self {
             tier: None,
             witness: Arc::default(),
+            below,
             options,
             dir,
         };
@@ -93,7 +100,8 @@ impl Rig {
 
     fn open(&mut self) {
         let observer = Arc::clone(&self.witness) as Arc<dyn DiskObserver>;
-        self.tier = Some(DiskTier::open(self.options.clone(), observer).unwrap());
+        self.tier =
+            Some(DiskTier::open_over(self.options.clone(), observer, self.below.clone()).unwrap());
     }
 
     fn close(&mut self) {

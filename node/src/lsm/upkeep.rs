@@ -9,11 +9,15 @@ use fonn_codec::CodecSpec;
 use fonn_codec::policy::Signals;
 use tracing::{info, warn};
 
+use super::below::{Below, Leave, Leaving};
 use super::directory::{GenerationName, free_bytes};
+use super::generation::Generation;
 use super::queue::Order;
+use super::record::{index_key, split_index_key};
 use super::shared::Buried;
 use super::stats::add;
-use super::{Shared, carry};
+use super::{Shared, carry, tail};
+use crate::entry::Space;
 use crate::levels::{Cpu, Device};
 
 /// How often it looks, when nobody wakes it; and how often logs are synced.
@@ -95,6 +99,40 @@ pub(crate) fn run_sync(shared: &Shared) {
             }
         }
     }
+}
+
+/// Records that are told at once.
+const LEAVING_MAX: usize = 1024;
+
+/// Tells the tier below what goes without it: every record that is the newest of its key.
+fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) {
+    let mut leaving = Vec::new();
+    for found in oldest.index.entries_from(&index_key(Space(0), b"")) {
+        let Ok((key, entry)) = found else {
+            warn!(
+                generation = oldest.id,
+                "cannot read the index of the oldest generation"
+            );
+            break;
+        };
+        let Some((space, user_key)) = split_index_key(&key) else {
+            continue;
+        };
+        let newest = shared.generations.find(&key);
+        if matches!(newest, Ok(Some(newest)) if newest.generation.id == oldest.id) {
+            leaving.push(Leaving {
+                space,
+                key: user_key.to_vec(),
+                version: entry.fact.version(),
+                len: u64::from(entry.record_len),
+            });
+        }
+        if leaving.len() == LEAVING_MAX {
+            below.lost(&leaving);
+            leaving.clear();
+        }
+    }
+    below.lost(&leaving);
 }
 
 struct Upkeep<'a> {
@@ -199,6 +237,10 @@ impl Upkeep<'_> {
             return;
         }
         self.measured_at = Instant::now();
+        if self.shared.below.is_some() {
+            // Its index lies in the same directory, and grows.
+            self.shared.measure_others();
+        }
         let generations = self.shared.generations.snapshot();
         for generation in generations.iter() {
             if self.quiet.contains(&generation.name()) {
@@ -222,6 +264,7 @@ impl Upkeep<'_> {
             // What is dropped and not removed yet will be.
             let buried = self.shared.buried_bytes();
             let total = self.shared.disk_bytes().saturating_sub(buried);
+            self.shared.look_ahead(total, &limits);
             let is_full = self.shared.is_reserve_touched();
             if total <= limits.total_high && !is_full {
                 break;
@@ -237,6 +280,9 @@ impl Upkeep<'_> {
             };
             let oldest = Arc::clone(oldest);
             drop(generations);
+            if !self.may_leave(&oldest) {
+                break;
+            }
             if !is_full && total <= limits.total_max {
                 carry::run(self.shared, &oldest);
             }
@@ -246,6 +292,21 @@ impl Upkeep<'_> {
             self.bury();
             self.look_at_free_space();
         }
+    }
+
+    /// Whether the tier below lets the generation go. If it cannot take anything, it is told what is lost.
+    fn may_leave(&self, oldest: &Generation) -> bool {
+        let Some(below) = &self.shared.below else {
+            return true;
+        };
+        let leave = match below.leave(tail::end_of(oldest)) {
+            Leave::Wait if self.shared.is_disk_full() => Leave::Lossy,
+            leave => leave,
+        };
+        if leave == Leave::Lossy {
+            tell_lost(self.shared, oldest, &**below);
+        }
+        leave != Leave::Wait
     }
 
     fn drop_generation(&self, oldest: u64) {

@@ -309,6 +309,8 @@ impl Writer<'_> {
             self.is_unsure |= generation.log.cut(start).is_err();
             return Err(NotWritten::GenerationFailed(generation));
         }
+        generation.set_committed(end);
+        self.shared.tail_wake.notify_one();
         let key_bytes = self.newest.keys().map(|key| key.len() as u64).sum::<u64>();
         generation.add_side_bytes(2 * key_bytes + INDEX_ENTRY_COST * self.newest.len() as u64);
         self.shared.take_free(end - start);

@@ -61,6 +61,7 @@ impl Node {
                 hash_seed: 1,
             },
             disk: options.disk,
+            cold: None,
             ram_codec: (crate::levels::CodecChoice::none(), 256),
             clock: Clock::system(),
             spaces: Space::DATABASES,

@@ -12,6 +12,7 @@ use crate::lsm::generation::Generation;
 use crate::lsm::log::Stored;
 use crate::lsm::record::{BOUND_FRAME_LEN, Fact, IndexEntry, IndexKey, index_key, write_head};
 use crate::lsm::stats::add;
+use crate::lsm::tail::end_of;
 use crate::lsm::writer::INDEX_ENTRY_COST;
 
 /// Bytes of records that are written in one call, and after which it rests.
@@ -63,7 +64,16 @@ pub(super) fn usefulness(
             });
         }
     }
-    Ok(Use::None)
+    // The tier below may have something older, until it was told.
+    let hides_below = shared
+        .below
+        .as_ref()
+        .is_some_and(|below| !below.has_passed(end_of(source)));
+    Ok(match (hides_below, entry.fact) {
+        (false, _) => Use::None,
+        (true, Fact::Put(_)) => Use::Tombstone,
+        (true, Fact::Tombstone(_)) => Use::Whole,
+    })
 }
 
 /// Makes the next incarnation of a generation, complete and not yet published.
@@ -129,6 +139,7 @@ impl Rewrite<'_> {
         }
         self.write()?;
         self.target.log.sync()?;
+        self.target.set_committed(self.target.log.end());
         self.target.measure();
         self.shared.set_settling_bytes(self.target.disk_bytes());
         add(&self.shared.stats.settle_read_bytes, records.end());

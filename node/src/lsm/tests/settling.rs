@@ -473,6 +473,13 @@ async fn the_budget_holds_while_generations_settle() {
         if version % 20 == 0 {
             most = most.max(disk_bytes(&rig.options.dir).unwrap());
         }
+        // Writes as fast as this test's leave the settling thread, which is behind all others, no time on a
+        // busy machine.
+        let is_behind = || rig.tier().usage().unsettled_bytes > budget / 4;
+        let given_up = Instant::now() + Duration::from_millis(200);
+        while is_behind() && Instant::now() < given_up {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         assert!(version < 50_000, "{:?}", rig.stats());
     }
     assert!(most <= budget + budget / 10, "{most} bytes");

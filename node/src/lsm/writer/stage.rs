@@ -12,7 +12,8 @@ use crate::entry::Meta;
 use crate::lsm::queue::Carry;
 use crate::lsm::reader::{Looked, look};
 use crate::lsm::record::{
-    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, write_head,
+    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, split_index_key,
+    write_head,
 };
 use crate::lsm::stats::add;
 use crate::lsm::value;
@@ -223,8 +224,16 @@ impl Writer<'_> {
             return is_put(&staged.fact);
         }
         match self.shared.generations.find(key) {
-            Ok(found) => self.is_unsure || found.is_some_and(|found| is_put(&found.entry.fact)),
+            Ok(Some(found)) if is_put(&found.entry.fact) => true,
+            Ok(_) => self.is_unsure || self.may_be_below(key),
             Err(_) => true,
+        }
+    }
+
+    fn may_be_below(&self, key: &IndexKey) -> bool {
+        match (&self.shared.below, split_index_key(key)) {
+            (Some(below), Some((space, key))) => below.may_have(space, key),
+            _ => false,
         }
     }
 
