@@ -4,6 +4,7 @@
 //! protocols to them with clients of its own, and judges the answers. The programs
 //! `fonn-load` and `fonn-compare` and the suites in `tests/` are thin users of these modules.
 
+pub mod bucket;
 pub mod checker;
 pub mod client;
 pub mod compare;
