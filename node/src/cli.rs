@@ -16,6 +16,7 @@ use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
+use fonn_runtime::serve::Listener;
 use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
@@ -28,7 +29,7 @@ use crate::entry::Space;
 use crate::levels::Level;
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
-use crate::server::{Listener, Server, Shared};
+use crate::server::{Server, Shared};
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);

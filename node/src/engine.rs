@@ -37,6 +37,7 @@ use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Get, Outcome};
 use fonn_runtime::clock::Clock;
+pub use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
 
 use self::commit::Refused;
@@ -134,16 +135,6 @@ impl Acks {
             None => Vec::new(),
         }
     }
-}
-
-/// What a command works with besides the engine.
-pub struct Job<'a> {
-    /// Whose key it is.
-    pub space: Space,
-    /// The command.
-    pub command: &'a Command<'a>,
-    /// The allocation that the command borrows from, if its value is large and may be shared.
-    pub source: Option<&'a Bytes>,
 }
 
 /// A fetch from disk is good while this has not changed.

@@ -18,6 +18,7 @@ pub mod placement;
 pub mod request;
 pub mod resp;
 pub mod session;
+pub mod space;
 
 pub use command::{
     Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, SetRange, Store, StoreMode,
@@ -26,6 +27,7 @@ pub use command::{
 pub use out::Out;
 pub use outcome::{Failure, Hit, Number, Outcome, Stored};
 pub use request::{Body, Limits, Request, ServerCommand, Step};
+pub use space::Space;
 
 /// Identifies one write of one key; the highest version of a key is its value.
 ///

@@ -1,26 +1,30 @@
 //! One connection: reads, has requests executed in order, sends the replies of each batch at once.
 
+mod later;
 mod replies;
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use fonn_proto::request::Reply;
 use fonn_proto::session::{Detection, Dialect, Session, detect};
-use fonn_proto::{Body, Command, Failure, Out, Outcome, Step};
+use fonn_proto::{Body, Command, Failure, Out, Outcome, Space, Step};
 use tokio::time::timeout;
 
-use self::replies::{Batch, Late};
+use self::later::{Answer, Queue, Window};
+use self::replies::{Batch, CROWDED_SEND_LEN, Late};
+use super::Shared;
+use super::budget::Budget as _;
 use super::input::{Chunk, Input};
 use super::memory::Reservation;
 use super::pool::{self, POOLED_LEN};
 use super::registry::{Connection, Registered};
-use super::{Shared, commands};
-use crate::engine::{Acks, Job};
-use crate::entry::Space;
-use crate::stats::{Counter, Stats};
+use super::service::{Acks as _, Client, Event, Execution, Job, Service};
 
 /// If more than this is missing of a request, its client is not waiting for an acknowledgement.
 const ACKNOWLEDGE_LEN_MAX: usize = 64 * 1024;
@@ -44,39 +48,53 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// What is read and thrown away from a connection that is being closed.
 const LINGER_LEN_MAX: usize = 1024 * 1024;
 
+/// What is composed is sent when the next answer takes longer than this.
+const SEND_DELAY: Duration = Duration::from_millis(1);
+
+/// Bytes that the task of a connection takes, besides the buffers of one that is not idle.
+#[must_use]
+pub fn task_len<S: Service>() -> usize {
+    fn output_len<A, F>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+    output_len(serve::<S>)
+}
+
 /// Serves a connection until either side closes it.
-pub(super) async fn serve(registered: Registered) {
+pub(super) async fn serve<S: Service>(registered: Registered<S>) {
     let shared = &*registered.shared;
     let mut driver = Driver {
         shared,
         connection: &registered.connection,
         session: None,
         out: Out::new(),
-        acks: Acks::default(),
+        acks: S::Acks::default(),
         late: Vec::new(),
         current: Current::default(),
+        window: Window::default(),
         scratch: Vec::new(),
         batch: Batch::new(Instant::now()),
         turn: 0,
     };
     if let Err(error) = driver.run().await {
         if error.kind() == io::ErrorKind::TimedOut {
-            shared.engine.stats().count(Counter::ConnectionsStalled);
+            shared.service.count(Event::Stalled, 1);
         }
         tracing::debug!(id = registered.connection.id, %error, "connection ended");
     }
 }
 
-struct Driver<'c> {
-    shared: &'c Shared,
+struct Driver<'c, S: Service> {
+    shared: &'c Shared<S>,
     connection: &'c Arc<Connection>,
     session: Option<Session>,
     out: Out,
-    acks: Acks,
+    acks: S::Acks,
     late: Vec<Late>,
     current: Current,
+    window: Window,
     scratch: Vec<u8>,
-    batch: Batch,
+    batch: Batch<S::Moment>,
     /// Work done since others had their turn.
     turn: usize,
 }
@@ -86,8 +104,12 @@ struct Driver<'c> {
 struct Current {
     /// Acknowledgements that the requests before it wait for.
     acks_before: usize,
-    /// Whether a part of its reply was sent already.
-    is_partly_sent: bool,
+    /// Where its reply begins.
+    reply_start: u64,
+    /// Whether its reply is worded aside, since requests before it wait for answers.
+    is_aside: bool,
+    /// Whether it waits for answers itself.
+    is_late: bool,
 }
 
 /// What stopped the parsing of a chunk.
@@ -101,14 +123,23 @@ struct Parsed {
 }
 
 /// The memory of a request that is arriving.
-#[derive(Default)]
-struct Arrival<'c> {
-    reservation: Option<Reservation<'c>>,
+struct Arrival<'c, S: Service> {
+    reservation: Option<Reservation<'c, S>>,
     since: Option<Instant>,
     bytes: usize,
 }
 
-impl<'c> Driver<'c> {
+impl<S: Service> Default for Arrival<'_, S> {
+    fn default() -> Self {
+        Self {
+            reservation: None,
+            since: None,
+            bytes: 0,
+        }
+    }
+}
+
+impl<'c, S: Service> Driver<'c, S> {
     async fn run(&mut self) -> io::Result<()> {
         let mut input = Input::default();
         let mut need = 1usize;
@@ -147,7 +178,7 @@ impl<'c> Driver<'c> {
                     continue;
                 }
             };
-            self.stats().add(Counter::BytesRead, read as u64);
+            self.count(Event::BytesRead, read as u64);
             self.turn += 1 + read / 4096;
             if skip > 0 {
                 let chunk = input.take();
@@ -189,8 +220,9 @@ impl<'c> Driver<'c> {
         }
     }
 
-    fn stats(&self) -> &'c Stats {
-        self.shared.engine.stats()
+    #[inline]
+    fn count(&self, event: Event, n: u64) {
+        self.shared.service.count(event, n);
     }
 
     fn take_buffers(&mut self) {
@@ -216,7 +248,7 @@ impl<'c> Driver<'c> {
         }
     }
 
-    /// Waits for the first byte of a request, as long as it takes. False if the node is shutting down.
+    /// Waits for the first byte of a request, as long as it takes. False if the server is shutting down.
     async fn wait_idle(&self) -> io::Result<bool> {
         let at_boundary = &self.connection.at_boundary;
         at_boundary.store(true, Ordering::Relaxed);
@@ -231,7 +263,7 @@ impl<'c> Driver<'c> {
     }
 
     /// Waits for more of a request of which `missing` bytes are still to come.
-    async fn wait_inside(&self, missing: usize, arrival: &Arrival<'_>) -> io::Result<()> {
+    async fn wait_inside(&self, missing: usize, arrival: &Arrival<'_, S>) -> io::Result<()> {
         // In the middle of a large body the peer's window is full of data and acknowledgements come by
         // themselves; near its end, and in a head, the peer may be waiting for one.
         if missing <= ACKNOWLEDGE_LEN_MAX {
@@ -275,7 +307,12 @@ impl<'c> Driver<'c> {
 
     /// Reserves memory for a request that is arriving: what it holds, and what it takes to receive
     /// `need` bytes of it. Waits a while for it. False if there is none.
-    async fn admit(&mut self, arrival: &mut Arrival<'c>, input: &mut Input, need: usize) -> bool {
+    async fn admit(
+        &mut self,
+        arrival: &mut Arrival<'c, S>,
+        input: &mut Input,
+        need: usize,
+    ) -> bool {
         let bytes = input.capacity_for(need).max(input.held());
         let more = bytes.saturating_sub(arrival.bytes);
         if more == 0 {
@@ -309,7 +346,7 @@ impl<'c> Driver<'c> {
     /// # Errors
     /// If the request is none that could be swallowed: the connection has to be closed.
     async fn refuse(&mut self, input: &mut Input) -> io::Result<(usize, u64)> {
-        self.stats().count(Counter::Busy);
+        self.count(Event::Busy, 1);
         if let Some(session) = &mut self.session {
             session.refuse(Failure::Busy);
             self.take_buffers();
@@ -369,6 +406,7 @@ impl<'c> Driver<'c> {
         let Some(mut session) = self.session.take() else {
             return Ok(parsed);
         };
+        let mut queue = Queue::new();
         while parsed.consumed < data.len() {
             let rest = &data[parsed.consumed..];
             match session.parse(rest) {
@@ -377,9 +415,9 @@ impl<'c> Driver<'c> {
                     break;
                 }
                 Step::Skip { len } => {
-                    if len > self.shared.engine.value_len_max() as u64 {
-                        // The parser words the refusal; the engine never hears of the value.
-                        self.stats().count(Counter::StoreTooLarge);
+                    if len > self.shared.service.value_len_max() as u64 {
+                        // The parser words the refusal; the service never hears of the value.
+                        self.count(Event::TooLarge, 1);
                     }
                     let here = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
                     parsed.consumed += here;
@@ -393,26 +431,35 @@ impl<'c> Driver<'c> {
                     self.batch.requests += 1;
                     parsed.close = matches!(request.body, Body::Close | Body::Broken);
                     if matches!(request.body, Body::Broken) {
-                        self.stats().count(Counter::ProtocolErrors);
+                        self.count(Event::ProtocolError, 1);
                     }
                     let mut reply = request.reply;
                     let space = Space::new(0, request.database);
-                    if !self.answer_read(&request.body, &mut reply, space) {
-                        self.begin_request();
-                        let reply_start = self.out.position();
-                        self.execute(request.body, &mut reply, space, chunk).await?;
-                        self.end_request(reply_start, &reply);
+                    if !self.answer_read(&request.body, &mut reply, space, &mut queue) {
+                        self.begin_request(&mut queue);
+                        self.execute(request.body, &mut reply, space, chunk, &mut queue)
+                            .await?;
+                        self.end_request(&reply, &mut queue);
                     }
                     if parsed.close {
                         break;
                     }
+                    if S::ANSWERS_LATER && queue.aside_len() >= CROWDED_SEND_LEN {
+                        self.settle(&mut queue).await?;
+                    }
                     if self.is_time_to_send() || self.acks.count() >= ACKS_MAX {
+                        if S::ANSWERS_LATER && self.acks.count() > 0 {
+                            self.settle(&mut queue).await?;
+                        }
                         self.send().await?;
                     }
                     self.turn += 1;
                     self.breathe().await;
                 }
             }
+        }
+        if S::ANSWERS_LATER {
+            self.settle(&mut queue).await?;
         }
         self.session = Some(session);
         Ok(parsed)
@@ -426,7 +473,7 @@ impl<'c> Driver<'c> {
                 false
             }
             Detection::Refused(_) => {
-                self.stats().count(Counter::ProtocolErrors);
+                self.count(Event::ProtocolError, 1);
                 parsed.close = true;
                 false
             }
@@ -440,43 +487,75 @@ impl<'c> Driver<'c> {
         }
     }
 
-    /// Answers a request for one entry that RAM has. False if it is none: nothing was done then.
+    /// Answers a request for one entry that is at hand. False if it is none: nothing was done then.
     #[inline]
-    fn answer_read(&mut self, body: &Body<'_>, reply: &mut Reply<'_>, space: Space) -> bool {
+    fn answer_read(
+        &mut self,
+        body: &Body<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> bool {
         let Body::Data(commands) = body else {
             return false;
         };
+        let is_aside = S::ANSWERS_LATER && !queue.is_empty();
         let is_answered = match commands.as_slice() {
-            [command] => self.answer_hit(command, reply, space),
+            [command] if is_aside => self.answer_hit(command, reply, space, Some(queue.aside())),
+            [command] => self.answer_hit(command, reply, space, None),
             _ => false,
         };
         if is_answered {
-            reply.finish(&mut self.out);
+            reply.finish(if is_aside {
+                queue.aside()
+            } else {
+                &mut self.out
+            });
         }
         is_answered
     }
 
-    /// Answers one command, if it reads an entry that RAM has.
+    /// Answers one command, if it reads an entry that is at hand; in `aside` if that is given.
     #[inline]
-    fn answer_hit(&mut self, command: &Command<'_>, reply: &mut Reply<'_>, space: Space) -> bool {
+    fn answer_hit(
+        &mut self,
+        command: &Command<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        aside: Option<&mut Out>,
+    ) -> bool {
         let Command::Get(get) = command else {
             return false;
         };
-        let engine = &self.shared.engine;
-        let moment = *self.batch.moment.get_or_insert_with(|| engine.moment());
-        let out = &mut self.out;
+        let service = &self.shared.service;
+        let moment = *self.batch.moment.get_or_insert_with(|| service.moment());
+        let out = match aside {
+            Some(aside) => aside,
+            None => &mut self.out,
+        };
         let word = |outcome: &Outcome<'_>| reply.each(command, outcome, out);
-        let is_hit = engine.answer_hit(space, get, moment, &mut self.scratch, word);
+        let is_hit = service.answer_hit(space, get, moment, &mut self.scratch, word);
         self.batch.hits += u64::from(is_hit);
         is_hit
     }
 
-    async fn execute(
+    /// Where the current request is worded.
+    #[inline]
+    fn words<'q>(&'q mut self, queue: &'q mut Queue<'_, S::Later>) -> &'q mut Out {
+        if S::ANSWERS_LATER && self.current.is_aside {
+            queue.aside()
+        } else {
+            &mut self.out
+        }
+    }
+
+    async fn execute<'d>(
         &mut self,
         body: Body<'_>,
         reply: &mut Reply<'_>,
         space: Space,
-        chunk: &Chunk,
+        chunk: &'d Chunk,
+        queue: &mut Queue<'d, S::Later>,
     ) -> io::Result<()> {
         match body {
             Body::Data(commands) => {
@@ -484,54 +563,88 @@ impl<'c> Driver<'c> {
                 let mut _parsed = None;
                 if commands.len() > UNCOUNTED_COMMANDS_MAX {
                     let cost = commands.len() * COMMAND_COST;
-                    if cost > shared.engine.inflight_max() {
-                        self.stats().count(Counter::Busy);
-                        reply.late().failure(Failure::Busy, &mut self.out);
+                    if cost > shared.service.budget().bytes_max() {
+                        self.count(Event::Busy, 1);
+                        reply.late().failure(Failure::Busy, self.words(queue));
                         return Ok(());
                     }
                     _parsed = Some(shared.memory.hold_unsent(shared, self.connection, cost));
                 }
                 let is_for_many = commands.len() > 1;
-                for command in &commands {
-                    if !(is_for_many && self.answer_hit(command, reply, space)) {
-                        self.execute_command(command, reply, space, chunk).await;
+                for (at, command) in commands.iter().enumerate() {
+                    if S::ANSWERS_LATER && !queue.is_empty() {
+                        self.make_way(space, command, queue).await?;
+                    }
+                    if !(is_for_many && self.answer_hit_of_many(command, reply, space, queue)) {
+                        let rest = commands.get(at..).unwrap_or_default();
+                        self.execute_command(rest, reply, space, chunk, queue)
+                            .await?;
                     }
                     if is_for_many {
                         // The replies to one request for many keys are no reason to gather them all.
                         if self.is_time_to_send() {
-                            self.relieve().await?;
+                            self.relieve(queue).await?;
                         }
                         self.turn += 1;
                         self.breathe().await;
                     }
                 }
-                reply.finish(&mut self.out);
+                if !self.current.is_late {
+                    reply.finish(self.words(queue));
+                }
             }
             Body::Server(command) => {
                 self.count_hits();
-                let outcome = Box::pin(commands::execute(
-                    self.shared,
-                    self.connection,
+                if S::ANSWERS_LATER {
+                    self.settle(queue).await?;
+                }
+                let client = Client {
+                    id: self.connection.id,
+                    peer: &self.connection.peer,
                     space,
+                };
+                let outcome = Box::pin(self.shared.service.execute_server(
+                    self.shared,
+                    client,
                     &command,
                     &mut self.acks,
                 ))
                 .await;
                 reply.server(&command, &outcome, &mut self.out);
             }
-            Body::Answer | Body::Close | Body::Broken => reply.finish(&mut self.out),
+            Body::Answer | Body::Close | Body::Broken => reply.finish(self.words(queue)),
         }
         Ok(())
     }
 
-    /// Has one command of any kind executed.
-    async fn execute_command(
+    /// As [`Driver::answer_hit`], for one of several commands of the current request.
+    #[inline]
+    fn answer_hit_of_many(
         &mut self,
         command: &Command<'_>,
         reply: &mut Reply<'_>,
         space: Space,
-        chunk: &Chunk,
-    ) {
+        queue: &mut Queue<'_, S::Later>,
+    ) -> bool {
+        if S::ANSWERS_LATER && self.current.is_late {
+            return false;
+        }
+        let is_aside = S::ANSWERS_LATER && self.current.is_aside;
+        self.answer_hit(command, reply, space, is_aside.then(|| queue.aside()))
+    }
+
+    /// Has the first of the current request's `commands` that are left executed.
+    async fn execute_command<'d>(
+        &mut self,
+        commands: &[Command<'_>],
+        reply: &mut Reply<'_>,
+        space: Space,
+        chunk: &'d Chunk,
+        queue: &mut Queue<'d, S::Later>,
+    ) -> io::Result<()> {
+        let Some(command) = commands.first() else {
+            return Ok(());
+        };
         let value_len = match command {
             Command::Store(store) => store.value.len(),
             _ => 0,
@@ -541,13 +654,135 @@ impl<'c> Driver<'c> {
             command,
             source: chunk.source(value_len),
         };
-        let engine = &self.shared.engine;
-        let outcome = engine
+        let service = &self.shared.service;
+        let execution = service
             .execute(&job, &mut self.acks, &mut self.scratch)
             .await;
-        reply.each(command, &outcome, &mut self.out);
         // It may have waited long.
         self.batch.moment = None;
+        match execution {
+            Execution::Done(outcome) if S::ANSWERS_LATER && self.current.is_late => {
+                if let Some(command) = command.within(chunk.as_slice()) {
+                    queue.push_command(space, command, Answer::ready(outcome));
+                }
+            }
+            Execution::Done(outcome) => {
+                let out = match S::ANSWERS_LATER && self.current.is_aside {
+                    true => queue.aside(),
+                    false => &mut self.out,
+                };
+                reply.each(command, &outcome, out);
+            }
+            Execution::Later(answer) => {
+                if self.current.is_late || self.defer(commands, reply, chunk, queue) {
+                    if let Some(command) = command.within(chunk.as_slice()) {
+                        queue.push_command(space, command, Answer::Coming(answer));
+                    }
+                } else {
+                    // It does not outlive the parser's next call.
+                    self.settle(queue).await?;
+                    let outcome = self.await_answer(answer).await?;
+                    reply.each(command, &outcome, &mut self.out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the current request into the queue, if what is left of it can be kept.
+    fn defer<'d>(
+        &mut self,
+        commands: &[Command<'_>],
+        reply: &Reply<'_>,
+        chunk: &'d Chunk,
+        queue: &mut Queue<'d, S::Later>,
+    ) -> bool {
+        let data = chunk.as_slice();
+        let Some(reply) = reply.within(data) else {
+            return false;
+        };
+        if !commands.iter().all(|it| it.within(data).is_some()) {
+            return false;
+        }
+        let worded = self.words(queue).position() - self.current.reply_start;
+        queue.push(reply, worded);
+        self.current.is_late = true;
+        true
+    }
+
+    /// Waits until a command may be begun beside those in flight.
+    async fn make_way(
+        &mut self,
+        space: Space,
+        command: &Command<'_>,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> io::Result<()> {
+        if queue.conflicts(space, command) || queue.aside_len() >= CROWDED_SEND_LEN {
+            return self.settle(queue).await;
+        }
+        while queue.in_flight() >= self.window.commands_max() {
+            self.settle_one(queue).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all answers and words them.
+    async fn settle(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
+        while queue.in_flight() > 0 {
+            self.settle_one(queue).await?;
+            if self.is_time_to_send() && self.acks.count() == 0 {
+                self.write_out().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer that is worded next, and words it.
+    async fn settle_one(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
+        let Some((command, answer)) = queue.pop_command() else {
+            return Ok(());
+        };
+        let outcome = match answer {
+            Answer::Ready(outcome) => outcome,
+            Answer::Coming(answer) => self.await_answer(answer).await?,
+        };
+        self.window.note(&outcome);
+        queue.word(&command, &outcome, &mut self.out, &mut self.late);
+        if queue.is_empty() && self.current.is_aside {
+            // The words of the current request have just gone to the output.
+            self.current.is_aside = false;
+            let shift = self.out.position().wrapping_sub(queue.aside().position());
+            self.current.reply_start = self.current.reply_start.wrapping_add(shift);
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer, and sends what is composed if that takes a while.
+    ///
+    /// # Errors
+    /// If the client has gone: nobody needs the answer.
+    async fn await_answer(&mut self, mut answer: S::Later) -> io::Result<Outcome<'static>> {
+        let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut answer).poll(cx))).await;
+        if let Poll::Ready(outcome) = first {
+            return Ok(outcome);
+        }
+        self.turn = 0;
+        Box::pin(async {
+            if !self.out.is_empty() && self.acks.count() == 0 {
+                if let Ok(outcome) = timeout(SEND_DELAY, &mut answer).await {
+                    return Ok(outcome);
+                }
+                self.write_out().await?;
+            }
+            tokio::select! {
+                biased;
+                outcome = &mut answer => Ok(outcome),
+                () = self.connection.socket.broken() => {
+                    Err(io::Error::from(io::ErrorKind::ConnectionReset))
+                }
+            }
+        })
+        .await
     }
 }
 

@@ -8,18 +8,18 @@ use fonn_proto::request::{LateReply, Reply};
 use fonn_proto::{Failure, Out};
 use tokio::time::timeout;
 
+use super::later::Queue;
 use super::{Current, Driver, stalled};
-use crate::engine::Moment;
-use crate::server::pool::POOLED_LEN;
-use crate::stats::Counter;
+use crate::serve::pool::POOLED_LEN;
+use crate::serve::service::{Acks as _, Event, Service};
 
 /// Replies are sent when so many bytes have gathered, even if more requests wait.
 const SEND_LEN: usize = 256 * 1024;
 
 /// As `SEND_LEN`, while much is unsent on other connections.
-const CROWDED_SEND_LEN: usize = 16 * 1024;
+pub(super) const CROWDED_SEND_LEN: usize = 16 * 1024;
 
-/// A request whose reply is composed but whose writes the disk has not acknowledged.
+/// A request whose reply is composed but whose writes are not acknowledged.
 pub(super) struct Late {
     /// The acknowledgements it waits for.
     pub acks: std::ops::Range<usize>,
@@ -29,16 +29,16 @@ pub(super) struct Late {
 }
 
 /// Requests whose replies go out together.
-pub(super) struct Batch {
+pub(super) struct Batch<M> {
     start: Instant,
     pub requests: u64,
     /// Reads answered on the short way and not yet counted.
     pub hits: u64,
     /// The time that they are judged by.
-    pub moment: Option<Moment>,
+    pub moment: Option<M>,
 }
 
-impl Batch {
+impl<M> Batch<M> {
     /// Complete requests are about to be executed.
     pub fn new(start: Instant) -> Self {
         Self {
@@ -50,24 +50,37 @@ impl Batch {
     }
 }
 
-impl Driver<'_> {
-    pub(super) fn begin_request(&mut self) {
+impl<S: Service> Driver<'_, S> {
+    pub(super) fn begin_request(&mut self, queue: &mut Queue<'_, S::Later>) {
+        let is_aside = S::ANSWERS_LATER && !queue.is_empty();
         self.current = Current {
             acks_before: self.acks.count(),
-            is_partly_sent: false,
+            reply_start: match is_aside {
+                true => queue.aside().position(),
+                false => self.out.position(),
+            },
+            is_aside,
+            is_late: false,
         };
     }
 
-    /// The reply to the current request, from `reply_start` on, is composed.
-    pub(super) fn end_request(&mut self, reply_start: u64, reply: &Reply<'_>) {
+    /// The current request was executed, and its reply is composed unless it waits for answers.
+    pub(super) fn end_request(&mut self, reply: &Reply<'_>, queue: &mut Queue<'_, S::Later>) {
         let acks = self.current.acks_before..self.acks.count();
-        if !acks.is_empty() {
-            let reply_at = reply_start..self.out.position();
-            self.late.push(Late {
+        if S::ANSWERS_LATER && self.current.is_late {
+            queue.end(acks, &mut self.out, &mut self.late);
+        } else if !acks.is_empty() {
+            let start = self.current.reply_start;
+            let out = self.words(queue);
+            let late = Late {
                 acks,
-                reply: (!self.current.is_partly_sent).then_some(reply_at),
+                reply: (start >= out.sent()).then(|| start..out.position()),
                 words: reply.late(),
-            });
+            };
+            match S::ANSWERS_LATER && self.current.is_aside {
+                true => queue.push_aside_late(late),
+                false => self.late.push(late),
+            }
         }
     }
 
@@ -82,8 +95,11 @@ impl Driver<'_> {
     /// # Errors
     /// Besides those of the socket: a write of the request itself failed. A reply of which a part was
     /// sent cannot be taken back, so the connection has to end.
-    pub(super) async fn relieve(&mut self) -> io::Result<()> {
+    pub(super) async fn relieve(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
         if self.acks.count() > 0 {
+            if S::ANSWERS_LATER {
+                self.settle(queue).await?;
+            }
             let failures = self.acks.wait().await;
             let own = self.current.acks_before;
             if failures.iter().any(|(index, _)| *index >= own) {
@@ -93,7 +109,6 @@ impl Driver<'_> {
             self.late.clear();
             self.current.acks_before = 0;
         }
-        self.current.is_partly_sent = true;
         self.write_out().await
     }
 
@@ -122,13 +137,14 @@ impl Driver<'_> {
         if failures.is_empty() {
             return Ok(());
         }
-        let stats = self.shared.engine.stats();
+        let service = &self.shared.service;
         replace_failed(&mut self.out, &self.late, failures, |failure| {
-            stats.count(match failure {
-                Failure::Busy => Counter::Busy,
-                Failure::OutOfSpace => Counter::StoreNoSpace,
-                _ => Counter::Unavailable,
-            });
+            let event = match failure {
+                Failure::Busy => Event::Busy,
+                Failure::OutOfSpace => Event::OutOfSpace,
+                _ => Event::Unavailable,
+            };
+            service.count(event, 1);
         })
     }
 
@@ -136,11 +152,11 @@ impl Driver<'_> {
     pub(super) fn count_hits(&mut self) {
         let hits = std::mem::take(&mut self.batch.hits);
         if hits > 0 {
-            self.shared.engine.count_hits(hits);
+            self.shared.service.count_hits(hits);
         }
     }
 
-    async fn write_out(&mut self) -> io::Result<()> {
+    pub(super) async fn write_out(&mut self) -> io::Result<()> {
         self.count_hits();
         if self.out.is_empty() {
             return Ok(());
@@ -152,10 +168,7 @@ impl Driver<'_> {
             match self.connection.socket.try_write(&self.out) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
                 Ok(count) => {
-                    self.shared
-                        .engine
-                        .stats()
-                        .add(Counter::BytesWritten, count as u64);
+                    self.shared.service.count(Event::BytesWritten, count as u64);
                     self.out.advance(count);
                     if self.out.is_empty() {
                         return Ok(());

@@ -1,6 +1,6 @@
 //! Memory that clients make the server hold: requests on their way in, replies on their way out.
 //!
-//! Both count against the RAM budget. A request waits for its memory, first come first served, and is
+//! Both count against the service's [`Budget`]. A request waits for its memory, first come first served, and is
 //! refused as busy if that takes too long. A reply is there already when it turns out that its client
 //! does not read it; so if too much is unsent, the connection that made no progress for the longest
 //! time is cut off. Neither needs more than the budget, however many clients there are.
@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::Shared;
+use super::budget::Budget;
 use super::registry::Connection;
-use crate::stats::Counter;
+use super::service::{Event, Service};
 
 /// Bytes that requests which wait for memory may hold meanwhile, all together. What comes on top is
 /// refused at once.
@@ -52,24 +53,24 @@ struct Blocked {
 }
 
 /// Memory reserved for a request that is arriving.
-pub(super) struct Reservation<'s> {
-    shared: &'s Shared,
+pub(super) struct Reservation<'s, S: Service> {
+    shared: &'s Shared<S>,
     bytes: usize,
 }
 
-impl Drop for Reservation<'_> {
+impl<S: Service> Drop for Reservation<'_, S> {
     fn drop(&mut self) {
-        self.shared.engine.release_inflight(self.bytes);
+        self.shared.service.budget().release(self.bytes);
     }
 }
 
 /// Replies that a client does not read yet; they count until this is dropped.
-pub(super) struct UnsentGuard<'s> {
-    shared: &'s Shared,
+pub(super) struct UnsentGuard<'s, S: Service> {
+    shared: &'s Shared<S>,
     ticket: u64,
 }
 
-impl Drop for UnsentGuard<'_> {
+impl<S: Service> Drop for UnsentGuard<'_, S> {
     fn drop(&mut self) {
         self.shared.memory.forget(self.shared, self.ticket);
     }
@@ -98,10 +99,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl<'s> Reservation<'s> {
+impl<'s, S: Service> Reservation<'s, S> {
     /// Reserves `bytes` for a request if they are there and nobody waits for any: whoever comes later
     /// does not overtake.
-    pub fn try_make(shared: &'s Shared, bytes: usize) -> Option<Self> {
+    pub fn try_make(shared: &'s Shared<S>, bytes: usize) -> Option<Self> {
         let memory = &shared.memory;
         (!memory.is_contended() && memory.try_reserve(shared, bytes))
             .then(|| Self { shared, bytes })
@@ -109,7 +110,7 @@ impl<'s> Reservation<'s> {
 
     /// Reserves `bytes` for a request that holds `received` bytes already; waits for its turn and for
     /// the memory. None if that takes longer than [`super::Tuning::memory_wait`], or if too many wait.
-    pub async fn make(shared: &'s Shared, bytes: usize, received: usize) -> Option<Self> {
+    pub async fn make(shared: &'s Shared<S>, bytes: usize, received: usize) -> Option<Self> {
         let memory = &shared.memory;
         let _waiting = Waiting::new(memory, received.saturating_add(WAITING_COST))?;
         let reserved = timeout(shared.tuning.memory_wait, async {
@@ -128,13 +129,12 @@ impl<'s> Reservation<'s> {
 }
 
 impl Memory {
-    fn try_reserve(&self, shared: &Shared, bytes: usize) -> bool {
-        let engine = &shared.engine;
+    fn try_reserve<S: Service>(&self, shared: &Shared<S>, bytes: usize) -> bool {
+        let budget = shared.service.budget();
         // One request always goes, however small the budget is.
-        let held = engine.inflight();
+        let held = budget.reserved();
         let all = held.saturating_add(self.unsent_bytes.load(Ordering::Relaxed));
-        (held == 0 || all.saturating_add(bytes) <= engine.inflight_max())
-            && engine.reserve_inflight(bytes).is_ok()
+        (held == 0 || all.saturating_add(bytes) <= budget.bytes_max()) && budget.reserve(bytes)
     }
 
     /// Whether requests wait for memory.
@@ -143,8 +143,8 @@ impl Memory {
     }
 
     /// Whether so much is unsent that replies should gather less before they are sent.
-    pub fn is_crowded(&self, shared: &Shared) -> bool {
-        self.unsent_bytes() > shared.engine.inflight_max() / 4
+    pub fn is_crowded<S: Service>(&self, shared: &Shared<S>) -> bool {
+        self.unsent_bytes() > shared.service.budget().bytes_max() / 4
     }
 
     /// Bytes of replies that clients do not read yet.
@@ -154,19 +154,19 @@ impl Memory {
 
     /// Counts `bytes` of replies that the kernel did not take, and cuts off whoever made no progress
     /// for the longest time while that is too much. The connection itself stays.
-    pub fn hold_unsent<'s>(
+    pub fn hold_unsent<'s, S: Service>(
         &self,
-        shared: &'s Shared,
+        shared: &'s Shared<S>,
         connection: &Arc<Connection>,
         bytes: usize,
-    ) -> UnsentGuard<'s> {
-        let bytes_max = shared.engine.inflight_max();
+    ) -> UnsentGuard<'s, S> {
+        let bytes_max = shared.service.budget().bytes_max();
         let mut unsent = self.unsent.lock();
         unsent.last_ticket += 1;
         let ticket = unsent.last_ticket;
         let connection = Arc::clone(connection);
         unsent.blocked.insert(ticket, Blocked { bytes, connection });
-        shared.engine.ram().reserve(bytes);
+        shared.service.budget().hold(bytes);
         let mut total = self.unsent_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         while total > bytes_max && unsent.blocked.len() > 1 {
             let Some((_, victim)) = unsent.blocked.pop_first() else {
@@ -176,7 +176,7 @@ impl Memory {
             self.release(shared, victim.bytes);
             // Its task wakes up, finds the socket broken, and ends.
             victim.connection.socket.abort();
-            shared.engine.stats().count(Counter::ConnectionsStalled);
+            shared.service.count(Event::Stalled, 1);
             tracing::debug!(
                 id = victim.connection.id,
                 bytes = victim.bytes,
@@ -186,15 +186,15 @@ impl Memory {
         UnsentGuard { shared, ticket }
     }
 
-    fn forget(&self, shared: &Shared, ticket: u64) {
+    fn forget<S: Service>(&self, shared: &Shared<S>, ticket: u64) {
         let blocked = self.unsent.lock().blocked.remove(&ticket);
         if let Some(blocked) = blocked {
             self.release(shared, blocked.bytes);
         }
     }
 
-    fn release(&self, shared: &Shared, bytes: usize) {
+    fn release<S: Service>(&self, shared: &Shared<S>, bytes: usize) {
         self.unsent_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        shared.engine.ram().release(bytes);
+        shared.service.budget().let_go(bytes);
     }
 }

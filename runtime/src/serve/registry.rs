@@ -8,8 +8,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::Shared;
+use super::service::{Event, Service};
 use super::socket::Socket;
-use crate::stats::Counter;
 
 /// Reactors that are told apart for balance; far more than a machine has cores.
 const REACTORS_MAX: usize = 1024;
@@ -65,18 +65,18 @@ pub struct ConnectionInfo {
 
 /// A connection in the registry. It is taken out when this is dropped, also if its task panics or is
 /// dropped with its reactor.
-pub(super) struct Registered {
-    pub shared: Arc<Shared>,
+pub(super) struct Registered<S: Service> {
+    pub shared: Arc<Shared<S>>,
     pub connection: Arc<Connection>,
 }
 
-impl Drop for Registered {
+impl<S: Service> Drop for Registered<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.engine.stats().count(Counter::ConnectionPanics);
+            self.shared.service.count(Event::Panicked, 1);
             tracing::error!(
                 id = self.connection.id,
-                "serving a connection panicked; it is closed, and the node goes on"
+                "serving a connection panicked; it is closed, and the process goes on"
             );
         }
         self.shared.registry.remove(&self.connection);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Bounds on what a client may hold, and for how long. The defaults are what the node runs with; tests
+/// Bounds on what a client may hold, and for how long. The defaults are what node and router run with; tests
 /// shorten the times.
 #[derive(Clone, Debug)]
 pub struct Tuning {

@@ -87,6 +87,20 @@ impl Socket {
         .await
     }
 
+    /// Waits until the connection is broken: the peer reset it, which tells that nobody reads replies any
+    /// more. One that has only stopped sending may still read.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn broken(&self) {
+        let ready = match self {
+            Self::Tcp(stream) => stream.ready(Interest::ERROR).await,
+            Self::Unix(stream) => stream.ready(Interest::ERROR).await,
+        };
+        // An error here is one of the connection too.
+        drop(ready);
+    }
+
     /// Reads what there is into the spare capacity of `buf`. 0 means that the peer closed.
     ///
     /// A read that leaves room has emptied the socket: the readiness is taken back at once, so that the
