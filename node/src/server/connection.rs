@@ -425,7 +425,7 @@ impl<'c> Driver<'c> {
                 parsed.need = total;
                 false
             }
-            Detection::Refused(_) => {
+            Detection::Peer | Detection::Refused(_) => {
                 self.stats().count(Counter::ProtocolErrors);
                 parsed.close = true;
                 false
