@@ -192,6 +192,18 @@ impl<'a> Entry<'a> {
 }
 
 impl Content<'_> {
+    /// Bytes of the value or frame that are here.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Whether no such bytes are here.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The bytes of the value or frame.
     fn bytes(&self) -> &[u8] {
         match self {
