@@ -14,6 +14,7 @@ pub mod drive;
 pub mod memcached;
 pub mod out;
 pub mod outcome;
+pub mod peer;
 pub mod placement;
 pub mod request;
 pub mod resp;

@@ -230,6 +230,12 @@ impl Out {
         all
     }
 
+    /// The buffer for copied bytes, for an encoder that fills in a length behind itself. It may only
+    /// append, or write over what it appended since it last put a shared value in.
+    pub(crate) fn tail_mut(&mut self) -> &mut BytesMut {
+        &mut self.tail
+    }
+
     fn seal_tail(&mut self) {
         if !self.tail.is_empty() {
             self.chunks_len += self.tail.len();

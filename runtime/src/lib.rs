@@ -12,6 +12,7 @@ pub mod hlc;
 pub mod http;
 pub mod memory;
 pub mod metrics;
+pub mod peer;
 pub mod pool;
 pub mod random;
 pub mod serve;

@@ -472,7 +472,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 parsed.need = total;
                 false
             }
-            Detection::Refused(_) => {
+            Detection::Peer | Detection::Refused(_) => {
                 self.count(Event::ProtocolError, 1);
                 parsed.close = true;
                 false
