@@ -3,6 +3,7 @@
 pub mod ack;
 mod allocator;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod engine;
 pub mod entry;
