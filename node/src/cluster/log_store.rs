@@ -47,6 +47,11 @@ impl LogStore {
         })
     }
 
+    /// The end of the log.
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.shared.contents.lock().last()
+    }
+
     /// Runs `job` with the journal, off the reactor.
     async fn write(
         &self,

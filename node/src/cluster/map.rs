@@ -86,7 +86,7 @@ impl Map {
 }
 
 /// What the map shows of the members, by name.
-fn members(state: &State) -> Vec<MapMember> {
+pub(super) fn members(state: &State) -> Vec<MapMember> {
     let is_active = |member: &Member| member.phase == Phase::Active && member.info.weight > 0;
     let any_up = state.live().any(|it| is_active(it) && !it.is_down);
     // With nobody up the slots stay where they are: a map without owners would serve nobody when the
