@@ -43,18 +43,15 @@ fn or_number<S: Serializer>(name: Option<String>, value: i32, to: S) -> Result<S
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 pub(super) fn tier<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     or_number(Tier::try_from(*value).ok().map(Tier::name), *value, to)
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 pub(super) fn severity<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     let name = Severity::try_from(*value).ok().map(Severity::name);
     or_number(name, *value, to)
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 pub(super) fn segment_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     let name = SegmentState::try_from(*value).ok().map(SegmentState::name);
     or_number(name, *value, to)

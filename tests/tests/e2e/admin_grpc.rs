@@ -63,7 +63,7 @@ fn status_and_keys_are_shown() -> Result<()> {
         version.as_str(),
         "ready",
         &node.addr().to_string(),
-        "256 MiB",
+        "256.0 MiB",
         "batched",
     ] {
         assert!(status.contains(part), "no {part} in\n{status}");
