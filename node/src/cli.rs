@@ -16,6 +16,8 @@ use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
 
+use crate::admin::codecs::Codecs;
+use crate::admin::{Admin, Node};
 use crate::config::{self, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
@@ -90,8 +92,10 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let admin_api = Admin::new(readiness.clone());
     let routes = Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
+        .with_grpc(admin_api.grpc()?)
         .with_fallback(dashboard);
     let admin = serve_admin(&config.admin_listen, routes, &admin_tasks, admin_stopped).await?;
 
@@ -106,6 +110,15 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     };
     let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
     crate::metrics::register(&metrics, &shared);
+    let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));
+    admin_api.open(Node {
+        shared: Arc::clone(&shared),
+        listeners: names.clone(),
+        durability: config.durability,
+        data_dir: config.data_dir.clone(),
+        codecs: Arc::clone(&codecs),
+        cold: None,
+    });
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
@@ -117,7 +130,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
-            () = reload_signals.recv() => reload(&mut config, &engine, log),
+            () = reload_signals.recv() => reload(&mut config, &engine, &codecs, log),
             task = background.failed() => break Err(task),
         }
     };
@@ -222,7 +235,7 @@ fn connections_max() -> usize {
 }
 
 /// Reads the configuration again and applies what can change in a running node.
-fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
+fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogControl) {
     let new = match config::load(std::env::args_os()) {
         Ok(new) => new,
         Err(Early::Bad(error)) => {
@@ -240,12 +253,11 @@ fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
     }
     log.set(&new.log);
     engine.ram().set_budget(new.ram_budget.as_usize());
-    engine.set_ram_codec(new.codec_ram, new.codec_min_bytes);
+    codecs.reload(&new);
     if let Some(disk) = engine.disk() {
         if let Err(error) = disk.set_budget(new.disk_budget.bytes()) {
             tracing::error!(%error, "--disk-budget was not changed");
         }
-        disk.set_codec(new.codec_upper, new.codec_min_bytes);
     }
     tracing::info!(
         ram_budget = %new.ram_budget,

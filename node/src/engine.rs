@@ -14,6 +14,7 @@
 //!   one, wherever the clock is then.
 
 mod commit;
+mod locate;
 mod multi;
 mod number;
 mod pressure;
@@ -23,6 +24,7 @@ pub mod semantics;
 mod tests;
 mod upkeep;
 
+pub use self::locate::{Form, Located};
 pub use self::upkeep::EngineOptions;
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The cache process: client protocols in front of a RAM tier over a local LSM.
 
 pub mod ack;
+pub mod admin;
 mod allocator;
 pub mod cli;
 pub mod cluster;

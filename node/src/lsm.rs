@@ -19,6 +19,7 @@ mod error;
 mod generation;
 mod generations;
 mod index;
+mod locate;
 mod log;
 mod options;
 mod queue;
@@ -56,6 +57,7 @@ use shared::Shared;
 use stats::add;
 
 pub use error::DiskError;
+pub use locate::{DiskLocation, DiskRecord, FrameFacts};
 pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, VALUE_LEN_LIMIT};
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};

@@ -48,10 +48,6 @@ impl Belonging {
 
     /// Refuses what is meant for another: a message of another cluster, or to somebody who had this
     /// address before.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a status is what the service answers with"
-    )]
     pub(super) fn check(&self, ends: Option<&RaftEnds>) -> Result<(), Status> {
         let Some(ends) = ends else {
             return Err(Status::invalid_argument("a message without its ends"));
@@ -68,10 +64,6 @@ impl Belonging {
     }
 
     /// Refuses what is meant for another cluster.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a status is what the service answers with"
-    )]
     pub(super) fn check_cluster(&self, cluster: u64) -> Result<(), Status> {
         match self.cluster() {
             0 => Err(Status::unavailable(

@@ -68,6 +68,10 @@ impl Connection {
     }
 
     /// What the target made of a request.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the error is what openraft asks for"
+    )]
     fn answer<T: DeserializeOwned, E: std::error::Error + DeserializeOwned>(
         &self,
         response: Result<RaftResponse, Status>,

@@ -219,10 +219,6 @@ fn no_leader() -> Status {
     Status::unavailable("the cluster has no leader at the moment: try again")
 }
 
-#[expect(
-    clippy::result_large_err,
-    reason = "a status is what the service answers with"
-)]
 fn info(request: &v1::JoinRequest) -> Result<MemberInfo, Status> {
     let weight = u16::try_from(request.weight)
         .map_err(|_| Status::invalid_argument("the weight must be 0 to 65535"))?;

@@ -87,10 +87,7 @@ pub(super) fn plan(
     }
     // Growing to an even number would only add somebody whose loss hurts.
     if seats.len() > current.len() && seats.len() % 2 == 0 {
-        let newest = able
-            .clone()
-            .filter(|it| seats.ids.contains(&it.raft_id))
-            .last();
+        let newest = able.clone().rfind(|it| seats.ids.contains(&it.raft_id));
         if let Some(newest) = newest {
             seats.leave(newest);
         }

@@ -34,7 +34,10 @@ impl Links {
         let count = |all: &HashMap<String, u64>| all.get(from).copied().unwrap_or(0);
         let enough = count(&dropped.borrow()) + more;
         let dropped = dropped.wait_for(|all| count(all) >= enough);
-        tokio::time::timeout(PATIENCE, dropped).await.unwrap().unwrap();
+        tokio::time::timeout(PATIENCE, dropped)
+            .await
+            .unwrap()
+            .unwrap();
     }
 
     /// The links of one member.
