@@ -149,6 +149,11 @@ impl Participant {
         deadline: Duration,
     ) -> Result<u64, ChangeError> {
         let written = tokio::time::timeout(deadline, self.raft.client_write(change)).await;
+        if matches!(written, Ok(Ok(_))) {
+            // Followers learn with the next message what was agreed on: not only with the next heartbeat
+            // that is due. An error means that raft has stopped, and was told above or will be.
+            let _ = self.raft.trigger().heartbeat().await;
+        }
         match written {
             Err(_) => Err(ChangeError::Unavailable(format!(
                 "no majority of the voters agreed within {deadline:?}"
