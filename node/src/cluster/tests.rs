@@ -278,6 +278,39 @@ async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_joins_when_the_log_is_cut_gets_a_snapshot_and_keeps_it() {
+    let world = World::new();
+    let founder = world.found("a").await;
+    founder.sees(&["a"], Active).await;
+    // More than one piece of a snapshot.
+    let record = "x".repeat(8 << 10);
+    for number in 0..super::SNAPSHOT_ENTRIES + 100 {
+        let put = Change::Put {
+            kind: RecordKind::Namespace,
+            name: (number % 100).to_string(),
+            record: Some(format!("{number} {record}")),
+        };
+        founder.propose(put).await.unwrap();
+    }
+    let mut metrics = founder.cluster.participant.raft.metrics();
+    metrics
+        .wait_for(|metrics| metrics.purged.is_some())
+        .await
+        .unwrap();
+    let joined = world.join("b", &founder).await;
+    joined.sees(&["a", "b"], Active).await;
+    founder.sees(&["a", "b"], Active).await;
+    let state = founder.cluster.state().borrow().clone();
+    assert_eq!(*joined.cluster.state().borrow(), state);
+    assert!(joined.cluster.participant.metrics().snapshot.is_some());
+    joined.stop().await;
+    let again = world.join("b", &founder).await;
+    assert_eq!(again.cluster.state().borrow().namespaces, state.namespaces);
+    again.stop().await;
+    founder.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_founder_that_restarts_forms_no_second_cluster() {
     let world = World::new();
     let node = world.found("a").await;
