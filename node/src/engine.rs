@@ -16,6 +16,7 @@
 mod commit;
 mod fetch;
 mod hit;
+mod locate;
 mod multi;
 mod number;
 mod pressure;
@@ -26,6 +27,7 @@ mod tests;
 mod upkeep;
 
 pub use self::hit::Moment;
+pub use self::locate::{Form, Located};
 pub use self::upkeep::{EngineOptions, OpenError};
 
 use std::sync::Arc;

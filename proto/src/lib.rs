@@ -11,6 +11,8 @@
 pub mod command;
 #[cfg(any(test, feature = "test-util"))]
 pub mod drive;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 pub mod memcached;
 pub mod out;
 pub mod outcome;
