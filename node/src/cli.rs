@@ -32,7 +32,7 @@ use crate::entry::Space;
 use crate::levels::Level;
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
-use crate::server::{Server, Shared};
+use crate::server::{Identity, Server, Shared};
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -120,6 +120,12 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             _ = stop_signals.recv() => return Ok(()),
         }
     };
+    let identity = Identity {
+        is_open: config.insecure,
+        ..Identity::default()
+    };
+    // Nobody has set it before.
+    let _ = engine.identity.set(identity);
     let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
     crate::metrics::register(&metrics, &shared, bucket.clone());
     let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));

@@ -12,6 +12,7 @@ mod connection;
 mod input;
 mod listener;
 mod memory;
+mod peer;
 mod pool;
 mod registry;
 mod service;

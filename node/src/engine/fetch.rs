@@ -100,7 +100,7 @@ impl Engine {
         })
     }
 
-    async fn fetch_cold(
+    pub(super) async fn fetch_cold(
         &self,
         space: Space,
         key: &[u8],
