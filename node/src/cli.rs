@@ -25,7 +25,7 @@ use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
-use crate::levels::Level;
+use crate::levels::{Level, LevelCodec};
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
 use crate::server::{Listener, Server, Shared};
@@ -222,8 +222,6 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         follow_interval: cold.follow,
         // New nodes are looked for less often than known ones are asked: a list costs more.
         discover_interval: cold.follow * 6,
-        codec: config.codec_cold.begin(Level::Cold),
-        codec_min_bytes: config.codec_min_bytes,
         value_len_max: config.value_len_max(),
         memory_bytes,
         // A node that has entries must learn by name which of them others have overwritten.
@@ -235,8 +233,10 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         clock,
         ..ColdOptions::new(dir.join("cold"), cold.region.clone())
     };
+    let codec = LevelCodec::new(Level::Cold, config.codec_cold, config.codec_min_bytes);
     ColdSetup {
         options,
+        codec: Arc::new(codec),
         store: Arc::clone(&bucket.store),
         retries: Arc::clone(&bucket.retry),
     }
@@ -340,7 +340,7 @@ fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
         cold.tier().set_budget(new.budget.map(ByteCount::bytes));
     }
     if let Some(cold) = engine.cold() {
-        cold.tier().set_codec(new.codec_cold.begin(Level::Cold));
+        cold.codec().set(new.codec_cold, new.codec_min_bytes);
     }
     tracing::info!(
         ram_budget = %new.ram_budget,

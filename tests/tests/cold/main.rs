@@ -1,8 +1,10 @@
 //! The bucket below the node: what outlives it, what it costs, and what happens when it is gone.
 
 mod evict;
+mod kills;
 mod loss;
 mod outage;
 mod requests;
+mod sccache;
 mod support;
 mod versions;
