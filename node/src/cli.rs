@@ -29,7 +29,7 @@ use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
-use crate::levels::Level;
+use crate::levels::{Level, LevelCodec};
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
 use crate::server::{Identity, Server, Shared};
@@ -243,8 +243,6 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         follow_interval: cold.follow,
         // New nodes are looked for less often than known ones are asked: a list costs more.
         discover_interval: cold.follow * 6,
-        codec: config.codec_cold.begin(Level::Cold),
-        codec_min_bytes: config.codec_min_bytes,
         value_len_max: config.value_len_max(),
         memory_bytes,
         // A node that has entries must learn by name which of them others have overwritten.
@@ -256,8 +254,10 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         clock,
         ..ColdOptions::new(dir.join("cold"), cold.region.clone())
     };
+    let codec = LevelCodec::new(Level::Cold, config.codec_cold, config.codec_min_bytes);
     ColdSetup {
         options,
+        codec: Arc::new(codec),
         store: Arc::clone(&bucket.store),
         retries: Arc::clone(&bucket.retry),
     }

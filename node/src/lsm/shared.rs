@@ -257,6 +257,11 @@ impl Shared {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn unsupported_reasons(&self) -> Vec<FrameError> {
+        self.unsupported.lock().clone()
+    }
+
     /// Bytes on disk of everything in the directory.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let spare = self
