@@ -71,6 +71,8 @@ fn with_json(builder: Builder) -> Builder {
         ("Segment.state", "json::segment_state"),
         ("SegmentEntry.key", "json::text"),
         ("KeyRequest.key", "json::text"),
+        ("DeleteKeyRequest.key", "json::text"),
+        ("Event.level", "json::event_level"),
     ]);
     let mut builder = builder
         .type_attribute(".fonn.v1", "#[derive(serde::Serialize)]")
