@@ -34,9 +34,10 @@ mod decode;
 mod encode;
 mod error;
 mod header;
+mod share;
 
 pub use decode::Frame;
-pub use encode::{EncodeError, Encoded, encode};
+pub use encode::{EncodeError, Encoded, encode, encode_shared};
 pub use error::{ErrorKind, FrameError};
 pub use header::{Encoding, Header, Verbatim};
 
@@ -51,6 +52,10 @@ pub const BLOCK_LEN: usize = 1 << BLOCK_LEN_LOG2;
 
 /// What the field `blocks` holds if there are any.
 const BLOCK_LEN_LOG2: u8 = 17;
+
+/// A compressed payload must be shorter than the value by this part of it, or each read would pay
+/// for next to nothing.
+pub(crate) const GAIN_MIN_PART: usize = 32;
 
 /// Bytes of an entry of the block index.
 const INDEX_ENTRY_LEN: usize = 4;

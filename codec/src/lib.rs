@@ -1,6 +1,6 @@
 //! Codecs behind one table, and the frame that carries one stored value.
 //!
-//! This crate knows bytes only: no keys, no expiry, no tiers. It answers three questions.
+//! This crate knows bytes only: no keys, no expiry. It answers four questions.
 //!
 //! - Which codecs are there? [`registry`] is the table, one row a codec; [`CodecSpec`] is a codec
 //!   with its level, as the operator writes it (`zstd:3`).
@@ -8,13 +8,16 @@
 //!   or from a small sample.
 //! - How does a value rest in RAM, on disk, in a bucket? As a [`frame`]: header, checksum, and the
 //!   bytes, compressed or verbatim.
+//! - Which codec should a level use now? [`policy`] chooses, where the operator wrote `auto`.
 //!
 //! The invariant of the whole crate: decoding a frame gives exactly the bytes that were encoded, or
 //! an error. No input makes it panic or allocate more than the caller's limit.
 
+mod checksum;
 pub mod frame;
 #[cfg(feature = "lz4")]
 mod lz4;
+pub mod policy;
 pub mod registry;
 #[cfg(feature = "snappy")]
 mod snappy;
@@ -26,6 +29,6 @@ mod zlib;
 #[cfg(feature = "zstd")]
 mod zstd;
 
-pub use frame::{Encoded, Encoding, Frame, FrameError, Verbatim, encode};
+pub use frame::{Encoded, Encoding, Frame, FrameError, Verbatim, encode, encode_shared};
 pub use registry::{Codec, CodecId};
 pub use spec::{CodecSpec, SpecError};

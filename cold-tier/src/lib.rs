@@ -2,7 +2,56 @@
 //!
 //! This crate knows stores of immutable objects and what is written into them; it does not know
 //! what a request, a reactor or a local disk tier is.
+//!
+//! - [`store`] has the bucket, as a trait with its backends and decorators.
+//! - [`segment`], [`checkpoint`] and [`names`] are what is in it; [`mod@plan`] decides what may go.
+//! - [`ColdTier`] is the engine: it spills a node's entries, reads them back, follows what others
+//!   write, and collects garbage. The node stands behind two traits, [`SpillSource`] and
+//!   [`ColdObserver`].
+//!
+//! The order of copies is that of [`segment::CopyVersion`]: whatever arrives in whatever order, the
+//! highest wins. What an index cannot find in its own data is not asked of the bucket.
 
+mod breaker;
+pub mod checkpoint;
+mod checkpointer;
+mod collect;
+#[cfg(any(test, feature = "test-util"))]
+pub mod crash;
+mod error;
+mod fetch;
+mod flight;
+mod follow;
+mod footers;
+mod health;
+mod index;
+mod inspect;
+mod memory;
+pub mod names;
+mod observer;
+mod options;
+pub mod plan;
+mod recent;
+mod restore;
+pub mod segment;
+mod shared;
+mod spill;
+mod status;
 pub mod store;
+mod tier;
+mod upload;
 
+pub use breaker::BreakerState;
+pub use error::ColdError;
+pub use fetch::{ColdEntry, Fetched, Found, Location};
+pub use index::{IndexError, LostCopy};
+pub use inspect::{Comparison, Inspection, SegmentCheck, SegmentReport, VerifyReport};
+pub use observer::ColdObserver;
+pub use options::{ColdOptions, RestoreFrom, SpillMode};
+pub use spill::source::{
+    Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
+    SpillSourceError,
+};
+pub use status::{ColdStatus, Counts, LastError, WriterStatus};
 pub use store::{ObjectKey, ObjectStore, StoreError, StoreErrorKind};
+pub use tier::ColdTier;

@@ -8,14 +8,31 @@
 //! - Listing is in the byte order of keys.
 //!
 //! Two keys must not collide as file and directory (`a` and `a/b`): a backend may refuse the second.
-//! Retries, limits and metrics are decorators, not part of a backend.
+//! Retries, limits and metrics are decorators, not part of a backend: [`open()`] puts them around one,
+//! the meter innermost, so that it sees each attempt; then the limit, which each attempt has to pass;
+//! and outermost the retries.
 
+mod around;
+pub mod body;
 pub mod error;
+#[cfg(any(test, feature = "test-util"))]
+pub mod fault;
 pub mod fs;
 pub mod key;
+pub mod limit;
 pub mod memory;
+pub mod meter;
+pub mod open;
+pub mod prefix;
+pub mod probe;
+pub mod retry;
+#[cfg(feature = "s3")]
+pub mod s3;
+#[cfg(feature = "test-util-s3")]
+pub mod s3_server;
 #[cfg(any(test, feature = "test-util"))]
 pub mod suite;
+pub mod url;
 
 use std::fmt;
 use std::future::Future;
@@ -24,13 +41,28 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-pub use error::{Operation, StoreError, StoreErrorKind};
+pub use body::Body;
+pub use error::{Operation, Refusal, StoreError, StoreErrorKind};
+#[cfg(any(test, feature = "test-util"))]
+pub use fault::FaultStore;
 pub use fs::FsStore;
 pub use key::ObjectKey;
+pub use limit::LimitStore;
 pub use memory::MemoryStore;
+pub use meter::MeterStore;
+pub use open::{OpenError, Opened, StoreOptions, open};
+pub use prefix::PrefixStore;
+pub use retry::RetryStore;
+#[cfg(feature = "s3")]
+pub use s3::S3Store;
+pub use url::Location;
 
 /// Most objects in a page of a list, as in S3.
 pub const PAGE_MAX: usize = 1000;
+
+/// Most bytes that one read takes into memory; whatever else may lie in a bucket, it does not make
+/// the process grow without bound.
+pub const READ_BYTES_MAX: u64 = 1 << 30;
 
 /// The future of a call; boxed, since which backend is used is decided at start.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -42,27 +74,36 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// whether it takes place; never does it take place in part.
 pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     /// Writes an object, replacing one of the same key.
-    fn put<'a>(&'a self, key: &'a ObjectKey, body: Bytes) -> StoreFuture<'a, ()>;
+    fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()>;
 
     /// Writes an object unless there is one of that key.
     ///
     /// # Errors
     /// [`StoreErrorKind::AlreadyExists`]. After a retry that may be the caller's own first try:
     /// correctness must not rest on it.
-    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Bytes) -> StoreFuture<'a, ()>;
+    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()>;
 
     /// Reads a whole object.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`].
+    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::Invalid`] for one that is larger than
+    /// [`READ_BYTES_MAX`].
     fn get<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Bytes>;
 
     /// Reads the bytes `range` of an object; an end beyond the object is cut to it.
     ///
     /// # Errors
     /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::Invalid`] for an empty range and for one that
-    /// begins at or behind the end.
+    /// begins at or behind the end, or selects more than [`READ_BYTES_MAX`].
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes>;
+
+    /// Reads the last `len_bytes` of an object, or all of a shorter one, in one request and without
+    /// knowing its size.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::Invalid`] for no bytes, for an empty object,
+    /// and for more than [`READ_BYTES_MAX`].
+    fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix>;
 
     /// Tells size and age of an object.
     ///
@@ -74,8 +115,8 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     fn delete<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ()>;
 
     /// Lists objects whose key begins with `prefix` (any text, not only whole path segments), from
-    /// the beginning or from where the last page ended. A page has at most `limit` objects, and at
-    /// most [`PAGE_MAX`].
+    /// the beginning or from behind a key. A page has at most `limit` objects, and at most
+    /// [`PAGE_MAX`]; it may have none and yet not be the last.
     ///
     /// # Errors
     /// [`StoreErrorKind::Invalid`] when the limit is 0.
@@ -85,6 +126,21 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
         from: Option<&'a Continuation>,
         limit: usize,
     ) -> StoreFuture<'a, Page>;
+
+    /// Lists uploads of large objects that were begun and neither finished nor aborted, of keys that
+    /// begin with `prefix`: what a crash leaves, which costs as much as objects and is not listed
+    /// among them. At most the first [`PAGE_MAX`] in the order of keys.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`]: not every store can.
+    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>>;
+
+    /// Gives up an unfinished upload and frees its space; succeeds also when there is none. If it is
+    /// still going on, its put fails.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`].
+    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()>;
 }
 
 /// What is known of an object without reading it.
@@ -98,6 +154,26 @@ pub struct ObjectMeta {
     pub modified_ms: u64,
 }
 
+/// The end of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suffix {
+    /// Its last bytes.
+    pub bytes: Bytes,
+    /// The size of the whole object in bytes.
+    pub object_size_bytes: u64,
+}
+
+/// An upload that was begun and not finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// The key that the object would have.
+    pub key: ObjectKey,
+    /// The store's own name for it.
+    pub id: String,
+    /// Unix time in milliseconds of its begin, by the clock of the store.
+    pub started_ms: u64,
+}
+
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
@@ -107,26 +183,39 @@ pub struct Page {
     pub next: Option<Continuation>,
 }
 
-/// Where a list goes on; meaningful only to the store that gave it, with the same prefix.
+/// Where a list goes on: behind a key. Every store lists in the byte order of keys, so one made from
+/// any key is good for any store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuation(String);
 
 impl Continuation {
-    /// A continuation from the store's own token.
+    /// Behind `key`, whether or not there is such an object.
     #[must_use]
-    pub fn new(token: impl Into<String>) -> Self {
-        Self(token.into())
+    pub fn after(key: &ObjectKey) -> Self {
+        Self(key.as_str().to_owned())
     }
 
-    /// The store's own token.
+    /// Behind a text that need not be a key: a bucket may hold objects of others.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The key behind which it goes on.
     #[must_use]
-    pub fn token(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The part of an object of `size` bytes that `range` selects; `None` when it selects nothing.
+/// The part of an object of `size` bytes that `range` selects; `None` when it selects nothing, or
+/// too much.
 fn select(range: &Range<u64>, size: u64) -> Option<Range<u64>> {
     let end = range.end.min(size);
-    (range.start < end).then_some(range.start..end)
+    let is_allowed = range.start < end && end - range.start <= READ_BYTES_MAX;
+    is_allowed.then_some(range.start..end)
+}
+
+/// [`select`] for the last `len_bytes`.
+fn select_suffix(len_bytes: u64, size: u64) -> Option<Range<u64>> {
+    select(&(size.saturating_sub(len_bytes)..size), size)
 }

@@ -136,7 +136,14 @@ mod tests {
         assert_eq!(serve("/", None), serve("/index.html", None));
         let page = serve("/", None).unwrap();
         assert!(page.content_type.starts_with("text/html") && !page.immutable);
-        for path in ["", "index.html", "/dist/index.html", "/../Cargo.toml", "//", "/app.js/"] {
+        for path in [
+            "",
+            "index.html",
+            "/dist/index.html",
+            "/../Cargo.toml",
+            "//",
+            "/app.js/",
+        ] {
             assert_eq!(serve(path, None), None, "{path}");
         }
     }
@@ -174,7 +181,9 @@ mod tests {
         assert!(CONTENT_SECURITY_POLICY.starts_with("default-src 'self'"));
         assert!(!CONTENT_SECURITY_POLICY.contains("unsafe"));
         let page = text("/");
-        assert!(!page.contains("<script>") && !page.contains("<style") && !page.contains(" style="));
+        assert!(
+            !page.contains("<script>") && !page.contains("<style") && !page.contains(" style=")
+        );
         for elsewhere in ["src=\"http", "href=\"http", "url(http", "@import"] {
             for path in ["/", "/app.css"] {
                 assert!(!text(path).contains(elsewhere), "{path}: {elsewhere}");

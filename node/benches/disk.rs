@@ -130,12 +130,15 @@ fn main() {
         dir: dir.path().to_owned(),
         budget_bytes: arg(5, "10737418240").parse().unwrap(),
         durability,
-        codec,
+        upper: codec,
+        last: codec,
         codec_min_bytes: 256,
         value_len_max: 256 << 20,
         queue_bytes_max: 32 << 20,
         memory_bytes: 64 << 20,
         read_threads: 2,
+        settle_percent: 0,
+        write_bytes_per_sec_max: None,
     };
     let value = half_random(value_len);
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -2,28 +2,36 @@
 
 use std::io::Write as _;
 use std::net::ToSocketAddrs;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fonn_cold_tier::store::{self, Opened, StoreOptions};
+use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE, Early};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
+use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
+use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
 
 use crate::admin::codecs::Codecs;
+use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node};
-use crate::config::{self, Config};
+use crate::cold::ColdSetup;
+use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
-use crate::lsm::DiskOptions;
+use crate::levels::Level;
+use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
 use crate::server::{Listener, Server, Shared};
 
@@ -32,6 +40,9 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// Of that, what is kept for closing the disk tier.
 const CLOSE_RESERVE: Duration = Duration::from_secs(4);
+
+/// Of that, what is kept for bringing into the bucket what is not there yet.
+const COLD_RESERVE: Duration = Duration::from_secs(4);
 
 /// For responses of the admin port that are under way at the end.
 const ADMIN_GRACE: Duration = Duration::from_millis(200);
@@ -99,8 +110,14 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    let telemetry = Telemetry::new(clock.clone(), metrics.clone(), readiness.clone(), events.clone());
-    background.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
+    let telemetry = Telemetry::new(
+        clock.clone(),
+        metrics.clone(),
+        readiness.clone(),
+        events.clone(),
+    );
+    // While the node drains, too.
+    admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
     let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry);
     let routes = Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
@@ -108,8 +125,8 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .with_fallback(dashboard);
     let admin = serve_admin(&config.admin_listen, routes, &admin_tasks, admin_stopped).await?;
 
+    let (options, bucket) = engine_options(&config, clock.clone()).await?;
     let engine = {
-        let options = engine_options(&config, clock.clone());
         let open = tokio::task::spawn_blocking(move || Engine::open(options));
         tokio::select! {
             engine = open => engine.context("opening the store")??,
@@ -118,7 +135,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         }
     };
     let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
-    crate::metrics::register(&metrics, &shared);
+    crate::metrics::register(&metrics, &shared, bucket.clone());
     let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));
     admin_api.open(Node {
         shared: Arc::clone(&shared),
@@ -126,9 +143,11 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         durability: config.durability,
         data_dir: config.data_dir.clone(),
         codecs: Arc::clone(&codecs),
-        cold: None,
+        cold: cold_admin(&config, &engine, bucket, clock.clone()),
     });
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let cold_tasks = Tasks::new();
+    engine.start_cold(&cold_tasks);
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
     readiness.set_ready();
@@ -147,6 +166,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             signal = stop_signals.recv() => break Ok(signal),
             () = reload_signals.recv() => reload(&mut config, &engine, &codecs, log, &events),
             task = background.failed() => break Err(task),
+            task = cold_tasks.failed() => break Err(task),
         }
     };
 
@@ -155,10 +175,23 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     events.info(Topic::Process, "the node drains and stops");
     tracing::info!(grace_secs = STOP_GRACE.as_secs(), "stopping");
     background.finish(Instant::now()).await;
-    let drain = tokio::task::spawn_blocking(move || {
-        server.drain((end - CLOSE_RESERVE).saturating_duration_since(Instant::now()));
-        engine.close(end.saturating_duration_since(Instant::now()));
-    });
+    let drain = async {
+        let clients_end = match engine.cold() {
+            // Clients go quickly as a rule; the bucket gets what they leave of the time.
+            Some(_) => end - CLOSE_RESERVE - COLD_RESERVE,
+            None => end - CLOSE_RESERVE,
+        };
+        tokio::task::spawn_blocking(move || {
+            server.drain(clients_end.saturating_duration_since(Instant::now()));
+        })
+        .await?;
+        engine.drain_cold(end - CLOSE_RESERVE).await;
+        cold_tasks.finish(Instant::now()).await;
+        tokio::task::spawn_blocking(move || {
+            engine.close(end.saturating_duration_since(Instant::now()));
+        })
+        .await
+    };
     tokio::select! {
         drained = drain => drained.context("draining")?,
         _ = stop_signals.recv() => anyhow::bail!("second signal: left without draining"),
@@ -202,12 +235,86 @@ fn dashboard(request: &http::Request) -> Option<http::Response> {
     })
 }
 
-/// What the settings mean for the tiers.
-#[must_use]
-pub fn engine_options(config: &Config, clock: Clock) -> EngineOptions {
+/// Opens the bucket; it is not asked for anything.
+async fn open_bucket(cold: &ColdConfig) -> anyhow::Result<Opened> {
+    let pool = BlockingPool::new("bucket", NonZeroUsize::MIN.saturating_add(1), 1024)
+        .context("cannot start the threads of the cold tier")?;
+    let options = StoreOptions {
+        endpoint: cold.endpoint.clone(),
+        region: cold.s3_region.clone(),
+        prices: cold.prices,
+        ..StoreOptions::default()
+    };
+    let opened = store::open(&cold.location, options, &pool).await;
+    opened.with_context(|| format!("--cold-tier {}", cold.location))
+}
+
+/// What the settings mean for the cold tier.
+fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock) -> ColdSetup {
+    let ram = config.ram_budget.bytes();
+    let dir = config.data_dir.clone().unwrap_or_default();
+    let memory_bytes = (ram / 4).clamp(32 << 20, 512 << 20);
+    let options = ColdOptions {
+        budget_bytes: cold.budget.map(ByteCount::bytes),
+        read_timeout: cold.read_timeout,
+        spill_age: cold.spill,
+        follow_interval: cold.follow,
+        // New nodes are looked for less often than known ones are asked: a list costs more.
+        discover_interval: cold.follow * 6,
+        codec: config.codec_cold.begin(Level::Cold),
+        codec_min_bytes: config.codec_min_bytes,
+        value_len_max: config.value_len_max(),
+        memory_bytes,
+        // A node that has entries must learn by name which of them others have overwritten.
+        restore: if crate::lsm::has_entries(&dir) {
+            RestoreFrom::Footers
+        } else {
+            RestoreFrom::Checkpoint
+        },
+        clock,
+        ..ColdOptions::new(dir.join("cold"), cold.region.clone())
+    };
+    ColdSetup {
+        options,
+        store: Arc::clone(&bucket.store),
+        retries: Arc::clone(&bucket.retry),
+    }
+}
+
+/// The cold tier for the admin services.
+fn cold_admin(
+    config: &Config,
+    engine: &Engine,
+    bucket: Option<Opened>,
+    clock: Clock,
+) -> Option<Arc<dyn ColdAdmin>> {
+    let (cold, settings) = (engine.cold()?, config.cold.as_ref()?);
+    Some(Arc::new(TierAdmin {
+        tier: cold.tier().clone(),
+        bucket: bucket?,
+        location: settings.location.clone(),
+        region: settings.region.to_string(),
+        clock,
+    }))
+}
+
+/// What the settings mean for the tiers, and the bucket if there is one. It is not asked for anything.
+///
+/// # Errors
+/// What the bucket cannot be opened for.
+pub async fn engine_options(
+    config: &Config,
+    clock: Clock,
+) -> anyhow::Result<(EngineOptions, Option<Opened>)> {
+    let bucket = match &config.cold {
+        Some(cold) => Some(open_bucket(cold).await?),
+        None => None,
+    };
+    let cold = config.cold.as_ref().zip(bucket.as_ref());
+    let cold = cold.map(|(cold, bucket)| cold_setup(config, cold, bucket, clock.clone()));
     let ram = config.ram_budget.as_usize();
     let mut random = SplitMix64::from_entropy();
-    EngineOptions {
+    let options = EngineOptions {
         settings: Settings {
             value_len_max: config.value_len_max(),
             durability: config.durability,
@@ -221,17 +328,22 @@ pub fn engine_options(config: &Config, clock: Clock) -> EngineOptions {
             dir: dir.clone(),
             budget_bytes: config.disk_budget.bytes(),
             durability: config.durability,
-            codec: config.codec_upper,
+            upper: config.codec_upper,
+            last: config.codec_last,
             codec_min_bytes: config.codec_min_bytes,
             value_len_max: config.value_len_max(),
             queue_bytes_max: (ram / 8).clamp(4 << 20, 64 << 20),
             memory_bytes: (ram / 8).clamp(16 << 20, 512 << 20),
             read_threads: (2 * config.threads).clamp(2, 16),
+            settle_percent: SETTLE_PERCENT,
+            write_bytes_per_sec_max: None,
         }),
+        cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
         spaces: Space::DATABASES,
-    }
+    };
+    Ok((options, bucket))
 }
 
 /// Raises the limit of descriptors as far as it goes, and says how many connections fit.
@@ -254,12 +366,21 @@ fn connections_max() -> usize {
 }
 
 /// Reads the configuration again and applies what can change in a running node.
-fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogControl, events: &Events) {
+fn reload(
+    config: &mut Config,
+    engine: &Engine,
+    codecs: &Codecs,
+    log: &LogControl,
+    events: &Events,
+) {
     let new = match config::load(std::env::args_os()) {
         Ok(new) => new,
         Err(Early::Bad(error)) => {
             tracing::error!(%error, "the configuration was not reloaded");
-            events.error(Topic::Settings, format!("the configuration was not reloaded: {error}"));
+            events.error(
+                Topic::Settings,
+                format!("the configuration was not reloaded: {error}"),
+            );
             return;
         }
         Err(Early::Info(_)) => return,
@@ -271,7 +392,10 @@ fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogContro
             "these settings change only with a restart"
         );
         let names = fixed.join(", ");
-        events.warning(Topic::Settings, format!("these settings change only with a restart: {names}"));
+        events.warning(
+            Topic::Settings,
+            format!("these settings change only with a restart: {names}"),
+        );
     }
     log.set(&new.log);
     engine.ram().set_budget(new.ram_budget.as_usize());
@@ -281,11 +405,16 @@ fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogContro
             tracing::error!(%error, "--disk-budget was not changed");
         }
     }
+    if let (Some(cold), Some(new)) = (engine.cold(), &new.cold) {
+        cold.tier().set_budget(new.budget.map(ByteCount::bytes));
+    }
     tracing::info!(
         ram_budget = %new.ram_budget,
         disk_budget = %new.disk_budget,
         codec_ram = %new.codec_ram,
         codec_upper = %new.codec_upper,
+        codec_last = %new.codec_last,
+        codec_cold = %new.codec_cold,
         log = %new.log,
         "configuration reloaded"
     );
@@ -294,6 +423,8 @@ fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogContro
     config.disk_budget = new.disk_budget;
     config.codec_ram = new.codec_ram;
     config.codec_upper = new.codec_upper;
+    config.codec_last = new.codec_last;
+    config.codec_cold = new.codec_cold;
     config.codec_min_bytes = new.codec_min_bytes;
     config.log = new.log;
 }

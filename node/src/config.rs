@@ -1,20 +1,26 @@
 //! The settings of a node: what can be given, and what follows from it.
 
+mod cold;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Parser;
-use fonn_codec::CodecSpec;
 use fonn_runtime::config::{self, ConfigError, Early, Layer};
+use fonn_runtime::duration::Span;
 use fonn_runtime::memory;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use serde::{Deserialize, Deserializer};
 
+use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
+use crate::levels::{CodecChoice, Level, LevelSetting};
 use crate::lsm::Durability;
 use crate::ram::LruMode;
 use crate::server::ListenAddr;
+
+pub use self::cold::{ColdBudget, ColdConfig};
 
 const ABOUT: &str = "A tiered cache for build artifacts: memcached and Redis protocols, RAM over a \
 compressed local store that survives restarts";
@@ -81,10 +87,38 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "MODE", env = "FONN_DURABILITY", help_heading = "Disk")]
         pub durability: Option<DurabilityMode>,
 
-        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22] [default: ram=none, upper=lz4]
+        /// Bucket that outlives the node: s3://BUCKET/PREFIX or file:///DIR [default: none]
+        #[arg(long, value_name = "URL", env = "FONN_COLD_TIER", help_heading = "Cold tier")]
+        pub cold_tier: Option<ColdUrl>,
+        /// Bytes in the bucket under the prefix; what was read least recently goes first [default: unlimited]
+        #[arg(long, value_name = "SIZE", env = "FONN_COLD_BUDGET", help_heading = "Cold tier")]
+        pub cold_budget: Option<ColdBudget>,
+        /// When entries go to the bucket. on-evict: when the disk gives them up. write-behind:DURATION: at most about so long after they were written [default: write-behind:5s]
+        #[arg(long, value_name = "MODE", env = "FONN_SPILL", help_heading = "Cold tier")]
+        pub spill: Option<Spill>,
+        /// Name of this cluster in a shared bucket [default: local]
+        #[arg(long, value_name = "NAME", env = "FONN_REGION", help_heading = "Cold tier")]
+        pub region: Option<RegionName>,
+        /// After this a read from the bucket is a miss [default: 1s]
+        #[arg(long, value_name = "DURATION", env = "FONN_COLD_READ_TIMEOUT", help_heading = "Cold tier")]
+        pub cold_read_timeout: Option<Span>,
+        /// How often other nodes and regions are asked for new segments [default: 10s]
+        #[arg(long, value_name = "DURATION", env = "FONN_COLD_FOLLOW", help_heading = "Cold tier")]
+        pub cold_follow: Option<Span>,
+        /// Prices for the cost estimate: dollars a million PUT and LIST / GET and HEAD requests [default: 5/0.4]
+        #[arg(long, value_name = "WRITE/READ", env = "FONN_COLD_PRICES", help_heading = "Cold tier")]
+        pub cold_prices: Option<PricesPerMillion>,
+        /// URL of an S3-compatible server [default: AWS_ENDPOINT_URL, else AWS]
+        #[arg(long, value_name = "URL", env = "FONN_S3_ENDPOINT", help_heading = "Cold tier")]
+        pub s3_endpoint: Option<String>,
+        /// Region of the bucket [default: AWS_REGION, else the profile's]
+        #[arg(long, value_name = "NAME", env = "FONN_S3_REGION", help_heading = "Cold tier")]
+        pub s3_region: Option<String>,
+
+        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk), last (settled data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22], auto (by data and load) [default: ram=none, upper=lz4, last=zstd:3, cold=zstd:9]
         #[arg(long, value_name = "LEVEL=CODEC", env = "FONN_CODEC", value_delimiter = ',', help_heading = "Compression")]
         #[serde(deserialize_with = "one_or_many")]
-        pub codec: Vec<LevelCodec>,
+        pub codec: Vec<LevelSetting>,
         /// Values below this are stored verbatim [default: 256]
         #[arg(long, value_name = "SIZE", env = "FONN_CODEC_MIN_BYTES", help_heading = "Compression")]
         pub codec_min_bytes: Option<ByteCount>,
@@ -133,41 +167,6 @@ pub enum DurabilityMode {
     Batched,
     /// Acknowledged by the disk.
     Fsync,
-}
-
-/// A level of the hierarchy that has a codec of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// The RAM tier.
-    Ram,
-    /// Fresh data on disk.
-    Upper,
-}
-
-/// `LEVEL=CODEC`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LevelCodec {
-    /// The level.
-    pub level: Level,
-    /// Its codec.
-    pub codec: CodecSpec,
-}
-
-impl FromStr for LevelCodec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((level, codec)) = text.split_once('=') else {
-            return Err(format!("`{text}` is not LEVEL=CODEC, as in upper=lz4"));
-        };
-        let level = match level {
-            "ram" => Level::Ram,
-            "upper" => Level::Upper,
-            other => return Err(format!("`{other}` is no level; levels are ram and upper")),
-        };
-        let codec = codec.parse().map_err(|error| format!("{error}"))?;
-        Ok(Self { level, codec })
-    }
 }
 
 /// Reads a string, or a list of strings, as values that have a text form.
@@ -223,10 +222,16 @@ pub struct Config {
     pub disk_budget: ByteCount,
     /// When a write is acknowledged.
     pub durability: Durability,
+    /// The cold tier, if there is one.
+    pub cold: Option<ColdConfig>,
     /// Codec of the RAM level.
-    pub codec_ram: CodecSpec,
+    pub codec_ram: CodecChoice,
     /// Codec of fresh data on disk.
-    pub codec_upper: CodecSpec,
+    pub codec_upper: CodecChoice,
+    /// Codec of settled data on disk.
+    pub codec_last: CodecChoice,
+    /// Codec of data in the bucket.
+    pub codec_cold: CodecChoice,
     /// Shorter values are stored verbatim.
     pub codec_min_bytes: usize,
     /// What is logged.
@@ -265,6 +270,8 @@ where
 /// # Errors
 /// A sentence that names the flag, the value and what would be accepted.
 pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
+    let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
+    let cold = cold::resolve(&settings, has_disk)?;
     let listen = match settings.listen {
         listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         listen => listen,
@@ -331,9 +338,9 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         .codec_min_bytes
         .unwrap_or(ByteCount::new(256))
         .as_usize();
-    let codec = |level, default| {
+    let codec = |level: Level| {
         let given = settings.codec.iter().rev().find(|it| it.level == level);
-        given.map_or(default, |it| it.codec)
+        given.map_or_else(|| level.default_codec(), |it| it.codec)
     };
     Ok(Config {
         listen,
@@ -356,17 +363,15 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
             Some(DurabilityMode::Fsync) => Durability::Fsync,
             Some(DurabilityMode::Batched) | None => Durability::Batched,
         },
-        codec_ram: codec(Level::Ram, CodecSpec::none()),
-        codec_upper: codec(Level::Upper, default_upper()),
+        cold,
+        codec_ram: codec(Level::Ram),
+        codec_upper: codec(Level::Upper),
+        codec_last: codec(Level::Last),
+        codec_cold: codec(Level::Cold),
         codec_min_bytes,
         log: settings.log.unwrap_or_default(),
         log_format: settings.log_format.unwrap_or_default(),
     })
-}
-
-/// lz4, or none where the program was built without it.
-fn default_upper() -> CodecSpec {
-    "lz4".parse().unwrap_or_else(|_| CodecSpec::none())
 }
 
 /// `$XDG_CACHE_HOME/fonn`, else `~/.cache/fonn` (XDG base directory specification).
@@ -418,12 +423,17 @@ impl Config {
             ),
             (
                 "codec",
-                format!("ram={},upper={}", self.codec_ram, self.codec_upper),
+                format!(
+                    "ram={},upper={},last={},cold={}",
+                    self.codec_ram, self.codec_upper, self.codec_last, self.codec_cold
+                ),
             ),
             ("codec_min_bytes", self.codec_min_bytes.to_string()),
         ]
+        .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
-        .to_vec()
+        .chain(self.cold.iter().flat_map(ColdConfig::pairs))
+        .collect()
     }
 
     /// What is said at the start: version, tiers with budgets, codecs, durability, listeners.
@@ -444,15 +454,17 @@ impl Config {
         let _ = match &self.data_dir {
             Some(dir) => writeln!(
                 text,
-                "  disk    {} in {}, codec {}, durability {}",
+                "  disk    {} in {}, codec {}, settled {}, durability {}",
                 self.disk_budget.human(),
                 dir.display(),
                 self.codec_upper,
+                self.codec_last,
                 format!("{:?}", self.durability).to_lowercase()
             ),
             None => writeln!(text, "  disk    none: everything is forgotten at the end"),
         };
-        let _ = writeln!(text, "  cold    none");
+        let cold = self.cold.as_ref().map(ColdConfig::describe);
+        let _ = writeln!(text, "  cold    {}", cold.as_deref().unwrap_or("none"));
         let _ = writeln!(
             text,
             "  clients {} ({} threads)",
@@ -478,6 +490,12 @@ impl Config {
         differs("--max-value", self.max_value != new.max_value);
         differs("--lru", self.lru != new.lru);
         differs("--data-dir", self.data_dir != new.data_dir);
+        let cold_differs = match (&self.cold, &new.cold) {
+            (Some(old), Some(new)) => old.needs_restart(new),
+            (None, None) => false,
+            _ => true,
+        };
+        differs("--cold-tier", cold_differs);
         differs("--durability", self.durability != new.durability);
         differs("--log-format", self.log_format != new.log_format);
         names

@@ -14,6 +14,8 @@
 //!   one, wherever the clock is then.
 
 mod commit;
+mod fetch;
+mod hit;
 mod locate;
 mod multi;
 mod number;
@@ -24,26 +26,30 @@ pub mod semantics;
 mod tests;
 mod upkeep;
 
+pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
-pub use self::upkeep::EngineOptions;
+pub use self::upkeep::{EngineOptions, OpenError};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fonn_codec::{CodecSpec, Frame};
+use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Get, Outcome};
 use fonn_runtime::clock::Clock;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use self::commit::Refused;
+use self::fetch::{Fetched, From, Need, Unknown};
 use self::semantics::{Change, Present, Rules};
 use self::upkeep::Ledger;
 use crate::ack::{Ack, AckGroup};
+use crate::cold::Cold;
 use crate::entry::{Meta, Space};
 use crate::flush::FlushTable;
+use crate::levels::LevelCodec;
 use crate::lsm::{DiskEntry, DiskTier, Durability};
 use crate::ram::{Found, RamTier, SlotId, Stored};
 use crate::stats::{Counter, Latency, Stats};
@@ -75,12 +81,15 @@ pub struct Hot {
 pub struct Engine {
     hot: Arc<Hot>,
     disk: Option<DiskTier>,
+    cold: Option<Cold>,
     ledger: Arc<Ledger>,
     settings: Settings,
-    ram_codec: RwLock<(CodecSpec, usize)>,
+    ram_codec: LevelCodec,
     scans: multi::Scans,
     /// Latency of gets that the disk answered, queue included.
     pub disk_get_latency: Latency,
+    /// Latency of gets that the bucket answered, after the disk had none.
+    pub cold_get_latency: Latency,
     /// Bytes of request bodies that are being received.
     inflight: AtomicUsize,
     /// Bytes of the RAM budget that entries may not use, because the process is too large.
@@ -143,12 +152,6 @@ pub struct Job<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticket(u64);
 
-/// What the disk said about a key, and whether it still holds.
-struct Fetched {
-    ticket: Ticket,
-    entry: Option<DiskEntry>,
-}
-
 /// How far one try of a command got.
 enum Attempt {
     /// It was carried out.
@@ -179,7 +182,7 @@ impl Attempt {
 /// The entry that a command meets.
 enum There<'a> {
     Slot(SlotId),
-    Fetched(&'a DiskEntry),
+    Fetched(&'a DiskEntry, From),
     Nothing(Absence),
 }
 
@@ -243,6 +246,12 @@ impl Engine {
         self.disk.as_ref()
     }
 
+    /// The cold tier, if there is one.
+    #[must_use]
+    pub fn cold(&self) -> Option<&Cold> {
+        self.cold.as_ref()
+    }
+
     /// Executes a command, at once if RAM suffices.
     ///
     /// The outcome may borrow from `scratch`. Writes that wait for the disk are added to `acks`; until
@@ -287,19 +296,15 @@ impl Engine {
                 Attempt::Done(outcome, at) => return (outcome, at),
                 Attempt::Flushed => {}
                 Attempt::Fetch(ticket) => {
-                    let (Some(disk), Some(left)) = (&self.disk, fetches_left.checked_sub(1)) else {
+                    let Some(left) = fetches_left.checked_sub(1) else {
                         return failed(Failure::Busy);
                     };
                     fetches_left = left;
-                    let start = Instant::now();
-                    let result = disk.get(job.space, job.command.key()).await;
-                    self.disk_get_latency
-                        .record(start.elapsed().as_nanos() as u64, 1);
-                    match result {
-                        Ok(entry) => fetched = Some(Fetched { ticket, entry }),
-                        Err(error) => {
-                            tracing::debug!(%error, "disk read failed");
-                            return (self.unreadable(job.command), ValueAt::Outcome);
+                    let need = Need::of(job.command);
+                    match self.fetch(job.space, job.command.key(), need, ticket).await {
+                        Ok(known) => fetched = Some(known),
+                        Err(why) => {
+                            return (self.unreadable(job.command, why), ValueAt::Outcome);
                         }
                     }
                 }
@@ -324,17 +329,6 @@ impl Engine {
         match &self.disk {
             Some(disk) if !left.is_zero() => disk.wait_for_room(cost, left).await,
             _ => false,
-        }
-    }
-
-    /// A read that the disk fails is a miss; anything that depends on what is there cannot be done.
-    fn unreadable(&self, command: &Command<'_>) -> Outcome<'static> {
-        match command {
-            Command::Get(get) if !command.is_write() && !get.delete => {
-                self.hot.stats.count(Counter::MissesError);
-                Outcome::Miss
-            }
-            _ => Outcome::Failed(Failure::Unavailable),
         }
     }
 
@@ -372,7 +366,7 @@ impl Engine {
                     None => There::Nothing(Absence::Absent),
                     Some(entry) => match hot.absence(job.space, &entry.meta, now_ms) {
                         Some(absence) => There::Nothing(absence),
-                        None => There::Fetched(entry),
+                        None => There::Fetched(entry, fetched.from),
                     },
                 },
                 _ => return Attempt::Fetch(hot.ticket(hash)),
@@ -395,7 +389,7 @@ impl Engine {
                         shard.remove(*slot);
                     }
                     hot.mutated(hash);
-                    return Attempt::done(self.unreadable(job.command));
+                    return Attempt::done(self.unreadable(job.command, Unknown::Disk));
                 };
                 Some((
                     found.meta,
@@ -404,7 +398,7 @@ impl Engine {
                     now_s.saturating_sub(found.last_used_s),
                 ))
             }
-            There::Fetched(entry) => {
+            There::Fetched(entry, _) => {
                 let value = Read {
                     len: entry.value.len(),
                     shared: Some(entry.value.clone()),
@@ -448,7 +442,6 @@ impl Engine {
             hash,
             job,
             there: &there,
-            value: value.as_ref(),
         };
         let grown = match self.commit(&mut shard, &entry, change, now_s, acks) {
             Ok(grown) => grown,
@@ -474,11 +467,18 @@ impl Engine {
         }
     }
 
+    /// Counts reads that [`Engine::answer_hit`] answered.
+    pub fn count_hits(&self, hits: u64) {
+        self.hot.stats.add(Counter::HitsRam, hits);
+        self.hot.stats.add(Counter::CmdGet, hits);
+    }
+
     fn count_get(&self, get: &Get<'_>, there: &There<'_>) {
         let stats = &self.hot.stats;
         stats.count(match there {
             There::Slot(_) => Counter::HitsRam,
-            There::Fetched(_) => Counter::HitsDisk,
+            There::Fetched(_, From::Disk) => Counter::HitsDisk,
+            There::Fetched(_, From::Cold) => Counter::HitsCold,
             There::Nothing(Absence::Absent) => Counter::MissesAbsent,
             There::Nothing(Absence::Expired) => Counter::MissesExpired,
             There::Nothing(Absence::Flushed) => Counter::MissesFlushed,

@@ -13,6 +13,7 @@
 //! - No call blocks its caller on the disk but [`DiskTier::open`], [`DiskTier::save_state`] and
 //!   [`DiskTier::close`]. All queues are bounded.
 
+mod below;
 mod carry;
 mod directory;
 mod error;
@@ -25,9 +26,12 @@ mod options;
 mod queue;
 mod reader;
 mod record;
+mod settle;
 mod shared;
 mod state;
 mod stats;
+mod tail;
+mod throttle;
 mod upkeep;
 mod value;
 mod write;
@@ -45,22 +49,29 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use fonn_codec::CodecSpec;
-use fonn_proto::Failure;
+use fonn_cold_tier::Location;
+use fonn_proto::{Failure, Version};
 
 use crate::entry::{Meta, Space};
-use directory::Directory;
+use crate::levels::LevelCodec;
+use directory::{Directory, GenerationName};
 use generations::{Generations, Opening};
 use queue::Order;
 use reader::Read;
+use record::index_key;
 use shared::Shared;
 use stats::add;
 
+pub use below::{Below, Leave, Leaving};
+pub(crate) use directory::has_generations as has_entries;
 pub use error::DiskError;
 pub use locate::{DiskLocation, DiskRecord, FrameFacts};
-pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, VALUE_LEN_LIMIT};
+pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, SETTLE_PERCENT, VALUE_LEN_LIMIT};
+pub(crate) use record::Fact;
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
+pub(crate) use tail::TailRecord;
+pub use tail::{TailPosition, Unread};
 pub use write::{DiskObserver, Write, WriteKind};
 
 /// Bytes that the file system should keep free, at least: with less, fjall could not write its tables
@@ -74,6 +85,19 @@ pub struct DiskEntry {
     pub meta: Meta,
     /// The value. Stored verbatim, it shares the memory of its whole record.
     pub value: Bytes,
+    /// The frame that it was stored in, if it was compressed.
+    pub frame: Option<Bytes>,
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug)]
+pub enum DiskFound {
+    /// The newest copy is on disk.
+    Entry(DiskEntry),
+    /// The key was deleted, or neither this tier nor the one below knows it.
+    Absent,
+    /// The newest copy is in the tier below.
+    Below(Location),
 }
 
 /// How much the disk tier holds.
@@ -85,6 +109,8 @@ pub struct DiskUsage {
     pub budget_bytes: u64,
     /// Generations, with the one in reserve not counted.
     pub generations: usize,
+    /// Bytes of value logs that are still to settle, the newest one's included.
+    pub unsettled_bytes: u64,
     /// Entries, about: one that was written again counts again.
     pub entries_approx: u64,
     /// Writes that wait.
@@ -129,6 +155,18 @@ impl DiskTier {
     /// [`DiskError::Options`], [`DiskError::Locked`], [`DiskError::Format`]; [`DiskError::Io`] if the
     /// operating system refuses. Nothing is deleted for these.
     pub fn open(options: DiskOptions, observer: Arc<dyn DiskObserver>) -> Result<Self, DiskError> {
+        Self::open_over(options, observer, None)
+    }
+
+    /// As [`DiskTier::open`], over a tier that keeps what this one drops.
+    ///
+    /// # Errors
+    /// As [`DiskTier::open`].
+    pub fn open_over(
+        options: DiskOptions,
+        observer: Arc<dyn DiskObserver>,
+        below: Option<Arc<dyn Below>>,
+    ) -> Result<Self, DiskError> {
         options.validate()?;
         let directory = Directory::open(&options.dir)?;
         let stats = DiskStats::default();
@@ -147,6 +185,8 @@ impl DiskTier {
             budget: options.budget_bytes,
             reserve,
             forget: loaded.is_none(),
+            // What leaves has to be told to the tier below; upkeep does it.
+            trim: below.is_none(),
             stats: &stats,
         };
         let opened = opening.run()?;
@@ -155,7 +195,7 @@ impl DiskTier {
         let shared = Arc::new(Shared::new(
             options,
             directory,
-            observer,
+            (observer, below),
             parts,
             (memory, reserve),
         ));
@@ -164,7 +204,7 @@ impl DiskTier {
         }
         let mut next_id = opened.next_id;
         if !opened.writable {
-            let first = shared.create_generation(next_id)?;
+            let first = shared.create_generation(GenerationName::first(next_id))?;
             shared.generations.push_newest(Arc::new(first));
             add(&shared.stats.generations_created, 1);
             next_id += 1;
@@ -223,15 +263,27 @@ impl DiskTier {
             })
     }
 
-    /// Reads an entry; None if there is none. Expiry and flushes are the caller's business. Damaged
-    /// records and unreadable indexes are counted, logged, and None.
+    /// Reads an entry that is on disk; None if there is none. As [`DiskTier::find`] without what lies
+    /// below.
+    ///
+    /// # Errors
+    /// As [`DiskTier::find`].
+    pub async fn get(&self, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+        Ok(match self.find(space, key).await? {
+            DiskFound::Entry(entry) => Some(entry),
+            DiskFound::Absent | DiskFound::Below(_) => None,
+        })
+    }
+
+    /// Reads an entry, or tells that the tier below has it. Expiry and flushes are the caller's
+    /// business. Damaged records are counted, logged, and absent.
     ///
     /// # Errors
     /// [`DiskError::Busy`] if too many reads are waiting, [`DiskError::Closed`].
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing; a read not begun is not made.
-    pub async fn get(&self, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+    pub async fn find(&self, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
         self.read(|answer| Read::Get {
             space,
             key: key.into(),
@@ -273,6 +325,57 @@ impl DiskTier {
         answered.await.unwrap_or(Err(DiskError::Closed))
     }
 
+    /// Reads what was written behind `from`, for the tier below; see [`tail::read`]. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`DiskError::Index`] if an index or a log cannot be read.
+    pub(crate) fn read_tail(
+        &self,
+        from: TailPosition,
+        bytes_max: usize,
+        horizon: u64,
+    ) -> Result<tail::Tailed, DiskError> {
+        tail::read(&self.handle.shared, from, bytes_max, horizon)
+    }
+
+    /// How much was written behind `from`, in generations up to `horizon`. One small read.
+    #[must_use]
+    pub fn unread(&self, from: TailPosition, horizon: u64) -> Unread {
+        tail::unread(&self.handle.shared, from, horizon)
+    }
+
+    /// Number of the last generation that is about to be dropped, 0 if there is none.
+    #[must_use]
+    pub fn leaving(&self) -> u64 {
+        self.handle.shared.leaving()
+    }
+
+    /// Waits until something was written, or another generation is about to be dropped, since the last
+    /// call. For one waiter.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing goes unnoticed.
+    pub async fn tail_grew(&self) {
+        self.handle.shared.tail_wake.notified().await;
+    }
+
+    /// Whether this tier has a value of the key whose version is below `version`; true if it cannot tell.
+    /// Reads an index: some microseconds.
+    pub(crate) fn has_older(&self, space: Space, key: &[u8], version: Version) -> bool {
+        let found = self.handle.shared.generations.find(&index_key(space, key));
+        let fact = |found: generations::Found| found.entry.fact;
+        match found.map(|found| found.map(fact)) {
+            Ok(Some(Fact::Put(meta))) => meta.version < version,
+            Ok(_) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// Has it looked at once whether a generation can be dropped.
+    pub(crate) fn wake_upkeep(&self) {
+        self.handle.shared.wake_upkeep();
+    }
+
     /// The state that was saved last, or found at opening.
     #[must_use]
     pub fn load_state(&self) -> StoreState {
@@ -303,9 +406,16 @@ impl DiskTier {
         Ok(())
     }
 
-    /// Changes the codec of values that are written from now on.
-    pub fn set_codec(&self, spec: CodecSpec, min_bytes: usize) {
-        self.handle.shared.set_codec(spec, min_bytes);
+    /// The codec of values that are written. Changing it concerns values to come.
+    #[must_use]
+    pub fn upper(&self) -> &LevelCodec {
+        &self.handle.shared.upper
+    }
+
+    /// The codec of values that settle. Changing it concerns generations that settle from now on.
+    #[must_use]
+    pub fn last(&self) -> &LevelCodec {
+        &self.handle.shared.last
     }
 
     /// How much it holds.
@@ -318,6 +428,11 @@ impl DiskTier {
             bytes_on_disk: shared.disk_bytes(),
             budget_bytes: shared.budget.load(Ordering::Relaxed),
             generations: generations.len(),
+            unsettled_bytes: generations
+                .iter()
+                .filter(|it| !it.has_settled())
+                .map(|it| it.log.end())
+                .sum(),
             entries_approx: generations.iter().map(|g| g.index.entries_approx()).sum(),
             queue_depth: queue.orders,
             queue_bytes: queue.bytes,
@@ -336,6 +451,14 @@ impl DiskTier {
         let (answer, answered) = oneshot::channel();
         if self.handle.shared.queue.push_order(Order::Barrier(answer)) {
             let _ = answered.await;
+        }
+    }
+
+    /// As [`DiskTier::barrier`], for a thread that may block.
+    pub(crate) fn barrier_blocking(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.handle.shared.queue.push_order(Order::Barrier(answer)) {
+            let _ = answered.blocking_recv();
         }
     }
 
@@ -388,6 +511,13 @@ fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, Disk
         "fonn-disk-next",
         Box::new(move || upkeep::run_spare(&spare, next_id)),
     )?);
+    if shared.options.settle_percent > 0 {
+        let settle = Arc::clone(shared);
+        helpers.push(spawn(
+            "fonn-disk-settle",
+            Box::new(move || settle::run(&settle)),
+        )?);
+    }
     if shared.options.durability == Durability::Batched {
         let sync = Arc::clone(shared);
         helpers.push(spawn(

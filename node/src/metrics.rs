@@ -1,26 +1,50 @@
 //! The node's metrics: read from the tiers' own counters whenever somebody scrapes.
 
+mod cold;
+
 use std::sync::Arc;
 
+use fonn_codec::registry;
+use fonn_cold_tier::store::Opened;
 use fonn_proto::Failure;
 use fonn_runtime::metrics::{Metrics, Snapshot};
 
+use crate::levels::LevelCodec;
 use crate::lsm::DiskTier;
 use crate::server::Shared;
 use crate::stats::Counter;
 
-/// Publishes everything about a node.
-pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
+const GET_DURATION: &str = "fonn_tier_get_duration_seconds";
+const GET_DURATION_HELP: &str =
+    "Time of gets by the tier that answered; RAM's is within fonn_request_duration_seconds.";
+
+/// Publishes everything about a node, and its bucket if it has one.
+pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>) {
     let shared = Arc::clone(shared);
     metrics.on_scrape(move |snapshot| {
         requests(snapshot, &shared);
         ram(snapshot, &shared);
         connections(snapshot, &shared);
+        codecs(snapshot, shared.engine.ram_codec());
+        if let Some(bucket) = &bucket {
+            bucket.collect(snapshot);
+        }
+        if let Some(cold) = shared.engine.cold() {
+            self::cold::cold(snapshot, cold.tier());
+            snapshot.histogram(
+                GET_DURATION,
+                GET_DURATION_HELP,
+                &[("tier", "cold")],
+                &shared.engine.cold_get_latency.sum(),
+            );
+        }
         if let Some(disk) = shared.engine.disk() {
             self::disk(snapshot, disk);
+            codecs(snapshot, disk.upper());
+            codecs(snapshot, disk.last());
             snapshot.histogram(
-                "fonn_tier_get_duration_seconds",
-                "Time of gets by the tier that answered; RAM's is within fonn_request_duration_seconds.",
+                GET_DURATION,
+                GET_DURATION_HELP,
                 &[("tier", "disk")],
                 &shared.engine.disk_get_latency.sum(),
             );
@@ -31,7 +55,11 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
 fn requests(snapshot: &mut Snapshot, shared: &Shared) {
     let stats = shared.engine.stats();
     let help = "Gets of one key that found an entry, by the tier that had it.";
-    for (tier, counter) in [("ram", Counter::HitsRam), ("disk", Counter::HitsDisk)] {
+    for (tier, counter) in [
+        ("ram", Counter::HitsRam),
+        ("disk", Counter::HitsDisk),
+        ("cold", Counter::HitsCold),
+    ] {
         snapshot.counter(
             "fonn_hits_total",
             help,
@@ -45,6 +73,8 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
         ("expired", Counter::MissesExpired),
         ("flushed", Counter::MissesFlushed),
         ("error", Counter::MissesError),
+        ("deadline", Counter::MissesDeadline),
+        ("unavailable", Counter::MissesUnavailable),
     ] {
         snapshot.counter(
             "fonn_misses_total",
@@ -244,4 +274,95 @@ fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         "Generations on disk.",
         usage.generations as f64,
     );
+    gauge(
+        "fonn_disk_unsettled_bytes",
+        "Bytes of values and keys on disk that have not settled yet, the newest generation's included.",
+        usage.unsettled_bytes as f64,
+    );
+    let stats = disk.stats().snapshot();
+    let mut counter = |name, help, value| snapshot.counter(name, help, &[], value);
+    counter(
+        "fonn_disk_settled_generations_total",
+        "Generations that were written anew when they settled.",
+        stats.generations_settled,
+    );
+    counter(
+        "fonn_disk_settle_failures_total",
+        "Generations that could not be settled and stay as they are; the log has the reason.",
+        stats.settle_failures,
+    );
+    counter(
+        "fonn_disk_settle_read_bytes_total",
+        "Bytes of records read to be written anew.",
+        stats.settle_read_bytes,
+    );
+    counter(
+        "fonn_disk_settle_written_bytes_total",
+        "Bytes of records that these became.",
+        stats.settle_written_bytes,
+    );
+    counter(
+        "fonn_disk_recoded_records_total",
+        "Records that got another codec when they settled.",
+        stats.settle_recoded,
+    );
+    counter(
+        "fonn_disk_unsupported_reads_total",
+        "Reads of entries whose codec this build leaves out, answered as misses.",
+        stats.reads_unsupported,
+    );
+    snapshot.counter_f64(
+        "fonn_disk_stalled_seconds_total",
+        "Time that the writer waited for the device.",
+        &[],
+        stats.writer_stalled_ns as f64 / 1e9,
+    );
+}
+
+/// What the codecs of a level have done. Bytes out by bytes in is the ratio.
+fn codecs(snapshot: &mut Snapshot, level: &LevelCodec) {
+    let name = level.level().name();
+    let active = level.active().0.to_string();
+    snapshot.gauge(
+        "fonn_codec_active",
+        "1 for the codec that values get at this level now.",
+        &[("level", name), ("codec", &active)],
+        1.0,
+    );
+    for codec in registry::all() {
+        let used = level.meter().of(codec.id().as_u8());
+        let labels = [("level", name), ("codec", codec.name())];
+        snapshot.counter(
+            "fonn_codec_values_total",
+            "Values encoded, by level and by the codec that they ended with; none: attempts that did not shrink, too.",
+            &labels,
+            used.values,
+        );
+        snapshot.counter(
+            "fonn_codec_bytes_in_total",
+            "Bytes of these values.",
+            &labels,
+            used.bytes_in,
+        );
+        snapshot.counter(
+            "fonn_codec_bytes_out_total",
+            "Bytes that they are stored in, frame headers included.",
+            &labels,
+            used.bytes_out,
+        );
+        snapshot.counter_f64(
+            "fonn_codec_cpu_seconds_total",
+            "Processor time of encoding, for settled values also of decoding what they were; values below 4 KiB are measured one of sixteen times.",
+            &labels,
+            used.cpu.as_secs_f64(),
+        );
+    }
+    for (reason, count) in level.changes() {
+        snapshot.counter(
+            "fonn_codec_changes_total",
+            "Codecs that `auto` changed, by level and reason.",
+            &[("level", name), ("reason", reason)],
+            count,
+        );
+    }
 }

@@ -31,6 +31,8 @@ pub fn general(shared: &Shared) -> Pairs {
         Counter::MissesExpired,
         Counter::MissesFlushed,
         Counter::MissesError,
+        Counter::MissesDeadline,
+        Counter::MissesUnavailable,
     ];
     let mut pairs = vec![
         pair("pid", std::process::id()),
@@ -42,7 +44,7 @@ pub fn general(shared: &Shared) -> Pairs {
         pair("max_connections", shared.connections_max),
         pair(
             "get_hits",
-            total(Counter::HitsRam) + total(Counter::HitsDisk),
+            total(Counter::HitsRam) + total(Counter::HitsDisk) + total(Counter::HitsCold),
         ),
         pair(
             "get_misses",
@@ -70,6 +72,7 @@ pub fn general(shared: &Shared) -> Pairs {
             pair("disk_bytes", usage.bytes_on_disk),
             pair("disk_items", usage.entries_approx),
             pair("disk_generations", usage.generations),
+            pair("disk_unsettled_bytes", usage.unsettled_bytes),
             pair("disk_queue_bytes", usage.queue_bytes),
         ]);
     }
@@ -172,12 +175,14 @@ pub fn info(shared: &Shared, sections: &[String], keyspace: &[(u16, u64)]) -> St
     let engine = &shared.engine;
     let stats = engine.stats();
     let total = |counter| stats.since_reset(counter);
-    let hits = total(Counter::HitsRam) + total(Counter::HitsDisk);
+    let hits = total(Counter::HitsRam) + total(Counter::HitsDisk) + total(Counter::HitsCold);
     let misses = [
         Counter::MissesAbsent,
         Counter::MissesExpired,
         Counter::MissesFlushed,
         Counter::MissesError,
+        Counter::MissesDeadline,
+        Counter::MissesUnavailable,
     ];
     let uptime = shared.started.elapsed().as_secs();
     let rss = fonn_runtime::memory::resident().map_or(0, ByteCount::bytes);
@@ -227,6 +232,7 @@ pub fn info(shared: &Shared, sections: &[String], keyspace: &[(u16, u64)]) -> St
                 ),
                 pair("keyspace_hits_ram", total(Counter::HitsRam)),
                 pair("keyspace_hits_disk", total(Counter::HitsDisk)),
+                pair("keyspace_hits_cold", total(Counter::HitsCold)),
                 pair("evicted_keys", engine.ram().stats().counters.evictions),
             ],
         ),

@@ -81,12 +81,7 @@ impl<'a> Command<'a> {
     #[must_use]
     pub fn is_write(&self) -> bool {
         match self {
-            Self::Get(get) => {
-                get.delete
-                    || get.touch.is_some()
-                    || get.vivify.is_some()
-                    || get.recache_below_s.is_some()
-            }
+            Self::Get(get) => get.changes_entry(),
             _ => true,
         }
     }
@@ -135,6 +130,15 @@ impl<'a> Get<'a> {
             new_version: None,
             delete: false,
         }
+    }
+
+    /// Whether the read may change anything but recency and the recache token of a stale entry.
+    #[must_use]
+    pub fn changes_entry(&self) -> bool {
+        self.delete
+            || self.touch.is_some()
+            || self.vivify.is_some()
+            || self.recache_below_s.is_some()
     }
 
     /// A read of the entry's facts, without value and without counting as a use.

@@ -170,6 +170,11 @@ impl Out {
     /// Drops `count` bytes from the front: they were sent.
     pub fn advance(&mut self, mut count: usize) {
         self.sent += count as u64;
+        if self.chunks.is_empty() && count == self.tail.len() {
+            // Cleared rather than moved on, so that the allocation keeps its start.
+            self.tail.clear();
+            return;
+        }
         while count > 0 {
             let Some(front) = self.chunks.front_mut() else {
                 self.tail.advance(count);

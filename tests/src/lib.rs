@@ -4,10 +4,12 @@
 //! protocols to them with clients of its own, and judges the answers. The programs
 //! `fonn-load` and `fonn-compare` and the suites in `tests/` are thin users of these modules.
 
+pub mod bucket;
 pub mod checker;
 pub mod client;
 pub mod compare;
 pub mod component;
+pub mod ctl;
 pub mod load;
 pub mod node;
 pub mod peers;

@@ -73,6 +73,8 @@ fn with_json(builder: Builder) -> Builder {
         ("KeyRequest.key", "json::text"),
         ("DeleteKeyRequest.key", "json::text"),
         ("Event.level", "json::event_level"),
+        ("ClusterMember.state", "json::member_state"),
+        ("ClusterStatus.state", "json::member_state"),
     ]);
     let mut builder = builder
         .type_attribute(".fonn.v1", "#[derive(serde::Serialize)]")

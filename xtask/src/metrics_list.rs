@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use fonn_node::config::{self, Settings};
+use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
 use fonn_node::{cli, server};
 use fonn_runtime::clock::Clock;
@@ -45,18 +45,25 @@ fn make(old: &str) -> Result<String> {
 /// What a node answers at `/metrics`, directly after its start.
 fn scrape() -> Result<String> {
     let dir = tempfile::tempdir().context("making a data directory")?;
+    let bucket = format!("file://{}", dir.path().join("bucket").display());
     let config = config::resolve(Settings {
-        data_dir: Some(dir.path().to_owned()),
+        data_dir: Some(dir.path().join("data")),
         ram_budget: Some(Budget::Bytes(ByteCount::mib(64))),
         disk_budget: Some(ByteCount::mib(256)),
+        cold_tier: Some(bucket.parse().map_err(anyhow::Error::msg)?),
+        cold_budget: Some(ColdBudget(Some(ByteCount::mib(256)))),
         ..Settings::default()
     })?;
     let clock = Clock::system();
     let metrics = Metrics::new();
     process::register(&metrics, &clock);
-    let engine = Engine::open(cli::engine_options(&config, clock)).context("opening a store")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (options, bucket) = runtime.block_on(cli::engine_options(&config, clock))?;
+    let engine = Engine::open(options).context("opening a store")?;
     let shared = server::Shared::new(engine.clone(), config.pairs(), 1);
-    fonn_node::metrics::register(&metrics, &shared);
+    fonn_node::metrics::register(&metrics, &shared, bucket);
     let text = metrics.render().context("rendering")?;
     engine.close(std::time::Duration::from_secs(5));
     Ok(text)

@@ -13,6 +13,8 @@ pub struct Library {
 }
 
 enum Codec {
+    None,
+    Lzo(Box<lzokay::compress::Dict>),
     Lz4 {
         small: CompressTable,
         large: CompressTable,
@@ -35,6 +37,7 @@ impl Library {
     pub fn new(spec: CodecSpec) -> Self {
         let level = spec.level().unwrap_or(0);
         let codec = match spec.codec().name() {
+            "none" => Codec::None,
             "lz4" => Codec::Lz4 {
                 small: CompressTable::small(),
                 large: CompressTable::large(),
@@ -52,6 +55,16 @@ impl Library {
                 decompression: zstd::bulk::Decompressor::new().unwrap(),
             },
         };
+        Self::of(level, codec)
+    }
+
+    /// LZO, which has no row in the registry.
+    #[allow(dead_code)]
+    pub fn lzo() -> Self {
+        Self::of(0, Codec::Lzo(lzokay::compress::Dict::new()))
+    }
+
+    fn of(level: i8, codec: Codec) -> Self {
         Self {
             level,
             codec,
@@ -60,8 +73,18 @@ impl Library {
     }
 
     pub fn compress(&mut self, raw: &[u8]) -> &[u8] {
+        if self.out.len() < 2 * raw.len() {
+            self.out.resize(2 * raw.len(), 0);
+        }
         let out = self.out.as_mut_slice();
         let len = match &mut self.codec {
+            Codec::None => {
+                out[..raw.len()].copy_from_slice(raw);
+                raw.len()
+            }
+            Codec::Lzo(dictionary) => {
+                lzokay::compress::compress_no_alloc(raw, out, dictionary).unwrap()
+            }
             Codec::Lz4 { small, large } => {
                 let table = if raw.len() < 65_535 { small } else { large };
                 compress_into_with_table(raw, out, table).unwrap()
@@ -82,6 +105,11 @@ impl Library {
 
     pub fn decompress(&mut self, stored: &[u8], out: &mut [u8]) -> usize {
         match &mut self.codec {
+            Codec::None => {
+                out[..stored.len()].copy_from_slice(stored);
+                stored.len()
+            }
+            Codec::Lzo(_) => lzokay::decompress::decompress(stored, out).unwrap(),
             Codec::Lz4 { .. } => decompress_into(stored, out).unwrap(),
             Codec::Snappy { decoder, .. } => decoder.decompress(stored, out).unwrap(),
             Codec::Zlib { inflate, .. } => {

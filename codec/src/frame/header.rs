@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use crate::checksum;
 use crate::frame::{BLOCK_LEN, BLOCK_LEN_LOG2, FrameError, HEADER_LEN, INDEX_ENTRY_LEN};
 use crate::registry::{self, CodecId};
 use crate::spec::CodecSpec;
@@ -200,7 +201,7 @@ impl Header {
     pub(super) fn checksum_start(self) -> u32 {
         let bytes = self.to_bytes();
         let (checked, _) = bytes.split_at(CHECKED_LEN);
-        crc32c::crc32c(checked)
+        checksum::append(checksum::EMPTY, checked)
     }
 
     /// How the value is stored.

@@ -22,7 +22,11 @@ pub struct Corpus {
     pub make: fn(len: usize) -> Vec<u8>,
 }
 
-pub const CORPORA: [Corpus; 6] = [
+pub const CORPORA: [Corpus; 7] = [
+    Corpus {
+        name: "json",
+        make: json,
+    },
     Corpus {
         name: "text",
         make: text,
@@ -69,6 +73,40 @@ pub fn text(len: usize) -> Vec<u8> {
             1 => out.extend_from_slice(noise.below(10_000).to_string().as_bytes()),
             _ => out.push(b' '),
         }
+    }
+    out.truncate(len);
+    out
+}
+
+/// Lines of JSON, as a service logs them: the same names, times that grow, and numbers.
+pub fn json(len: usize) -> Vec<u8> {
+    const LEVELS: [&str; 4] = ["info", "info", "warn", "debug"];
+    const ROUTES: [&str; 6] = [
+        "/v1/users",
+        "/v1/users/search",
+        "/v1/orders",
+        "/v1/orders/latest",
+        "/health",
+        "/v2/reports/daily",
+    ];
+    let mut noise = Noise(5);
+    let mut time_us = 1_700_000_000_000_000u64;
+    let mut out = Vec::with_capacity(len + 300);
+    while out.len() < len {
+        time_us += noise.next() % 5000;
+        let status = [200, 200, 200, 404, 500][noise.below(5)];
+        let line = format!(
+            "{{\"time_us\":{time_us},\"level\":\"{}\",\"service\":\"gateway-{}\",\"route\":\"{}\",\
+             \"status\":{status},\"duration_ms\":{}.{:03},\"bytes\":{},\"request_id\":\"{:016x}\"}}\n",
+            LEVELS[noise.below(4)],
+            noise.below(12),
+            ROUTES[noise.below(6)],
+            noise.below(90),
+            noise.below(1000),
+            noise.below(60_000),
+            noise.next(),
+        );
+        out.extend_from_slice(line.as_bytes());
     }
     out.truncate(len);
     out

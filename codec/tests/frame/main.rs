@@ -4,6 +4,7 @@ mod corpora;
 mod corruption;
 mod ranges;
 mod round_trip;
+mod shared;
 mod size;
 
 use fonn_codec::frame::HEADER_LEN;

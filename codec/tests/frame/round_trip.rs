@@ -1,7 +1,7 @@
 //! What goes in comes out.
 
 use fonn_codec::frame::BLOCK_LEN;
-use fonn_codec::{CodecSpec, Encoding, Frame, Verbatim, encode};
+use fonn_codec::{CodecSpec, Encoding, Frame, FrameError, Verbatim, encode};
 use proptest::prelude::*;
 
 use crate::corpora::{self, CORPORA};
@@ -103,6 +103,27 @@ fn the_buffer_for_a_value_may_hold_anything_before() {
                 frame.decode_into(&mut out).unwrap();
                 assert!(out == value, "{spec}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_slice_takes_the_value_if_it_has_its_length() {
+    for spec in specs() {
+        for value in [corpora::text(300_000), corpora::random(500), vec![]] {
+            let (bytes, _) = framed(spec, &value);
+            let frame = Frame::parse(&bytes, LIMIT).unwrap();
+            let mut out = vec![0xEE; value.len() + 1];
+            assert_eq!(
+                frame.decode_to(&mut out),
+                Err(FrameError::Range {
+                    start: 0,
+                    end: value.len() + 1,
+                    len: value.len()
+                })
+            );
+            frame.decode_to(&mut out[1..]).unwrap();
+            assert!(out[1..] == value, "{spec}");
         }
     }
 }

@@ -38,9 +38,46 @@ pub enum Operation {
     Delete,
     /// `list`
     List,
+    /// `get_suffix`
+    GetSuffix,
+    /// `list_uploads`
+    ListUploads,
+    /// `abort_upload`
+    AbortUpload,
 }
 
 impl Operation {
+    /// All of them, in the order of [`Operation::index`].
+    pub const ALL: [Self; 10] = [
+        Self::Put,
+        Self::PutIfAbsent,
+        Self::Get,
+        Self::GetRange,
+        Self::Head,
+        Self::Delete,
+        Self::List,
+        Self::GetSuffix,
+        Self::ListUploads,
+        Self::AbortUpload,
+    ];
+
+    /// The place in [`Operation::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether it reads an object: somebody waits for it. All others are the work of background
+    /// tasks.
+    #[must_use]
+    pub const fn is_read(self) -> bool {
+        match self {
+            Self::Get | Self::GetRange | Self::GetSuffix | Self::Head => true,
+            Self::Put | Self::PutIfAbsent | Self::Delete | Self::List => false,
+            Self::ListUploads | Self::AbortUpload => false,
+        }
+    }
+
     /// The name, for messages and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -52,6 +89,9 @@ impl Operation {
             Self::Head => "head",
             Self::Delete => "delete",
             Self::List => "list",
+            Self::GetSuffix => "get_suffix",
+            Self::ListUploads => "list_uploads",
+            Self::AbortUpload => "abort_upload",
         }
     }
 }
@@ -77,12 +117,48 @@ pub enum StoreErrorKind {
     Unavailable,
     /// The credentials do not allow it.
     Denied,
-    /// The request itself is wrong, and would be every time.
+    /// The request itself is wrong, and would be every time; so is one to a bucket that does not
+    /// exist, or to the wrong region.
     Invalid,
+    /// The store does not know this call.
+    Unsupported,
 }
 
 impl StoreErrorKind {
-    /// The name, for messages and metrics.
+    /// All of them, in the order of [`StoreErrorKind::index`].
+    pub const ALL: [Self; 8] = [
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::Throttled,
+        Self::Timeout,
+        Self::Unavailable,
+        Self::Denied,
+        Self::Invalid,
+        Self::Unsupported,
+    ];
+
+    /// The place in [`StoreErrorKind::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The value of a metric's label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::Throttled => "throttled",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Denied => "denied",
+            Self::Invalid => "invalid",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// The name, for messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -93,6 +169,7 @@ impl StoreErrorKind {
             Self::Unavailable => "unavailable",
             Self::Denied => "denied",
             Self::Invalid => "invalid request",
+            Self::Unsupported => "not supported",
         }
     }
 
@@ -101,7 +178,8 @@ impl StoreErrorKind {
     pub const fn is_retryable(self) -> bool {
         match self {
             Self::Throttled | Self::Timeout | Self::Unavailable => true,
-            Self::NotFound | Self::AlreadyExists | Self::Denied | Self::Invalid => false,
+            Self::NotFound | Self::AlreadyExists => false,
+            Self::Denied | Self::Invalid | Self::Unsupported => false,
         }
     }
 }
@@ -110,6 +188,18 @@ impl fmt::Display for StoreErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// What a remote store answered instead of doing what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store answered {status} {}: {message}", code.as_deref().unwrap_or("without a code"))]
+pub struct Refusal {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The error code of S3, such as `SlowDown`; answers to HEAD have none.
+    pub code: Option<String>,
+    /// The store's explanation, shortened, and without anything that could be a secret.
+    pub message: String,
 }
 
 impl StoreError {
@@ -129,6 +219,19 @@ impl StoreError {
         self.kind.is_retryable()
     }
 
+    /// The failure with its cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What the store answered, if it is a remote one and did.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.source.as_ref()?.downcast_ref()
+    }
+
     pub(super) fn from_io(operation: Operation, subject: &str, error: io::Error) -> Self {
         use io::ErrorKind as Io;
 
@@ -137,6 +240,7 @@ impl StoreError {
             Io::AlreadyExists => StoreErrorKind::AlreadyExists,
             Io::PermissionDenied | Io::ReadOnlyFilesystem => StoreErrorKind::Denied,
             Io::TimedOut => StoreErrorKind::Timeout,
+            Io::Unsupported => StoreErrorKind::Unsupported,
             Io::InvalidInput | Io::InvalidFilename | Io::NotADirectory | Io::IsADirectory => {
                 StoreErrorKind::Invalid
             }
@@ -203,6 +307,16 @@ mod tests {
     }
 
     #[test]
+    fn every_value_is_in_its_place() {
+        for (index, operation) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!(operation.index(), index);
+        }
+        for (index, kind) in StoreErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), index);
+        }
+    }
+
+    #[test]
     fn message_says_what_was_attempted_and_keeps_the_cause() {
         let cause = io::Error::from(io::ErrorKind::StorageFull);
         let error = StoreError::from_io(Operation::Put, "a/b", cause);
@@ -210,6 +324,17 @@ mod tests {
         assert!(error.source().is_some());
         let error = StoreError::new(Operation::List, "p/", StoreErrorKind::Denied);
         assert_eq!(error.to_string(), "list `p/`: denied");
-        assert!(error.source().is_none());
+        assert!(error.source().is_none() && error.refusal().is_none());
+        let refusal = Refusal {
+            status: 503,
+            code: Some("SlowDown".to_owned()),
+            message: "please".to_owned(),
+        };
+        let error = error.with_source(refusal.clone());
+        assert_eq!(error.refusal(), Some(&refusal));
+        assert_eq!(
+            error.source().unwrap().to_string(),
+            "the store answered 503 SlowDown: please"
+        );
     }
 }

@@ -24,8 +24,8 @@ use fonn_runtime::random::SplitMix64;
 use parking_lot::Mutex;
 
 use super::{
-    Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, StoreError,
-    StoreErrorKind, StoreFuture, select,
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page,
+    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Suffix, Upload, select, select_suffix,
 };
 
 /// Where unfinished objects are written. No key can name it.
@@ -85,7 +85,7 @@ impl FsStore {
 }
 
 impl ObjectStore for FsStore {
-    fn put<'a>(&'a self, key: &'a ObjectKey, body: Bytes) -> StoreFuture<'a, ()> {
+    fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
         let owned = key.clone();
         self.run(Operation::Put, key.as_str(), move |dir| {
             // A rename replaces an object of that key in one step.
@@ -93,7 +93,7 @@ impl ObjectStore for FsStore {
         })
     }
 
-    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Bytes) -> StoreFuture<'a, ()> {
+    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
         let owned = key.clone();
         self.run(Operation::PutIfAbsent, key.as_str(), move |dir| {
             // Spares the writing in the usual case; the link below decides.
@@ -111,6 +111,9 @@ impl ObjectStore for FsStore {
         let owned = key.clone();
         self.run(Operation::Get, key.as_str(), move |dir| {
             let (mut file, size) = dir.open(&owned)?;
+            if size > READ_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
             let mut body = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
             file.read_to_end(&mut body)?;
             Ok(body.into())
@@ -121,12 +124,19 @@ impl ObjectStore for FsStore {
         let owned = key.clone();
         self.run(Operation::GetRange, key.as_str(), move |dir| {
             let (file, size) = dir.open(&owned)?;
-            let selected = select(&range, size).ok_or(io::ErrorKind::InvalidInput)?;
-            let len = usize::try_from(selected.end - selected.start)
-                .map_err(|_| io::ErrorKind::InvalidInput)?;
-            let mut body = vec![0; len];
-            file.read_exact_at(&mut body, selected.start)?;
-            Ok(body.into())
+            read_part(&file, select(&range, size))
+        })
+    }
+
+    fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix> {
+        let owned = key.clone();
+        self.run(Operation::GetSuffix, key.as_str(), move |dir| {
+            let (file, object_size_bytes) = dir.open(&owned)?;
+            let selected = select_suffix(len_bytes, object_size_bytes);
+            Ok(Suffix {
+                bytes: read_part(&file, selected)?,
+                object_size_bytes,
+            })
         })
     }
 
@@ -165,7 +175,7 @@ impl ObjectStore for FsStore {
             return Box::pin(std::future::ready(Err(error)));
         }
         let limit = limit.min(PAGE_MAX);
-        let (text, after) = (prefix.to_owned(), from.map(|from| from.token().to_owned()));
+        let (text, after) = (prefix.to_owned(), from.map(|from| from.as_str().to_owned()));
         self.run(Operation::List, prefix, move |dir| {
             let after = after.as_deref().unwrap_or_default();
             // One more than asked for tells whether there is a next page.
@@ -173,9 +183,18 @@ impl ObjectStore for FsStore {
             let has_more = objects.len() > limit;
             objects.truncate(limit);
             let last = objects.last().filter(|_| has_more);
-            let next = last.map(|last| Continuation::new(last.key.as_str()));
+            let next = last.map(|last| Continuation::after(&last.key));
             Ok(Page { objects, next })
         })
+    }
+
+    /// None: what a crash leaves here is removed when the store is opened.
+    fn list_uploads<'a>(&'a self, _prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn abort_upload<'a>(&'a self, _upload: &'a Upload) -> StoreFuture<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -200,7 +219,7 @@ impl Directory {
     fn write(
         &self,
         key: &ObjectKey,
-        body: &[u8],
+        body: &Body,
         place: fn(&Path, &Path) -> io::Result<()>,
     ) -> io::Result<()> {
         let path = self.path(key);
@@ -213,7 +232,9 @@ impl Directory {
             .write(true)
             .create_new(true)
             .open(&temporary.0)?;
-        file.write_all(body)?;
+        for chunk in body.chunks() {
+            file.write_all(chunk)?;
+        }
         file.sync_all()?;
         place(&temporary.0, &path)?;
         sync_parent(&path)
@@ -245,6 +266,15 @@ impl Drop for Temporary {
         // After a rename there is nothing to remove; after a crash `remove_remains` does it.
         let _ = fs::remove_file(&self.0);
     }
+}
+
+fn read_part(file: &File, selected: Option<Range<u64>>) -> io::Result<Bytes> {
+    let selected = selected.ok_or(io::ErrorKind::InvalidInput)?;
+    let len =
+        usize::try_from(selected.end - selected.start).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut body = vec![0; len];
+    file.read_exact_at(&mut body, selected.start)?;
+    Ok(body.into())
 }
 
 fn no_object() -> io::Error {

@@ -8,8 +8,8 @@ use fonn_runtime::clock::Clock;
 use parking_lot::Mutex;
 
 use super::{
-    Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, StoreError,
-    StoreErrorKind, StoreFuture, select,
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, StoreError,
+    StoreErrorKind, StoreFuture, Suffix, Upload, select, select_suffix,
 };
 
 /// Objects in a map. Not bounded.
@@ -40,9 +40,9 @@ impl MemoryStore {
         object.ok_or_else(|| StoreError::new(operation, key.as_str(), StoreErrorKind::NotFound))
     }
 
-    fn write(&self, key: &ObjectKey, body: Bytes, is_replacing: bool) -> Result<(), StoreError> {
+    fn write(&self, key: &ObjectKey, body: &Body, is_replacing: bool) -> Result<(), StoreError> {
         let object = Object {
-            body,
+            body: body.to_bytes(),
             modified_ms: self.clock.wall_ms(),
         };
         let mut objects = self.objects.lock();
@@ -64,7 +64,7 @@ impl MemoryStore {
         if limit == 0 {
             return Err(invalid());
         }
-        let after = from.map(|from| ObjectKey::new(from.token())).transpose();
+        let after = from.map(|from| ObjectKey::new(from.as_str())).transpose();
         let after = after.map_err(|_| invalid())?;
         let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let objects = self.objects.lock();
@@ -75,7 +75,7 @@ impl MemoryStore {
         let page: Vec<ObjectMeta> = found.by_ref().take(limit.min(PAGE_MAX)).collect();
         let next = found
             .next()
-            .and(page.last().map(|last| Continuation::new(last.key.as_str())));
+            .and(page.last().map(|last| Continuation::after(&last.key)));
         Ok(Page {
             objects: page,
             next,
@@ -92,13 +92,19 @@ fn meta(key: &ObjectKey, object: &Object) -> ObjectMeta {
     }
 }
 
+fn part(body: &Bytes, selected: Option<Range<u64>>) -> Option<Bytes> {
+    let selected = selected?;
+    // Both ends are within the body, which is in memory.
+    Some(body.slice(selected.start as usize..selected.end as usize))
+}
+
 impl ObjectStore for MemoryStore {
-    fn put<'a>(&'a self, key: &'a ObjectKey, body: Bytes) -> StoreFuture<'a, ()> {
-        Box::pin(async move { self.write(key, body, true) })
+    fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
+        Box::pin(async move { self.write(key, &body, true) })
     }
 
-    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Bytes) -> StoreFuture<'a, ()> {
-        Box::pin(async move { self.write(key, body, false) })
+    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
+        Box::pin(async move { self.write(key, &body, false) })
     }
 
     fn get<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Bytes> {
@@ -108,11 +114,25 @@ impl ObjectStore for MemoryStore {
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
         Box::pin(async move {
             let body = self.object(key, Operation::GetRange)?.body;
-            let selected = select(&range, body.len() as u64).ok_or_else(|| {
+            let selected = select(&range, body.len() as u64);
+            part(&body, selected).ok_or_else(|| {
                 StoreError::new(Operation::GetRange, key.as_str(), StoreErrorKind::Invalid)
+            })
+        })
+    }
+
+    fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix> {
+        Box::pin(async move {
+            let body = self.object(key, Operation::GetSuffix)?.body;
+            let object_size_bytes = body.len() as u64;
+            let selected = select_suffix(len_bytes, object_size_bytes);
+            let bytes = part(&body, selected).ok_or_else(|| {
+                StoreError::new(Operation::GetSuffix, key.as_str(), StoreErrorKind::Invalid)
             })?;
-            // Both ends are within the body, which is in memory.
-            Ok(body.slice(selected.start as usize..selected.end as usize))
+            Ok(Suffix {
+                bytes,
+                object_size_bytes,
+            })
         })
     }
 
@@ -134,6 +154,14 @@ impl ObjectStore for MemoryStore {
         limit: usize,
     ) -> StoreFuture<'a, Page> {
         Box::pin(async move { self.page(prefix, from, limit) })
+    }
+
+    fn list_uploads<'a>(&'a self, _prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn abort_upload<'a>(&'a self, _upload: &'a Upload) -> StoreFuture<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -157,10 +185,10 @@ mod tests {
         let manual = ManualClock::new(5000);
         let store = MemoryStore::new(manual.clock());
         let key = ObjectKey::new("a").unwrap();
-        store.put(&key, Bytes::from_static(b"1")).await.unwrap();
+        store.put(&key, "1".into()).await.unwrap();
         manual.advance(Duration::from_secs(1));
         assert_eq!(store.head(&key).await.unwrap().modified_ms, 5000);
-        store.put(&key, Bytes::from_static(b"2")).await.unwrap();
+        store.put(&key, "2".into()).await.unwrap();
         assert_eq!(store.head(&key).await.unwrap().modified_ms, 6000);
     }
 }

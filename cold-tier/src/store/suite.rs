@@ -10,7 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::{ObjectKey, ObjectStore, Page, StoreErrorKind};
+use super::{Body, Continuation, ObjectKey, ObjectStore, Page, StoreErrorKind};
+
+/// Above the size from which an S3 client uploads in parts.
+const LARGE_LEN: usize = (17 << 20) + 13;
 
 /// Checks the whole contract.
 ///
@@ -20,12 +23,17 @@ pub async fn run(store: Arc<dyn ObjectStore>) {
     let store_ref = store.as_ref();
     what_was_put_is_read_back(store_ref).await;
     put_replaces(store_ref).await;
+    bodies_of_many_chunks_are_joined(store_ref).await;
+    large_objects_are_whole(store_ref).await;
     ranges_select_bytes(store_ref).await;
+    suffixes_are_the_last_bytes(store_ref).await;
     absent_objects_are_not_found(store_ref).await;
     delete_can_be_repeated(store_ref).await;
     put_if_absent_never_replaces(store_ref).await;
     lists_are_ordered_filtered_and_paged(store_ref).await;
     lists_follow_writes_and_deletes(store_ref).await;
+    lists_begin_behind_any_key(store_ref).await;
+    no_upload_is_left_over(store_ref).await;
     one_of_many_creators_wins(&store).await;
     readers_see_one_whole_version(&store).await;
 }
@@ -54,7 +62,7 @@ async fn what_was_put_is_read_back(store: &dyn ObjectStore) {
         ("large", (1 << 20) + 7),
     ] {
         let key = key(&format!("read/{name}"));
-        store.put(&key, body(len, 1)).await.unwrap();
+        store.put(&key, body(len, 1).into()).await.unwrap();
         assert_eq!(store.get(&key).await.unwrap(), body(len, 1), "{name}");
         let meta = store.head(&key).await.unwrap();
         assert_eq!((&meta.key, meta.size_bytes), (&key, len as u64));
@@ -63,17 +71,58 @@ async fn what_was_put_is_read_back(store: &dyn ObjectStore) {
 
 async fn put_replaces(store: &dyn ObjectStore) {
     let key = key("replace/object");
-    store.put(&key, body(5000, 1)).await.unwrap();
-    store.put(&key, body(10, 2)).await.unwrap();
+    store.put(&key, body(5000, 1).into()).await.unwrap();
+    store.put(&key, body(10, 2).into()).await.unwrap();
     assert_eq!(store.get(&key).await.unwrap(), body(10, 2));
     assert_eq!(store.head(&key).await.unwrap().size_bytes, 10);
+}
+
+async fn bodies_of_many_chunks_are_joined(store: &dyn ObjectStore) {
+    let key = key("chunks/object");
+    let whole = body(100_000, 4);
+    let chunks = whole.chunks(777).map(Bytes::copy_from_slice);
+    let chunks: Body = chunks.collect::<Vec<_>>().into();
+    store.put(&key, chunks.clone()).await.unwrap();
+    assert_eq!(store.get(&key).await.unwrap(), whole);
+    store.delete(&key).await.unwrap();
+    store.put_if_absent(&key, chunks).await.unwrap();
+    assert_eq!(store.get(&key).await.unwrap(), whole);
+}
+
+/// More than an S3 client sends in one piece, and not a multiple of anything.
+async fn large_objects_are_whole(store: &dyn ObjectStore) {
+    let (object, once) = (key("large/object"), key("large/once"));
+    let (whole, other) = (body(LARGE_LEN, 5), body(LARGE_LEN + 1, 6));
+    let middle = LARGE_LEN / 3;
+    let chunks: Body = vec![whole.slice(..middle), whole.slice(middle..)].into();
+    store.put(&object, chunks).await.unwrap();
+    assert!(store.get(&object).await.unwrap() == whole);
+    let size = store.head(&object).await.unwrap().size_bytes;
+    assert_eq!(size, LARGE_LEN as u64);
+    let around_a_part = (16 << 20) - 5..(16 << 20) + 5;
+    let read = store.get_range(&object, around_a_part.clone()).await;
+    let around_a_part = around_a_part.start as usize..around_a_part.end as usize;
+    assert_eq!(read.unwrap(), whole[around_a_part]);
+    store.put(&object, other.clone().into()).await.unwrap();
+    assert!(store.get(&object).await.unwrap() == other);
+
+    store
+        .put_if_absent(&once, whole.clone().into())
+        .await
+        .unwrap();
+    let kind = kind_of(store.put_if_absent(&once, other.into())).await;
+    assert_eq!(kind, StoreErrorKind::AlreadyExists);
+    assert!(store.get(&once).await.unwrap() == whole);
+    for key in [object, once] {
+        store.delete(&key).await.unwrap();
+    }
 }
 
 async fn ranges_select_bytes(store: &dyn ObjectStore) {
     let (range, empty) = (key("range/object"), key("range/empty"));
     let whole = body(1000, 3);
-    store.put(&range, whole.clone()).await.unwrap();
-    store.put(&empty, Bytes::new()).await.unwrap();
+    store.put(&range, whole.clone().into()).await.unwrap();
+    store.put(&empty, Body::default()).await.unwrap();
     for (start, end) in [(0, 1), (0, 1000), (999, 1000), (17, 523)] {
         let part = store.get_range(&range, start..end).await.unwrap();
         assert_eq!(part, whole[start as usize..end as usize]);
@@ -94,9 +143,26 @@ async fn ranges_select_bytes(store: &dyn ObjectStore) {
     );
 }
 
+async fn suffixes_are_the_last_bytes(store: &dyn ObjectStore) {
+    let (object, empty) = (key("suffix/object"), key("suffix/empty"));
+    let whole = body(1000, 7);
+    store.put(&object, whole.clone().into()).await.unwrap();
+    store.put(&empty, Body::default()).await.unwrap();
+    for len in [1, 16, 999, 1000, 1001, 65_536] {
+        let suffix = store.get_suffix(&object, len).await.unwrap();
+        let start = 1000usize.saturating_sub(len as usize);
+        assert_eq!(suffix.bytes, whole[start..], "the last {len}");
+        assert_eq!(suffix.object_size_bytes, 1000);
+    }
+    for (key, len) in [(&object, 0), (&empty, 0), (&empty, 1)] {
+        let kind = kind_of(store.get_suffix(key, len)).await;
+        assert_eq!(kind, StoreErrorKind::Invalid, "the last {len} of {key}");
+    }
+}
+
 async fn absent_objects_are_not_found(store: &dyn ObjectStore) {
     store
-        .put(&key("absent/dir/object"), body(1, 1))
+        .put(&key("absent/dir/object"), body(1, 1).into())
         .await
         .unwrap();
     for name in [
@@ -115,27 +181,34 @@ async fn absent_objects_are_not_found(store: &dyn ObjectStore) {
             kind_of(store.get_range(&key, 0..1)).await,
             StoreErrorKind::NotFound
         );
+        assert_eq!(
+            kind_of(store.get_suffix(&key, 8)).await,
+            StoreErrorKind::NotFound
+        );
         assert_eq!(kind_of(store.head(&key)).await, StoreErrorKind::NotFound);
     }
 }
 
 async fn delete_can_be_repeated(store: &dyn ObjectStore) {
     let (gone, other) = (key("delete/gone"), key("delete/gone2"));
-    store.put(&gone, body(9, 1)).await.unwrap();
-    store.put(&other, body(9, 2)).await.unwrap();
+    store.put(&gone, body(9, 1).into()).await.unwrap();
+    store.put(&other, body(9, 2).into()).await.unwrap();
     store.delete(&gone).await.unwrap();
     assert_eq!(kind_of(store.get(&gone)).await, StoreErrorKind::NotFound);
     store.delete(&gone).await.unwrap();
     store.delete(&key("delete/no/such/path")).await.unwrap();
     assert_eq!(store.get(&other).await.unwrap(), body(9, 2));
-    store.put_if_absent(&gone, body(9, 3)).await.unwrap();
+    store.put_if_absent(&gone, body(9, 3).into()).await.unwrap();
     assert_eq!(store.get(&gone).await.unwrap(), body(9, 3));
 }
 
 async fn put_if_absent_never_replaces(store: &dyn ObjectStore) {
     let key = key("absent-put/object");
-    store.put_if_absent(&key, body(100, 1)).await.unwrap();
-    let kind = kind_of(store.put_if_absent(&key, body(100, 2))).await;
+    store
+        .put_if_absent(&key, body(100, 1).into())
+        .await
+        .unwrap();
+    let kind = kind_of(store.put_if_absent(&key, body(100, 2).into())).await;
     assert_eq!(kind, StoreErrorKind::AlreadyExists);
     assert_eq!(store.get(&key).await.unwrap(), body(100, 1));
 }
@@ -161,9 +234,9 @@ async fn lists_are_ordered_filtered_and_paged(store: &dyn ObjectStore) {
         "list/b1",
     ];
     for (index, name) in all.iter().rev().enumerate() {
-        store.put(&key(name), body(index, 1)).await.unwrap();
+        store.put(&key(name), body(index, 1).into()).await.unwrap();
     }
-    store.put(&key("list2"), Bytes::new()).await.unwrap();
+    store.put(&key("list2"), Body::default()).await.unwrap();
     let whole = store.list("suite/list/", None, 1000).await.unwrap();
     assert_eq!(names(&whole), all);
     assert_eq!(whole.next, None);
@@ -209,19 +282,46 @@ async fn lists_are_ordered_filtered_and_paged(store: &dyn ObjectStore) {
 
 async fn lists_follow_writes_and_deletes(store: &dyn ObjectStore) {
     for name in ["follow/a", "follow/b", "follow/c", "follow/d"] {
-        store.put(&key(name), Bytes::new()).await.unwrap();
+        store.put(&key(name), Body::default()).await.unwrap();
     }
     let first = store.list("suite/follow/", None, 2).await.unwrap();
     assert_eq!(names(&first), ["follow/a", "follow/b"]);
     // The place where the list goes on may itself go away.
     store.delete(&key("follow/b")).await.unwrap();
     store.delete(&key("follow/c")).await.unwrap();
-    store.put(&key("follow/e"), Bytes::new()).await.unwrap();
+    store.put(&key("follow/e"), Body::default()).await.unwrap();
     let second = store
         .list("suite/follow/", first.next.as_ref(), 10)
         .await
         .unwrap();
     assert_eq!(names(&second), ["follow/d", "follow/e"]);
+}
+
+async fn lists_begin_behind_any_key(store: &dyn ObjectStore) {
+    for name in ["after/a", "after/c", "after/d/x", "after/e"] {
+        store.put(&key(name), Body::default()).await.unwrap();
+    }
+    for (after, expected) in [
+        ("after/a", &["after/c", "after/d/x", "after/e"][..]),
+        ("after/b", &["after/c", "after/d/x", "after/e"]),
+        ("after/d", &["after/d/x", "after/e"]),
+        ("after/d/x", &["after/e"]),
+        ("after/e", &[]),
+        ("after/zz", &[]),
+        ("aaa", &["after/a", "after/c", "after/d/x", "after/e"]),
+        ("zzz", &[]),
+    ] {
+        let after_key = Continuation::after(&key(after));
+        let page = store.list("suite/after/", Some(&after_key), 10).await;
+        assert_eq!(names(&page.unwrap()), expected, "after {after}");
+    }
+}
+
+async fn no_upload_is_left_over(store: &dyn ObjectStore) {
+    match store.list_uploads("suite/").await {
+        Ok(uploads) => assert_eq!(uploads, []),
+        Err(error) => assert_eq!(error.kind, StoreErrorKind::Unsupported, "{error}"),
+    }
 }
 
 async fn one_of_many_creators_wins(store: &Arc<dyn ObjectStore>) {
@@ -230,7 +330,7 @@ async fn one_of_many_creators_wins(store: &Arc<dyn ObjectStore>) {
         let store = Arc::clone(store);
         creators.spawn(async move {
             match store
-                .put_if_absent(&key("race/object"), body(5000, seed))
+                .put_if_absent(&key("race/object"), body(5000, seed).into())
                 .await
             {
                 Ok(()) => Some(seed),
@@ -251,13 +351,16 @@ async fn one_of_many_creators_wins(store: &Arc<dyn ObjectStore>) {
 
 async fn readers_see_one_whole_version(store: &Arc<dyn ObjectStore>) {
     const LEN: usize = 200_000;
-    store.put(&key("whole/object"), body(LEN, 0)).await.unwrap();
+    store
+        .put(&key("whole/object"), body(LEN, 0).into())
+        .await
+        .unwrap();
     let mut tasks = JoinSet::new();
     for seed in 1..5u8 {
         let store = Arc::clone(store);
         tasks.spawn(async move {
             store
-                .put(&key("whole/object"), body(LEN, seed))
+                .put(&key("whole/object"), body(LEN, seed).into())
                 .await
                 .unwrap()
         });

@@ -5,7 +5,9 @@
 //! run at a time.
 
 pub(super) mod message;
+mod news;
 mod service;
+mod tier;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,6 +18,7 @@ use tokio_stream::Stream;
 use crate::entry::Space;
 
 pub(super) use service::ColdService;
+pub use tier::TierAdmin;
 
 /// An answer that may take I/O.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -36,10 +39,10 @@ pub trait ColdAdmin: Send + Sync {
         key: Vec<u8>,
     ) -> Answer<'_, Result<Option<ColdLocation>, ColdError>>;
 
-    /// Examines the bucket; a finding for each check, in the order in which they are made.
+    /// Examines the bucket; a finding for each check.
     fn doctor(&self) -> News<Finding>;
 
-    /// Segments that the index knows, oldest first.
+    /// Segments that the index knows, in the order of their names.
     fn segments(&self, query: SegmentQuery) -> Answer<'_, Result<Page<Segment>, ColdError>>;
 
     /// Header and footer of a segment, read from the bucket.
@@ -48,7 +51,7 @@ pub trait ColdAdmin: Send + Sync {
     /// Reads a segment, or all, in full and checks every record. The last news is the last progress.
     fn verify(&self, segment: Option<String>) -> News<Result<VerifyNews, ColdError>>;
 
-    /// Makes the index anew from the bucket. Dropped before its end, the old one stays in force.
+    /// Merges everything in the bucket into the index again. Dropped before its end, what was merged stays.
     fn rebuild(&self) -> News<Result<RebuildProgress, ColdError>>;
 }
 
@@ -118,8 +121,6 @@ pub struct Cost {
     pub downloaded_bytes: u64,
     /// Dollars for all requests.
     pub requests_dollars: f64,
-    /// Dollars for the bytes read.
-    pub transfer_dollars: f64,
     /// Dollars a month for what is stored now.
     pub storage_dollars_per_month: f64,
 }
@@ -344,9 +345,9 @@ pub struct SegmentDamage {
 pub struct RebuildProgress {
     /// What is being done.
     pub phase: String,
-    /// Segments that are in the new index, and how many were found.
+    /// Segments that were merged, and how many were found.
     pub segments: Part,
-    /// Entries in the new index.
+    /// Entries in the index, about.
     pub entries: u64,
     /// Bytes that were read.
     pub bytes_read: u64,

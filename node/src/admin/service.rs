@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use fonn_proto::grpc::v1::admin_server;
 use fonn_proto::grpc::v1::{
-    DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse, GetCodecsRequest, GetCodecsResponse, KeyCopy, KeyRequest,
-    KeyResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
+    DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse, GetCodecsRequest,
+    GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, SetCodecRequest, SetCodecResponse,
+    StatusRequest, StatusResponse, Tier,
 };
 use fonn_proto::{Command, Delete, Outcome};
 use fonn_runtime::events::Topic;

@@ -6,14 +6,21 @@ use fonn_runtime::size::ByteCount;
 use super::{Admin, Node};
 use crate::stats::Counter;
 
-const HITS: [(&str, Counter); 2] = [("ram", Counter::HitsRam), ("disk", Counter::HitsDisk)];
+/// As the tiers of `fonn_hits_total`.
+const HITS: [(&str, Counter); 3] = [
+    ("ram", Counter::HitsRam),
+    ("disk", Counter::HitsDisk),
+    ("cold", Counter::HitsCold),
+];
 
 /// As the reasons of `fonn_misses_total`.
-const MISSES: [(&str, Counter); 4] = [
+const MISSES: [(&str, Counter); 6] = [
     ("absent", Counter::MissesAbsent),
     ("expired", Counter::MissesExpired),
     ("flushed", Counter::MissesFlushed),
     ("error", Counter::MissesError),
+    ("deadline", Counter::MissesDeadline),
+    ("unavailable", Counter::MissesUnavailable),
 ];
 
 /// The status; of the cold tier nothing.
@@ -78,9 +85,10 @@ fn fill(status: &mut StatusResponse, node: &Node) {
 /// The codecs of the levels as messages.
 pub(super) fn codecs(node: &Node) -> (Vec<LevelCodec>, u64) {
     let (levels, min_bytes) = node.codecs.list();
-    let levels = levels.into_iter().map(|(level, codec)| LevelCodec {
-        level: level.to_owned(),
-        codec: codec.to_string(),
+    let levels = levels.into_iter().map(|it| LevelCodec {
+        level: it.level.to_string(),
+        codec: it.choice.to_string(),
+        active: it.active.to_string(),
     });
     (levels.collect(), min_bytes as u64)
 }

@@ -33,6 +33,7 @@ struct State {
     readiness: Readiness,
     events: Events,
     history: Mutex<History>,
+    rules: Mutex<Rules>,
     /// Counts the samples.
     newest: watch::Sender<u64>,
 }
@@ -48,6 +49,7 @@ impl Telemetry {
             readiness,
             events,
             history: Mutex::new(History::new(history::Options::default())),
+            rules: Mutex::default(),
             newest: watch::Sender::new(0),
         }))
     }
@@ -59,28 +61,26 @@ impl Telemetry {
 
     /// Takes a sample each second, and records what the figures tell as events. Runs until it is dropped.
     pub async fn sample(self) {
-        let mut rules = Rules::default();
         let mut interval = tokio::time::interval(INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.take_sample(&mut rules);
+            self.take_sample();
         }
     }
 
-    fn take_sample(&self, rules: &mut Rules) {
+    /// Takes a sample now.
+    pub(super) fn take_sample(&self) {
         let state = &*self.0;
         let families = state.metrics.gather();
         let at_ms = state.clock.wall_ms();
         let mut history = state.history.lock();
         let values = history.add(at_ms, &families).values.clone();
-        for found in rules.examine(at_ms, history.series(), &values) {
+        let findings = state.rules.lock().examine(at_ms, history.series(), &values);
+        drop(history);
+        for found in findings {
             state.events.record(found.level, found.topic, found.message);
         }
-        drop(history);
         state.newest.send_modify(|samples| *samples += 1);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -30,8 +30,14 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(config.lru, LruMode::Approximate);
     assert_eq!(config.codec_min_bytes, 256);
     assert_eq!(
-        (config.codec_ram.to_string(), config.codec_upper.to_string()),
-        ("none".into(), "lz4".into())
+        [
+            config.codec_ram,
+            config.codec_upper,
+            config.codec_last,
+            config.codec_cold
+        ]
+        .map(|codec| codec.to_string()),
+        ["none", "lz4", "zstd:3", "zstd:9"]
     );
     let quarter = memory::available().bytes.bytes() / 4;
     assert!(config.ram_budget.bytes().abs_diff(quarter) <= 4);
@@ -93,10 +99,13 @@ fn what_cannot_be_used_is_refused_with_a_sentence_that_names_it() {
             "\nram_bugdet = 1",
             &["test.toml", "line 2", "ram_bugdet", "ram_budget"],
         ),
-        ("codec = \"last=brotli\"", &["line 1", "codec", "last"]),
+        (
+            "codec = \"middle=lz4\"",
+            &["line 1", "codec", "middle", "upper, last and cold"],
+        ),
         (
             "codec = \"upper=brotli\"",
-            &["line 1", "codec", "brotli", "zstd"],
+            &["line 1", "codec", "brotli", "zstd", "auto"],
         ),
         ("listen = \"nowhere\"", &["line 1", "nowhere", "HOST:PORT"]),
     ] {
@@ -141,7 +150,7 @@ fn a_flag_wins_over_the_file_and_later_codecs_over_earlier_ones() {
     assert_eq!(config.data_dir, None);
     assert_eq!(
         (config.codec_ram, config.codec_upper),
-        (CodecSpec::none(), CodecSpec::none())
+        (CodecChoice::none(), CodecChoice::none())
     );
 }
 
@@ -155,6 +164,19 @@ fn help_shows_every_setting_in_its_group() {
     for group in ["Listeners:", "RAM:", "Disk:", "Compression:", "Logs:"] {
         assert!(help.contains(group), "{group} is missing in\n{help}");
     }
+}
+
+#[test]
+fn every_level_takes_a_codec_and_the_last_word_counts() {
+    let text =
+        r#"codec = ["ram=zstd:-7", "last=auto", "upper=snappy", "cold=zlib:9", "upper=auto"]"#;
+    let config = from_file(text).unwrap();
+    assert_eq!(config.codec_upper, CodecChoice::Auto);
+    let codecs = config.pairs().into_iter().find(|(name, _)| name == "codec");
+    assert_eq!(
+        codecs.unwrap().1,
+        "ram=zstd:-7,upper=auto,last=auto,cold=zlib:9"
+    );
 }
 
 #[test]

@@ -3,23 +3,62 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fonn_codec::{CodecId, Encoding};
+use fonn_codec::frame::Header;
+use fonn_codec::{CodecId, CodecSpec, Encoding};
 use fonn_proto::{Command, Failure, Version};
 
+use super::fetch::From;
 use super::semantics::Change;
 use super::{Acks, Engine, Hot, Job, There};
 use crate::ack::Ack;
 use crate::entry::{Meta, Space};
-use crate::lsm::{DiskObserver, Durability, Write, WriteKind};
-use crate::ram::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, StoredIn};
+use crate::lsm::{DiskEntry, DiskObserver, DiskTier, Durability, Write, WriteKind};
+use crate::ram::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
 
 /// The entry that a change is about.
 pub(super) struct Target<'a> {
     pub hash: u64,
     pub job: &'a Job<'a>,
     pub there: &'a There<'a>,
-    /// The value that is there, where it is shared.
-    pub value: Option<&'a Bytes>,
+}
+
+/// A value as RAM stores it.
+pub(super) struct RamForm {
+    stored: Bytes,
+    /// Whether that is a frame.
+    framed: bool,
+}
+
+/// A value on its way into both tiers.
+pub(super) enum Content {
+    /// A new one.
+    Fresh(Bytes),
+    /// The one that the entry of version `of` has. No tier encodes it again.
+    Kept { of: Version, form: RamForm },
+}
+
+impl Content {
+    fn stored_len(&self) -> usize {
+        match self {
+            Self::Fresh(value) => value.len(),
+            Self::Kept { form, .. } => form.stored.len(),
+        }
+    }
+
+    fn write(&self, meta: Meta) -> WriteKind {
+        match self {
+            Self::Fresh(value) => WriteKind::Put {
+                meta,
+                value: value.clone(),
+            },
+            Self::Kept { of, form } => WriteKind::Facts {
+                meta,
+                of: *of,
+                stored: form.stored.clone(),
+                framed: form.framed,
+            },
+        }
+    }
 }
 
 /// Why a change was not carried out; nothing was changed then.
@@ -67,8 +106,11 @@ impl Engine {
                 let mut grown = false;
                 let slot = match target.there {
                     There::Slot(slot) => Some(*slot),
-                    There::Fetched(entry) => {
+                    There::Fetched(entry, from) => {
                         grown = true;
+                        if *from == From::Cold {
+                            self.keep_on_disk(target.job, entry);
+                        }
                         let fresh = Fresh {
                             hash: target.hash,
                             space: target.job.space,
@@ -76,7 +118,8 @@ impl Engine {
                             meta: entry.meta,
                             dirty: false,
                         };
-                        self.keep_in_ram(shard, fresh, &entry.value, now_s)
+                        let form = self.ram_form(&entry.value, entry.frame.as_ref());
+                        self.keep_in_ram(shard, fresh, form, now_s)
                     }
                     There::Nothing(_) => None,
                 };
@@ -103,14 +146,27 @@ impl Engine {
                 self.put(shard, target, meta, Bytes::from(value), now_s, acks)
             }
             Change::Meta(meta) => {
-                let value = match target.value {
-                    Some(value) => value.clone(),
-                    None => self.inline_value(shard, target)?,
-                };
-                self.put(shard, target, meta, value, now_s, acks)
+                let content = self.kept_content(shard, target)?;
+                self.put_content(shard, target, meta, content, now_s, acks)
             }
             Change::Remove(version) => self.remove(shard, target, version, acks).map(|()| false),
         }
+    }
+
+    /// Has the disk keep what came from the bucket. It is not there yet when RAM gives it up again, or
+    /// not at all when the queue is full: then the bucket is asked once more.
+    fn keep_on_disk(&self, job: &Job<'_>, entry: &DiskEntry) {
+        let Some(disk) = &self.disk else { return };
+        let write = Write {
+            space: job.space,
+            key: Bytes::copy_from_slice(job.command.key()),
+            kind: WriteKind::Put {
+                meta: entry.meta,
+                value: entry.value.clone(),
+            },
+            ack: None,
+        };
+        let _ = disk.try_write(write);
     }
 
     /// The value of a store: shared with the connection's buffer where that is worth it.
@@ -125,21 +181,29 @@ impl Engine {
         }
     }
 
-    /// The decoded value of an entry in RAM, copied: for changes of the facts alone.
-    fn inline_value(&self, shard: &ShardGuard<'_>, target: &Target<'_>) -> Result<Bytes, Refused> {
-        let garbled = Refused::Failed(Failure::Unavailable);
-        let There::Slot(slot) = target.there else {
-            return Err(garbled);
+    /// The value that is there, as it is stored there: for changes of the facts alone.
+    fn kept_content(
+        &self,
+        shard: &ShardGuard<'_>,
+        target: &Target<'_>,
+    ) -> Result<Content, Refused> {
+        let (of, form) = match target.there {
+            There::Slot(slot) => {
+                let found = shard.get(*slot);
+                let stored = match found.stored {
+                    Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
+                    Stored::Shared(bytes) => bytes.clone(),
+                };
+                let framed = found.framed;
+                (found.meta.version, RamForm { stored, framed })
+            }
+            There::Fetched(entry, _) => {
+                let form = self.ram_form(&entry.value, entry.frame.as_ref());
+                (entry.meta.version, form)
+            }
+            There::Nothing(_) => return Err(Refused::Failed(Failure::Unavailable)),
         };
-        let mut value = Vec::new();
-        super::read(
-            &shard.get(*slot),
-            true,
-            self.settings.value_len_max,
-            &mut value,
-        )
-        .map(|read| read.shared.unwrap_or_else(|| Bytes::from(value)))
-        .ok_or(garbled)
+        Ok(Content::Kept { of, form })
     }
 
     pub(super) fn put(
@@ -151,8 +215,20 @@ impl Engine {
         now_s: u32,
         acks: &mut Acks,
     ) -> Result<bool, Refused> {
+        self.put_content(shard, target, meta, Content::Fresh(value), now_s, acks)
+    }
+
+    fn put_content(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        target: &Target<'_>,
+        meta: Meta,
+        content: Content,
+        now_s: u32,
+        acks: &mut Acks,
+    ) -> Result<bool, Refused> {
         let (space, key) = (target.job.space, target.job.command.key());
-        self.put_entry(shard, target.hash, space, key, meta, value, now_s, acks)?;
+        self.put_entry(shard, target.hash, space, key, meta, content, now_s, acks)?;
         Ok(true)
     }
 
@@ -165,19 +241,16 @@ impl Engine {
         space: Space,
         key: &[u8],
         meta: Meta,
-        value: Bytes,
+        content: Content,
         now_s: u32,
         acks: &mut Acks,
     ) -> Result<(), Refused> {
-        if !self.fits_ram(key.len(), value.len()) {
+        if !self.fits_ram(key.len(), content.stored_len()) {
             return Err(Refused::Failed(Failure::TooLarge));
         }
         let dirty = self.disk.is_some();
         if dirty {
-            let kind = WriteKind::Put {
-                meta,
-                value: value.clone(),
-            };
+            let kind = content.write(meta);
             let key = Bytes::copy_from_slice(key);
             self.enqueue(
                 Write {
@@ -197,7 +270,11 @@ impl Engine {
             meta,
             dirty,
         };
-        if self.keep_in_ram(shard, fresh, &value, now_s).is_some() {
+        let form = match content {
+            Content::Fresh(value) => self.ram_form(&value, None),
+            Content::Kept { form, .. } => form,
+        };
+        if self.keep_in_ram(shard, fresh, form, now_s).is_some() {
             return Ok(());
         }
         // The entry takes more than it was thought to, or the budget has shrunk since.
@@ -209,13 +286,12 @@ impl Engine {
         Err(Refused::Failed(Failure::OutOfSpace))
     }
 
-    /// Puts an entry into RAM alone, in the form of the RAM level's codec. None if RAM refuses it; what
-    /// it had of the key is gone then.
+    /// Puts an entry into RAM alone. None if RAM refuses it; what it had of the key is gone then.
     fn keep_in_ram(
         &self,
         shard: &mut ShardGuard<'_>,
         fresh: Fresh<'_>,
-        value: &Bytes,
+        form: RamForm,
         now_s: u32,
     ) -> Option<SlotId> {
         let Fresh {
@@ -225,19 +301,11 @@ impl Engine {
             meta,
             dirty,
         } = fresh;
-        let (spec, min_bytes) = *self.ram_codec.read();
-        let mut frame = Vec::new();
-        let framed = spec.id() != CodecId::NONE
-            && value.len() >= min_bytes
-            && fonn_codec::encode(spec, min_bytes, value, &mut frame)
-                .is_ok_and(|encoded| matches!(encoded.encoding, Encoding::Compressed(_)));
-        let stored = match framed {
-            true if frame.len() > INLINE_LEN_MAX => {
-                frame.shrink_to_fit();
-                StoredIn::Shared(Bytes::from(frame))
-            }
-            true => StoredIn::Slice(&frame),
-            false => StoredIn::Shared(value.clone()),
+        let RamForm { stored, framed } = form;
+        let stored = if framed && stored.len() <= INLINE_LEN_MAX {
+            StoredIn::Slice(&stored)
+        } else {
+            StoredIn::Shared(stored.clone())
         };
         let entry = NewEntry {
             space,
@@ -257,6 +325,52 @@ impl Engine {
                 None
             }
         }
+    }
+
+    /// A value in the form of the RAM level's codec. `frame` is the one that it has on disk, which is taken
+    /// as it is if it has the same codec.
+    fn ram_form(&self, value: &Bytes, frame: Option<&Bytes>) -> RamForm {
+        let (spec, min_bytes) = self.ram_codec.active();
+        if value.len() >= min_bytes {
+            self.ram_codec.offer(value);
+            if spec.id() != CodecId::NONE
+                && let Some(stored) = self.ram_frame(value, frame, (spec, min_bytes))
+            {
+                return RamForm {
+                    stored,
+                    framed: true,
+                };
+            }
+        }
+        RamForm {
+            stored: value.clone(),
+            framed: false,
+        }
+    }
+
+    /// The frame of a value; None if it does not shrink.
+    fn ram_frame(
+        &self,
+        value: &[u8],
+        frame: Option<&Bytes>,
+        (spec, min_bytes): (CodecSpec, usize),
+    ) -> Option<Bytes> {
+        let is_same = |frame: &&Bytes| {
+            Header::parse(frame, usize::MAX)
+                .is_ok_and(|header| header.encoding() == Encoding::Compressed(spec))
+        };
+        if let Some(frame) = frame.filter(is_same) {
+            return Some(frame.clone());
+        }
+        let meter = self.ram_codec.meter();
+        let mut frame = Vec::new();
+        let (encoded, cpu) = meter.time(value.len(), || {
+            fonn_codec::encode(spec, min_bytes, value, &mut frame)
+        });
+        let encoded = encoded.ok()?;
+        meter.count(encoded.encoding, value.len(), encoded.frame_len, cpu);
+        frame.shrink_to_fit();
+        matches!(encoded.encoding, Encoding::Compressed(_)).then(|| Bytes::from(frame))
     }
 
     pub(super) fn remove(
@@ -325,9 +439,11 @@ impl DiskObserver for Hot {
                 // The set is refused, and what the disk held before must not come back: as memcached
                 // does when it runs out of memory, the key is gone. The tombstone stays in RAM until
                 // the disk has one too.
-                let newest = shard
-                    .find(hash, space, key)
-                    .is_some_and(|slot| shard.get(slot).meta.version == version);
+                // A copy out of the bucket is not dirty: there it is all the same.
+                let newest = shard.find(hash, space, key).is_some_and(|slot| {
+                    let found = shard.get(slot);
+                    found.dirty && found.meta.version == version
+                });
                 if newest {
                     self.bury_unsettled(&mut shard, hash, space, key, version);
                 }
@@ -349,6 +465,28 @@ impl DiskObserver for Hot {
 }
 
 impl Hot {
+    /// Hides a key behind a tombstone in RAM and on disk; there later, if its queue is full.
+    pub(crate) fn bury_now(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        disk: &DiskTier,
+        (hash, space, key): (u64, Space, &[u8]),
+        version: Version,
+    ) {
+        let write = Write {
+            space,
+            key: Bytes::copy_from_slice(key),
+            kind: WriteKind::Tombstone { version },
+            ack: None,
+        };
+        if disk.try_write(write).is_err() {
+            self.bury_unsettled(shard, hash, space, key, version);
+            return;
+        }
+        self.mutated(hash);
+        bury(shard, hash, space, key, version);
+    }
+
     /// Hides a key behind a tombstone in RAM, which the disk shall get as soon as it takes it.
     pub(super) fn bury_unsettled(
         &self,

@@ -9,8 +9,10 @@ use fonn_proto::{ExpirySpec, Failure, Version};
 use fonn_runtime::random::SplitMix64;
 use parking_lot::Mutex;
 
+use super::commit::Content;
 use super::commit::Refused;
-use super::{Acks, Engine, Fetched, Ticket};
+use super::fetch::{Fetched, Need};
+use super::{Acks, Engine, Ticket};
 use crate::entry::{Meta, Space};
 use crate::lsm::DiskTier;
 
@@ -103,12 +105,13 @@ impl Engine {
                 Ok(stored) => return ServerOutcome::Integer(i64::from(stored)),
                 Err(Blocked::Failed(failure)) => return ServerOutcome::Failed(failure),
                 Err(Blocked::Fetch(index, ticket)) => {
-                    let (Some(disk), Some(left)) = (&self.disk, fetches_left.checked_sub(1)) else {
+                    let Some(left) = fetches_left.checked_sub(1) else {
                         return ServerOutcome::Failed(Failure::Busy);
                     };
                     fetches_left = left;
-                    match disk.get(space, pairs[index].0).await {
-                        Ok(entry) => fetched[index] = Some(Fetched { ticket, entry }),
+                    let key = pairs[index].0;
+                    match self.fetch(space, key, Need::Existence, ticket).await {
+                        Ok(known) => fetched[index] = Some(known),
                         Err(_) => return ServerOutcome::Failed(Failure::Unavailable),
                     }
                 }
@@ -181,7 +184,16 @@ impl Engine {
             let meta = Meta::new(versions[index], 0, 0);
             let value = Bytes::copy_from_slice(value);
             let shard = shards.shard(hashes[index]);
-            let put = self.put_entry(shard, hashes[index], space, key, meta, value, now_s, acks);
+            let put = self.put_entry(
+                shard,
+                hashes[index],
+                space,
+                key,
+                meta,
+                Content::Fresh(value),
+                now_s,
+                acks,
+            );
             let refused = match put {
                 Ok(()) => continue,
                 Err(refused) => refused,

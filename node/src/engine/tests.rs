@@ -1,5 +1,6 @@
 //! Tests of the tiers together: against a model, under concurrency, and race by race.
 
+mod hits;
 mod model;
 mod races;
 mod restart;
@@ -7,8 +8,8 @@ mod threads;
 
 use std::time::Duration;
 
+use crate::levels::CodecChoice;
 use bytes::Bytes;
-use fonn_codec::CodecSpec;
 use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Store, Touch};
 use fonn_runtime::clock::ManualClock;
 use tempfile::TempDir;
@@ -32,7 +33,7 @@ const VALUE_LEN_MAX: usize = 40_000;
 struct Choice {
     durability: Durability,
     ram_bytes: usize,
-    ram_codec: CodecSpec,
+    ram_codec: CodecChoice,
     queue_bytes: usize,
     value_len_max: usize,
     has_disk: bool,
@@ -45,7 +46,7 @@ impl Default for Choice {
         Self {
             durability: Durability::Batched,
             ram_bytes: 256 << 10,
-            ram_codec: CodecSpec::none(),
+            ram_codec: CodecChoice::none(),
             queue_bytes: 1 << 20,
             value_len_max: VALUE_LEN_MAX,
             has_disk: true,
@@ -90,13 +91,17 @@ impl Rig {
                 dir: self.dir.path().join("data"),
                 budget_bytes: 256 << 20,
                 durability: choice.durability,
-                codec: CodecSpec::none(),
+                upper: CodecChoice::none(),
+                last: CodecChoice::none(),
                 codec_min_bytes: 256,
                 value_len_max: choice.disk_value_len_max,
                 queue_bytes_max: choice.queue_bytes,
                 memory_bytes: 4 << 20,
                 read_threads: 1,
+                settle_percent: 0,
+                write_bytes_per_sec_max: None,
             }),
+            cold: None,
             ram_codec: (choice.ram_codec, 64),
             clock: self.clock.clock(),
             spaces: 16,
@@ -106,7 +111,7 @@ impl Rig {
             match Engine::open(options()) {
                 Ok(engine) => break Some(engine),
                 // The threads of the engine that was dropped are still at it.
-                Err(DiskError::Locked(_)) if Instant::now() < deadline => {
+                Err(OpenError::Disk(DiskError::Locked(_))) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => panic!("{error}"),
@@ -181,7 +186,11 @@ impl Rig {
     async fn fetch(&self, key: &str, ticket: Ticket) -> Fetched {
         let disk = self.engine().disk().unwrap();
         let entry = disk.get(SPACE, key.as_bytes()).await.unwrap();
-        Fetched { ticket, entry }
+        Fetched {
+            ticket,
+            entry,
+            from: From::Disk,
+        }
     }
 }
 

@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fonn_codec::CodecSpec;
+use fonn_codec::policy::Signals;
+use fonn_cold_tier::{ColdError, ColdTier};
 use fonn_proto::{Failure, Version};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::hlc::{self, Hlc};
 use fonn_runtime::memory;
-use parking_lot::{Mutex, RwLock};
+use fonn_runtime::tasks::Tasks;
+use parking_lot::Mutex;
 
 use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, multi, pressure};
 use crate::allocator;
+use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
+use crate::levels::{CodecChoice, Cpu, Level, LevelCodec};
 use crate::lsm::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
 use crate::ram::{RamOptions, RamTier};
 use crate::stats::{Latency, Stats};
@@ -29,6 +33,9 @@ const CEILING_RENEW_MS: u64 = 30_000;
 /// Time between two rounds of upkeep.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Rounds between two looks at the codec of the RAM level.
+const DECIDE_ROUNDS: u32 = 10;
+
 /// Slots that one round looks at in each shard it visits, for expired entries.
 const SWEEP_SLOTS: usize = 512;
 
@@ -38,6 +45,17 @@ const UPKEEP_EVICTIONS_MAX: usize = 10_000;
 /// Entries that are evicted at most for one request that is about to be received.
 const RESERVE_EVICTIONS_MAX: usize = 4096;
 
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk tier.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The cold tier.
+    #[error("the index of the cold tier cannot be opened")]
+    Cold(#[from] ColdError),
+}
+
 /// How to open a store.
 pub struct EngineOptions {
     /// What does not change later.
@@ -46,8 +64,10 @@ pub struct EngineOptions {
     pub ram: RamOptions,
     /// The disk tier, if there shall be one.
     pub disk: Option<DiskOptions>,
+    /// The cold tier below it, if there shall be one.
+    pub cold: Option<ColdSetup>,
     /// The codec of the RAM level, and the length from which it is used.
-    pub ram_codec: (CodecSpec, usize),
+    pub ram_codec: (CodecChoice, usize),
     /// The time.
     pub clock: Clock,
     /// Spaces that there are.
@@ -58,8 +78,8 @@ impl Engine {
     /// Opens the store. Blocks while the disk tier recovers.
     ///
     /// # Errors
-    /// What the disk tier cannot be opened for.
-    pub fn open(options: EngineOptions) -> Result<Arc<Self>, DiskError> {
+    /// What the disk tier or the cold tier cannot be opened for.
+    pub fn open(options: EngineOptions) -> Result<Arc<Self>, OpenError> {
         let hot = Arc::new(Hot {
             ram: RamTier::new(options.ram),
             flushes: FlushTable::new(options.spaces),
@@ -68,8 +88,15 @@ impl Engine {
             mutations: (0..MUTATION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
             unsettled: Mutex::default(),
         });
+        let cold = match options.cold {
+            Some(setup) if options.disk.is_some() => Some(Cold::open(setup, &hot)?),
+            _ => None,
+        };
         let disk = match options.disk {
-            Some(disk) => Some(DiskTier::open(disk, commit::observer(&hot))?),
+            Some(disk) => {
+                let below = cold.as_ref().map(Cold::below);
+                Some(DiskTier::open_over(disk, commit::observer(&hot), below)?)
+            }
             None => None,
         };
         let state = disk.as_ref().map(DiskTier::load_state).unwrap_or_default();
@@ -77,6 +104,10 @@ impl Engine {
         let floor = hlc::at_ms(now_ms).max(state.version_ceiling);
         let hlc = Hlc::new(hot.clock.clone(), floor.min(hlc::VERSION_MAX - 1))
             .expect("the floor was brought into the range");
+        let hlc = Arc::new(hlc);
+        if let (Some(cold), Some(disk)) = (&cold, &disk) {
+            cold.attach(disk, &hlc);
+        }
         for mark in &state.flushes {
             let Some(space) = mark.space else { continue };
             match mark.at_ms {
@@ -89,6 +120,7 @@ impl Engine {
         let ledger = Ledger {
             hot: Arc::clone(&hot),
             disk: disk.clone(),
+            cold: cold.as_ref().map(|cold| cold.tier().clone()),
             hlc,
             ceiling: AtomicU64::new(if disk.is_some() { 0 } else { Version::MAX }),
             one_at_a_time: Mutex::new(()),
@@ -97,11 +129,13 @@ impl Engine {
         Ok(Arc::new(Self {
             hot,
             disk,
+            cold,
             ledger: Arc::new(ledger),
             settings: options.settings,
-            ram_codec: RwLock::new(options.ram_codec),
+            ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
             scans: multi::Scans::default(),
             disk_get_latency: Latency::default(),
+            cold_get_latency: Latency::default(),
             inflight: AtomicUsize::new(0),
             withheld: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),
@@ -145,10 +179,16 @@ impl Engine {
         let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut next_shard = 0;
+        let mut cpu = Cpu::new();
+        let mut rounds = 0_u32;
         loop {
             ticks.tick().await;
             self.upkeep_once(&mut next_shard).await;
             self.relieve();
+            rounds = (rounds + 1) % DECIDE_ROUNDS;
+            if rounds == 0 && self.ram_codec.is_auto() {
+                self.decide_ram_codec(&mut cpu);
+            }
         }
     }
 
@@ -165,6 +205,9 @@ impl Engine {
                 .await;
         }
         self.settle();
+        if let Some(cold) = &self.cold {
+            cold.catch_up_once();
+        }
         let newest = self.ledger.hlc.last().max(hlc::at_ms(now_ms));
         if self.ledger.ceiling().saturating_sub(newest) < CEILING_RENEW_MS << 16 {
             // Logged where it failed; the next round tries again.
@@ -236,9 +279,21 @@ impl Engine {
         }
     }
 
-    /// Changes the codec of the RAM level for entries to come.
-    pub fn set_ram_codec(&self, spec: CodecSpec, min_bytes: usize) {
-        *self.ram_codec.write() = (spec, min_bytes);
+    /// The codec of the RAM level. Changing it concerns entries to come.
+    #[must_use]
+    pub fn ram_codec(&self) -> &LevelCodec {
+        &self.ram_codec
+    }
+
+    /// Lets `auto` look at the RAM level: the fuller it is, the more a smaller value gains.
+    fn decide_ram_codec(&self, cpu: &mut Cpu) {
+        let (used, budget) = (self.hot.ram.used(), self.hot.ram.budget().max(1));
+        let signals = Signals {
+            cpu_busy: cpu.busy(),
+            device_busy: used as f32 / budget as f32,
+            backlog: 0.0,
+        };
+        self.ram_codec.decide(signals);
     }
 
     /// Counts bytes of a request body that is being received against the RAM budget.
@@ -294,6 +349,27 @@ impl Engine {
         self.hot.ram.budget() / 2
     }
 
+    /// Begins to spill, follow and collect, if there is a cold tier, in tasks on the current runtime.
+    pub fn start_cold(&self, tasks: &Tasks) {
+        if let (Some(cold), Some(disk)) = (&self.cold, &self.disk) {
+            cold.start(disk, tasks);
+        }
+    }
+
+    /// Brings into the bucket what is not there yet, until `deadline` at most; for a node that stops.
+    pub async fn drain_cold(&self, deadline: Instant) {
+        let (Some(cold), Some(disk)) = (&self.cold, &self.disk) else {
+            return;
+        };
+        self.settle();
+        disk.barrier().await;
+        if !cold.drain(deadline).await {
+            tracing::warn!(
+                "left before everything was in the bucket: the rest goes there after the next start"
+            );
+        }
+    }
+
     /// Writes out all that is queued and closes the disk tier; waits no longer than `deadline`.
     pub fn close(&self, deadline: Duration) {
         let Some(disk) = &self.disk else { return };
@@ -312,7 +388,8 @@ impl Engine {
 pub(super) struct Ledger {
     pub hot: Arc<Hot>,
     disk: Option<DiskTier>,
-    pub hlc: Hlc,
+    cold: Option<ColdTier>,
+    pub hlc: Arc<Hlc>,
     /// Versions below it may be used: it is saved, and a restart begins above it.
     ceiling: AtomicU64,
     /// Held from a change until it is saved, so that what is saved last is the newest.
@@ -359,6 +436,14 @@ impl Ledger {
             flushes: done.chain(later).collect(),
         })?;
         self.ceiling.store(version_ceiling, Ordering::Release);
+        let Some(cold) = &self.cold else {
+            return Ok(());
+        };
+        for (space, cutoff) in cutoffs {
+            if let Err(error) = cold.flush(space.0, cutoff) {
+                tracing::error!(%error, "a flush does not reach the bucket");
+            }
+        }
         Ok(())
     }
 }

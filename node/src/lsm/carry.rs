@@ -81,7 +81,7 @@ pub(crate) fn run(shared: &Shared, oldest: &Generation) {
                     space,
                     record,
                     generation: oldest.id,
-                    offset: entry.offset,
+                    fact: entry.fact,
                 };
                 if !push(&mut clock, carry) {
                     return;

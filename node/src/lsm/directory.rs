@@ -5,18 +5,69 @@
 //! LOCK              held by the process that has it open
 //! state             see `state`
 //! g0000000001/      a generation: values, index/, and `dropped` once it no longer counts
+//! g0000000001.1/    the same generation, settled: replaces the one before once it has `values`
 //! broken-…/         the last generation that could not be opened
 //! ```
 
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use super::error::DiskError;
 
 const FORMAT: &str = "fonn-disk 1";
 const BROKEN: &str = "broken-";
+
+/// Which generation, and how often it was written anew. Orders by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct GenerationName {
+    /// Its number, used once: the highest is the newest.
+    pub(crate) id: u64,
+    /// 0 for what the writer wrote. The highest that is complete counts.
+    pub(crate) incarnation: u32,
+}
+
+impl GenerationName {
+    /// The name of a generation that is to be written.
+    pub(crate) fn first(id: u64) -> Self {
+        Self { id, incarnation: 0 }
+    }
+
+    /// The name of what shall replace it.
+    pub(crate) fn next(self) -> Self {
+        Self {
+            incarnation: self.incarnation + 1,
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for GenerationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.incarnation {
+            0 => write!(f, "g{:010}", self.id),
+            incarnation => write!(f, "g{:010}.{incarnation}", self.id),
+        }
+    }
+}
+
+impl FromStr for GenerationName {
+    type Err = ();
+
+    /// Reads the one way that it is written.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let rest = text.strip_prefix('g').ok_or(())?;
+        let (id, incarnation) = rest.split_once('.').unwrap_or((rest, "0"));
+        let name = Self {
+            id: id.parse().map_err(drop)?,
+            incarnation: incarnation.parse().map_err(drop)?,
+        };
+        (name.to_string() == text).then_some(name).ok_or(())
+    }
+}
 
 /// A data directory that this process has locked.
 #[derive(Debug)]
@@ -87,27 +138,25 @@ impl Directory {
     }
 
     /// The directory of a generation.
-    pub(crate) fn generation(&self, id: u64) -> PathBuf {
-        self.path.join(format!("g{id:010}"))
+    pub(crate) fn generation(&self, name: GenerationName) -> PathBuf {
+        self.path.join(name.to_string())
     }
 
-    /// The numbers of all generations in it, newest first.
-    pub(crate) fn generations(&self) -> Result<Vec<u64>, DiskError> {
-        let mut ids: Vec<u64> = self
-            .names()?
-            .iter()
-            .filter_map(|name| name.strip_prefix('g')?.parse().ok())
-            .collect();
-        ids.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(ids)
+    /// All generations in it, newest first, complete or not.
+    pub(crate) fn generations(&self) -> Result<Vec<GenerationName>, DiskError> {
+        let names = self.names()?;
+        let mut found: Vec<GenerationName> =
+            names.iter().filter_map(|name| name.parse().ok()).collect();
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(found)
     }
 
     /// Moves a generation aside for whoever wants to know why it is broken, in place of the last such.
-    pub(crate) fn set_aside(&self, id: u64) -> io::Result<()> {
+    pub(crate) fn set_aside(&self, name: GenerationName) -> io::Result<()> {
         self.remove_set_aside()?;
         std::fs::rename(
-            self.generation(id),
-            self.path.join(format!("{BROKEN}g{id:010}")),
+            self.generation(name),
+            self.path.join(format!("{BROKEN}{name}")),
         )
     }
 
@@ -125,10 +174,7 @@ impl Directory {
     pub(crate) fn other_bytes(&self) -> io::Result<u64> {
         let mut total = 0;
         for name in self.names().map_err(io::Error::other)? {
-            if name
-                .strip_prefix('g')
-                .is_none_or(|id| id.parse::<u64>().is_err())
-            {
+            if name.parse::<GenerationName>().is_err() {
                 total += disk_bytes(&self.path.join(name))?;
             }
         }
@@ -143,6 +189,17 @@ impl Directory {
         };
         list().map_err(DiskError::io("list", &self.path))
     }
+}
+
+/// Whether a data directory has generations. None is opened.
+pub(crate) fn has_generations(path: &Path) -> bool {
+    let Ok(mut names) = std::fs::read_dir(path) else {
+        return false;
+    };
+    names.any(|entry| {
+        let name = entry.map(|entry| entry.file_name());
+        name.is_ok_and(|name| name.to_string_lossy().parse::<GenerationName>().is_ok())
+    })
 }
 
 /// Bytes that the file system has given to a file, or to a directory and all that is in it. What
@@ -220,16 +277,23 @@ mod tests {
     fn generations_are_listed_newest_first_and_the_broken_one_counts_as_other() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::open(dir.path()).unwrap();
-        for id in [2, 10, 1] {
-            let path = directory.generation(id);
+        let name = |id, incarnation| GenerationName { id, incarnation };
+        let (first, second, tenth) = (name(1, 0), name(2, 0), name(10, 0));
+        let settled = name(2, 12);
+        for name in [second, tenth, settled, first] {
+            let path = directory.generation(name);
             std::fs::create_dir(&path).unwrap();
             std::fs::write(path.join("values"), vec![1; 100_000]).unwrap();
         }
-        assert_eq!(directory.generations().unwrap(), [10, 2, 1]);
+        std::fs::create_dir(dir.path().join("g2")).unwrap();
+        assert_eq!(
+            directory.generations().unwrap(),
+            [tenth, settled, second, first]
+        );
         assert!(directory.other_bytes().unwrap() < 100_000);
-        directory.set_aside(2).unwrap();
-        directory.set_aside(1).unwrap();
-        assert_eq!(directory.generations().unwrap(), [10]);
+        directory.set_aside(second).unwrap();
+        directory.set_aside(first).unwrap();
+        assert_eq!(directory.generations().unwrap(), [tenth, settled]);
         let other = directory.other_bytes().unwrap();
         assert!((100_000..200_000).contains(&other), "{other}");
     }

@@ -1,8 +1,9 @@
 //! A generation: a value log and the index over it, in a directory of their own.
 //!
 //! All entries that were written in one stretch of time. One generation is written, the newest; the
-//! others are sealed and only read, until the oldest is dropped whole, journal and all. Directory
-//! names are used once.
+//! others are sealed and only read, until the oldest is dropped whole, journal and all. Settling
+//! replaces a sealed one by its next *incarnation*: the same records of use in another directory.
+//! Directory names are used once.
 //!
 //! Invariant: the log is the truth. The index knows every record up to its checkpoint; opening reads
 //! the rest of the log into it, or all of it if the index is unusable.
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tracing::{error, warn};
 
-use super::directory::{disk_bytes, sync_dir};
+use super::directory::{GenerationName, disk_bytes, sync_dir};
 use super::error::DiskError;
 use super::index::{Index, IndexError, IndexMemory};
 use super::log::Log;
@@ -22,8 +23,11 @@ use super::record::{IndexEntry, IndexKey, index_key};
 use super::stats::{DiskStats, add};
 
 const LOG: &str = "values";
+/// The log of an incarnation that is not complete yet.
+const LOG_UNFINISHED: &str = "values.new";
 const INDEX: &str = "index";
 const DROPPED: &str = "dropped";
+const SETTLED: &str = "settled";
 
 /// Records that are put into an index in one batch when it is read from the log.
 const REPLAY_BATCH: usize = 1024;
@@ -31,6 +35,8 @@ const REPLAY_BATCH: usize = 1024;
 /// A value log and the index over it.
 pub(crate) struct Generation {
     pub(crate) id: u64,
+    /// How often it was written anew. Positions mean another incarnation's records.
+    pub(crate) incarnation: u32,
     dir: PathBuf,
     pub(crate) log: Log,
     pub(crate) index: Index,
@@ -40,8 +46,12 @@ pub(crate) struct Generation {
     side_bytes_since: AtomicU64,
     /// Not written any more.
     sealed: AtomicBool,
+    /// Settling has nothing to do here, or cannot do it.
+    settled: AtomicBool,
     /// Takes no more writes, because its log or index failed. Reads go on.
     failed: AtomicBool,
+    /// Up to where the index knows every record of the log.
+    committed: AtomicU64,
 }
 
 /// A generation as opening found it.
@@ -56,7 +66,16 @@ pub(crate) struct Opened {
 
 /// Whether a directory is no generation: never completed, or dropped.
 pub(crate) fn is_remnant(dir: &Path) -> bool {
-    dir.join(DROPPED).exists() || !std::fs::metadata(dir.join(LOG)).is_ok_and(|log| log.len() > 0)
+    dir.join(DROPPED).exists() || !is_complete(dir)
+}
+
+/// Whether a directory has replaced the incarnations before it, even if it was dropped since.
+pub(crate) fn has_replaced(dir: &Path) -> bool {
+    dir.join(DROPPED).exists() || is_complete(dir)
+}
+
+fn is_complete(dir: &Path) -> bool {
+    std::fs::metadata(dir.join(LOG)).is_ok_and(|log| log.len() > 0)
 }
 
 /// Removes a generation, its log first: without it, what a kill may leave is a remnant.
@@ -69,13 +88,24 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
 }
 
 impl Generation {
-    /// Makes a new generation; its names survive a loss of power.
-    pub(crate) fn create(dir: PathBuf, id: u64, memory: &IndexMemory) -> Result<Self, DiskError> {
+    /// Makes a new generation; its names survive a loss of power. One that shall replace another does
+    /// not count before [`Generation::publish`].
+    pub(crate) fn create(
+        dir: PathBuf,
+        name: GenerationName,
+        memory: &IndexMemory,
+    ) -> Result<Self, DiskError> {
         std::fs::create_dir(&dir).map_err(DiskError::io("make", &dir))?;
-        let log = Log::open(&dir.join(LOG)).map_err(DiskError::io("make value log in", &dir))?;
+        let log_name = if name.incarnation == 0 {
+            LOG
+        } else {
+            LOG_UNFINISHED
+        };
+        let log =
+            Log::open(&dir.join(log_name)).map_err(DiskError::io("make value log in", &dir))?;
         let index_dir = dir.join(INDEX);
         let index =
-            Index::open(&index_dir, memory).map_err(|error| failure(id, &index_dir, error))?;
+            Index::open(&index_dir, memory).map_err(|error| failure(name.id, &index_dir, error))?;
         // fjall makes its journals 64 MiB long at once. The bytes take no room before they are written,
         // but whoever adds up file lengths would be misled.
         let journal = index_dir.join("0.jnl");
@@ -84,22 +114,60 @@ impl Generation {
         }
         let synced = sync_dir(&dir).and_then(|()| dir.parent().map_or(Ok(()), sync_dir));
         synced.map_err(DiskError::io("sync", &dir))?;
-        let generation = Self::new(dir, id, log, index);
+        let generation = Self::new(dir, name, log, index);
         generation.measure();
         Ok(generation)
     }
 
-    fn new(dir: PathBuf, id: u64, log: Log, index: Index) -> Self {
+    fn new(dir: PathBuf, name: GenerationName, log: Log, index: Index) -> Self {
+        let is_settled = name.incarnation != 0 || dir.join(SETTLED).exists();
         Self {
-            id,
+            id: name.id,
+            incarnation: name.incarnation,
             dir,
             log,
             index,
             side_bytes: AtomicU64::new(0),
             side_bytes_since: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
+            settled: AtomicBool::new(is_settled),
             failed: AtomicBool::new(false),
+            committed: AtomicU64::new(0),
         }
+    }
+
+    /// Up to where the index knows every record of the log, in bytes.
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the index knows every record of the log up to `end`.
+    pub(crate) fn set_committed(&self, end: u64) {
+        self.committed.store(end, Ordering::Release);
+    }
+
+    /// How often it was rewritten.
+    pub(crate) fn rewrite(&self) -> u64 {
+        u64::from(self.incarnation)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> GenerationName {
+        GenerationName {
+            id: self.id,
+            incarnation: self.incarnation,
+        }
+    }
+
+    /// From now on this incarnation counts and the one before does not, whatever happens. The log is
+    /// durable before, and the name when this returns.
+    pub(crate) fn publish(&self) -> Result<(), DiskError> {
+        let publish = || {
+            self.log.sync()?;
+            std::fs::rename(self.dir.join(LOG_UNFINISHED), self.dir.join(LOG))?;
+            sync_dir(&self.dir)
+        };
+        publish().map_err(DiskError::io("publish", &self.dir))
     }
 
     /// Opens a generation after a clean stop, a kill, or a loss of power.
@@ -109,10 +177,11 @@ impl Generation {
     /// can be made.
     pub(crate) fn open(
         dir: PathBuf,
-        id: u64,
+        name: GenerationName,
         memory: &IndexMemory,
         stats: &DiskStats,
     ) -> Result<Opened, DiskError> {
+        let id = name.id;
         let log = Log::open(&dir.join(LOG)).map_err(DiskError::io("open value log in", &dir))?;
         let index_dir = dir.join(INDEX);
         let opened = Index::open(&index_dir, memory)
@@ -132,7 +201,7 @@ impl Generation {
                 (index, 0, true)
             }
         };
-        let generation = Self::new(dir, id, log, index);
+        let generation = Self::new(dir, name, log, index);
         if checkpoint > generation.log.end() {
             // Power was lost before the log was synced. The index's entries for what is missing lead to
             // misses, as they must; new records must not come to lie where they point to.
@@ -143,6 +212,7 @@ impl Generation {
                 "value log lost its end"
             );
             generation.measure();
+            generation.set_committed(generation.log.end());
             return Ok(Opened {
                 generation,
                 writable: false,
@@ -160,9 +230,11 @@ impl Generation {
             );
         }
         generation.measure();
+        generation.set_committed(generation.log.end());
         Ok(Opened {
+            // What is written now is to be settled some day, and that happens once.
+            writable: !generation.has_settled(),
             generation,
-            writable: true,
             lossy: rebuilt && lost_bytes > 0,
         })
     }
@@ -171,31 +243,28 @@ impl Generation {
     fn replay(&self, offset: u64) -> Result<(u64, u64), IndexError> {
         let mut batch: Vec<(IndexKey, IndexEntry)> = Vec::new();
         let mut replayed = 0;
-        let scanned = self
-            .log
-            .scan::<IndexError>(offset, |offset, record_len, record| {
-                let key = index_key(record.space, record.key);
-                let entry = IndexEntry {
-                    fact: record.fact,
-                    offset,
-                    record_len,
-                };
-                batch.push((key, entry));
-                replayed += 1;
-                if batch.len() == REPLAY_BATCH {
-                    self.replay_batch(&mut batch, None)
-                } else {
-                    Ok(())
-                }
-            })?;
-        if scanned.intact_end < scanned.file_end {
-            self.log.cut(scanned.intact_end)?;
+        let mut records = self.log.records(offset);
+        while let Some(record) = records.next()? {
+            let entry = IndexEntry {
+                fact: record.fact,
+                offset: record.offset,
+                record_len: record.len(),
+            };
+            batch.push((index_key(record.space, record.key()), entry));
+            replayed += 1;
+            if batch.len() == REPLAY_BATCH {
+                self.replay_batch(&mut batch, None)?;
+            }
+        }
+        let (intact_end, file_end) = (records.position(), records.end());
+        if intact_end < file_end {
+            self.log.cut(intact_end)?;
         }
         if replayed > 0 {
-            self.replay_batch(&mut batch, Some(scanned.intact_end))?;
+            self.replay_batch(&mut batch, Some(intact_end))?;
             self.index.persist()?;
         }
-        Ok((replayed, scanned.file_end - scanned.intact_end))
+        Ok((replayed, file_end - intact_end))
     }
 
     /// The newest record of a key counts, as when they were written.
@@ -265,8 +334,30 @@ impl Generation {
         !self.failed.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether settling is done with it.
+    pub(crate) fn has_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    /// Settling is done with it, as long as the process lives.
+    pub(crate) fn set_settled(&self) {
+        self.settled.store(true, Ordering::Release);
+    }
+
+    /// Settling is done with it and left it as it is; a restart need not look again.
+    pub(crate) fn mark_settled(&self) {
+        self.set_settled();
+        // Without the file, a restart looks again.
+        let _ = File::create(self.dir.join(SETTLED));
+    }
+
+    /// Whether it is only read from now on.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
     /// Whether its disk use changes no more.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.sealed.load(Ordering::Acquire) && self.index.is_settled()
     }
 

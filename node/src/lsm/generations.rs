@@ -10,9 +10,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tracing::{error, warn};
 
-use super::directory::{Directory, disk_bytes, free_bytes};
+use super::directory::{Directory, GenerationName, disk_bytes, free_bytes};
 use super::error::DiskError;
-use super::generation::{Generation, is_remnant, remove};
+use super::generation::{Generation, has_replaced, is_remnant, remove};
 use super::index::{IndexError, IndexMemory};
 use super::record::IndexEntry;
 use super::stats::{DiskStats, add};
@@ -71,6 +71,25 @@ impl Generations {
             .collect();
     }
 
+    /// Puts another incarnation in the place of one; false if that is not there any more.
+    pub(crate) fn replace(&self, old: &Arc<Generation>, new: Arc<Generation>) -> bool {
+        let mut list = self.list.write();
+        let Some(at) = list.iter().position(|it| Arc::ptr_eq(it, old)) else {
+            return false;
+        };
+        let mut replaced = list.to_vec();
+        if let Some(place) = replaced.get_mut(at) {
+            *place = new;
+        }
+        *list = replaced.into();
+        true
+    }
+
+    /// The generation of this number, in its present incarnation.
+    pub(crate) fn by_id(&self, id: u64) -> Option<Arc<Generation>> {
+        self.list.read().iter().find(|it| it.id == id).cloned()
+    }
+
     /// Drops all handles.
     pub(crate) fn clear(&self) {
         *self.list.write() = Arc::new([]);
@@ -111,6 +130,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) reserve: u64,
     /// The state file is damaged: what was flushed is not known, so nothing may be served.
     pub(crate) forget: bool,
+    /// Generations beyond the budget are removed before they are opened.
+    pub(crate) trim: bool,
     pub(crate) stats: &'a DiskStats,
 }
 
@@ -126,21 +147,22 @@ impl Opening<'_> {
     /// Opens what is there, newest first. From a generation on that cannot be opened or has lost
     /// records, older ones are removed: they might hold what it deleted.
     pub(crate) fn run(&self) -> Result<OpenedAll, DiskError> {
-        let ids = self.directory.generations()?;
-        let next_id = ids.first().map_or(1, |newest| newest + 1);
-        let ids = self.keep_within_budget(ids)?;
+        let names = self.directory.generations()?;
+        let next_id = names.first().map_or(1, |newest| newest.id + 1);
+        let names = self.keep_within_budget(names)?;
         let mut list = Vec::new();
         let mut writable = false;
-        let mut rest = ids.into_iter();
-        for id in rest.by_ref() {
-            let dir = self.directory.generation(id);
-            match Generation::open(dir, id, self.memory, self.stats) {
+        let mut broken = None;
+        let mut rest = names.into_iter();
+        for name in rest.by_ref() {
+            let dir = self.directory.generation(name);
+            match Generation::open(dir, name, self.memory, self.stats) {
                 Ok(opened) => {
                     writable |= list.is_empty() && opened.writable;
                     list.push(Arc::new(opened.generation));
                     if opened.lossy {
                         error!(
-                            generation = id,
+                            generation = name.id,
                             "records are lost: dropping all older generations"
                         );
                         add(&self.stats.generations_broken, 1);
@@ -149,18 +171,22 @@ impl Opening<'_> {
                 }
                 Err(io @ DiskError::Io { .. }) => return Err(io),
                 Err(reason) => {
-                    error!(generation = id, %reason, "generation is broken: moving it aside and dropping all older ones");
+                    error!(generation = name.id, %reason, "generation is broken: moving it aside and dropping all older ones");
                     add(&self.stats.generations_broken, 1);
-                    let path = self.directory.generation(id);
-                    self.directory
-                        .set_aside(id)
-                        .map_err(DiskError::io("move aside", &path))?;
+                    broken = Some(name);
                     break;
                 }
             }
         }
-        for id in rest {
-            self.remove(id)?;
+        // The oldest first: a kill in between must leave nothing without what is newer than it.
+        for name in rest.rev() {
+            self.remove(name)?;
+        }
+        if let Some(name) = broken {
+            let path = self.directory.generation(name);
+            self.directory
+                .set_aside(name)
+                .map_err(DiskError::io("move aside", &path))?;
         }
         Ok(OpenedAll {
             list,
@@ -169,26 +195,42 @@ impl Opening<'_> {
         })
     }
 
-    /// Removes remnants, and the oldest generations as far as there are too many bytes, before anything
-    /// is opened that would need some.
-    fn keep_within_budget(&self, ids: Vec<u64>) -> Result<Vec<u64>, DiskError> {
+    /// Removes remnants, incarnations that were replaced, and the oldest generations as far as there are
+    /// too many bytes, before anything is opened that would need some.
+    fn keep_within_budget(
+        &self,
+        names: Vec<GenerationName>,
+    ) -> Result<Vec<GenerationName>, DiskError> {
         let mut kept = Vec::new();
+        let mut gone = Vec::new();
         let mut total = self.directory.other_bytes().unwrap_or(0);
-        for id in ids {
-            let dir = self.directory.generation(id);
+        let mut is_over = false;
+        let mut replaced_by = None;
+        for name in names {
+            let dir = self.directory.generation(name);
             let bytes = disk_bytes(&dir).map_err(DiskError::io("measure", &dir))?;
-            let too_much = !kept.is_empty() && total + bytes > self.budget;
-            if self.forget || too_much || is_remnant(&dir) {
-                self.remove(id)?;
+            let is_replaced = replaced_by == Some(name.id);
+            if has_replaced(&dir) {
+                replaced_by = Some(name.id);
+            }
+            let is_nothing = is_replaced || is_remnant(&dir);
+            // With one that is too much, all older ones go.
+            is_over |= self.trim && !is_nothing && !kept.is_empty() && total + bytes > self.budget;
+            if self.forget || is_nothing || is_over {
+                gone.push(name);
             } else {
                 total += bytes;
-                kept.push(id);
+                kept.push(name);
             }
         }
-        while kept.len() > 1 && self.is_disk_full() {
+        // The oldest first: a kill in between must leave nothing without what is newer than it.
+        for name in gone.into_iter().rev() {
+            self.remove(name)?;
+        }
+        while self.trim && kept.len() > 1 && self.is_disk_full() {
             if let Some(oldest) = kept.pop() {
                 warn!(
-                    generation = oldest,
+                    generation = oldest.id,
                     "the file system is full: dropping the oldest generation"
                 );
                 self.remove(oldest)?;
@@ -201,8 +243,8 @@ impl Opening<'_> {
         free_bytes(self.directory.path()).is_ok_and(|free| free < self.reserve)
     }
 
-    fn remove(&self, id: u64) -> Result<(), DiskError> {
-        let dir = self.directory.generation(id);
+    fn remove(&self, name: GenerationName) -> Result<(), DiskError> {
+        let dir = self.directory.generation(name);
         remove(&dir).map_err(DiskError::io("remove", &dir))
     }
 }

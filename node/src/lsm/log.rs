@@ -4,6 +4,8 @@
 //! not be written completely is cut off again, so records follow each other without gaps up to
 //! [`Log::end`]. Reads may run at the same time from any thread.
 
+mod records;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -11,8 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::record::{HEAD_LEN, Lengths, Record};
-use super::value;
+pub(crate) use records::{Records, Stored};
 
 /// Slices that one system call takes (`IOV_MAX` of Linux).
 const SLICES_MAX: usize = 1024;
@@ -24,15 +25,6 @@ pub(crate) struct Log {
     end: AtomicU64,
     /// Written since the last sync.
     dirty: AtomicBool,
-}
-
-/// What reading a log from some position to its end found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scanned {
-    /// Where the last whole and intact record ends.
-    pub(crate) intact_end: u64,
-    /// Where the file ended.
-    pub(crate) file_end: u64,
 }
 
 impl Log {
@@ -138,43 +130,9 @@ impl Log {
         Ok(out.into())
     }
 
-    /// Gives every record from `offset` on to `visit`, with its position, up to the end or to the
-    /// first one that is damaged or cut. Frames are verified too.
-    ///
-    /// # Errors
-    /// Of reading, or of `visit`.
-    pub(crate) fn scan<E: From<io::Error>>(
-        &self,
-        offset: u64,
-        mut visit: impl FnMut(u64, u32, &Record<'_>) -> Result<(), E>,
-    ) -> Result<Scanned, E> {
-        let file_end = self.end();
-        let mut at = offset;
-        while at + (HEAD_LEN as u64) <= file_end {
-            let head = self.read(at, HEAD_LEN)?;
-            let Some(len) = Lengths::peek(&head).map(|lengths| lengths.record()) else {
-                break;
-            };
-            if len > file_end - at {
-                break;
-            }
-            let (Ok(len), Ok(record_len)) = (usize::try_from(len), u32::try_from(len)) else {
-                break;
-            };
-            let bytes = self.read(at, len)?;
-            let Some(record) = Record::parse(&bytes) else {
-                break;
-            };
-            if !record.frame.is_empty() && !value::is_intact(record.frame) {
-                break;
-            }
-            visit(at, record_len, &record)?;
-            at += u64::from(record_len);
-        }
-        Ok(Scanned {
-            intact_end: at,
-            file_end,
-        })
+    /// Walks the records from `offset` on, which is where one begins.
+    pub(crate) fn records(&self, offset: u64) -> Records<'_> {
+        Records::new(self, offset)
     }
 }
 
@@ -198,15 +156,14 @@ mod tests {
         out
     }
 
-    fn keys_from(log: &Log, offset: u64) -> (Vec<Vec<u8>>, Scanned) {
+    /// The keys from a position on, and where the intact part ends.
+    fn keys_from(log: &Log, offset: u64) -> (Vec<Vec<u8>>, u64) {
+        let mut records = log.records(offset);
         let mut keys = Vec::new();
-        let scanned = log
-            .scan::<io::Error>(offset, |_, _, record| {
-                keys.push(record.key.to_vec());
-                Ok(())
-            })
-            .unwrap();
-        (keys, scanned)
+        while let Some(record) = records.next().unwrap() {
+            keys.push(record.key().to_vec());
+        }
+        (keys, records.position())
     }
 
     #[test]
@@ -239,10 +196,10 @@ mod tests {
             let log = Log::open(&dir.path().join(torn.to_string())).unwrap();
             log.append(&mut [IoSlice::new(&a), IoSlice::new(&b[..torn])])
                 .unwrap();
-            let (keys, scanned) = keys_from(&log, 0);
+            let (keys, intact_end) = keys_from(&log, 0);
             assert_eq!(keys, [b"a".to_vec()]);
-            assert_eq!(scanned.intact_end, a.len() as u64);
-            assert_eq!(scanned.file_end, (a.len() + torn) as u64);
+            assert_eq!(intact_end, a.len() as u64);
+            assert_eq!(log.end(), (a.len() + torn) as u64);
         }
     }
 

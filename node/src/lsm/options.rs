@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::error::DiskError;
 use super::index::IndexMemory;
-use fonn_codec::CodecSpec;
+use crate::levels::CodecChoice;
 
 /// The smallest budget in bytes: below it the fixed cost of the indexes would be most of it.
 pub const BUDGET_BYTES_MIN: u64 = 16 << 20;
@@ -14,6 +14,9 @@ pub const VALUE_LEN_LIMIT: usize = 1 << 30;
 
 /// Generations that share the budget.
 const GENERATIONS: u64 = 8;
+
+/// Percent of one core that settling uses at most, unless there is a reason for another share.
+pub const SETTLE_PERCENT: u32 = 25;
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,9 @@ pub struct DiskOptions {
     /// When a write is acknowledged.
     pub durability: Durability,
     /// The codec of values that are written.
-    pub codec: CodecSpec,
+    pub upper: CodecChoice,
+    /// The codec of values that settle.
+    pub last: CodecChoice,
     /// Values shorter than this are stored verbatim.
     pub codec_min_bytes: usize,
     /// The longest value in bytes, at most [`VALUE_LEN_LIMIT`].
@@ -47,6 +52,11 @@ pub struct DiskOptions {
     pub memory_bytes: usize,
     /// Threads that read.
     pub read_threads: usize,
+    /// Percent of its time that the settling thread works at most; 0 to settle nothing.
+    pub settle_percent: u32,
+    /// Bytes a second that are written to value logs at most, as if the device were as slow: for
+    /// benchmarks.
+    pub write_bytes_per_sec_max: Option<u64>,
 }
 
 impl DiskOptions {

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 
 use fonn_proto::Failure;
 
+use super::record::Fact;
 use super::write::Write;
 use crate::entry::Space;
 
@@ -32,8 +33,8 @@ pub(crate) struct Carry {
     /// Number of the generation where it was read. (A handle would keep the generation from being
     /// removed.)
     pub(crate) generation: u64,
-    /// Its position there.
-    pub(crate) offset: u64,
+    /// Its facts there. (Its position changes when the generation settles.)
+    pub(crate) fact: Fact,
 }
 
 /// What the writer is asked to do in order, beside writing.

@@ -5,9 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use fonn_codec::frame::HEADER_LEN;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::warn;
+
+use fonn_cold_tier::Found;
+use fonn_proto::Version;
 
 use super::error::DiskError;
 use super::generations::Snapshot;
@@ -15,7 +19,8 @@ use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
 use super::stats::add;
-use super::{DiskEntry, Shared, value};
+use super::value::{self, Undecodable};
+use super::{DiskEntry, DiskFound, Shared};
 use crate::entry::{Meta, Space};
 
 /// Reads that may wait.
@@ -29,7 +34,7 @@ pub(crate) enum Read {
     Get {
         space: Space,
         key: Box<[u8]>,
-        answer: oneshot::Sender<Result<Option<DiskEntry>, DiskError>>,
+        answer: oneshot::Sender<Result<DiskFound, DiskError>>,
     },
     Scan {
         space: Space,
@@ -97,7 +102,7 @@ pub(crate) fn run(shared: &Shared) {
 fn serve(shared: &Shared, read: Read) {
     match read {
         Read::Get { space, key, answer } if !answer.is_closed() => {
-            let _ = answer.send(get(shared, space, &key));
+            let _ = answer.send(find(shared, space, &key));
         }
         Read::Scan {
             space,
@@ -144,9 +149,9 @@ pub(crate) fn look(
     }
 }
 
-/// A damaged record is no entry. What cannot be read at all is an error: the key may have an entry, and a
-/// delete must not take it for absent.
-fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+/// A damaged record is no entry, unless the tier below has the same. What cannot be read at all is an error:
+/// the key may have an entry, and a delete must not take it for absent.
+fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
     let stats = &shared.stats;
     let found = match shared.generations.find(&index_key(space, key)) {
         Ok(found) => found,
@@ -159,19 +164,28 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             });
         }
     };
+    let version = found.as_ref().map(|found| found.entry.fact.version());
     let Some((found, meta)) = found.and_then(|found| match found.entry.fact {
         Fact::Put(meta) => Some((found, meta)),
         Fact::Tombstone(_) => None,
     }) else {
         add(&stats.reads_missed, 1);
-        return Ok(None);
+        return Ok(find_below(shared, space, key, version));
     };
     let key_hash = || xxhash_rust::xxh3::xxh3_64(key);
     let generation = found.generation.id;
     let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
         Looked::Whole { record, frame } => {
             add(&stats.read_bytes, record.len() as u64);
-            value::decode(&frame, shared.options.value_len_max).map(|value| (record, value))
+            match value::decode(&frame, shared.options.value_len_max) {
+                Ok(value) => Some((record, frame, value)),
+                Err(Undecodable::Unsupported(reason)) => {
+                    add(&stats.reads_unsupported, 1);
+                    shared.warn_of_unsupported(reason);
+                    return Ok(DiskFound::Absent);
+                }
+                Err(Undecodable::Damaged) => None,
+            }
         }
         Looked::Damaged => None,
         Looked::Refused => {
@@ -181,7 +195,7 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             return Err(DiskError::Index { generation, reason });
         }
     };
-    let Some((record, value)) = decoded else {
+    let Some((record, frame, value)) = decoded else {
         add(&stats.reads_corrupt, 1);
         warn!(
             generation,
@@ -189,21 +203,37 @@ fn get(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, D
             key_hash = key_hash(),
             "damaged record"
         );
-        return Ok(None);
+        return Ok(find_below(shared, space, key, version));
     };
     add(&stats.reads_hit, 1);
     if shared.is_in_older_half(generation) {
         let carry = Carry {
             space,
             record,
-            offset: found.entry.offset,
+            fact: found.entry.fact,
             generation,
         };
         if shared.queue.try_carry(carry).is_err() {
             add(&stats.carries_skipped, 1);
         }
     }
-    Ok(Some(DiskEntry { meta, value }))
+    let is_verbatim = frame.len() == value.len() + HEADER_LEN;
+    let frame = (!is_verbatim).then_some(frame);
+    Ok(DiskFound::Entry(DiskEntry { meta, value, frame }))
+}
+
+/// What the tier below has of a key whose record on disk, if it has one, is no entry. That of another
+/// region may be newer than a deletion here, and one of the same version replaces a damaged one.
+fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version>) -> DiskFound {
+    let Some(below) = &shared.below else {
+        return DiskFound::Absent;
+    };
+    match below.find(space, key) {
+        Found::At(location) if version.is_none_or(|here| location.at().version >= here) => {
+            DiskFound::Below(location)
+        }
+        _ => DiskFound::Absent,
+    }
 }
 
 /// Merges the indexes: the newest record of each key counts.

@@ -143,6 +143,14 @@ impl Lengths {
         let frame = usize::try_from(fields.u32()?).ok()?;
         Some(Self { key, frame })
     }
+
+    /// The version that a head tells, unverified.
+    pub(crate) fn peek_version(head: &[u8]) -> Option<Version> {
+        Self::peek(head)?;
+        let mut fields = Reader(head);
+        fields.skip(16)?;
+        fields.u64()
+    }
 }
 
 /// A record whose head, key and binding to the frame were verified. The frame's own checksum is not.

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
 
-use fonn_codec::CodecSpec;
+use fonn_codec::FrameError;
 use fonn_proto::Version;
 
-use super::directory::Directory;
+use super::below::Below;
+use super::directory::{Directory, GenerationName};
 use super::error::DiskError;
 use super::generation::Generation;
 use super::generations::Generations;
@@ -19,8 +21,10 @@ use super::queue::Queue;
 use super::reader::Reads;
 use super::state::StoreState;
 use super::stats::DiskStats;
+use super::throttle::Throttle;
 use super::write::DiskObserver;
 use crate::entry::Space;
+use crate::levels::{Level, LevelCodec};
 
 /// The generation that is ready to be written next.
 #[derive(Default)]
@@ -30,18 +34,35 @@ struct Spare {
     has_failed: bool,
 }
 
+/// A generation that is off the list and not removed yet.
+pub(crate) struct Buried {
+    pub(crate) generation: Arc<Generation>,
+    /// Bytes that were counted for it.
+    pub(crate) bytes: u64,
+}
+
 /// Everything that the threads of one disk tier share.
 pub(crate) struct Shared {
     pub(crate) options: DiskOptions,
     pub(crate) directory: Directory,
     pub(crate) observer: Arc<dyn DiskObserver>,
+    /// The tier below, if there is one.
+    pub(crate) below: Option<Arc<dyn Below>>,
     pub(crate) generations: Generations,
     pub(crate) queue: Queue,
     pub(crate) reads: Reads,
     pub(crate) stats: DiskStats,
     pub(crate) budget: AtomicU64,
+    /// The codec of values that are written.
+    pub(crate) upper: LevelCodec,
+    /// The codec of values that settle.
+    pub(crate) last: LevelCodec,
+    /// Held while a generation is replaced or dropped: each is several steps on disk.
+    pub(crate) structure: Mutex<()>,
+    pub(crate) throttle: Throttle,
     memory: IndexMemory,
-    codec: Mutex<(CodecSpec, usize)>,
+    /// Why entries cannot be read by this build, as far as it was said.
+    unsupported: Mutex<Vec<FrameError>>,
     state: Mutex<StoreState>,
     spare: Mutex<Spare>,
     spare_changed: Condvar,
@@ -49,8 +70,12 @@ pub(crate) struct Shared {
     free_bytes: AtomicU64,
     /// Bytes that the file system should keep free.
     pub(crate) reserve_bytes: AtomicU64,
-    /// Bytes of dropped generations that are not removed yet.
+    /// Dropped or replaced, but perhaps still read by somebody; with their bytes.
+    buried: Mutex<Vec<Buried>>,
+    /// Bytes of these.
     buried_bytes: AtomicU64,
+    /// Bytes of the generation that is being written anew.
+    settling_bytes: AtomicU64,
     /// Bytes in the directory that are no generation's.
     other_bytes: AtomicU64,
     /// The writer waits for room: no time to carry anything over.
@@ -58,52 +83,77 @@ pub(crate) struct Shared {
     room: (Mutex<()>, Condvar),
     wake: (Mutex<bool>, Condvar),
     closing: (Mutex<bool>, Condvar),
+    /// Something was written: for the reader of the tail.
+    pub(crate) tail_wake: Notify,
+    /// Number of the last generation that is about to be dropped.
+    leaving: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(
         options: DiskOptions,
         directory: Directory,
-        observer: Arc<dyn DiskObserver>,
+        (observer, below): (Arc<dyn DiskObserver>, Option<Arc<dyn Below>>),
         (generations, state, stats): (Generations, StoreState, DiskStats),
         (memory, reserve_bytes): (IndexMemory, u64),
     ) -> Self {
         let other_bytes = directory.other_bytes().unwrap_or(0);
         Self {
             budget: AtomicU64::new(options.budget_bytes),
-            codec: Mutex::new((options.codec, options.codec_min_bytes)),
+            upper: LevelCodec::new(Level::Upper, options.upper, options.codec_min_bytes),
+            last: LevelCodec::new(Level::Last, options.last, options.codec_min_bytes),
+            structure: Mutex::new(()),
+            throttle: Throttle::new(options.write_bytes_per_sec_max),
             queue: Queue::new(options.queue_bytes_max),
             options,
             directory,
             observer,
+            below,
             generations,
             reads: Reads::default(),
             memory,
             stats,
+            unsupported: Mutex::default(),
             state: Mutex::new(state),
             spare: Mutex::default(),
             spare_changed: Condvar::new(),
             free_bytes: AtomicU64::new(u64::MAX),
             reserve_bytes: AtomicU64::new(reserve_bytes),
+            buried: Mutex::default(),
             buried_bytes: AtomicU64::new(0),
+            settling_bytes: AtomicU64::new(0),
             other_bytes: AtomicU64::new(other_bytes),
             is_pressed: AtomicBool::new(false),
             room: Default::default(),
             wake: Default::default(),
             closing: Default::default(),
+            tail_wake: Notify::new(),
+            leaving: AtomicU64::new(0),
+        }
+    }
+
+    /// Number of the last generation that is about to be dropped, 0 if there is none.
+    pub(crate) fn leaving(&self) -> u64 {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Notes which generation is to be dropped next, one generation's worth of writes ahead: what has to
+    /// be brought into the tier below needs its time.
+    pub(crate) fn look_ahead(&self, total: u64, limits: &Limits) {
+        if total + limits.generation <= limits.total_high && !self.is_reserve_touched() {
+            return;
+        }
+        let generations = self.generations.snapshot();
+        let [_, .., oldest] = &*generations else {
+            return;
+        };
+        if self.leaving.swap(oldest.id, Ordering::AcqRel) != oldest.id {
+            self.tail_wake.notify_one();
         }
     }
 
     pub(crate) fn limits(&self) -> Limits {
         Limits::of_budget(self.budget.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn codec(&self) -> (CodecSpec, usize) {
-        *self.codec.lock()
-    }
-
-    pub(crate) fn set_codec(&self, spec: CodecSpec, min_bytes: usize) {
-        *self.codec.lock() = (spec, min_bytes);
     }
 
     pub(crate) fn state(&self) -> StoreState {
@@ -123,9 +173,9 @@ impl Shared {
     }
 
     /// Makes a generation; what a failed attempt left is removed.
-    pub(crate) fn create_generation(&self, id: u64) -> Result<Generation, DiskError> {
-        let dir = self.directory.generation(id);
-        Generation::create(dir.clone(), id, &self.memory).inspect_err(|_| {
+    pub(crate) fn create_generation(&self, name: GenerationName) -> Result<Generation, DiskError> {
+        let dir = self.directory.generation(name);
+        Generation::create(dir.clone(), name, &self.memory).inspect_err(|_| {
             let _ = std::fs::remove_dir_all(&dir);
         })
     }
@@ -182,6 +232,19 @@ impl Shared {
         }
     }
 
+    /// Says once for each reason that there are entries which this build cannot read.
+    pub(crate) fn warn_of_unsupported(&self, reason: FrameError) {
+        let mut told = self.unsupported.lock();
+        if !told.contains(&reason) {
+            told.push(reason);
+            tracing::warn!(
+                %reason,
+                "entries on disk cannot be read by this build: they are misses until they are \
+                 written again, or a build that can read them is started"
+            );
+        }
+    }
+
     /// Bytes on disk of everything in the directory.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let spare = self
@@ -193,6 +256,7 @@ impl Shared {
         self.generations.disk_bytes()
             + spare
             + self.buried_bytes()
+            + self.settling_bytes.load(Ordering::Relaxed)
             + self.other_bytes.load(Ordering::Relaxed)
     }
 
@@ -201,13 +265,38 @@ impl Shared {
         self.buried_bytes.load(Ordering::Acquire)
     }
 
+    /// Counts the bytes in the directory that are no generation's.
+    pub(crate) fn measure_others(&self) {
+        if let Ok(bytes) = self.directory.other_bytes() {
+            self.other_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn add_other_bytes(&self, bytes: u64) {
         self.other_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that a generation is dropped, before it leaves the list.
-    pub(crate) fn bury(&self, bytes: u64) {
+    /// Says how many bytes the generation takes that is being written anew.
+    pub(crate) fn set_settling_bytes(&self, bytes: u64) {
+        self.settling_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Leaves a generation that is off the list to be removed when nobody reads it any more.
+    pub(crate) fn bury(&self, generation: Arc<Generation>) {
+        let bytes = generation.disk_bytes();
         self.buried_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.buried.lock().push(Buried { generation, bytes });
+        self.wake_upkeep();
+    }
+
+    /// Takes all generations that are to be removed.
+    pub(crate) fn take_buried(&self) -> Vec<Buried> {
+        std::mem::take(&mut *self.buried.lock())
+    }
+
+    /// Puts back those that are still read.
+    pub(crate) fn put_back_buried(&self, still_read: Vec<Buried>) {
+        self.buried.lock().extend(still_read);
     }
 
     /// Notes that a dropped generation is removed, and tells the writer.
@@ -303,6 +392,7 @@ impl Shared {
     /// Gives back everything on disk.
     pub(crate) fn release(&self) {
         self.generations.clear();
+        self.buried.lock().clear();
         let spare = self.spare.lock().ready.take();
         if let Some(Err(error)) = spare.map(Generation::remove) {
             tracing::debug!(%error, "cannot remove the generation in reserve");

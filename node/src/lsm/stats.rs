@@ -75,6 +75,24 @@ counters! {
     indexes_rebuilt,
     /// Records that opening found in a value log and not in its index.
     records_replayed,
+    /// Reads of records whose codec this build leaves out; answered as misses.
+    reads_unsupported,
+    /// Nanoseconds of processor time that the writer used.
+    writer_cpu_ns,
+    /// Nanoseconds in which the writer waited for the device: in writes, and in syncs that it asked for.
+    writer_stalled_ns,
+    /// Nanoseconds that syncs in the background took.
+    sync_ns,
+    /// Generations that were written anew when they settled.
+    generations_settled,
+    /// Generations that could not be settled and stay as they are.
+    settle_failures,
+    /// Bytes of value logs read to be written anew.
+    settle_read_bytes,
+    /// Bytes of value logs that these became.
+    settle_written_bytes,
+    /// Records that got another codec.
+    settle_recoded,
     /// Syncs of a value log.
     syncs,
     /// Syncs that failed.

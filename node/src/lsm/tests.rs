@@ -1,8 +1,10 @@
 //! Tests of the disk tier as a whole.
 
+mod below;
 mod damage;
 mod eviction;
 mod model;
+mod settling;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,6 +20,7 @@ use fonn_proto::{Failure, Version};
 
 use super::*;
 use crate::ack::AckGroup;
+use crate::levels::CodecChoice;
 
 const SPACE: Space = Space(3);
 const GRACE: Duration = Duration::from_secs(30);
@@ -48,6 +51,7 @@ impl DiskObserver for Witness {
 struct Rig {
     tier: Option<DiskTier>,
     witness: Arc<Witness>,
+    below: Option<Arc<dyn Below>>,
     options: DiskOptions,
     dir: TempDir,
 }
@@ -57,12 +61,16 @@ fn options(dir: &Path) -> DiskOptions {
         dir: dir.to_owned(),
         budget_bytes: 64 << 20,
         durability: Durability::Batched,
-        codec: CodecSpec::none(),
+        upper: CodecChoice::none(),
+        last: CodecChoice::none(),
         codec_min_bytes: 256,
         value_len_max: 32 << 20,
         queue_bytes_max: 8 << 20,
         memory_bytes: 16 << 20,
         read_threads: 2,
+        // Tests settle when they want to.
+        settle_percent: 0,
+        write_bytes_per_sec_max: None,
     }
 }
 
@@ -72,12 +80,17 @@ impl Rig {
     }
 
     fn with(change: impl FnOnce(&mut DiskOptions)) -> Self {
+        Self::over(None, change)
+    }
+
+    fn over(below: Option<Arc<dyn Below>>, change: impl FnOnce(&mut DiskOptions)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = options(&dir.path().join("data"));
         change(&mut options);
         let mut rig = Self {
             tier: None,
             witness: Arc::default(),
+            below,
             options,
             dir,
         };
@@ -87,7 +100,8 @@ impl Rig {
 
     fn open(&mut self) {
         let observer = Arc::clone(&self.witness) as Arc<dyn DiskObserver>;
-        self.tier = Some(DiskTier::open(self.options.clone(), observer).unwrap());
+        self.tier =
+            Some(DiskTier::open_over(self.options.clone(), observer, self.below.clone()).unwrap());
     }
 
     fn close(&mut self) {
@@ -262,13 +276,18 @@ async fn what_is_put_is_got_with_all_facts_before_and_after_reopening() {
             rig.get(key.as_bytes()).await,
             Some(DiskEntry {
                 meta,
-                value: value.clone()
+                value: value.clone(),
+                frame: None
             })
         );
         rig.reopen();
         assert_eq!(
             rig.get(key.as_bytes()).await,
-            Some(DiskEntry { meta, value })
+            Some(DiskEntry {
+                meta,
+                value,
+                frame: None
+            })
         );
     }
     assert_eq!(rig.get(b"absent").await, None);
@@ -280,7 +299,7 @@ async fn every_codec_gives_back_what_was_put() {
     let rig = Rig::new();
     let text = Bytes::from(b"over and over, ".repeat(30_000));
     for (version, spec) in (1..).zip(["none", "lz4", "snappy", "zlib:6", "zstd:3"]) {
-        rig.tier().set_codec(spec.parse().unwrap(), 256);
+        rig.tier().upper().set(spec.parse().unwrap(), 256);
         rig.put(b"k", version, text.clone()).await;
         let got = rig.get(b"k").await.unwrap();
         assert_eq!(

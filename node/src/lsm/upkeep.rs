@@ -5,19 +5,35 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_codec::CodecSpec;
+use fonn_codec::policy::Signals;
 use tracing::{info, warn};
 
-use super::directory::free_bytes;
+use super::below::{Below, Leave, Leaving};
+use super::directory::{GenerationName, free_bytes};
 use super::generation::Generation;
 use super::queue::Order;
+use super::record::{index_key, split_index_key};
+use super::shared::Buried;
 use super::stats::add;
-use super::{Shared, carry};
+use super::{Shared, carry, tail};
+use crate::entry::Space;
+use crate::levels::{Cpu, Device};
 
 /// How often it looks, when nobody wakes it; and how often logs are synced.
 const TICK: Duration = Duration::from_millis(100);
 
 /// How often the bytes of indexes are counted on disk; in between they are estimated.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often `auto` looks at codecs.
+const DECIDE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the newest generation is not written to before the next one begins.
+const REST_MIN: Duration = Duration::from_secs(5);
+
+/// Bytes that the only generation has then at least; for each older one, twice as many.
+const REST_BYTES_MIN: u64 = 1 << 20;
 
 /// How long after a failed attempt to make a generation the next one follows.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
@@ -26,9 +42,13 @@ const SPARE_RETRY: Duration = Duration::from_secs(1);
 pub(crate) fn run(shared: &Shared) {
     let mut upkeep = Upkeep {
         shared,
-        buried: Vec::new(),
-        settled: HashSet::new(),
+        quiet: HashSet::new(),
         measured_at: Instant::now(),
+        resting: None,
+        decided_at: Instant::now(),
+        cpu: Cpu::new(),
+        device: Device::default(),
+        writer_cpu: Duration::ZERO,
     };
     while !shared.is_closing() {
         upkeep.tick();
@@ -46,7 +66,7 @@ pub(crate) fn run_spare(shared: &Shared, mut next_id: u64) {
     } else {
         Duration::ZERO
     }) {
-        let spare = shared.create_generation(next_id);
+        let spare = shared.create_generation(GenerationName::first(next_id));
         next_id += 1;
         if let (Err(error), false) = (&spare, has_failed) {
             warn!(%error, "cannot make a new generation");
@@ -64,7 +84,11 @@ pub(crate) fn run_sync(shared: &Shared) {
                 continue;
             }
             add(&shared.stats.syncs, 1);
-            if let Err(error) = generation.log.sync() {
+            let began = Instant::now();
+            let synced = generation.log.sync();
+            let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            add(&shared.stats.sync_ns, took);
+            if let Err(error) = synced {
                 // What the kernel could not write it has forgotten: this log is not to be trusted with
                 // more.
                 add(&shared.stats.syncs_failed, 1);
@@ -77,19 +101,61 @@ pub(crate) fn run_sync(shared: &Shared) {
     }
 }
 
+/// Records that are told at once.
+const LEAVING_MAX: usize = 1024;
+
+/// Tells the tier below what goes without it: every record that is the newest of its key.
+fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) {
+    let mut leaving = Vec::new();
+    for found in oldest.index.entries_from(&index_key(Space(0), b"")) {
+        let Ok((key, entry)) = found else {
+            warn!(
+                generation = oldest.id,
+                "cannot read the index of the oldest generation"
+            );
+            break;
+        };
+        let Some((space, user_key)) = split_index_key(&key) else {
+            continue;
+        };
+        let newest = shared.generations.find(&key);
+        if matches!(newest, Ok(Some(newest)) if newest.generation.id == oldest.id) {
+            leaving.push(Leaving {
+                space,
+                key: user_key.to_vec(),
+                version: entry.fact.version(),
+                len: u64::from(entry.record_len),
+            });
+        }
+        if leaving.len() == LEAVING_MAX {
+            below.lost(&leaving);
+            leaving.clear();
+        }
+    }
+    below.lost(&leaving);
+}
+
 struct Upkeep<'a> {
     shared: &'a Shared,
-    /// Dropped, but perhaps still read by somebody.
-    buried: Vec<Arc<Generation>>,
     /// Generations whose bytes on disk change no more.
-    settled: HashSet<u64>,
+    quiet: HashSet<GenerationName>,
     measured_at: Instant,
+    /// The newest generation, the end of its log, and since when that has not changed.
+    resting: Option<(u64, u64, Instant)>,
+    /// When codecs were last decided on.
+    decided_at: Instant,
+    cpu: Cpu,
+    device: Device,
+    /// Processor time that the writer had used then.
+    writer_cpu: Duration,
 }
 
 impl Upkeep<'_> {
     fn tick(&mut self) {
         self.look_at_free_space();
         self.seal();
+        self.roll_if_at_rest();
+        self.decide();
         self.measure();
         self.relieve();
         self.bury();
@@ -110,24 +176,84 @@ impl Upkeep<'_> {
         }
     }
 
+    /// Lets `auto` look at the levels on disk.
+    fn decide(&mut self) {
+        let shared = self.shared;
+        let elapsed = self.decided_at.elapsed();
+        if elapsed < DECIDE_INTERVAL || !(shared.upper.is_auto() || shared.last.is_auto()) {
+            return;
+        }
+        self.decided_at = Instant::now();
+        let stats = shared.stats.snapshot();
+        // Both may wait for the same device at the same time.
+        let stalled = Duration::from_nanos(stats.writer_stalled_ns.max(stats.sync_ns));
+        let bytes = stats.written_bytes + stats.settle_written_bytes;
+        let queue = shared.queue.in_use().bytes as f32;
+        let cpu_busy = self.cpu.busy();
+        let writer_cpu = Duration::from_nanos(stats.writer_cpu_ns);
+        let writer_used = writer_cpu.saturating_sub(self.writer_cpu);
+        self.writer_cpu = writer_cpu;
+        let signals = Signals {
+            cpu_busy,
+            device_busy: self.device.busy(bytes, stalled, elapsed),
+            backlog: queue / shared.options.queue_bytes_max as f32,
+        };
+        // Fresh values are encoded by one thread: when that is busy, idle cores are of no use to it.
+        let writer_busy = writer_used.as_secs_f32() / elapsed.as_secs_f32();
+        shared.upper.decide(Signals {
+            cpu_busy: cpu_busy.max(writer_busy),
+            ..signals
+        });
+        shared.last.decide(signals);
+    }
+
+    /// Begins a new generation when the newest has not been written to for a while, so that what is in it
+    /// can settle. The more generations there are, the larger it must be: each costs every absent
+    /// key a look.
+    fn roll_if_at_rest(&mut self) {
+        let generations = self.shared.generations.snapshot();
+        let Some(newest) = generations.first() else {
+            return;
+        };
+        let (id, end) = (newest.id, newest.log.end());
+        let since = match self.resting {
+            Some((old_id, old_end, since)) if (old_id, old_end) == (id, end) => since,
+            _ => Instant::now(),
+        };
+        self.resting = Some((id, end, since));
+        let older = u32::try_from(generations.len() - 1).unwrap_or(u32::MAX);
+        let least = REST_BYTES_MIN.checked_shl(older).unwrap_or(u64::MAX);
+        let last = self.shared.last.active().0;
+        let would_gain = last != CodecSpec::none() && last != self.shared.upper.active().0;
+        let may_settle = self.shared.options.settle_percent > 0 && would_gain;
+        if may_settle && end >= least && since.elapsed() >= REST_MIN {
+            self.shared.queue.push_order(Order::Roll);
+            self.resting = None;
+        }
+    }
+
     fn measure(&mut self) {
         if self.measured_at.elapsed() < MEASURE_INTERVAL {
             return;
         }
         self.measured_at = Instant::now();
+        if self.shared.below.is_some() {
+            // Its index lies in the same directory, and grows.
+            self.shared.measure_others();
+        }
         let generations = self.shared.generations.snapshot();
         for generation in generations.iter() {
-            if self.settled.contains(&generation.id) {
+            if self.quiet.contains(&generation.name()) {
                 continue;
             }
-            let is_settled = generation.is_settled();
+            let is_quiet = generation.is_quiet();
             generation.measure();
-            if is_settled {
-                self.settled.insert(generation.id);
+            if is_quiet {
+                self.quiet.insert(generation.name());
             }
         }
-        self.settled
-            .retain(|id| generations.iter().any(|generation| generation.id == *id));
+        self.quiet
+            .retain(|name| generations.iter().any(|it| it.name() == *name));
     }
 
     /// Drops oldest generations until the bytes are within the budget, and the file system has its
@@ -136,7 +262,9 @@ impl Upkeep<'_> {
         while !self.shared.is_closing() {
             let limits = self.shared.limits();
             // What is dropped and not removed yet will be.
-            let total = self.shared.disk_bytes() - self.shared.buried_bytes();
+            let buried = self.shared.buried_bytes();
+            let total = self.shared.disk_bytes().saturating_sub(buried);
+            self.shared.look_ahead(total, &limits);
             let is_full = self.shared.is_reserve_touched();
             if total <= limits.total_high && !is_full {
                 break;
@@ -152,16 +280,41 @@ impl Upkeep<'_> {
             };
             let oldest = Arc::clone(oldest);
             drop(generations);
+            if !self.may_leave(&oldest) {
+                break;
+            }
             if !is_full && total <= limits.total_max {
                 carry::run(self.shared, &oldest);
             }
-            self.drop_generation(oldest);
+            let oldest_id = oldest.id;
+            drop(oldest);
+            self.drop_generation(oldest_id);
             self.bury();
             self.look_at_free_space();
         }
     }
 
-    fn drop_generation(&mut self, oldest: Arc<Generation>) {
+    /// Whether the tier below lets the generation go. If it cannot take anything, it is told what is lost.
+    fn may_leave(&self, oldest: &Generation) -> bool {
+        let Some(below) = &self.shared.below else {
+            return true;
+        };
+        let leave = match below.leave(tail::end_of(oldest)) {
+            Leave::Wait if self.shared.is_disk_full() => Leave::Lossy,
+            leave => leave,
+        };
+        if leave == Leave::Lossy {
+            tell_lost(self.shared, oldest, &**below);
+        }
+        leave != Leave::Wait
+    }
+
+    fn drop_generation(&self, oldest: u64) {
+        let _held = self.shared.structure.lock();
+        // It may have settled since it was looked at.
+        let Some(oldest) = self.shared.generations.by_id(oldest) else {
+            return;
+        };
         // A restart must not find it again when the writer has begun to leave out tombstones for it.
         if let Err(error) = oldest.mark_dropped() {
             warn!(generation = oldest.id, %error, "cannot mark a generation as dropped: a restart before its removal would find it again");
@@ -171,26 +324,28 @@ impl Upkeep<'_> {
             bytes = oldest.disk_bytes(),
             "dropping the oldest generation"
         );
-        self.shared.bury(oldest.disk_bytes());
+        // Bytes that are on their way out count there before they cease to count here.
+        self.shared.bury(Arc::clone(&oldest));
         self.shared.generations.remove(oldest.id);
         add(&self.shared.stats.generations_dropped, 1);
-        self.buried.push(oldest);
     }
 
     /// Removes dropped generations that nobody reads any more.
-    fn bury(&mut self) {
-        for generation in std::mem::take(&mut self.buried) {
-            match Arc::try_unwrap(generation) {
+    fn bury(&self) {
+        let mut still_read = Vec::new();
+        for buried in self.shared.take_buried() {
+            let bytes = buried.bytes;
+            match Arc::try_unwrap(buried.generation) {
                 Ok(generation) => {
-                    let bytes = generation.disk_bytes();
                     if let Err(error) = generation.remove() {
                         warn!(%error, "cannot remove a dropped generation: the next start tries again");
                         self.shared.add_other_bytes(bytes);
                     }
                     self.shared.unbury(bytes);
                 }
-                Err(generation) => self.buried.push(generation),
+                Err(generation) => still_read.push(Buried { generation, bytes }),
             }
         }
+        self.shared.put_back_buried(still_read);
     }
 }

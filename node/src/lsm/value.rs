@@ -5,16 +5,21 @@
 
 use bytes::Bytes;
 
-use fonn_codec::frame::HEADER_LEN;
-use fonn_codec::{CodecSpec, Frame, Verbatim, sniff};
+use fonn_codec::frame::{ErrorKind, HEADER_LEN};
+use fonn_codec::{CodecSpec, Encoding, Frame, FrameError, Verbatim, sniff};
 
 /// Below it, copying a value is cheaper than writing it from where it is.
 const COPY_LEN_MAX: usize = 2048;
+
+/// First byte of a frame of the version that is written.
+const FRAME_FORMAT: u8 = 0xF1;
 
 /// A value ready to be written: the bytes that were appended to the scratch buffer, and a tail that
 /// is written from where it is.
 #[derive(Debug)]
 pub(crate) struct EncodedValue {
+    /// How the value is stored.
+    pub(crate) encoding: Encoding,
     /// Length of the whole frame in bytes.
     pub(crate) frame_len: usize,
     /// What follows the bytes in the scratch buffer.
@@ -34,12 +39,14 @@ pub(crate) fn encode(
     {
         scratch.extend_from_slice(&verbatim_header(reason, raw)?);
         return Some(EncodedValue {
+            encoding: Encoding::Verbatim(reason),
             frame_len: HEADER_LEN + raw.len(),
             tail: raw.clone(),
         });
     }
     let encoded = fonn_codec::encode(spec, min_bytes, raw, scratch).ok()?;
     Some(EncodedValue {
+        encoding: encoded.encoding,
         frame_len: encoded.frame_len,
         tail: Bytes::new(),
     })
@@ -65,29 +72,50 @@ fn verbatim_header(reason: Verbatim, raw: &[u8]) -> Option<[u8; HEADER_LEN]> {
     let len = u32::try_from(raw.len()).ok()?.to_le_bytes();
     let mut header = [0; HEADER_LEN];
     let (checked, checksum) = header.split_last_chunk_mut::<4>()?;
-    checked.copy_from_slice(&[[0xF1, 0, reason as u8, 0], len, len].concat());
+    checked.copy_from_slice(&[[FRAME_FORMAT, 0, reason as u8, 0], len, len].concat());
     *checksum = crc32c::crc32c_append(crc32c::crc32c(checked), raw).to_le_bytes();
     Some(header)
 }
 
-/// Verifies a frame and decodes it; None if it is damaged or its value longer than `len_max`.
-/// A verbatim value shares `frame`'s memory.
-pub(crate) fn decode(frame: &Bytes, len_max: usize) -> Option<Bytes> {
-    let parsed = Frame::parse(frame, len_max).ok()?;
-    parsed.verify().ok()?;
+/// Why a frame gives no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Undecodable {
+    /// The bytes are not those that were written, or no frame.
+    Damaged,
+    /// They are in order, and need a codec or a format that this build does not have.
+    Unsupported(FrameError),
+}
+
+/// Verifies a frame and decodes it. A value longer than `len_max` counts as damage. A verbatim value
+/// shares `frame`'s memory.
+pub(crate) fn decode(frame: &Bytes, len_max: usize) -> Result<Bytes, Undecodable> {
+    let parsed = Frame::parse(frame, len_max).map_err(|error| match error.kind() {
+        ErrorKind::Unsupported if is_intact(frame) => Undecodable::Unsupported(error),
+        _ => Undecodable::Damaged,
+    })?;
+    let damaged = |_| Undecodable::Damaged;
+    parsed.verify().map_err(damaged)?;
     match parsed.verbatim() {
-        Some(range) => Some(frame.slice(range)),
+        Some(range) => Ok(frame.slice(range)),
         None => {
             let mut value = Vec::new();
-            parsed.decode_into(&mut value).ok()?;
-            Some(value.into())
+            parsed.decode_into(&mut value).map_err(damaged)?;
+            Ok(value.into())
         }
     }
 }
 
-/// Whether the stored bytes are what was stored.
+/// Whether the stored bytes are what was stored. Asks for no codec, so that what was written by a
+/// build with other features is not taken for damage.
 pub(crate) fn is_intact(frame: &[u8]) -> bool {
-    Frame::parse(frame, usize::MAX).is_ok_and(|frame| frame.verify().is_ok())
+    let Some((header, payload)) = frame.split_first_chunk::<HEADER_LEN>() else {
+        return false;
+    };
+    let Some((checked, checksum)) = header.split_last_chunk::<4>() else {
+        return false;
+    };
+    let computed = crc32c::crc32c_append(crc32c::crc32c(checked), payload);
+    checked.starts_with(&[FRAME_FORMAT]) && computed == u32::from_le_bytes(*checksum)
 }
 
 #[cfg(test)]
@@ -138,13 +166,13 @@ mod tests {
         let text: Bytes = b"the same again and again, ".repeat(1000).into();
         let (head, tail) = frame("lz4".parse().unwrap(), &text);
         assert!(tail.is_empty() && head.len() < text.len() / 2);
-        assert_eq!(decode(&head.into(), usize::MAX), Some(text.clone()));
+        assert_eq!(decode(&head.into(), usize::MAX), Ok(text.clone()));
         let (head, tail) = frame(CodecSpec::none(), &text);
         let stored = Bytes::from([&head[..], &tail].concat());
         let value = decode(&stored, text.len()).unwrap();
         assert_eq!(value, text);
         assert_eq!(value.as_ptr(), stored[HEADER_LEN..].as_ptr());
-        assert_eq!(decode(&stored, text.len() - 1), None);
+        assert_eq!(decode(&stored, text.len() - 1), Err(Undecodable::Damaged));
     }
 
     #[test]
@@ -155,7 +183,10 @@ mod tests {
             let mut damaged = stored.clone();
             damaged[at] ^= 0x10;
             assert!(!is_intact(&damaged));
-            assert_eq!(decode(&damaged.into(), usize::MAX), None);
+            assert_eq!(
+                decode(&damaged.into(), usize::MAX),
+                Err(Undecodable::Damaged)
+            );
         }
     }
 }

@@ -30,6 +30,18 @@ pub enum WriteKind {
         /// The value.
         value: Bytes,
     },
+    /// Gives other facts to a value that is there. It is written as it is stored on disk, if it is; else as
+    /// it is given.
+    Facts {
+        /// The new facts.
+        meta: Meta,
+        /// The version of the entry that has the value.
+        of: Version,
+        /// The value, or its frame.
+        stored: Bytes,
+        /// Whether it is a frame.
+        framed: bool,
+    },
     /// Deletes the key.
     Tombstone {
         /// The version of the deletion.
@@ -42,7 +54,7 @@ impl Write {
     #[must_use]
     pub fn version(&self) -> Version {
         match &self.kind {
-            WriteKind::Put { meta, .. } => meta.version,
+            WriteKind::Put { meta, .. } | WriteKind::Facts { meta, .. } => meta.version,
             WriteKind::Tombstone { version } => *version,
         }
     }
@@ -52,6 +64,7 @@ impl Write {
     pub fn cost(&self) -> usize {
         let value_len = match &self.kind {
             WriteKind::Put { value, .. } => value.len(),
+            WriteKind::Facts { stored, .. } => stored.len(),
             WriteKind::Tombstone { .. } => 0,
         };
         std::mem::size_of::<Self>() + self.key.len() + value_len

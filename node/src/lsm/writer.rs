@@ -27,6 +27,7 @@ use super::record::{Fact, IndexEntry, IndexKey};
 use super::stats::add;
 use super::write::{Write, WriteKind};
 use crate::entry::Space;
+use crate::levels::thread_cpu;
 
 /// Bytes of the log after which the index gets a new checkpoint: what opening has to read again.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
@@ -38,7 +39,7 @@ const ROOM_WAIT: Duration = Duration::from_secs(3);
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
 /// About what an entry adds to an index on disk beside its key: in the journal and in a table.
-const INDEX_ENTRY_COST: u64 = 140;
+pub(crate) const INDEX_ENTRY_COST: u64 = 140;
 
 /// Body of the writer thread.
 pub(crate) fn run(shared: &Shared) {
@@ -151,6 +152,7 @@ impl Writer<'_> {
                 Order::Roll => is_roll_asked = true,
             }
         }
+        let used = thread_cpu();
         self.write_carries(carries);
         let bytes = writes.iter().map(|write| write.cost() as u64).sum();
         let mut untold = Untold::new(self.shared, &writes);
@@ -164,6 +166,9 @@ impl Writer<'_> {
         }
         self.tell(writes, results);
         untold.writes.clear();
+        let used_ns = thread_cpu().saturating_sub(used).as_nanos();
+        let used_ns = u64::try_from(used_ns).unwrap_or(u64::MAX);
+        add(&self.shared.stats.writer_cpu_ns, used_ns);
         for answer in barriers {
             let _ = answer.send(());
         }
@@ -277,7 +282,12 @@ impl Writer<'_> {
         if generation.has_failed() {
             return Err(NotWritten::GenerationFailed(generation));
         }
-        let start = match generation.log.append(&mut self.slices()) {
+        let bytes = self.staged.iter().map(|it| u64::from(it.record_len)).sum();
+        let appended = self.stalling(|| {
+            self.shared.throttle.take(bytes);
+            generation.log.append(&mut self.slices())
+        });
+        let start = match appended {
             Ok(start) => start,
             Err(error) => {
                 warn!(generation = generation.id, error = %error.source, "cannot append to a value log");
@@ -299,12 +309,26 @@ impl Writer<'_> {
             self.is_unsure |= generation.log.cut(start).is_err();
             return Err(NotWritten::GenerationFailed(generation));
         }
+        generation.set_committed(end);
+        self.shared.tail_wake.notify_one();
         let key_bytes = self.newest.keys().map(|key| key.len() as u64).sum::<u64>();
         generation.add_side_bytes(2 * key_bytes + INDEX_ENTRY_COST * self.newest.len() as u64);
         self.shared.take_free(end - start);
         add(&self.shared.stats.batches, 1);
         add(&self.shared.stats.written_bytes, end - start);
         Ok(())
+    }
+
+    /// Runs what may have to wait for the device, and counts how long it did: the time that passed and
+    /// was not used by this thread.
+    fn stalling<T>(&self, call: impl FnOnce() -> T) -> T {
+        let (began, used) = (Instant::now(), thread_cpu());
+        let out = call();
+        let used = thread_cpu().saturating_sub(used);
+        let stalled = began.elapsed().saturating_sub(used);
+        let stalled_ns = u64::try_from(stalled.as_nanos()).unwrap_or(u64::MAX);
+        add(&self.shared.stats.writer_stalled_ns, stalled_ns);
+        out
     }
 
     fn slices(&self) -> Vec<IoSlice<'_>> {
@@ -336,7 +360,7 @@ impl Writer<'_> {
     ) -> Result<(), String> {
         if self.shared.options.durability == Durability::Fsync {
             add(&self.shared.stats.syncs, 1);
-            generation.log.sync().map_err(|error| {
+            self.stalling(|| generation.log.sync()).map_err(|error| {
                 add(&self.shared.stats.syncs_failed, 1);
                 error.to_string()
             })?;

@@ -447,8 +447,11 @@ impl Shard {
         if state::has(slot.packed, TOMBSTONE) {
             return;
         }
-        payload::set_last_used_s(self.arena.block_mut(slot.block), now_s);
+        let block = slot.block;
         slot.packed |= FETCHED;
+        if payload::last_used_s(self.arena.block(block)) != now_s {
+            payload::set_last_used_s(self.arena.block_mut(block), now_s);
+        }
         self.recency.touch(&mut self.slab, id);
     }
 

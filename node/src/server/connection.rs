@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::request::Reply;
 use fonn_proto::session::{Detection, Dialect, Session, detect};
-use fonn_proto::{Body, Command, Failure, Out, Step};
+use fonn_proto::{Body, Command, Failure, Out, Outcome, Step};
 use tokio::time::timeout;
 
 use self::replies::{Batch, Late};
@@ -397,10 +397,12 @@ impl<'c> Driver<'c> {
                     }
                     let mut reply = request.reply;
                     let space = Space::new(0, request.database);
-                    self.begin_request();
-                    let reply_start = self.out.position();
-                    self.execute(request.body, &mut reply, space, chunk).await?;
-                    self.end_request(reply_start, &reply);
+                    if !self.answer_read(&request.body, &mut reply, space) {
+                        self.begin_request();
+                        let reply_start = self.out.position();
+                        self.execute(request.body, &mut reply, space, chunk).await?;
+                        self.end_request(reply_start, &reply);
+                    }
                     if parsed.close {
                         break;
                     }
@@ -438,6 +440,37 @@ impl<'c> Driver<'c> {
         }
     }
 
+    /// Answers a request for one entry that RAM has. False if it is none: nothing was done then.
+    #[inline]
+    fn answer_read(&mut self, body: &Body<'_>, reply: &mut Reply<'_>, space: Space) -> bool {
+        let Body::Data(commands) = body else {
+            return false;
+        };
+        let is_answered = match commands.as_slice() {
+            [command] => self.answer_hit(command, reply, space),
+            _ => false,
+        };
+        if is_answered {
+            reply.finish(&mut self.out);
+        }
+        is_answered
+    }
+
+    /// Answers one command, if it reads an entry that RAM has.
+    #[inline]
+    fn answer_hit(&mut self, command: &Command<'_>, reply: &mut Reply<'_>, space: Space) -> bool {
+        let Command::Get(get) = command else {
+            return false;
+        };
+        let engine = &self.shared.engine;
+        let moment = *self.batch.moment.get_or_insert_with(|| engine.moment());
+        let out = &mut self.out;
+        let word = |outcome: &Outcome<'_>| reply.each(command, outcome, out);
+        let is_hit = engine.answer_hit(space, get, moment, &mut self.scratch, word);
+        self.batch.hits += u64::from(is_hit);
+        is_hit
+    }
+
     async fn execute(
         &mut self,
         body: Body<'_>,
@@ -458,23 +491,12 @@ impl<'c> Driver<'c> {
                     }
                     _parsed = Some(shared.memory.hold_unsent(shared, self.connection, cost));
                 }
+                let is_for_many = commands.len() > 1;
                 for command in &commands {
-                    let value_len = match command {
-                        Command::Store(store) => store.value.len(),
-                        _ => 0,
-                    };
-                    let job = Job {
-                        space,
-                        command,
-                        source: chunk.source(value_len),
-                    };
-                    let engine = &self.shared.engine;
-                    let outcome = engine
-                        .execute(&job, &mut self.acks, &mut self.scratch)
-                        .await;
-                    reply.each(command, &outcome, &mut self.out);
-                    drop(outcome);
-                    if commands.len() > 1 {
+                    if !(is_for_many && self.answer_hit(command, reply, space)) {
+                        self.execute_command(command, reply, space, chunk).await;
+                    }
+                    if is_for_many {
                         // The replies to one request for many keys are no reason to gather them all.
                         if self.is_time_to_send() {
                             self.relieve().await?;
@@ -486,6 +508,7 @@ impl<'c> Driver<'c> {
                 reply.finish(&mut self.out);
             }
             Body::Server(command) => {
+                self.count_hits();
                 let outcome = Box::pin(commands::execute(
                     self.shared,
                     self.connection,
@@ -499,6 +522,32 @@ impl<'c> Driver<'c> {
             Body::Answer | Body::Close | Body::Broken => reply.finish(&mut self.out),
         }
         Ok(())
+    }
+
+    /// Has one command of any kind executed.
+    async fn execute_command(
+        &mut self,
+        command: &Command<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        chunk: &Chunk,
+    ) {
+        let value_len = match command {
+            Command::Store(store) => store.value.len(),
+            _ => 0,
+        };
+        let job = Job {
+            space,
+            command,
+            source: chunk.source(value_len),
+        };
+        let engine = &self.shared.engine;
+        let outcome = engine
+            .execute(&job, &mut self.acks, &mut self.scratch)
+            .await;
+        reply.each(command, &outcome, &mut self.out);
+        // It may have waited long.
+        self.batch.moment = None;
     }
 }
 

@@ -173,15 +173,18 @@ impl Input {
     pub fn restore(&mut self, chunk: Chunk, consumed: usize) {
         match chunk {
             Chunk::Pooled(mut buf) => {
-                buf.advance(consumed);
-                self.buf = buf;
-                if self.buf.is_empty() {
-                    // The allocation is kept for the next read; a wait gives it back.
-                    self.buf.clear();
-                    if !self.buf.try_reclaim(POOLED_LEN) {
+                if consumed == buf.len() {
+                    // The allocation is kept for the next read, from its start; a wait gives it back.
+                    buf.clear();
+                    self.buf = buf;
+                    if self.buf.capacity() < POOLED_LEN && !self.buf.try_reclaim(POOLED_LEN) {
                         self.release_if_empty();
                     }
-                } else if consumed > 0 && self.buf.capacity() < POOLED_LEN {
+                    return;
+                }
+                buf.advance(consumed);
+                self.buf = buf;
+                if consumed > 0 && self.buf.capacity() < POOLED_LEN {
                     // `advance` moved the start: move the rest to the front of its allocation again.
                     self.buf.reserve(POOLED_LEN - self.buf.len());
                 }

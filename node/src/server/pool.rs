@@ -35,7 +35,8 @@ pub fn take() -> BytesMut {
 pub fn give_back(mut buf: BytesMut) {
     buf.clear();
     // An allocation that shrank to a tail of itself, or that grew, is not worth keeping.
-    if buf.try_reclaim(POOLED_LEN) && buf.capacity() <= 2 * POOLED_LEN {
+    let is_whole = buf.capacity() >= POOLED_LEN || buf.try_reclaim(POOLED_LEN);
+    if is_whole && buf.capacity() <= 2 * POOLED_LEN {
         POOL.with_borrow_mut(|pool| {
             if pool.buffers.len() < POOL_MAX {
                 pool.buffers.push(buf);

@@ -1,5 +1,6 @@
 //! A client's socket: TCP or Unix.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -61,26 +62,29 @@ impl Accepted {
 }
 
 impl Socket {
-    /// Waits until there is something to read, or the peer has closed.
+    /// Waits until there is something to read, or the peer has closed. Only the task of the connection
+    /// may wait: of several the last one is woken, which spares a list of those who wait.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn readable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.readable().await,
-            Self::Unix(stream) => stream.readable().await,
-        }
+        poll_fn(|cx| match self {
+            Self::Tcp(stream) => stream.poll_read_ready(cx),
+            Self::Unix(stream) => stream.poll_read_ready(cx),
+        })
+        .await
     }
 
-    /// Waits until there is room to write.
+    /// Waits until there is room to write; see [`Socket::readable`].
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn writable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.writable().await,
-            Self::Unix(stream) => stream.writable().await,
-        }
+        poll_fn(|cx| match self {
+            Self::Tcp(stream) => stream.poll_write_ready(cx),
+            Self::Unix(stream) => stream.poll_write_ready(cx),
+        })
+        .await
     }
 
     /// Reads what there is into the spare capacity of `buf`. 0 means that the peer closed.

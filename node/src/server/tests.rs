@@ -9,7 +9,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fonn_codec::CodecSpec;
 use fonn_runtime::clock::Clock;
 
 use super::{ListenAddr, Listener, Server, Shared, Tuning};
@@ -62,7 +61,8 @@ impl Node {
                 hash_seed: 1,
             },
             disk: options.disk,
-            ram_codec: (CodecSpec::none(), 256),
+            cold: None,
+            ram_codec: (crate::levels::CodecChoice::none(), 256),
             clock: Clock::system(),
             spaces: Space::DATABASES,
         })

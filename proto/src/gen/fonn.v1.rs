@@ -80,11 +80,8 @@ pub struct Cost {
     /// Dollars for all requests.
     #[prost(double, tag = "4")]
     pub requests_dollars: f64,
-    /// Dollars for the bytes read.
+    /// Dollars a month for what the bucket holds now, of all regions.
     #[prost(double, tag = "5")]
-    pub transfer_dollars: f64,
-    /// Dollars a month for what the bucket holds now.
-    #[prost(double, tag = "6")]
     pub storage_dollars_per_month: f64,
 }
 /// Requests of one kind.
@@ -155,7 +152,7 @@ pub struct ListSegmentsRequest {
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListSegmentsResponse {
-    /// Oldest first.
+    /// By region and writer, and of one writer the oldest first.
     #[prost(message, repeated, tag = "1")]
     pub segments: ::prost::alloc::vec::Vec<Segment>,
     /// For the next page; empty when there is none.
@@ -345,11 +342,11 @@ pub struct SegmentDamage {
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
 }
-/// Asks for a new index.
+/// Asks for the index to be made again.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RebuildRequest {}
-/// News of a new index.
+/// News of the index.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RebuildResponse {
@@ -364,13 +361,13 @@ pub struct RebuildProgress {
     /// What is being done, like "listing" or "reading footers".
     #[prost(string, tag = "1")]
     pub phase: ::prost::alloc::string::String,
-    /// Segments that are in the new index.
+    /// Segments that were merged.
     #[prost(uint64, tag = "2")]
     pub segments_done: u64,
     /// Segments that were found.
     #[prost(uint64, tag = "3")]
     pub segments_total: u64,
-    /// Entries in the new index.
+    /// Entries in the index, about.
     #[prost(uint64, tag = "4")]
     pub entries: u64,
     /// Bytes that were read.
@@ -561,9 +558,9 @@ pub mod cold_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Cold", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// Examines the bucket: reach, region, credentials, rights, clock, conditional writes. Each check is
-        /// answered when it is done, a failed one with its remedy. Writes and deletes small objects under
-        /// probe/.
+        /// Examines the bucket: reach, region, credentials, rights, clock, conditional writes. The findings
+        /// come when all checks are done, a failed one with its remedy. Writes and deletes a small object
+        /// below v1/probe/.
         pub async fn doctor(
             &mut self,
             request: impl tonic::IntoRequest<super::DoctorRequest>,
@@ -585,7 +582,8 @@ pub mod cold_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Cold", "Doctor"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The segments that the node knows, oldest first. No request to the bucket.
+        /// The segments that the node knows, by region and writer, and of one writer the oldest first. No
+        /// request to the bucket.
         /// INVALID_ARGUMENT for a page token that was not given out by this method.
         pub async fn list_segments(
             &mut self,
@@ -660,8 +658,9 @@ pub mod cold_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Cold", "Verify"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Makes the node's index anew from the bucket alone. Reads are answered meanwhile; what the new index
-        /// does not know yet is a miss. One at a time, as Verify. Cancelling it leaves the old index in force.
+        /// Merges the footer of every segment in the bucket into the node's index again, and marks segments
+        /// that are gone. Reads are answered meanwhile. One at a time, as Verify. Cancelling it leaves what
+        /// was merged.
         pub async fn rebuild(
             &mut self,
             request: impl tonic::IntoRequest<super::RebuildRequest>,
@@ -712,14 +711,15 @@ pub mod cold_server {
             >
             + std::marker::Send
             + 'static;
-        /// Examines the bucket: reach, region, credentials, rights, clock, conditional writes. Each check is
-        /// answered when it is done, a failed one with its remedy. Writes and deletes small objects under
-        /// probe/.
+        /// Examines the bucket: reach, region, credentials, rights, clock, conditional writes. The findings
+        /// come when all checks are done, a failed one with its remedy. Writes and deletes a small object
+        /// below v1/probe/.
         async fn doctor(
             &self,
             request: tonic::Request<super::DoctorRequest>,
         ) -> std::result::Result<tonic::Response<Self::DoctorStream>, tonic::Status>;
-        /// The segments that the node knows, oldest first. No request to the bucket.
+        /// The segments that the node knows, by region and writer, and of one writer the oldest first. No
+        /// request to the bucket.
         /// INVALID_ARGUMENT for a page token that was not given out by this method.
         async fn list_segments(
             &self,
@@ -756,8 +756,9 @@ pub mod cold_server {
             >
             + std::marker::Send
             + 'static;
-        /// Makes the node's index anew from the bucket alone. Reads are answered meanwhile; what the new index
-        /// does not know yet is a miss. One at a time, as Verify. Cancelling it leaves the old index in force.
+        /// Merges the footer of every segment in the bucket into the node's index again, and marks segments
+        /// that are gone. Reads are answered meanwhile. One at a time, as Verify. Cancelling it leaves what
+        /// was merged.
         async fn rebuild(
             &self,
             request: tonic::Request<super::RebuildRequest>,
@@ -1150,6 +1151,1976 @@ pub mod cold_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// The two ends of a message between participants of one raft group.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RaftEnds {
+    /// The cluster.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+    /// Raft id of who asks.
+    #[prost(fixed64, tag = "2")]
+    pub source: u64,
+    /// Raft id of who is meant: another may have come to the same address.
+    #[prost(fixed64, tag = "3")]
+    pub target: u64,
+}
+/// A message of raft.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RaftRequest {
+    /// From whom to whom.
+    #[prost(message, optional, tag = "1")]
+    pub ends: ::core::option::Option<RaftEnds>,
+    /// Version of the payload: 1.
+    #[prost(uint32, tag = "2")]
+    pub version: u32,
+    /// The request of openraft 0.9 in JSON.
+    #[prost(bytes = "vec", tag = "3")]
+    pub payload: ::prost::alloc::vec::Vec<u8>,
+}
+/// The answer to a message of raft.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RaftResponse {
+    /// The result of openraft 0.9 in JSON, of the version of the request.
+    #[prost(bytes = "vec", tag = "1")]
+    pub payload: ::prost::alloc::vec::Vec<u8>,
+}
+/// A piece of a snapshot.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotRequest {
+    /// From whom to whom.
+    #[prost(message, optional, tag = "1")]
+    pub ends: ::core::option::Option<RaftEnds>,
+    /// Version of vote, meta and data: 1.
+    #[prost(uint32, tag = "2")]
+    pub version: u32,
+    /// The vote of the leader in JSON.
+    #[prost(bytes = "vec", tag = "3")]
+    pub vote: ::prost::alloc::vec::Vec<u8>,
+    /// What the snapshot covers, in JSON.
+    #[prost(bytes = "vec", tag = "4")]
+    pub meta: ::prost::alloc::vec::Vec<u8>,
+    /// Where in the snapshot the piece begins, in bytes.
+    #[prost(uint64, tag = "5")]
+    pub offset: u64,
+    /// The piece.
+    #[prost(bytes = "vec", tag = "6")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+    /// Whether it is the last one.
+    #[prost(bool, tag = "7")]
+    pub done: bool,
+}
+/// Asks whether a vote would be given.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreVoteRequest {
+    /// From whom to whom.
+    #[prost(message, optional, tag = "1")]
+    pub ends: ::core::option::Option<RaftEnds>,
+    /// Version of last_log: 1.
+    #[prost(uint32, tag = "2")]
+    pub version: u32,
+    /// The end of the log of who asks, in JSON; null for an empty log.
+    #[prost(bytes = "vec", tag = "3")]
+    pub last_log: ::prost::alloc::vec::Vec<u8>,
+}
+/// Whether a vote would be given.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreVoteResponse {
+    /// It would.
+    #[prost(bool, tag = "1")]
+    pub granted: bool,
+}
+/// What a member says of itself.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JoinRequest {
+    /// The cluster it belongs to; 0 if it does not know any.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+    /// Drawn at random when its disk was first used.
+    #[prost(fixed64, tag = "3")]
+    pub raft_id: u64,
+    /// Host and port for clients.
+    #[prost(string, tag = "4")]
+    pub client_address: ::prost::alloc::string::String,
+    /// Host and port for other members.
+    #[prost(string, tag = "5")]
+    pub cluster_address: ::prost::alloc::string::String,
+    /// Failure zone.
+    #[prost(string, tag = "6")]
+    pub zone: ::prost::alloc::string::String,
+    /// Its share of the slots relative to others, up to 65535; 0 owns none.
+    #[prost(uint32, tag = "7")]
+    pub weight: u32,
+    /// The version of its software.
+    #[prost(string, tag = "8")]
+    pub version: ::prost::alloc::string::String,
+    /// Whether another member passed the request on.
+    #[prost(bool, tag = "9")]
+    pub forwarded: bool,
+}
+/// The member is taken in.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JoinResponse {
+    /// The cluster it now belongs to.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+}
+/// A change of what members agree on.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProposeRequest {
+    /// The cluster.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+    /// Version of the change: 1.
+    #[prost(uint32, tag = "2")]
+    pub version: u32,
+    /// The change in JSON.
+    #[prost(bytes = "vec", tag = "3")]
+    pub change: ::prost::alloc::vec::Vec<u8>,
+    /// Whether another member passed the request on.
+    #[prost(bool, tag = "4")]
+    pub forwarded: bool,
+}
+/// The change holds.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProposeResponse {
+    /// The epoch behind it.
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+}
+/// Asks whether a member is there.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingRequest {
+    /// From whom to whom.
+    #[prost(message, optional, tag = "1")]
+    pub ends: ::core::option::Option<RaftEnds>,
+}
+/// The member is there.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingResponse {
+    /// The epoch of its map.
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+}
+/// Asks for the map.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MapRequest {
+    /// The cluster whose map is wanted; 0 for any.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+}
+/// Members and placement at one epoch.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClusterMap {
+    /// The cluster.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+    /// The version; a higher one is newer.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// Owners that each slot should have, 1 to 3.
+    #[prost(uint32, tag = "3")]
+    pub replicas: u32,
+    /// Everybody but those removed, by name. The owners of a slot are what fonn_proto::placement makes of
+    /// id, zone and share in this order.
+    #[prost(message, repeated, tag = "4")]
+    pub members: ::prost::alloc::vec::Vec<ClusterMember>,
+}
+/// A member in a map.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClusterMember {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Host and port for clients.
+    #[prost(string, tag = "2")]
+    pub client_address: ::prost::alloc::string::String,
+    /// Host and port for other members.
+    #[prost(string, tag = "3")]
+    pub cluster_address: ::prost::alloc::string::String,
+    /// Failure zone.
+    #[prost(string, tag = "4")]
+    pub zone: ::prost::alloc::string::String,
+    /// The weight it was given.
+    #[prost(uint32, tag = "5")]
+    pub weight: u32,
+    /// The weight by which slots are placed at this epoch; 0 owns none.
+    #[prost(uint32, tag = "6")]
+    pub share: u32,
+    /// How it is.
+    #[prost(enumeration = "MemberState", tag = "7")]
+    #[serde(serialize_with = "json::member_state")]
+    pub state: i32,
+    /// Which of its disks it runs on, from 1.
+    #[prost(uint64, tag = "8")]
+    pub incarnation: u64,
+    /// The version of its software.
+    #[prost(string, tag = "9")]
+    pub version: ::prost::alloc::string::String,
+}
+/// How a member is.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MemberState {
+    /// Not said.
+    Unspecified = 0,
+    /// Taken in, owns nothing yet.
+    Joining = 1,
+    /// Owns slots.
+    Active = 2,
+    /// Owns nothing any more, still answers for what it has.
+    Draining = 3,
+    /// Does not answer.
+    Down = 4,
+    /// Gone for good.
+    Removed = 5,
+}
+impl MemberState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MEMBER_STATE_UNSPECIFIED",
+            Self::Joining => "MEMBER_STATE_JOINING",
+            Self::Active => "MEMBER_STATE_ACTIVE",
+            Self::Draining => "MEMBER_STATE_DRAINING",
+            Self::Down => "MEMBER_STATE_DOWN",
+            Self::Removed => "MEMBER_STATE_REMOVED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MEMBER_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "MEMBER_STATE_JOINING" => Some(Self::Joining),
+            "MEMBER_STATE_ACTIVE" => Some(Self::Active),
+            "MEMBER_STATE_DRAINING" => Some(Self::Draining),
+            "MEMBER_STATE_DOWN" => Some(Self::Down),
+            "MEMBER_STATE_REMOVED" => Some(Self::Removed),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod raft_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Agreement between members. For members alone.
+    #[derive(Debug, Clone)]
+    pub struct RaftClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> RaftClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> RaftClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            RaftClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Takes entries of the log, or is the heartbeat of a leader.
+        pub async fn append(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RaftRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/Append");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "Append"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Gives or refuses a vote.
+        pub async fn vote(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RaftRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/Vote");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "Vote"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says whether a vote would be given, and changes nothing.
+        pub async fn pre_vote(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PreVoteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PreVoteResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/PreVote");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "PreVote"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes a piece of a snapshot.
+        pub async fn snapshot(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SnapshotRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/Snapshot");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "Snapshot"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod raft_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with RaftServer.
+    #[async_trait]
+    pub trait Raft: std::marker::Send + std::marker::Sync + 'static {
+        /// Takes entries of the log, or is the heartbeat of a leader.
+        async fn append(
+            &self,
+            request: tonic::Request<super::RaftRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status>;
+        /// Gives or refuses a vote.
+        async fn vote(
+            &self,
+            request: tonic::Request<super::RaftRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status>;
+        /// Says whether a vote would be given, and changes nothing.
+        async fn pre_vote(
+            &self,
+            request: tonic::Request<super::PreVoteRequest>,
+        ) -> std::result::Result<tonic::Response<super::PreVoteResponse>, tonic::Status>;
+        /// Takes a piece of a snapshot.
+        async fn snapshot(
+            &self,
+            request: tonic::Request<super::SnapshotRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status>;
+    }
+    /// Agreement between members. For members alone.
+    #[derive(Debug)]
+    pub struct RaftServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> RaftServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for RaftServer<T>
+    where
+        T: Raft,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/fonn.v1.Raft/Append" => {
+                    #[allow(non_camel_case_types)]
+                    struct AppendSvc<T: Raft>(pub Arc<T>);
+                    impl<T: Raft> tonic::server::UnaryService<super::RaftRequest>
+                    for AppendSvc<T> {
+                        type Response = super::RaftResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RaftRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Raft>::append(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AppendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Raft/Vote" => {
+                    #[allow(non_camel_case_types)]
+                    struct VoteSvc<T: Raft>(pub Arc<T>);
+                    impl<T: Raft> tonic::server::UnaryService<super::RaftRequest>
+                    for VoteSvc<T> {
+                        type Response = super::RaftResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RaftRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Raft>::vote(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = VoteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Raft/PreVote" => {
+                    #[allow(non_camel_case_types)]
+                    struct PreVoteSvc<T: Raft>(pub Arc<T>);
+                    impl<T: Raft> tonic::server::UnaryService<super::PreVoteRequest>
+                    for PreVoteSvc<T> {
+                        type Response = super::PreVoteResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PreVoteRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Raft>::pre_vote(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PreVoteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Raft/Snapshot" => {
+                    #[allow(non_camel_case_types)]
+                    struct SnapshotSvc<T: Raft>(pub Arc<T>);
+                    impl<T: Raft> tonic::server::UnaryService<super::SnapshotRequest>
+                    for SnapshotSvc<T> {
+                        type Response = super::RaftResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SnapshotRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Raft>::snapshot(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SnapshotSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for RaftServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "fonn.v1.Raft";
+    impl<T> tonic::server::NamedService for RaftServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod members_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Membership, and the map that follows from it.
+    #[derive(Debug, Clone)]
+    pub struct MembersClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> MembersClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> MembersClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            MembersClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Takes a member in, or notes what is new about one. Any member can be asked: the leader answers.
+        /// UNAVAILABLE while there is none, ALREADY_EXISTS while another process runs under the same name,
+        /// FAILED_PRECONDITION where the member cannot join as it is.
+        pub async fn join(
+            &mut self,
+            request: impl tonic::IntoRequest<super::JoinRequest>,
+        ) -> std::result::Result<tonic::Response<super::JoinResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Members/Join");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Join"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Changes what members agree on. Any member can be asked: the leader answers. UNAVAILABLE while there
+        /// is none, FAILED_PRECONDITION if the change is refused.
+        pub async fn propose(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProposeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProposeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Members/Propose");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Propose"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Shows that the member is there. Asked by voters several times a second.
+        pub async fn ping(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PingRequest>,
+        ) -> std::result::Result<tonic::Response<super::PingResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Members/Ping");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Ping"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The map as it is, and then each newer one. A reader that is slow is sent the newest alone. The
+        /// stream ends with the member; the map stays valid until a newer one is found elsewhere.
+        pub async fn map(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MapRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ClusterMap>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Members/Map");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Map"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod members_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with MembersServer.
+    #[async_trait]
+    pub trait Members: std::marker::Send + std::marker::Sync + 'static {
+        /// Takes a member in, or notes what is new about one. Any member can be asked: the leader answers.
+        /// UNAVAILABLE while there is none, ALREADY_EXISTS while another process runs under the same name,
+        /// FAILED_PRECONDITION where the member cannot join as it is.
+        async fn join(
+            &self,
+            request: tonic::Request<super::JoinRequest>,
+        ) -> std::result::Result<tonic::Response<super::JoinResponse>, tonic::Status>;
+        /// Changes what members agree on. Any member can be asked: the leader answers. UNAVAILABLE while there
+        /// is none, FAILED_PRECONDITION if the change is refused.
+        async fn propose(
+            &self,
+            request: tonic::Request<super::ProposeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ProposeResponse>, tonic::Status>;
+        /// Shows that the member is there. Asked by voters several times a second.
+        async fn ping(
+            &self,
+            request: tonic::Request<super::PingRequest>,
+        ) -> std::result::Result<tonic::Response<super::PingResponse>, tonic::Status>;
+        /// Server streaming response type for the Map method.
+        type MapStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ClusterMap, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The map as it is, and then each newer one. A reader that is slow is sent the newest alone. The
+        /// stream ends with the member; the map stays valid until a newer one is found elsewhere.
+        async fn map(
+            &self,
+            request: tonic::Request<super::MapRequest>,
+        ) -> std::result::Result<tonic::Response<Self::MapStream>, tonic::Status>;
+    }
+    /// Membership, and the map that follows from it.
+    #[derive(Debug)]
+    pub struct MembersServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> MembersServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for MembersServer<T>
+    where
+        T: Members,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/fonn.v1.Members/Join" => {
+                    #[allow(non_camel_case_types)]
+                    struct JoinSvc<T: Members>(pub Arc<T>);
+                    impl<T: Members> tonic::server::UnaryService<super::JoinRequest>
+                    for JoinSvc<T> {
+                        type Response = super::JoinResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::JoinRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Members>::join(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = JoinSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Members/Propose" => {
+                    #[allow(non_camel_case_types)]
+                    struct ProposeSvc<T: Members>(pub Arc<T>);
+                    impl<T: Members> tonic::server::UnaryService<super::ProposeRequest>
+                    for ProposeSvc<T> {
+                        type Response = super::ProposeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ProposeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Members>::propose(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ProposeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Members/Ping" => {
+                    #[allow(non_camel_case_types)]
+                    struct PingSvc<T: Members>(pub Arc<T>);
+                    impl<T: Members> tonic::server::UnaryService<super::PingRequest>
+                    for PingSvc<T> {
+                        type Response = super::PingResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PingRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Members>::ping(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PingSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Members/Map" => {
+                    #[allow(non_camel_case_types)]
+                    struct MapSvc<T: Members>(pub Arc<T>);
+                    impl<
+                        T: Members,
+                    > tonic::server::ServerStreamingService<super::MapRequest>
+                    for MapSvc<T> {
+                        type Response = super::ClusterMap;
+                        type ResponseStream = T::MapStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::MapRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Members>::map(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MapSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for MembersServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "fonn.v1.Members";
+    impl<T> tonic::server::NamedService for MembersServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// How a node stands in its cluster.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClusterStatus {
+    /// Name of the node (--node-id).
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// The cluster, in hexadecimal digits; empty before the node has joined.
+    #[prost(string, tag = "2")]
+    pub cluster: ::prost::alloc::string::String,
+    /// Version of its map.
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+    /// Name of the leader that it follows; empty if it knows none.
+    #[prost(string, tag = "4")]
+    pub leader: ::prost::alloc::string::String,
+    /// Names of those who vote.
+    #[prost(string, repeated, tag = "5")]
+    pub voters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// How the node is by its own map; not said before it has joined.
+    #[prost(enumeration = "MemberState", tag = "6")]
+    #[serde(serialize_with = "json::member_state")]
+    pub state: i32,
+    /// Members that are active or draining.
+    #[prost(uint32, tag = "7")]
+    pub members_up: u32,
+    /// All members.
+    #[prost(uint32, tag = "8")]
+    pub members: u32,
+}
+/// Asks for the map.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MembershipMapRequest {}
+/// The map as a member has it.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MembershipMapResponse {
+    /// Who answers, and how it stands.
+    #[prost(message, optional, tag = "1")]
+    pub status: ::core::option::Option<ClusterStatus>,
+    /// Owners that each slot should have.
+    #[prost(uint32, tag = "2")]
+    pub replicas: u32,
+    /// Everybody but those removed, by name.
+    #[prost(message, repeated, tag = "3")]
+    pub members: ::prost::alloc::vec::Vec<MapEntry>,
+}
+/// A member and what it owns.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MapEntry {
+    /// The member.
+    #[prost(message, optional, tag = "1")]
+    pub member: ::core::option::Option<ClusterMember>,
+    /// Slots of which it is the first owner.
+    #[prost(uint32, tag = "2")]
+    pub slots_first: u32,
+    /// Slots that it owns, in whatever rank.
+    #[prost(uint32, tag = "3")]
+    pub slots: u32,
+}
+/// Asks for a member to be drained.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// Gives the slots back instead.
+    #[prost(bool, tag = "2")]
+    pub undo: bool,
+}
+/// Asks for a member to be removed.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+}
+/// Asks for another share.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetWeightRequest {
+    /// The member's name.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// Its share of the slots relative to others, up to 65535; 0 owns none.
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
+}
+/// Asks for another number of owners.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetReplicasRequest {
+    /// 1 to 3.
+    #[prost(uint32, tag = "1")]
+    pub replicas: u32,
+}
+/// The change holds.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MembershipChangeResponse {
+    /// The version of the map behind it.
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    /// What is known of its effects, in a sentence.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+/// Generated client implementations.
+pub mod membership_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// The cluster of a node. Any member can be asked: what changes something goes to the leader. UNAVAILABLE
+    /// while there is none, or no majority agrees; whether the change happens is open then, and it can be
+    /// asked for again. FAILED_PRECONDITION for what cannot be.
+    #[derive(Debug, Clone)]
+    pub struct MembershipClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> MembershipClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> MembershipClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            MembershipClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// The members and their shares by the last map that this member has.
+        pub async fn map(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MembershipMapRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipMapResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Membership/Map");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Membership", "Map"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes all slots from a member, which goes on answering for what it has; or gives them back to one that
+        /// was draining.
+        pub async fn drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Membership/Drain");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Membership", "Drain"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes a member for good: it can come back only with an empty disk.
+        pub async fn remove(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fonn.v1.Membership/Remove",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Membership", "Remove"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets a member's share of the slots, until it starts again with another --weight.
+        pub async fn set_weight(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetWeightRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fonn.v1.Membership/SetWeight",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("fonn.v1.Membership", "SetWeight"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets how many owners each slot has.
+        pub async fn set_replicas(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetReplicasRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fonn.v1.Membership/SetReplicas",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("fonn.v1.Membership", "SetReplicas"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod membership_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with MembershipServer.
+    #[async_trait]
+    pub trait Membership: std::marker::Send + std::marker::Sync + 'static {
+        /// The members and their shares by the last map that this member has.
+        async fn map(
+            &self,
+            request: tonic::Request<super::MembershipMapRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipMapResponse>,
+            tonic::Status,
+        >;
+        /// Takes all slots from a member, which goes on answering for what it has; or gives them back to one that
+        /// was draining.
+        async fn drain(
+            &self,
+            request: tonic::Request<super::DrainRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        >;
+        /// Removes a member for good: it can come back only with an empty disk.
+        async fn remove(
+            &self,
+            request: tonic::Request<super::RemoveRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        >;
+        /// Sets a member's share of the slots, until it starts again with another --weight.
+        async fn set_weight(
+            &self,
+            request: tonic::Request<super::SetWeightRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        >;
+        /// Sets how many owners each slot has.
+        async fn set_replicas(
+            &self,
+            request: tonic::Request<super::SetReplicasRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipChangeResponse>,
+            tonic::Status,
+        >;
+    }
+    /// The cluster of a node. Any member can be asked: what changes something goes to the leader. UNAVAILABLE
+    /// while there is none, or no majority agrees; whether the change happens is open then, and it can be
+    /// asked for again. FAILED_PRECONDITION for what cannot be.
+    #[derive(Debug)]
+    pub struct MembershipServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> MembershipServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for MembershipServer<T>
+    where
+        T: Membership,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/fonn.v1.Membership/Map" => {
+                    #[allow(non_camel_case_types)]
+                    struct MapSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::MembershipMapRequest>
+                    for MapSvc<T> {
+                        type Response = super::MembershipMapResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::MembershipMapRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::map(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MapSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Membership/Drain" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainSvc<T: Membership>(pub Arc<T>);
+                    impl<T: Membership> tonic::server::UnaryService<super::DrainRequest>
+                    for DrainSvc<T> {
+                        type Response = super::MembershipChangeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DrainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::drain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Membership/Remove" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveSvc<T: Membership>(pub Arc<T>);
+                    impl<T: Membership> tonic::server::UnaryService<super::RemoveRequest>
+                    for RemoveSvc<T> {
+                        type Response = super::MembershipChangeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::remove(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Membership/SetWeight" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetWeightSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::SetWeightRequest>
+                    for SetWeightSvc<T> {
+                        type Response = super::MembershipChangeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetWeightRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::set_weight(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetWeightSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Membership/SetReplicas" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetReplicasSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::SetReplicasRequest>
+                    for SetReplicasSvc<T> {
+                        type Response = super::MembershipChangeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetReplicasRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::set_replicas(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetReplicasSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for MembershipServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "fonn.v1.Membership";
+    impl<T> tonic::server::NamedService for MembershipServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
 /// Asks for the status of the node.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1203,6 +3174,9 @@ pub struct StatusResponse {
     /// Resident memory of the process; 0 where the system does not tell.
     #[prost(uint64, tag = "15")]
     pub resident_bytes: u64,
+    /// The cluster, where the node is meant to be in one.
+    #[prost(message, optional, tag = "16")]
+    pub cluster: ::core::option::Option<ClusterStatus>,
 }
 /// How full the RAM tier is.
 #[derive(serde::Serialize)]
@@ -1407,9 +3381,12 @@ pub struct LevelCodec {
     /// ram, upper (fresh data on disk), last (settled data on disk) or cold (the bucket).
     #[prost(string, tag = "1")]
     pub level: ::prost::alloc::string::String,
-    /// As in --codec: none, lz4, snappy, zlib:6, zstd:3 and so on.
+    /// As in --codec: none, lz4, snappy, zlib:6, zstd:3 and so on, or auto.
     #[prost(string, tag = "2")]
     pub codec: ::prost::alloc::string::String,
+    /// What the next value gets: the same, or for auto what it has found.
+    #[prost(string, tag = "3")]
+    pub active: ::prost::alloc::string::String,
 }
 /// Asks for another codec.
 #[derive(serde::Serialize)]

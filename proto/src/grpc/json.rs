@@ -2,7 +2,7 @@
 
 use serde::Serializer;
 
-use super::v1::{EventLevel, SegmentState, Severity, Tier};
+use super::v1::{EventLevel, MemberState, SegmentState, Severity, Tier};
 
 /// `TIER_RAM` as `ram`.
 fn bare(name: &str, prefix: &str) -> String {
@@ -43,6 +43,14 @@ impl EventLevel {
     }
 }
 
+impl MemberState {
+    /// Its name in tables and JSON.
+    #[must_use]
+    pub fn name(self) -> String {
+        bare(self.as_str_name(), "MEMBER_STATE_")
+    }
+}
+
 /// A number that this version does not know is from a newer peer: it goes out as it is.
 fn or_number<S: Serializer>(name: Option<String>, value: i32, to: S) -> Result<S::Ok, S::Error> {
     match name {
@@ -67,6 +75,11 @@ pub(super) fn segment_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, 
 
 pub(super) fn event_level<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     let name = EventLevel::try_from(*value).ok().map(EventLevel::name);
+    or_number(name, *value, to)
+}
+
+pub(super) fn member_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+    let name = MemberState::try_from(*value).ok().map(MemberState::name);
     or_number(name, *value, to)
 }
 

@@ -83,7 +83,7 @@ pub(super) struct Flush {
 pub(super) enum Cold {
     /// How full the cold tier is, how far it lags behind, what it costs
     Status,
-    /// List segments, oldest first
+    /// List segments, by region and writer
     Ls {
         /// Only segments that this region wrote
         #[arg(long, value_name = "NAME")]
@@ -105,7 +105,7 @@ pub(super) enum Cold {
         /// REGION/WRITER/SEQUENCE; all segments if it is left out
         segment: Option<String>,
     },
-    /// Make the node's index of the bucket anew, from the bucket alone
+    /// Merge everything in the bucket into the node's index again
     Rebuild,
 }
 

@@ -1,7 +1,7 @@
 //! `fonnctl codec`.
 
 use fonn_proto::grpc::v1::{
-    GetCodecsRequest, GetCodecsResponse, SetCodecRequest, SetCodecResponse,
+    GetCodecsRequest, GetCodecsResponse, LevelCodec, SetCodecRequest, SetCodecResponse,
 };
 
 use super::Verdict;
@@ -37,13 +37,22 @@ pub(super) async fn run(
 pub(super) fn render(codecs: &GetCodecsResponse) -> String {
     let mut table = Table::new(&[("LEVEL", Side::Left), ("CODEC", Side::Left)]);
     for it in &codecs.codecs {
-        table.row([it.level.clone(), it.codec.clone()]);
+        table.row([it.level.clone(), in_force(it)]);
     }
     let least = codecs.codec_min_bytes;
     format!(
         "{}values below {least} bytes are stored verbatim\n",
         table.render()
     )
+}
+
+/// The codec as it was chosen, and what `auto` has found.
+pub(super) fn in_force(it: &LevelCodec) -> String {
+    match it.active.as_str() {
+        "" => it.codec.clone(),
+        active if active == it.codec => it.codec.clone(),
+        active => format!("{} ({active} now)", it.codec),
+    }
 }
 
 pub(super) fn changed(level: &str, set: &SetCodecResponse) -> String {

@@ -113,9 +113,8 @@ pub(super) fn status_lines(status: &ColdStatus) -> Vec<(&'static str, String)> {
         lines.push((
             "cost",
             format!(
-                "about {} for requests and {} for transfer since the start, {} a month for storage",
+                "about {} for requests since the start, {} a month for storage",
                 dollars(cost.requests_dollars),
-                dollars(cost.transfer_dollars),
                 dollars(cost.storage_dollars_per_month)
             ),
         ));
@@ -404,7 +403,7 @@ async fn rebuild(node: &Connection, output: &Output) -> Result<Verdict, CtlError
     if !output.is_json() {
         output.show(&last, |last| {
             format!(
-                "the index is new: {} entries of {} segments, {} read\n",
+                "the index is complete: {} entries of {} segments, {} read\n",
                 last.entries,
                 last.segments_done,
                 bytes(last.bytes_read)

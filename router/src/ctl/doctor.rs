@@ -37,6 +37,11 @@ pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, C
     for listener in &status.listeners {
         tell(&client_port(listener, admin_host).await)?;
     }
+    if status.cold.is_none() && status.ram.is_some() {
+        let message = "this node has no cold tier (--cold-tier)".to_owned();
+        tell(&finding("bucket", Severity::Skipped, message, ""))?;
+        return Ok(verdict);
+    }
     let mut findings = node.call(node.cold().doctor(DoctorRequest {})).await?;
     while let Some(news) = node.next(&mut findings).await? {
         if let Some(finding) = news.finding {

@@ -7,7 +7,7 @@ use super::error::CtlError;
 use super::output::Output;
 use super::table::pairs;
 use super::words::{bytes, duration, percent};
-use super::{Verdict, cold};
+use super::{Verdict, codec, cold};
 
 /// Bad is a node that takes no traffic.
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
@@ -100,7 +100,7 @@ pub(super) fn render(status: &StatusResponse) -> String {
     let codecs: Vec<String> = status
         .codecs
         .iter()
-        .map(|it| format!("{}={}", it.level, it.codec))
+        .map(|it| format!("{}={}", it.level, codec::in_force(it)))
         .collect();
     let least = status.codec_min_bytes;
     lines.push((

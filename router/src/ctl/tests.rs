@@ -29,6 +29,7 @@ fn level(level: &str, codec: &str) -> LevelCodec {
     LevelCodec {
         level: level.to_owned(),
         codec: codec.to_owned(),
+        active: codec.to_owned(),
     }
 }
 
@@ -64,7 +65,6 @@ fn cold_status() -> ColdStatus {
             uploaded_bytes: 3 << 30,
             downloaded_bytes: 1 << 20,
             requests_dollars: 0.000_96,
-            transfer_dollars: 0.0,
             storage_dollars_per_month: 1.25,
         }),
         ..ColdStatus::default()
@@ -124,7 +124,7 @@ bucket    3.0 GiB of 10.0 GiB (30 %) in 120 segments, 40000 entries, 67 % live
 to spill  12 entries, 3.0 MiB, oldest 4 s
 requests  120 put (2 failed), 900 get
 moved     3.0 GiB up, 1.0 MiB down
-cost      about $0.0010 for requests and $0.0000 for transfer since the start, $1.25 a month for storage
+cost      about $0.0010 for requests since the start, $1.25 a month for storage
 "
     );
 }

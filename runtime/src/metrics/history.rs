@@ -127,7 +127,11 @@ impl History {
         let name = family.name();
         match family.get_field_type() {
             MetricType::COUNTER => {
-                self.put(values, series(name, metric), metric.get_counter().get_value());
+                self.put(
+                    values,
+                    series(name, metric),
+                    metric.get_counter().get_value(),
+                );
             }
             MetricType::GAUGE => {
                 self.put(values, series(name, metric), metric.get_gauge().get_value());
@@ -158,7 +162,11 @@ impl History {
         }
         let sum = series(&format!("{name}_sum"), metric);
         self.put(values, sum, histogram.get_sample_sum());
-        self.put(values, series(&format!("{name}_count"), metric), count as f64);
+        self.put(
+            values,
+            series(&format!("{name}_count"), metric),
+            count as f64,
+        );
     }
 
     fn put(&mut self, values: &mut Vec<f64>, series: Series, value: f64) {
@@ -236,14 +244,25 @@ mod tests {
         let value = |series| history.value(newest(&history), &series);
         assert_eq!(value(named("fonn_gets_total", &[])), Some(7.0));
         assert_eq!(value(named("fonn_open", &[])), Some(-3.0));
-        let bucket = |le| value(named("fonn_seconds_bucket", &[("tier", "disk"), ("le", le)]));
+        let bucket = |le| {
+            value(named(
+                "fonn_seconds_bucket",
+                &[("tier", "disk"), ("le", le)],
+            ))
+        };
         assert_eq!(bucket("0.000001536"), Some(4.0));
         assert_eq!(bucket("+Inf"), Some(1.0));
         assert_eq!(bucket("0.000002048"), None, "nothing fell into it");
-        assert_eq!(value(named("fonn_seconds_count", &[("tier", "disk")])), Some(5.0));
+        assert_eq!(
+            value(named("fonn_seconds_count", &[("tier", "disk")])),
+            Some(5.0)
+        );
         // The first sample knows nothing of buckets that came with the second.
         let first = history.samples(0, 0).next().unwrap();
-        assert_eq!(history.value(first, &named("fonn_gets_total", &[])), Some(0.0));
+        assert_eq!(
+            history.value(first, &named("fonn_gets_total", &[])),
+            Some(0.0)
+        );
         assert_eq!(first.values.len() + 2, history.series().len());
     }
 
@@ -257,8 +276,9 @@ mod tests {
         for second in 1..=58 {
             history.add(second * 1000, &[]);
         }
-        let sequences =
-            |from, after| -> Vec<u64> { history.samples(from, after).map(|it| it.sequence).collect() };
+        let sequences = |from, after| -> Vec<u64> {
+            history.samples(from, after).map(|it| it.sequence).collect()
+        };
         assert_eq!(sequences(0, 0), [20, 30, 40, 50, 54, 55, 56, 57, 58]);
         assert_eq!(sequences(50_000, 0), [50, 54, 55, 56, 57, 58]);
         assert_eq!(sequences(0, 56), [57, 58]);

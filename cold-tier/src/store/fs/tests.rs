@@ -37,10 +37,7 @@ async fn keeps_the_contract_of_stores() {
 #[tokio::test]
 async fn objects_outlive_the_store_and_are_plain_files() {
     let (_dir, store) = store();
-    store
-        .put(&key("v1/a/b"), Bytes::from_static(b"body"))
-        .await
-        .unwrap();
+    store.put(&key("v1/a/b"), "body".into()).await.unwrap();
     let root = store.dir.root.clone();
     drop(store);
     assert_eq!(fs::read(root.join("v1/a/b")).unwrap(), b"body");
@@ -52,11 +49,11 @@ async fn objects_outlive_the_store_and_are_plain_files() {
 #[tokio::test]
 async fn a_key_cannot_be_file_and_directory() {
     let (_dir, store) = store();
-    store.put(&key("a"), Bytes::new()).await.unwrap();
-    let error = store.put(&key("a/b"), Bytes::new()).await.unwrap_err();
+    store.put(&key("a"), Body::default()).await.unwrap();
+    let error = store.put(&key("a/b"), Body::default()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Invalid, "{error:?}");
-    store.put(&key("c/d"), Bytes::new()).await.unwrap();
-    let error = store.put(&key("c"), Bytes::new()).await.unwrap_err();
+    store.put(&key("c/d"), Body::default()).await.unwrap();
+    let error = store.put(&key("c"), Body::default()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Invalid, "{error:?}");
     // Reading them finds nothing, and nothing is lost or left behind.
     for absent in ["a/b", "c", "a/b/c"] {
@@ -79,7 +76,7 @@ async fn foreign_files_are_not_listed() {
     fs::write(root.join(".hidden"), "x").unwrap();
     fs::write(root.join("has space"), "x").unwrap();
     fs::create_dir(root.join("empty")).unwrap();
-    store.put(&key("own"), Bytes::new()).await.unwrap();
+    store.put(&key("own"), Body::default()).await.unwrap();
     let page = store.list("", None, 100).await.unwrap();
     assert_eq!(page.objects.len(), 1, "{page:?}");
     assert_eq!((page.objects[0].key.as_str(), page.next), ("own", None));

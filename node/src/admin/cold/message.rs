@@ -52,7 +52,6 @@ fn cost(cost: Cost) -> v1::Cost {
         uploaded_bytes: cost.uploaded_bytes,
         downloaded_bytes: cost.downloaded_bytes,
         requests_dollars: cost.requests_dollars,
-        transfer_dollars: cost.transfer_dollars,
         storage_dollars_per_month: cost.storage_dollars_per_month,
     }
 }

@@ -240,7 +240,11 @@ mod tests {
         ];
         let mut rules = Rules::default();
         assert!(rules.examine(0, &series, &[5.0, 100.0, 0.0]).is_empty());
-        assert!(rules.examine(1000, &series, &[9.0, 300.0, f64::NAN]).is_empty());
+        assert!(
+            rules
+                .examine(1000, &series, &[9.0, 300.0, f64::NAN])
+                .is_empty()
+        );
     }
 
     #[test]
@@ -248,7 +252,14 @@ mod tests {
         let lag = [series("fonn_cold_unspilled_seconds", &[])];
         let mut rules = Rules::default();
         let mut told = Vec::new();
-        for (second, value) in [(0, 5.0), (1, 61.0), (2, 90.0), (3, 40.0), (4, 70.0), (5, 2.0)] {
+        for (second, value) in [
+            (0, 5.0),
+            (1, 61.0),
+            (2, 90.0),
+            (3, 40.0),
+            (4, 70.0),
+            (5, 2.0),
+        ] {
             told.extend(rules.examine(second * 1000, &lag, &[value]));
         }
         let told = messages(&told);

@@ -174,7 +174,7 @@ fn carry_of(rig: &Rig, key: &[u8]) -> Carry {
         space: SPACE,
         record,
         generation: found.generation.id,
-        offset: found.entry.offset,
+        fact: found.entry.fact,
     }
 }
 

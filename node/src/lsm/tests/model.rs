@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::lsm::settle;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -30,6 +31,10 @@ enum Step {
         key: u8,
     },
     Roll,
+    /// Settles a sealed generation.
+    Settle {
+        which: usize,
+    },
     Reopen,
     Kill,
 }
@@ -44,6 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => key.clone().prop_map(|key| Step::Keep { key }),
         3 => key.prop_map(|key| Step::Forget { key }),
         3 => Just(Step::Roll),
+        4 => (0..8_usize).prop_map(|which| Step::Settle { which }),
         1 => Just(Step::Reopen),
         1 => Just(Step::Kill),
     ]
@@ -84,6 +90,19 @@ impl Model {
                 self.rig.witness.kept.lock().remove(&vec![key]);
             }
             Step::Roll => self.rig.roll().await,
+            Step::Settle { which } => {
+                let shared = self.rig.shared();
+                let mut sealed = shared.generations.snapshot().to_vec();
+                sealed.retain(|it| it.is_sealed());
+                if !sealed.is_empty() {
+                    let source = sealed.swap_remove(which % sealed.len());
+                    drop(sealed);
+                    // Whether it is worth it or not, and however often: reads must not notice.
+                    if let Ok(target) = settle::rewrite(shared, &source) {
+                        let _ = settle::switch(shared, &source, target);
+                    }
+                }
+            }
             Step::Reopen => self.rig.reopen(),
             Step::Kill => {
                 let left = self.rig.options.dir.clone();
@@ -113,7 +132,8 @@ proptest! {
         runtime.block_on(async {
             let rig = Rig::with(|options| {
                 options.budget_bytes = BUDGET_BYTES_MIN;
-                options.codec = "lz4".parse().unwrap();
+                options.upper = "lz4".parse().unwrap();
+                options.last = "zstd:1".parse().unwrap();
             });
             let mut model = Model { rig, newest: HashMap::new(), version: 0 };
             for step in steps {

@@ -1,18 +1,39 @@
 //! From a write to a record: what is checked before, what is left out, and how it is encoded.
 
-use bytes::Bytes;
+use std::time::Duration;
 
-use fonn_proto::Failure;
+use bytes::Bytes;
+use fonn_codec::CodecId;
+
+use fonn_proto::{Failure, Version};
 
 use super::{Staged, Staging, Writer};
 use crate::entry::Meta;
 use crate::lsm::queue::Carry;
+use crate::lsm::reader::{Looked, look};
 use crate::lsm::record::{
-    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, write_head,
+    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, split_index_key,
+    write_head,
 };
 use crate::lsm::stats::add;
 use crate::lsm::value;
 use crate::lsm::write::{Write, WriteKind};
+
+/// What a record is to hold.
+enum Content {
+    Value(Bytes),
+    Frame(Bytes),
+}
+
+impl Content {
+    /// Length of the value; of a frame's, about.
+    fn value_len(&self) -> usize {
+        match self {
+            Self::Value(value) => value.len(),
+            Self::Frame(frame) => frame.len().saturating_sub(BOUND_FRAME_LEN),
+        }
+    }
+}
 
 impl Writer<'_> {
     /// Stages what a write needs. `room` is whether values may be written.
@@ -28,7 +49,21 @@ impl Writer<'_> {
         match &write.kind {
             WriteKind::Put { meta, value } => {
                 room?;
-                self.stage_put(key, write, *meta, value)
+                self.stage_put(key, write, *meta, &Content::Value(value.clone()))
+            }
+            WriteKind::Facts {
+                meta,
+                of,
+                stored,
+                framed,
+            } => {
+                room?;
+                let content = match self.frame_on_disk(&key, write, *of) {
+                    Some(frame) => Content::Frame(frame),
+                    None if *framed => Content::Frame(stored.clone()),
+                    None => Content::Value(stored.clone()),
+                };
+                self.stage_put(key, write, *meta, &content)
             }
             WriteKind::Tombstone { version } => Ok(self.stage_tombstone(key, write, *version)),
         }
@@ -39,10 +74,9 @@ impl Writer<'_> {
         key: IndexKey,
         write: &Write,
         meta: Meta,
-        value: &Bytes,
+        content: &Content,
     ) -> Result<Staging, Failure> {
-        let options = &self.shared.options;
-        if value.len() > options.value_len_max {
+        if content.value_len() > self.shared.options.value_len_max {
             return Err(Failure::TooLarge);
         }
         if self.is_superseded(&key, meta.version) {
@@ -53,12 +87,13 @@ impl Writer<'_> {
         let start = self.scratch.len();
         self.scratch.resize(start + HEAD_LEN + write.key.len(), 0);
         let frame_start = self.scratch.len();
-        let (spec, min_bytes) = self.shared.codec();
-        let encoded =
-            value::encode(spec, min_bytes, value, &mut self.scratch).ok_or(Failure::TooLarge)?;
-        let record_len = HEAD_LEN + write.key.len() + encoded.frame_len;
+        let Some((frame_in_all, tail)) = self.append_frame(content) else {
+            self.scratch.truncate(start);
+            return Err(Failure::TooLarge);
+        };
+        let record_len = HEAD_LEN + write.key.len() + frame_in_all;
         let (Ok(record_len), Ok(frame_len)) =
-            (u32::try_from(record_len), u32::try_from(encoded.frame_len))
+            (u32::try_from(record_len), u32::try_from(frame_in_all))
         else {
             return Err(Failure::TooLarge);
         };
@@ -83,18 +118,65 @@ impl Writer<'_> {
             place.copy_from_slice(&self.head);
         }
         add(&self.shared.stats.puts, 1);
-        add(&self.shared.stats.value_bytes, value.len() as u64);
+        add(&self.shared.stats.value_bytes, content.value_len() as u64);
         let head = start..self.scratch.len();
         self.push(
             key,
             Staged {
                 head,
-                tail: encoded.tail,
+                tail,
                 fact,
                 record_len,
             },
         );
         Ok(Staging::Record)
+    }
+
+    /// Appends the frame of a value, or what precedes its tail, to the scratch buffer. Returns the length
+    /// of all of it, and the tail. None if it would be longer than a frame can be.
+    fn append_frame(&mut self, content: &Content) -> Option<(usize, Bytes)> {
+        let value = match content {
+            Content::Frame(frame) => {
+                let bound = frame.get(..BOUND_FRAME_LEN)?;
+                self.scratch.extend_from_slice(bound);
+                return Some((frame.len(), frame.slice(BOUND_FRAME_LEN..)));
+            }
+            Content::Value(value) => value,
+        };
+        let upper = &self.shared.upper;
+        let (spec, min_bytes) = upper.active();
+        upper.offer(value);
+        let scratch = &mut self.scratch;
+        let meter = upper.meter();
+        let (encoded, cpu) = if spec.id() == CodecId::NONE {
+            // Nothing that would be worth asking for the time.
+            let encoded = value::encode(spec, min_bytes, value, scratch);
+            (encoded, Duration::ZERO)
+        } else {
+            meter.time(value.len(), || {
+                value::encode(spec, min_bytes, value, scratch)
+            })
+        };
+        let encoded = encoded?;
+        meter.count(encoded.encoding, value.len(), encoded.frame_len, cpu);
+        Some((encoded.frame_len, encoded.tail))
+    }
+
+    /// The frame that the entry of this version has on disk, intact.
+    fn frame_on_disk(&self, key: &IndexKey, write: &Write, of: Version) -> Option<Bytes> {
+        if self.newest.contains_key(key) {
+            // Staged with this batch: not to be read yet.
+            return None;
+        }
+        let found = self.shared.generations.find(key).ok()??;
+        if found.entry.fact.version() != of {
+            return None;
+        }
+        let place = (write.space, &*write.key);
+        match look(&found.generation.log, &found.entry, place) {
+            Looked::Whole { frame, .. } if value::is_intact(&frame) => Some(frame),
+            _ => None,
+        }
     }
 
     /// Whether a newer record of the key is in this batch or in the newest generation. Writes that
@@ -142,8 +224,16 @@ impl Writer<'_> {
             return is_put(&staged.fact);
         }
         match self.shared.generations.find(key) {
-            Ok(found) => self.is_unsure || found.is_some_and(|found| is_put(&found.entry.fact)),
+            Ok(Some(found)) if is_put(&found.entry.fact) => true,
+            Ok(_) => self.is_unsure || self.may_be_below(key),
             Err(_) => true,
+        }
+    }
+
+    fn may_be_below(&self, key: &IndexKey) -> bool {
+        match (&self.shared.below, split_index_key(key)) {
+            (Some(below), Some((space, key))) => below.may_have(space, key),
+            _ => false,
         }
     }
 
@@ -162,7 +252,7 @@ impl Writer<'_> {
                 .is_some_and(|newest| newest.id != carry.generation)
             && self.shared.generations.find(&key).is_ok_and(|found| {
                 found.is_some_and(|found| {
-                    found.generation.id == carry.generation && found.entry.offset == carry.offset
+                    found.generation.id == carry.generation && found.entry.fact == carry.fact
                 })
             });
         let Ok(record_len) = u32::try_from(carry.record.len()) else {

@@ -9,6 +9,7 @@ use fonn_proto::{Failure, Out};
 use tokio::time::timeout;
 
 use super::{Current, Driver, stalled};
+use crate::engine::Moment;
 use crate::server::pool::POOLED_LEN;
 use crate::stats::Counter;
 
@@ -31,12 +32,21 @@ pub(super) struct Late {
 pub(super) struct Batch {
     start: Instant,
     pub requests: u64,
+    /// Reads answered on the short way and not yet counted.
+    pub hits: u64,
+    /// The time that they are judged by.
+    pub moment: Option<Moment>,
 }
 
 impl Batch {
     /// Complete requests are about to be executed.
     pub fn new(start: Instant) -> Self {
-        Self { start, requests: 0 }
+        Self {
+            start,
+            requests: 0,
+            hits: 0,
+            moment: None,
+        }
     }
 }
 
@@ -122,7 +132,16 @@ impl Driver<'_> {
         })
     }
 
+    /// Tells the counters of the reads that were answered on the short way.
+    pub(super) fn count_hits(&mut self) {
+        let hits = std::mem::take(&mut self.batch.hits);
+        if hits > 0 {
+            self.shared.engine.count_hits(hits);
+        }
+    }
+
     async fn write_out(&mut self) -> io::Result<()> {
+        self.count_hits();
         if self.out.is_empty() {
             return Ok(());
         }

@@ -177,12 +177,15 @@ fn replies_to_many_keys_are_sent_as_they_come_also_behind_writes() {
             dir: dir.path().to_owned(),
             budget_bytes: 64 << 20,
             durability: Durability::Batched,
-            codec: CodecSpec::none(),
+            upper: crate::levels::CodecChoice::none(),
+            last: crate::levels::CodecChoice::none(),
             codec_min_bytes: 256,
             value_len_max: VALUE_LEN_MAX,
             queue_bytes_max: 4 << 20,
             memory_bytes: 16 << 20,
             read_threads: 2,
+            settle_percent: 0,
+            write_bytes_per_sec_max: None,
         }),
         ..Options::default()
     });

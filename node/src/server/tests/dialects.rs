@@ -1,5 +1,7 @@
 //! What every dialect needs of the connection: cut requests, refused values, large values.
 
+use std::io::BufRead as _;
+
 use super::*;
 
 const SET: u8 = 0x01;
@@ -135,4 +137,51 @@ fn a_client_that_stops_sending_gets_the_replies_to_all_it_sent() {
     client.read_to_end(&mut replies).unwrap();
     writer.join().unwrap();
     assert!(replies == b"VALUE k 0 1\r\nv\r\nEND\r\n".repeat(50_000));
+}
+
+#[test]
+fn a_read_is_worded_alike_whether_it_takes_the_short_way_or_changes_something() {
+    let node = Node::start(Options::default());
+    let mut client = node.connect();
+    let mut redis = node.connect();
+    for len in [0, 1, 100, 4096, 4097, 20_000] {
+        let value = vec![b'v'; len];
+        exchange(&mut client, &text_set("key", &value), b"STORED\r\n");
+        let text = [
+            format!("VALUE key 0 {len}\r\n").as_bytes(),
+            &value,
+            b"\r\nEND\r\n",
+        ]
+        .concat();
+        exchange(&mut client, b"get key\r\n", &text);
+        exchange(&mut client, b"gat 0 key\r\n", &text);
+        let meta = [format!("VA {len} t-1\r\n").as_bytes(), &value, b"\r\n"].concat();
+        exchange(&mut client, b"mg key v t\r\n", &meta);
+        exchange(&mut client, b"mg key v t T0\r\n", &meta);
+        let bulk = [format!("${len}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        exchange(&mut redis, &resp(&[b"GET", b"key"]), &bulk);
+        exchange(&mut redis, &resp(&[b"GETEX", b"key", b"PERSIST"]), &bulk);
+    }
+}
+
+#[test]
+fn every_read_of_a_batch_is_counted_before_its_statistics_are_told() {
+    let node = Node::start(Options::default());
+    let batch = b"set k 0 0 1\r\nv\r\nget k\r\nget k absent k\r\nget absent\r\nstats\r\n";
+    let mut client = node.connect();
+    client.write_all(batch).unwrap();
+    let value = "VALUE k 0 1\r\nv\r\n";
+    let replies = format!("STORED\r\n{value}END\r\n{value}{value}END\r\nEND\r\n");
+    expect(&mut client, replies.as_bytes());
+    let lines = std::io::BufReader::new(client).lines();
+    let stats: Vec<String> = lines
+        .map(|line| line.unwrap())
+        .take_while(|line| line != "END")
+        .collect();
+    for expected in ["STAT cmd_get 5", "STAT get_hits 3", "STAT get_misses 2"] {
+        assert!(
+            stats.iter().any(|line| line == expected),
+            "{expected}: {stats:?}"
+        );
+    }
 }

@@ -1,0 +1,58 @@
+//! Any manifest, part and entry, also behind right checksums: an error, or what encodes to the same.
+
+#![no_main]
+
+use fonn_cold_tier::checkpoint::{IndexEntry, Manifest, PartFacts, SegmentFacts, decode_part};
+use fonn_cold_tier::names::KeyHash;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (u32, &[u8])| {
+    let (count, bytes) = input;
+    let hash = KeyHash([0; 16]);
+    if let Ok(entry) = IndexEntry::decode(hash, bytes) {
+        assert_eq!(entry.encode(), bytes);
+    }
+    if let Ok(facts) = SegmentFacts::decode(bytes) {
+        let mut again = Vec::new();
+        facts.encode_into(&mut again);
+        assert_eq!(again, bytes);
+    }
+    let _ = Manifest::decode(bytes);
+    for claim in [count, bytes.len() as u32] {
+        if let Ok(manifest) = Manifest::decode(&object(b"FONNMAN\n", claim, bytes)) {
+            let again = manifest.encode().expect("was decoded");
+            assert_eq!(Manifest::decode(&again), Ok(manifest));
+        }
+    }
+    let rows = (bytes.len() / 56) as u32;
+    for entries in [count, rows] {
+        let part = object(b"FONNIDX\n", entries, &bytes[..rows as usize * 56]);
+        let ends = |row: Option<&[u8]>| row.and_then(|row| row.first_chunk()).copied();
+        let facts = PartFacts {
+            len: part.len() as u64,
+            crc32c: crc32c::crc32c(&part),
+            entries,
+            first: KeyHash(ends(bytes.chunks_exact(56).next()).unwrap_or_default()),
+            last: KeyHash(ends(bytes.chunks_exact(56).next_back()).unwrap_or_default()),
+        };
+        if let Ok(entries) = decode_part(&part, &facts) {
+            assert_eq!(entries.len(), rows as usize);
+            let all: Vec<IndexEntry> = entries.collect();
+            assert_eq!(all.len(), rows as usize);
+            assert!(all.is_sorted_by(|a, b| a.hash < b.hash));
+        }
+    }
+});
+
+fn object(magic: &[u8; 8], claim: u32, payload: &[u8]) -> Vec<u8> {
+    let mut object = magic.to_vec();
+    object.extend_from_slice(&1_u32.to_le_bytes());
+    object.extend_from_slice(&claim.to_le_bytes());
+    let mut frame = Vec::new();
+    let codec = "zstd:1".parse().expect("is compiled in");
+    fonn_codec::encode(codec, 0, payload, &mut frame).expect("is short");
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&object), &frame);
+    object.extend_from_slice(&checksum.to_le_bytes());
+    object.extend_from_slice(&frame);
+    object
+}

@@ -1,0 +1,219 @@
+//! A part of a checkpoint: entries in the order of their hashes.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use fonn_codec::{CodecSpec, Frame, frame};
+
+use crate::checkpoint::{CheckpointError, ENTRY_LEN, FORMAT, IndexEntry};
+use crate::names::KeyHash;
+use crate::segment::fields::Fields;
+
+/// Longest part in bytes.
+pub const PART_LEN_MAX: usize = 32 << 20;
+
+const PART: &str = "checkpoint part";
+
+const MAGIC: [u8; 8] = *b"FONNIDX\n";
+
+/// Bytes before the frame: magic, format, number of entries, checksum.
+const HEAD_LEN: usize = 20;
+
+/// Hash and value.
+const ROW_LEN: usize = 16 + ENTRY_LEN;
+
+/// So many fit into a part even if nothing compresses.
+const ENTRIES_MAX: usize = (PART_LEN_MAX - HEAD_LEN - frame::HEADER_LEN) / ROW_LEN;
+
+/// Hashes are random and the rest is numbers: a higher level gains little.
+const CODEC: &str = "zstd:1";
+
+/// What a manifest says of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartFacts {
+    /// The object's length in bytes.
+    pub len: u64,
+    /// CRC-32C of all of it.
+    pub crc32c: u32,
+    /// How many entries it has; at least 1.
+    pub entries: u32,
+    /// The lowest hash.
+    pub first: KeyHash,
+    /// The highest hash.
+    pub last: KeyHash,
+}
+
+/// A part that takes entries.
+#[derive(Debug, Default)]
+pub struct PartBuilder {
+    rows: Vec<u8>,
+    ends: Option<(KeyHash, KeyHash)>,
+}
+
+impl PartBuilder {
+    /// Begins a part.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends an entry.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Order`] if its hash is not higher than the last one,
+    /// [`CheckpointError::Full`] if it does not fit; the part is as it was then.
+    pub fn push(&mut self, entry: &IndexEntry) -> Result<(), CheckpointError> {
+        if self.is_full() {
+            return Err(CheckpointError::Full);
+        }
+        let first = match self.ends {
+            Some((_, last)) if last >= entry.hash => return Err(CheckpointError::Order),
+            Some((first, _)) => first,
+            None => entry.hash,
+        };
+        self.ends = Some((first, entry.hash));
+        self.rows.extend_from_slice(&entry.hash.0);
+        self.rows.extend_from_slice(&entry.encode());
+        Ok(())
+    }
+
+    /// How many entries it has.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.rows.len() / ROW_LEN
+    }
+
+    /// Whether it takes no more entries.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.entries() >= ENTRIES_MAX
+    }
+
+    /// Whether it has no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The object's bytes, and what the manifest says of them. None without entries: such a part is
+    /// not written.
+    #[must_use]
+    pub fn finish(self) -> Option<(Vec<u8>, PartFacts)> {
+        let (first, last) = self.ends?;
+        let entries = self.entries() as u32;
+        let mut object = Vec::new();
+        object.extend_from_slice(&MAGIC);
+        object.extend_from_slice(&FORMAT.to_le_bytes());
+        object.extend_from_slice(&entries.to_le_bytes());
+        let mut frame = Vec::new();
+        let codec = CODEC.parse().unwrap_or_else(|_| CodecSpec::none());
+        fonn_codec::encode(codec, 0, &self.rows, &mut frame)
+            .expect("a part is shorter than a frame may be");
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&object), &frame);
+        object.extend_from_slice(&checksum.to_le_bytes());
+        object.extend_from_slice(&frame);
+        let facts = PartFacts {
+            len: object.len() as u64,
+            crc32c: crc32c::crc32c(&object),
+            entries,
+            first,
+            last,
+        };
+        Some((object, facts))
+    }
+}
+
+/// Checks the bytes of a part against what its manifest says, and gives its entries in the order of
+/// their hashes. Allocates the entries' bytes, at most [`PART_LEN_MAX`].
+///
+/// # Errors
+/// [`CheckpointError`]: it is another part, of another format version, or damaged.
+pub fn decode_part(bytes: &[u8], facts: &PartFacts) -> Result<PartEntries, CheckpointError> {
+    let wrong = |field| CheckpointError::Field { part: PART, field };
+    if bytes.len() as u64 != facts.len || bytes.len() < HEAD_LEN || bytes.len() > PART_LEN_MAX {
+        return Err(CheckpointError::Length {
+            part: PART,
+            len: bytes.len() as u64,
+            expected: facts.len,
+        });
+    }
+    let (head, frame) = bytes.split_at_checked(HEAD_LEN).ok_or(wrong("length"))?;
+    let mut fields = Fields(head);
+    if fields.array() != Some(MAGIC) {
+        return Err(CheckpointError::Magic { part: PART });
+    }
+    super::manifest::check_format(PART, fields.u32().ok_or(wrong("length"))?)?;
+    let entries = fields.u32().ok_or(wrong("length"))?;
+    let stored = fields.u32().ok_or(wrong("length"))?;
+    let (checked, _) = head.split_at(HEAD_LEN.saturating_sub(4));
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(checked), frame);
+    super::manifest::check(PART, checksum, stored)?;
+    super::manifest::check(PART, crc32c::crc32c(bytes), facts.crc32c)?;
+    let rows_len = (entries as usize).checked_mul(ROW_LEN);
+    let rows_len = rows_len.ok_or(wrong("number of entries"))?;
+    if entries != facts.entries || entries == 0 || entries as usize > ENTRIES_MAX {
+        return Err(wrong("number of entries"));
+    }
+    let failed = |source| CheckpointError::Frame { part: PART, source };
+    let frame = Frame::parse(frame, rows_len).map_err(failed)?;
+    if frame.original_len() != rows_len {
+        return Err(wrong("number of entries"));
+    }
+    let mut rows = Vec::new();
+    frame.decode_into(&mut rows).map_err(failed)?;
+    check_rows(&rows, facts)?;
+    Ok(PartEntries { rows, at: 0 })
+}
+
+fn check_rows(rows: &[u8], facts: &PartFacts) -> Result<(), CheckpointError> {
+    let wrong = |field| CheckpointError::Field { part: PART, field };
+    let mut ends: Option<(KeyHash, KeyHash)> = None;
+    for row in rows.chunks_exact(ROW_LEN) {
+        let entry = decode_row(row)?;
+        ends = match ends {
+            None => Some((entry.hash, entry.hash)),
+            Some((first, last)) if last < entry.hash => Some((first, entry.hash)),
+            Some(_) => return Err(wrong("order of entries")),
+        };
+    }
+    if ends == Some((facts.first, facts.last)) {
+        Ok(())
+    } else {
+        Err(wrong("first or last entry"))
+    }
+}
+
+fn decode_row(row: &[u8]) -> Result<IndexEntry, CheckpointError> {
+    let (hash, value) = row
+        .split_first_chunk::<16>()
+        .ok_or(CheckpointError::Field {
+            part: PART,
+            field: "length",
+        })?;
+    IndexEntry::decode(KeyHash(*hash), value)
+}
+
+/// The entries of a part that was checked.
+#[derive(Debug)]
+pub struct PartEntries {
+    rows: Vec<u8>,
+    at: usize,
+}
+
+impl Iterator for PartEntries {
+    type Item = IndexEntry;
+
+    fn next(&mut self) -> Option<IndexEntry> {
+        let end = self.at.checked_add(ROW_LEN)?;
+        // Every row was decoded once already.
+        let entry = decode_row(self.rows.get(self.at..end)?).ok()?;
+        self.at = end;
+        Some(entry)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.rows.len().saturating_sub(self.at) / ROW_LEN;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for PartEntries {}

@@ -1,0 +1,165 @@
+//! Writing the local index into the bucket, so that a node without one need not read every footer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::checkpoint::{Manifest, PartBuilder, PartFacts};
+use crate::error::ColdError;
+use crate::index::{Frozen, NOWHERE};
+use crate::names::{CheckpointName, CheckpointObject, KeyHash, WriterId};
+use crate::restore;
+use crate::shared::Shared;
+use crate::status::Counters;
+use crate::store::{Body, ObjectKey, Operation};
+
+/// Entries that are read from the index at a time.
+const PAGE: usize = 16 << 10;
+/// Bytes of an entry in a part.
+const ROW_BYTES: u64 = 56;
+/// Checkpoints of a region that are kept.
+const KEPT: usize = 2;
+/// New entries that make a checkpoint due, as a share of all: one in so many.
+const NEW_SHARE: u64 = 10;
+/// But not for so few segments.
+const SEGMENTS_MIN: u64 = 8;
+
+/// Whether a checkpoint is due. At a clean stop less suffices.
+pub(crate) fn is_due(shared: &Shared, is_stopping: bool) -> bool {
+    let merged = shared.index.merged();
+    let many = shared.options.checkpoint_segments;
+    let many = if is_stopping { many / 4 } else { many };
+    let is_share = merged.entries > shared.index.entries_approx() / NEW_SHARE
+        && merged.segments >= SEGMENTS_MIN.min(many);
+    merged.segments > many || (is_share && !is_stopping)
+}
+
+/// Writes a checkpoint and removes old ones.
+pub(crate) async fn run(shared: &Arc<Shared>, writer: WriterId, n: u64) -> Result<(), ColdError> {
+    let name = CheckpointName {
+        region: shared.options.region.clone(),
+        writer,
+        n,
+    };
+    let created_ms = shared.wall_ms();
+    let frozen = Arc::new(shared.blocking(|shared| Ok(shared.index.freeze())).await?);
+    let parts = write_parts(shared, &name, &frozen).await?;
+    shared.crash_point("parts-written").await;
+    let manifest = Manifest {
+        region: name.region.clone(),
+        writer,
+        n,
+        created_ms,
+        segments: frozen.segments.clone(),
+        cursors: frozen
+            .cursors
+            .iter()
+            .map(|(key, cursor)| (key.region.clone(), key.writer, cursor.next_seq))
+            .collect(),
+        flush_marks: frozen.marks.clone(),
+        parts,
+    };
+    let bytes = manifest.encode()?;
+    put(shared, &name.key(CheckpointObject::Manifest), bytes).await?;
+    shared.crash_point("manifest-written").await;
+    let merged = frozen.merged;
+    shared
+        .blocking(move |shared| Ok(shared.index.checkpointed(merged)?))
+        .await?;
+    Counters::add(&shared.counters.checkpoints, 1);
+    shared
+        .counters
+        .checkpoint_ms
+        .store(created_ms, Ordering::Relaxed);
+    remove_old(shared).await
+}
+
+async fn write_parts(
+    shared: &Arc<Shared>,
+    name: &CheckpointName,
+    frozen: &Arc<Frozen>,
+) -> Result<Vec<PartFacts>, ColdError> {
+    // Rows, their packed form, and the page at hand.
+    let rows_max = (shared.options.transfer_bytes() / 4 / ROW_BYTES).max(1024);
+    let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
+    let mut parts = Vec::new();
+    let mut after: Option<KeyHash> = None;
+    loop {
+        let _held = shared.uploads.hold(rows_max as u64 * ROW_BYTES).await;
+        let scanned = Arc::clone(frozen);
+        let from = after;
+        let (built, last) = shared
+            .blocking(move |_| build_part(&scanned, from, rows_max))
+            .await?;
+        let Some((bytes, facts)) = built else {
+            return Ok(parts);
+        };
+        after = last;
+        let part = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        put(shared, &name.key(CheckpointObject::Part(part)), bytes).await?;
+        parts.push(facts);
+    }
+}
+
+type Built = (Option<(Vec<u8>, PartFacts)>, Option<KeyHash>);
+
+fn build_part(
+    frozen: &Frozen,
+    mut after: Option<KeyHash>,
+    rows_max: usize,
+) -> Result<Built, ColdError> {
+    let mut part = PartBuilder::new();
+    while !part.is_full() && part.entries() < rows_max {
+        let page = frozen
+            .scan
+            .page(after, PAGE.min(rows_max - part.entries()))?;
+        if page.is_empty() {
+            break;
+        }
+        for entry in &page {
+            if part.is_full() {
+                break;
+            }
+            // What is in no segment yet is this node's own business.
+            if entry.segment != NOWHERE {
+                part.push(entry)?;
+            }
+            after = Some(entry.hash);
+        }
+    }
+    Ok((part.finish(), after))
+}
+
+async fn put(shared: &Shared, key: &ObjectKey, bytes: Vec<u8>) -> Result<(), ColdError> {
+    let body = Body::from(bytes);
+    let about = (Operation::Put, key.as_str(), body.len());
+    let call = shared.store.put(key, body.clone());
+    Ok(shared.call(about, call).await?)
+}
+
+/// Deletes the objects of all checkpoints of the region but the newest, and what is left of some that
+/// were never finished.
+async fn remove_old(shared: &Shared) -> Result<(), ColdError> {
+    let objects = restore::checkpoint_objects(shared).await?;
+    let own = &shared.options.region;
+    let mut complete: Vec<&CheckpointName> = objects
+        .iter()
+        .filter(|(name, object)| name.region == *own && *object == CheckpointObject::Manifest)
+        .map(|(name, _)| name)
+        .collect();
+    complete.sort();
+    let Some(oldest_kept) = complete.iter().rev().nth(KEPT - 1) else {
+        return Ok(());
+    };
+    // Manifests first: what has one must be whole.
+    let is_old = |name: &CheckpointName| name.region == *own && name < *oldest_kept;
+    let mut old: Vec<_> = objects.iter().filter(|(name, _)| is_old(name)).collect();
+    old.sort_by_key(|(_, object)| *object);
+    for (name, object) in old {
+        let key = name.key(*object);
+        let call = shared.store.delete(&key);
+        shared
+            .call((Operation::Delete, key.as_str(), 0), call)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,383 @@
+//! Collecting garbage: carrying out what [`crate::plan`] plans.
+//!
+//! One node of a region does it, as the lease says; two at once copy some records twice and harm
+//! nothing. Whatever is cut off is planned again: a segment is doomed only after everything that counts
+//! in it is in the bucket elsewhere and in the index, and its row goes only after the bucket has
+//! confirmed its deletion.
+
+mod lease;
+mod rewrite;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::checkpoint::{SegmentFacts, SegmentState};
+use crate::checkpointer;
+use crate::error::ColdError;
+use crate::footers;
+use crate::names::{SegmentName, WriterId};
+use crate::plan::{Plan, PlanInput, PlanLimits, Step, plan, tombstone_needed};
+use crate::segment::{CopyVersion, SegmentBuilder};
+use crate::shared::Shared;
+use crate::status::Counters;
+use crate::store::{Operation, StoreErrorKind};
+use crate::upload::{Names, Persistence, upload};
+use lease::Lease;
+use rewrite::Rewriter;
+
+/// Tries of an upload, before the round is given up.
+const TRIES: Persistence = Persistence::Tries(5);
+/// What was read within this time is kept longer under a budget.
+const HOT: Duration = Duration::from_secs(24 * 3600);
+/// Rounds in a row while there is more to do than fits into one.
+const ROUNDS_MAX: u32 = 16;
+/// How old an unfinished upload is before it is given up.
+const UPLOAD_AGE_MS: u64 = 86_400_000;
+/// What is below every key of ours.
+const ALL: &str = "v1/";
+
+/// The collector.
+pub(crate) struct Collector {
+    shared: Arc<Shared>,
+    names: Mutex<Names>,
+    lease: Lease,
+    /// Names its checkpoints, and itself in the lease.
+    writer: WriterId,
+    checkpoints: u64,
+    /// A segment that carries all flushes, and how many marks there were.
+    marks_in: Option<(u32, Vec<crate::segment::FlushMark>)>,
+    /// Bytes of expired entries, by segment, and when they were counted.
+    expired: Option<(Instant, HashMap<u32, u64>)>,
+    holds_lease: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Collector {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        holds_lease: Arc<std::sync::atomic::AtomicBool>,
+    ) -> Self {
+        let names = Names::new(&shared);
+        let writer = shared.mint_writer();
+        Self {
+            lease: Lease::new(shared.options.region.lease_key(), writer),
+            names: Mutex::new(names),
+            writer,
+            checkpoints: 0,
+            marks_in: None,
+            expired: None,
+            holds_lease,
+            shared,
+        }
+    }
+
+    /// Collects for ever.
+    pub(crate) async fn run(mut self) {
+        let interval = self.shared.options.collect_interval;
+        loop {
+            tokio::time::sleep(interval.min(lease::TTL / 3)).await;
+            if self.shared.index_failed() {
+                return;
+            }
+            if let Err(error) = self.round().await {
+                tracing::warn!(%error, "collection of the cold tier was cut off");
+            }
+        }
+    }
+
+    /// One round, if it is this node's turn.
+    pub(crate) async fn round(&mut self) -> Result<(), ColdError> {
+        let progress = *self.shared.progress.borrow();
+        let is_compared = self.shared.counters.reconciled_ms.load(Ordering::Relaxed) != 0;
+        if !progress.is_ready || !progress.is_caught_up || !is_compared {
+            return Ok(());
+        }
+        let holds = self.lease.hold(&self.shared).await?;
+        self.holds_lease.store(holds, Ordering::Relaxed);
+        if !holds {
+            return Ok(());
+        }
+        if checkpointer::is_due(&self.shared, false) {
+            self.checkpoint().await?;
+        }
+        self.abort_uploads().await?;
+        self.count_expired().await?;
+        for _ in 0..ROUNDS_MAX {
+            self.carry_marks().await?;
+            let planned = self.plan();
+            if !self.carry_out(&planned).await? || !planned.is_cut {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries expire without anybody noticing, so they are counted now and then.
+    async fn count_expired(&mut self) -> Result<(), ColdError> {
+        let interval = self.shared.options.reconcile_interval;
+        let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < interval;
+        if !self.expired.as_ref().is_some_and(is_fresh) {
+            let now_ms = self.shared.wall_ms();
+            let expired = self
+                .shared
+                .blocking(move |shared| Ok(shared.index.expired_bytes(now_ms)?))
+                .await?;
+            self.expired = Some((Instant::now(), expired));
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint.
+    pub(crate) async fn checkpoint(&mut self) -> Result<(), ColdError> {
+        let n = self.checkpoints;
+        // A number is not used twice, even if it was not finished.
+        self.checkpoints += 1;
+        checkpointer::run(&self.shared, self.writer, n).await
+    }
+
+    /// Makes sure that a segment that stays carries all flushes.
+    async fn carry_marks(&mut self) -> Result<(), ColdError> {
+        let marks = self.shared.index.marks();
+        if marks.is_empty() {
+            return Ok(());
+        }
+        if let Some((id, carried)) = &self.marks_in
+            && *carried == marks
+            && self.shared.index.table().state(*id) == Some(SegmentState::Live)
+        {
+            return Ok(());
+        }
+        let header = self.names.lock().next(&self.shared, 0);
+        let sealed = SegmentBuilder::new(header).finish(&marks);
+        let name = self.upload(sealed).await?;
+        let id = self.shared.index.table().number(&name);
+        self.marks_in = id.map(|id| (id, marks));
+        Ok(())
+    }
+
+    async fn upload(
+        &self,
+        sealed: crate::segment::SealedSegment,
+    ) -> Result<SegmentName, ColdError> {
+        let uploaded = upload(&self.shared, &self.names, Arc::new(sealed), None, TRIES).await;
+        if uploaded.is_err() {
+            // Its name was given out and may never appear: nobody shall wait for it.
+            self.names.lock().abandon(&self.shared);
+        }
+        uploaded
+    }
+
+    fn plan(&self) -> Plan {
+        let now_ms = self.shared.wall_ms();
+        let segments: Vec<(u32, SegmentFacts)> = self
+            .segments()
+            .into_iter()
+            .map(|(id, mut facts)| {
+                let expired = self.expired.as_ref().and_then(|(_, bytes)| bytes.get(&id));
+                facts.live_bytes = facts
+                    .live_bytes
+                    .saturating_sub(expired.copied().unwrap_or(0));
+                if facts.name.region == self.shared.options.region {
+                    (id, facts)
+                } else {
+                    (id, bystander(facts, now_ms))
+                }
+            })
+            .collect();
+        let budget = self.shared.budget.load(Ordering::Relaxed);
+        let limits = PlanLimits::default();
+        let segment_bytes = self.shared.options.segment_bytes();
+        let mut planned = plan(&PlanInput {
+            now_ms,
+            segments: &segments,
+            budget: (budget != u64::MAX).then_some(budget),
+            grace_ms: millis(self.shared.options.grace),
+            hot_since_ms: now_ms.saturating_sub(millis(HOT)),
+            marks_in: self.marks_in.as_ref().map(|(id, _)| *id),
+            limits: PlanLimits {
+                copy_bytes_max: limits.copy_bytes_max.max(segment_bytes * 4),
+                // Small segments have garbage too.
+                garbage_bytes_min: limits.garbage_bytes_min.min(segment_bytes / 4),
+                ..limits
+            },
+        });
+        let table = self.shared.index.table();
+        planned.steps.retain(|step| {
+            let (Step::Delete(id) | Step::Rewrite { segment: id, .. }) = step;
+            let name = table.name(*id);
+            name.is_some_and(|name| name.region == self.shared.options.region)
+        });
+        planned
+    }
+
+    /// Everything that may be in the bucket: also what could not be read, in which any version may be.
+    fn segments(&self) -> Vec<(u32, SegmentFacts)> {
+        let mut segments = self.shared.index.table().all();
+        let unreadable = self.shared.unreadable.lock();
+        let unknown = unreadable.iter().enumerate().map(|(index, name)| {
+            // Numbers from the end, where none are given out yet.
+            let id = u32::MAX - u32::try_from(index).unwrap_or(0);
+            let facts = SegmentFacts {
+                name: name.clone(),
+                size: 0,
+                data_len: 0,
+                live_bytes: 0,
+                entries: 1,
+                live_entries: 1,
+                tombstones: 0,
+                min_version: CopyVersion::default(),
+                max_version: CopyVersion::MAX,
+                expires_max_ms: u64::MAX,
+                created_ms: u64::MAX,
+                last_read_ms: u64::MAX,
+                state: SegmentState::Live,
+            };
+            (id, facts)
+        });
+        segments.extend(unknown);
+        segments
+    }
+
+    /// Carries out a plan. Returns whether anything was done.
+    async fn carry_out(&mut self, planned: &Plan) -> Result<bool, ColdError> {
+        let mut rewriter = Rewriter::new(&self.shared, &self.names, TRIES);
+        let mut has_forgotten = false;
+        for step in &planned.steps {
+            match *step {
+                Step::Delete(id) => has_forgotten |= self.delete(id).await?,
+                Step::Rewrite { segment, keep } => {
+                    let segments = self.segments();
+                    let Some((_, facts)) = segments.iter().find(|(id, _)| *id == segment) else {
+                        continue;
+                    };
+                    match rewriter.add(segment, facts, keep, &segments).await {
+                        Ok(()) => {}
+                        Err(error) if error.is_not_found() => {
+                            crate::follow::reconcile::gone(&self.shared, segment).await?;
+                        }
+                        Err(error @ ColdError::Segment { .. }) => {
+                            tracing::error!(%error, "a segment cannot be rewritten");
+                        }
+                        Err(error) => {
+                            rewriter.give_up();
+                            return Err(error);
+                        }
+                    }
+                }
+            }
+        }
+        rewriter.finish().await?;
+        if has_forgotten {
+            self.sweep().await?;
+        }
+        Ok(!planned.steps.is_empty())
+    }
+
+    /// Deletes a segment: its object, then what leads to it, then its row. Returns whether entries may
+    /// be left that lead nowhere.
+    async fn delete(&self, id: u32) -> Result<bool, ColdError> {
+        let Some(facts) = self.shared.index.table().facts(id) else {
+            return Ok(false);
+        };
+        let is_lost = matches!(facts.state, SegmentState::Lost { .. });
+        let mut hashes = Vec::new();
+        if facts.live_entries > 0 && !is_lost {
+            // Only the footer tells which entries lead there.
+            match footers::read(&self.shared, &facts.name).await {
+                Ok((footer, _)) => {
+                    hashes = footer.entries.iter().map(|entry| entry.hash()).collect();
+                }
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let since_ms = self.shared.wall_ms();
+        if facts.state == SegmentState::Live {
+            let doomed = SegmentState::Doomed { since_ms };
+            self.shared
+                .blocking(move |shared| Ok(shared.index.set_state(id, doomed)?))
+                .await?;
+        }
+        self.shared.crash_point("before-delete").await;
+        let key = facts.name.key();
+        let call = self.shared.store.delete(&key);
+        self.shared
+            .call((Operation::Delete, key.as_str(), 0), call)
+            .await?;
+        self.shared.crash_point("deleted").await;
+        let is_known = !hashes.is_empty() || facts.live_entries == 0;
+        self.shared
+            .blocking(move |shared| {
+                shared.index.forget(id, hashes)?;
+                Ok(shared.index.remove_segment(id)?)
+            })
+            .await?;
+        self.shared.crash_point("forgotten").await;
+        Counters::add(&self.shared.counters.collected_segments, 1);
+        Counters::add(&self.shared.counters.collected_bytes, facts.size);
+        Ok(!is_known)
+    }
+
+    /// Removes entries that lead nowhere and hide nothing.
+    async fn sweep(&self) -> Result<(), ColdError> {
+        let segments = self.segments();
+        let removed = self
+            .shared
+            .blocking(move |shared| {
+                let others = || segments.iter().map(|(_, facts)| facts);
+                Ok(shared
+                    .index
+                    .sweep(|entry| !tombstone_needed(entry.at, entry.shadows, others()))?)
+            })
+            .await?;
+        Counters::add(&self.shared.counters.dropped_entries, removed);
+        Ok(())
+    }
+
+    /// Gives up what crashes left of uploads.
+    async fn abort_uploads(&self) -> Result<(), ColdError> {
+        let call = self.shared.store.list_uploads(ALL);
+        let about = (Operation::ListUploads, ALL, 0);
+        let uploads = match self.shared.call(about, call).await {
+            Ok(uploads) => uploads,
+            Err(error) if error.kind == StoreErrorKind::Unsupported => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let now_ms = self.shared.wall_ms();
+        for unfinished in uploads {
+            if unfinished.started_ms.saturating_add(UPLOAD_AGE_MS) < now_ms {
+                let call = self.shared.store.abort_upload(&unfinished);
+                let about = (Operation::AbortUpload, unfinished.key.as_str(), 0);
+                self.shared.call(about, call).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A segment of another region: its collector takes care of it. What is in it still counts for what
+/// must be hidden.
+fn bystander(facts: SegmentFacts, now_ms: u64) -> SegmentFacts {
+    SegmentFacts {
+        size: 0,
+        data_len: 0,
+        live_bytes: 0,
+        live_entries: 1,
+        created_ms: now_ms,
+        last_read_ms: u64::MAX,
+        expires_max_ms: u64::MAX,
+        state: match facts.state {
+            lost @ SegmentState::Lost { .. } => lost,
+            SegmentState::Live | SegmentState::Doomed { .. } => SegmentState::Live,
+        },
+        ..facts
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

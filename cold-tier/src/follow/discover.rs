@@ -1,0 +1,100 @@
+//! Finding writers that are not followed yet, with few requests.
+//!
+//! Ids of writers sort by the time of their start. So what is new in a region is behind the newest
+//! that is known, and a list from there is usually empty. A writer whose clock was behind is found by
+//! the full comparison.
+
+use std::collections::BTreeMap;
+
+use crate::error::ColdError;
+use crate::index::WriterKey;
+use crate::names::{Region, SEGMENTS, SegmentName, WriterId};
+use crate::shared::Shared;
+use crate::store::{Continuation, ObjectKey, Operation, PAGE_MAX, Page};
+
+/// Names of segments of writers that are newer than those known: of each at least one.
+pub(super) async fn writers<'a>(
+    shared: &Shared,
+    known: impl Iterator<Item = &'a WriterKey>,
+) -> Result<Vec<SegmentName>, ColdError> {
+    let mut newest: BTreeMap<Region, WriterId> = BTreeMap::new();
+    for key in known {
+        let writer = newest.entry(key.region.clone()).or_insert(key.writer);
+        *writer = key.writer.max(*writer);
+    }
+    let mut found = Vec::new();
+    // Regions in the order of the list; each tells where the next one is to be looked for.
+    let mut after = None;
+    while let Some(region) = next_region(shared, after.as_ref()).await? {
+        after = behind(&format!("{SEGMENTS}{region}/_"));
+        let from = newest.get(&region);
+        found.extend(newer(shared, &region, from).await?);
+    }
+    Ok(found)
+}
+
+/// The first region that has segments behind a key.
+async fn next_region(
+    shared: &Shared,
+    after: Option<&Continuation>,
+) -> Result<Option<Region>, ColdError> {
+    let page = list(shared, SEGMENTS, after, 1).await?;
+    let name = page
+        .objects
+        .first()
+        .map(|object| SegmentName::parse(object.key.as_str()));
+    match name {
+        None => Ok(None),
+        Some(Some(name)) => Ok(Some(name.region)),
+        // Something that is not ours: looked for behind it.
+        Some(None) => {
+            let Some(object) = page.objects.first() else {
+                return Ok(None);
+            };
+            let behind = Continuation::after(&object.key);
+            Box::pin(next_region(shared, Some(&behind))).await
+        }
+    }
+}
+
+async fn newer(
+    shared: &Shared,
+    region: &Region,
+    from: Option<&WriterId>,
+) -> Result<Vec<SegmentName>, ColdError> {
+    let prefix = region.segments_prefix();
+    // The characters of a number sort before this one.
+    let mut after = from.and_then(|writer| behind(&format!("{prefix}{writer}/g")));
+    let mut found: Vec<SegmentName> = Vec::new();
+    loop {
+        let page = list(shared, &prefix, after.as_ref(), PAGE_MAX).await?;
+        for object in &page.objects {
+            if let Some(name) = SegmentName::parse(object.key.as_str()) {
+                match found.last_mut() {
+                    Some(last) if last.writer == name.writer => *last = name,
+                    _ => found.push(name),
+                }
+            }
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn behind(text: &str) -> Option<Continuation> {
+    ObjectKey::new(text)
+        .ok()
+        .map(|key| Continuation::after(&key))
+}
+
+async fn list(
+    shared: &Shared,
+    prefix: &str,
+    after: Option<&Continuation>,
+    limit: usize,
+) -> Result<Page, ColdError> {
+    let call = shared.store.list(prefix, after, limit);
+    Ok(shared.call((Operation::List, prefix, 0), call).await?)
+}

@@ -1,0 +1,200 @@
+//! Comparing the whole bucket with the index.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::checkpoint::SegmentState;
+use crate::error::ColdError;
+use crate::footers;
+use crate::index::{Cursor, WriterKey};
+use crate::names::{SEGMENTS, SegmentName};
+use crate::shared::Shared;
+use crate::status::Counters;
+use crate::store::{Operation, PAGE_MAX, StoreErrorKind};
+
+/// Writers without segments are forgotten this long after their last one.
+const WRITER_FORGOTTEN_MS: u64 = 7 * 86_400_000;
+
+/// Merges what the index does not know, and marks what the bucket does not have.
+pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
+    let known_before: BTreeMap<SegmentName, (u32, SegmentState)> = {
+        let table = shared.index.table();
+        let all = table.all().into_iter();
+        all.map(|(id, facts)| (facts.name, (id, facts.state)))
+            .collect()
+    };
+    let listed = names(shared).await?;
+    shared.crash_point("listed").await;
+    adopt(shared, &listed).await?;
+    find_lost(shared, &known_before, &listed).await?;
+    forget_writers(shared, &listed).await?;
+    shared
+        .counters
+        .reconciled_ms
+        .store(shared.wall_ms(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// The names of all segments in the bucket, in their order.
+pub(crate) async fn names(shared: &Shared) -> Result<Vec<SegmentName>, ColdError> {
+    let listed = list(shared).await?;
+    Ok(listed.into_iter().map(|(name, _)| name).collect())
+}
+
+/// All segments in the bucket with their lengths in bytes, in the order of their names.
+pub(crate) async fn list(shared: &Shared) -> Result<Vec<(SegmentName, u64)>, ColdError> {
+    let mut listed = Vec::new();
+    let mut from = None;
+    loop {
+        let call = shared.store.list(SEGMENTS, from.as_ref(), PAGE_MAX);
+        let page = shared.call((Operation::List, SEGMENTS, 0), call).await?;
+        let parsed = page.objects.iter();
+        listed.extend(parsed.filter_map(|object| {
+            let name = SegmentName::parse(object.key.as_str())?;
+            Some((name, object.size_bytes))
+        }));
+        match page.next {
+            Some(next) => from = Some(next),
+            None => return Ok(listed),
+        }
+    }
+}
+
+/// Merges segments that the index does not know.
+async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
+    let unknown: Vec<SegmentName> = {
+        let table = shared.index.table();
+        let own = shared.own_writers.lock();
+        let is_own = |name: &SegmentName| {
+            own.contains(&WriterKey {
+                region: name.region.clone(),
+                writer: name.writer,
+            })
+        };
+        let is_unknown = |name: &&SegmentName| table.number(name).is_none() && !is_own(name);
+        listed.iter().filter(is_unknown).cloned().collect()
+    };
+    let is_loading = !shared.is_ready();
+    // What one of them lacks stays to be followed.
+    let torn = parking_lot::Mutex::new(HashSet::new());
+    let failure = parking_lot::Mutex::new(None);
+    footers::read_many(shared, unknown, |name, read| {
+        let (torn, failure) = (&torn, &failure);
+        async move {
+            let key = WriterKey {
+                region: name.region.clone(),
+                writer: name.writer,
+            };
+            let read = match read {
+                Ok(read) => read,
+                // Deleted since it was listed.
+                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error @ ColdError::Segment { .. }) => {
+                    super::note_unreadable(shared, &name, &error);
+                    return Ok(());
+                }
+                Err(error) => {
+                    torn.lock().insert(key);
+                    *failure.lock() = Some(error);
+                    return Ok(());
+                }
+            };
+            shared.unreadable.lock().remove(&name);
+            if !is_loading {
+                Counters::add(&shared.counters.adopted, 1);
+            }
+            let cursor = (!torn.lock().contains(&key)).then(|| Cursor {
+                next_seq: name.seq + 1,
+                last_new_ms: shared.wall_ms().min(read.0.header.created_ms),
+            });
+            super::merge(shared, name, read, cursor).await
+        }
+    })
+    .await?;
+    match failure.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// Marks segments as lost that were known before the list and are not in it.
+async fn find_lost(
+    shared: &Arc<Shared>,
+    known: &BTreeMap<SegmentName, (u32, SegmentState)>,
+    listed: &[SegmentName],
+) -> Result<(), ColdError> {
+    let listed: HashSet<&SegmentName> = listed.iter().collect();
+    for (name, &(id, state)) in known {
+        let is_lost = matches!(state, SegmentState::Lost { .. });
+        if listed.contains(name) {
+            if is_lost {
+                set_state(shared, id, SegmentState::Live).await?;
+            }
+            continue;
+        }
+        // A list may be behind; the answer for the object itself counts.
+        let key = name.key();
+        let call = shared.store.head(&key);
+        match shared.call((Operation::Head, key.as_str(), 0), call).await {
+            Ok(_) => {
+                if is_lost {
+                    set_state(shared, id, SegmentState::Live).await?;
+                }
+            }
+            Err(error) if error.kind == StoreErrorKind::NotFound => {
+                gone(shared, id).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The bucket does not have a segment any more.
+pub(crate) async fn gone(shared: &Arc<Shared>, id: u32) -> Result<(), ColdError> {
+    let since_ms = shared.wall_ms();
+    shared
+        .blocking(move |shared| {
+            let Some(facts) = shared.index.table().facts(id) else {
+                return Ok(());
+            };
+            if facts.live_entries == 0 {
+                return Ok(shared.index.remove_segment(id)?);
+            }
+            if !matches!(facts.state, SegmentState::Lost { .. }) {
+                Counters::add(&shared.counters.lost_segments, 1);
+                tracing::warn!(name = %facts.name, entries = facts.live_entries, "a segment is gone");
+                shared.index.set_state(id, SegmentState::Lost { since_ms })?;
+            }
+            Ok(())
+        })
+        .await
+}
+
+async fn set_state(shared: &Arc<Shared>, id: u32, state: SegmentState) -> Result<(), ColdError> {
+    shared
+        .blocking(move |shared| Ok(shared.index.set_state(id, state)?))
+        .await
+}
+
+/// Follows writers no more that have no segments and were silent for long.
+async fn forget_writers(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
+    let alive: HashSet<WriterKey> = listed
+        .iter()
+        .map(|name| WriterKey {
+            region: name.region.clone(),
+            writer: name.writer,
+        })
+        .collect();
+    let now_ms = shared.wall_ms();
+    for (key, cursor) in shared.index.cursors() {
+        let is_old = cursor.last_new_ms.saturating_add(WRITER_FORGOTTEN_MS) < now_ms;
+        if is_old && !alive.contains(&key) && !shared.own_writers.lock().contains(&key) {
+            shared
+                .blocking(move |shared| Ok(shared.index.remove_cursor(&key)?))
+                .await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Copies that left the node before the bucket had them: what they hid must stay hidden.
+//!
+//! Each leaves a tombstone that is in no segment yet, and a row with its key, from which the spiller
+//! writes one into the next segment. Merging that segment gives the tombstone its place.
+
+use super::database::Batch;
+use super::table::Deltas;
+use super::{Index, IndexError};
+use crate::checkpoint::IndexEntry;
+use crate::names::KeyHash;
+use crate::segment::CopyVersion;
+
+/// The segment of what is in none.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+const PREFIX_LOST: &[u8] = b"lost/";
+
+/// A copy that is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct LostCopy<'a> {
+    /// Space of the key.
+    pub space: u16,
+    /// The key.
+    pub key: &'a [u8],
+    /// Its place in the order of copies.
+    pub at: CopyVersion,
+    /// Bytes it took.
+    pub len: u64,
+}
+
+/// A tombstone that has to be in the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LostRow {
+    pub(crate) space: u16,
+    pub(crate) key: Vec<u8>,
+    pub(crate) at: CopyVersion,
+}
+
+impl Index {
+    /// Notes copies that are gone. Those that the index has, or has something newer for, are not lost;
+    /// returns how many are, and their bytes.
+    pub(crate) fn lose(&self, copies: &[LostCopy<'_>]) -> Result<(u64, u64), IndexError> {
+        let _writer = self.writer.lock();
+        let mut batch = Batch::default();
+        let mut deltas = Deltas::default();
+        let (mut count, mut bytes) = (0, 0);
+        for copy in copies {
+            let hash = KeyHash::of(copy.space, copy.key);
+            let present = self.database.entry(hash)?;
+            if present.is_some_and(|present| present.at >= copy.at) {
+                continue;
+            }
+            count += 1;
+            bytes += copy.len;
+            if let Some(present) = &present {
+                deltas.lost(present);
+            }
+            batch.put_entry(IndexEntry {
+                hash,
+                segment: NOWHERE,
+                offset: 0,
+                len: 0,
+                at: copy.at,
+                expires_at_ms: 0,
+                tombstone: true,
+                shadows: true,
+            });
+            batch.put_meta(row_key(copy.space, copy.key), row_value(copy.at));
+        }
+        let changed = deltas.apply(&mut self.table.write());
+        self.put_rows(changed, &mut batch);
+        if !batch.is_empty() {
+            self.database.commit(batch)?;
+        }
+        Ok((count, bytes))
+    }
+
+    /// Tombstones that are in no segment yet. Rows of others are removed.
+    pub(crate) fn lost(&self) -> Result<Vec<LostRow>, IndexError> {
+        let _writer = self.writer.lock();
+        let mut rows = Vec::new();
+        let mut batch = Batch::default();
+        for (name, value) in self.database.meta_under(PREFIX_LOST)? {
+            let row = parse_row(&name, &value)?;
+            let entry = self.database.entry(KeyHash::of(row.space, &row.key))?;
+            let is_open = entry.is_some_and(|it| it.segment == NOWHERE && it.at == row.at);
+            if is_open {
+                rows.push(row);
+            } else {
+                batch.remove_meta(row_key(row.space, &row.key));
+            }
+        }
+        if !batch.is_empty() {
+            self.database.commit(batch)?;
+        }
+        Ok(rows)
+    }
+}
+
+fn row_key(space: u16, key: &[u8]) -> Vec<u8> {
+    [PREFIX_LOST, &space.to_be_bytes(), key].concat()
+}
+
+fn row_value(at: CopyVersion) -> Vec<u8> {
+    [&at.epoch.to_le_bytes()[..], &at.version.to_le_bytes()].concat()
+}
+
+/// `name` is what follows the prefix.
+fn parse_row(name: &[u8], value: &[u8]) -> Result<LostRow, IndexError> {
+    let unreadable = || IndexError::unreadable("row of a lost copy");
+    let (space, key) = name.split_first_chunk::<2>().ok_or_else(unreadable)?;
+    let (epoch, version) = value.split_first_chunk::<4>().ok_or_else(unreadable)?;
+    let version = version.try_into().map_err(|_| unreadable())?;
+    Ok(LostRow {
+        space: u16::from_be_bytes(*space),
+        key: key.to_vec(),
+        at: CopyVersion {
+            epoch: u32::from_le_bytes(*epoch),
+            version: u64::from_le_bytes(version),
+        },
+    })
+}

@@ -1,0 +1,328 @@
+use super::*;
+use crate::checkpoint::IndexEntry;
+use crate::names::WriterId;
+use crate::segment::{CopyVersion, Fact, Facts, Footer, Record, SegmentBuilder, SegmentHeader};
+
+fn open(dir: &Path) -> Index {
+    Index::open(dir, 1 << 20, 1 << 20).unwrap()
+}
+
+fn at(version: u64) -> CopyVersion {
+    CopyVersion { epoch: 0, version }
+}
+
+fn hash(key: &str) -> KeyHash {
+    KeyHash::of(1, key.as_bytes())
+}
+
+/// A footer of puts, or tombstones where the key begins with `-`.
+fn footer(seq: u64, records: &[(&str, u64)], marks: &[FlushMark]) -> (SegmentName, Footer) {
+    let header = SegmentHeader {
+        region: "eu".parse().unwrap(),
+        writer: WriterId::mint(1, 2),
+        seq,
+        created_ms: 1000 + seq,
+    };
+    let name = header.name();
+    let mut builder = SegmentBuilder::new(header);
+    for (key, version) in records {
+        let fact = if key.starts_with('-') {
+            Fact::Tombstone
+        } else {
+            Fact::Put {
+                facts: Facts::default(),
+                frame: b"frame",
+            }
+        };
+        let key = key.trim_start_matches('-').as_bytes();
+        let record = Record {
+            space: 1,
+            key,
+            at: at(*version),
+            fact,
+        };
+        builder.push(&record).unwrap();
+    }
+    (name, builder.finish(marks).footer)
+}
+
+#[derive(Default)]
+struct Listener(parking_lot::Mutex<Vec<(Vec<u8>, u64)>>);
+
+impl Witness for Listener {
+    fn superseded(&self, entry: &FooterEntry) {
+        self.0.lock().push((entry.key.to_vec(), entry.at.version));
+    }
+
+    fn flushed(&self, mark: &FlushMark) {
+        self.0.lock().push((b"flush".to_vec(), mark.cutoff));
+    }
+}
+
+fn merge_in(index: &Index, seq: u64, records: &[(&str, u64)]) -> Vec<(Vec<u8>, u64)> {
+    merge_with(index, seq, records, &[])
+}
+
+fn merge_with(
+    index: &Index,
+    seq: u64,
+    records: &[(&str, u64)],
+    marks: &[FlushMark],
+) -> Vec<(Vec<u8>, u64)> {
+    let (name, footer) = footer(seq, records, marks);
+    let listener = Listener::default();
+    let arrival = Arrival {
+        name: &name,
+        size: 500,
+        footer: &footer,
+        cursor: Some(Cursor {
+            next_seq: seq + 1,
+            last_new_ms: 7,
+        }),
+        spilled: None,
+    };
+    index.merge(&arrival, &listener).unwrap();
+    listener.0.into_inner()
+}
+
+fn live(index: &Index, seq: u64) -> u32 {
+    let (name, _) = footer(seq, &[], &[]);
+    let table = index.table();
+    let id = table.number(&name).unwrap();
+    table.facts(id).unwrap().live_entries
+}
+
+#[test]
+fn the_newest_copy_counts_and_survives_reopening_in_any_order() {
+    for order in [[0usize, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let dir = tempfile::tempdir().unwrap();
+        let segments: [&[(&str, u64)]; 3] = [
+            &[("a", 1), ("b", 2)],
+            &[("a", 5), ("c", 6)],
+            &[("-b", 7), ("c", 3)],
+        ];
+        {
+            let index = open(dir.path());
+            for seq in order {
+                merge_in(&index, seq as u64, segments[seq]);
+            }
+        }
+        let index = open(dir.path());
+        let entry = |key| index.entry(hash(key)).unwrap().unwrap();
+        assert_eq!((entry("a").at, entry("a").shadows), (at(5), true));
+        assert_eq!((entry("b").at, entry("b").tombstone), (at(7), true));
+        assert_eq!((entry("c").at, entry("c").shadows), (at(6), true));
+        assert_eq!(
+            [live(&index, 0), live(&index, 1), live(&index, 2)],
+            [0, 2, 1]
+        );
+        let key = index.cursors().into_iter().next().unwrap();
+        assert_eq!(key.1.next_seq, 3, "a cursor never goes back");
+        assert_eq!(index.merged().segments, 3);
+    }
+}
+
+#[test]
+fn merging_again_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 1), ("b", 1)]);
+    merge_in(&index, 1, &[("a", 2)]);
+    let before = (index.entry(hash("a")).unwrap(), index.table().all());
+    assert!(merge_in(&index, 0, &[("a", 1), ("b", 1)]).is_empty());
+    assert!(merge_in(&index, 1, &[("a", 2)]).is_empty());
+    assert_eq!(
+        before,
+        (index.entry(hash("a")).unwrap(), index.table().all())
+    );
+}
+
+#[test]
+fn only_what_is_newer_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    assert_eq!(merge_in(&index, 0, &[("a", 5)]), [(b"a".to_vec(), 5)]);
+    assert_eq!(
+        merge_in(&index, 1, &[("a", 4), ("-b", 9)]),
+        [(b"b".to_vec(), 9)]
+    );
+    let mark = |cutoff| FlushMark { space: 1, cutoff };
+    let flush = merge_with(&index, 2, &[], &[mark(50)]);
+    assert_eq!(flush, [(b"flush".to_vec(), 50)]);
+    assert!(merge_with(&index, 3, &[], &[mark(40)]).is_empty());
+    assert_eq!(index.cutoff(1), 50);
+    drop(index);
+    assert_eq!(open(dir.path()).marks(), [mark(50)]);
+}
+
+#[test]
+fn a_segment_of_very_many_entries_is_merged_in_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let keys: Vec<String> = (0..BATCH_ENTRIES * 2 + 10)
+        .map(|n| format!("k{n}"))
+        .collect();
+    let records: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
+    merge_in(&index, 0, &records);
+    assert_eq!(live(&index, 0) as usize, keys.len());
+    drop(index);
+    let index = open(dir.path());
+    assert_eq!(live(&index, 0) as usize, keys.len());
+    assert!(index.entry(hash("k0")).unwrap().is_some());
+}
+
+#[test]
+fn a_lost_segment_is_not_read_and_still_keeps_older_copies_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 1, &[("a", 5)]);
+    let entry = index.entry(hash("a")).unwrap().unwrap();
+    assert!(index.readable_segment(entry.segment).is_some());
+    index
+        .set_state(entry.segment, SegmentState::Lost { since_ms: 1 })
+        .unwrap();
+    assert!(index.readable_segment(entry.segment).is_none());
+    merge_in(&index, 0, &[("a", 4)]);
+    assert_eq!(index.entry(hash("a")).unwrap().unwrap().at, at(5));
+    // The same copy in another segment can be read.
+    merge_in(&index, 2, &[("a", 5)]);
+    let moved = index.entry(hash("a")).unwrap().unwrap();
+    assert!(index.readable_segment(moved.segment).is_some());
+    assert_eq!((live(&index, 1), live(&index, 2)), (0, 1));
+}
+
+#[test]
+fn forgetting_spares_what_has_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 1), ("b", 1)]);
+    merge_in(&index, 1, &[("b", 1)]);
+    let old = index.entry(hash("a")).unwrap().unwrap().segment;
+    index.forget(old, [hash("a"), hash("b")]).unwrap();
+    assert_eq!(index.entry(hash("a")).unwrap(), None);
+    assert!(index.entry(hash("b")).unwrap().is_some());
+    assert_eq!((live(&index, 0), live(&index, 1)), (0, 1));
+    index.remove_segment(old).unwrap();
+    drop(index);
+    let index = open(dir.path());
+    assert_eq!(index.table().all().len(), 1);
+    assert_eq!(index.table().next(), 2, "numbers are not used again");
+}
+
+#[test]
+fn a_hole_is_a_tombstone_of_the_same_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 5)]);
+    let entry = index.entry(hash("a")).unwrap().unwrap();
+    index.make_hole(&entry).unwrap();
+    let hole = index.entry(hash("a")).unwrap().unwrap();
+    assert_eq!((hole.tombstone, hole.at), (true, at(5)));
+    merge_in(&index, 1, &[("a", 6)]);
+    index.make_hole(&entry).unwrap();
+    assert!(!index.entry(hash("a")).unwrap().unwrap().tombstone);
+}
+
+#[test]
+fn sweeping_removes_only_what_leads_nowhere_and_may_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 1), ("b", 1)]);
+    merge_in(&index, 1, &[("c", 1)]);
+    let id = index.entry(hash("a")).unwrap().unwrap().segment;
+    assert_eq!(index.sweep(|_| true).unwrap(), 0);
+    index.remove_segment(id).unwrap();
+    assert_eq!(index.sweep(|entry| entry.hash == hash("a")).unwrap(), 1);
+    assert_eq!(index.sweep(|_| true).unwrap(), 1);
+    assert!(index.entry(hash("c")).unwrap().is_some());
+}
+
+#[test]
+fn a_restored_index_is_the_one_that_was_frozen() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let index = open(from.path());
+    merge_in(&index, 0, &[("a", 1), ("b", 1)]);
+    merge_with(
+        &index,
+        1,
+        &[("b", 2)],
+        &[FlushMark {
+            space: 3,
+            cutoff: 9,
+        }],
+    );
+    let frozen = index.freeze();
+    merge_in(&index, 2, &[("a", 3)]);
+    let entries: Vec<IndexEntry> = frozen.scan.page(None, 100).unwrap();
+    assert_eq!(entries.len(), 2);
+    {
+        let restored = open(to.path());
+        assert!(restored.is_blank());
+        let rows = entries.iter().copied().map(Ok);
+        let count = restored
+            .restore(&frozen.segments, &frozen.cursors, &frozen.marks, rows)
+            .unwrap();
+        assert_eq!(count, 2);
+        restored.persist().unwrap();
+    }
+    let restored = open(to.path());
+    assert!(!restored.is_blank() && !restored.is_complete());
+    assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, at(1));
+    assert_eq!(restored.table().all(), frozen.segments);
+    assert_eq!(restored.cutoff(3), 9);
+    assert_eq!(restored.table().next(), 2);
+    // It goes on from there.
+    merge_in(&restored, 2, &[("a", 3)]);
+    assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, at(3));
+}
+
+#[test]
+fn a_restore_that_was_cut_off_or_failed_is_not_taken_for_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let index = open(dir.path());
+        let rows = [Err(IndexError::unreadable("part"))].into_iter();
+        assert!(index.restore(&[], &[], &[], rows).is_err());
+    }
+    let reopened = Index::open(dir.path(), 1 << 20, 1 << 20);
+    assert!(matches!(reopened, Err(IndexError::Broken(_))));
+}
+
+#[test]
+fn another_format_is_refused_and_damage_is_broken() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let index = open(dir.path());
+        let mut batch = Batch::default();
+        batch.put_meta(KEY_FORMAT, 2u64.to_le_bytes().to_vec());
+        index.database.commit(batch).unwrap();
+    }
+    let other = Index::open(dir.path(), 1 << 20, 1 << 20);
+    assert!(matches!(other, Err(IndexError::Format { found: 2, .. })));
+    std::fs::write(dir.path().join("version"), b"FJL\x09").unwrap();
+    let damaged = Index::open(dir.path(), 1 << 20, 1 << 20);
+    assert!(matches!(damaged, Err(IndexError::Broken(_))));
+}
+
+#[test]
+fn what_has_expired_is_counted_by_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let entry = |key: &str, segment, expires_at_ms| IndexEntry {
+        hash: hash(key),
+        segment,
+        offset: 92,
+        len: 10,
+        at: at(1),
+        expires_at_ms,
+        tombstone: false,
+        shadows: false,
+    };
+    let mut batch = Batch::default();
+    for (key, segment, expires_at_ms) in [("a", 1, 5), ("b", 1, 6), ("c", 1, 0), ("d", 2, 5)] {
+        batch.put_entry(entry(key, segment, expires_at_ms));
+    }
+    index.database.commit(batch).unwrap();
+    let expired = index.expired_bytes(5).unwrap();
+    assert_eq!(expired, HashMap::from([(1, 10), (2, 10)]));
+}

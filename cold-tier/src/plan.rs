@@ -1,0 +1,372 @@
+//! Collection of garbage, planned: which segments to delete, which to rewrite. It does nothing itself;
+//! what it plans is safe whatever part of it is carried out, and when.
+//!
+//! What the one who carries it out (the collector) does for a step:
+//!
+//! - [`Step::Delete`]: deletes the object; when the bucket has confirmed that, removes the segment and
+//!   the entries that still lead to it from the index.
+//! - [`Step::Rewrite`]: takes the entries of the index that lead to the segment. A value that has not
+//!   expired, was not flushed and is to be kept is copied, byte for byte, into a new segment. Of any
+//!   other entry that was not flushed a tombstone of its version is written if
+//!   [`tombstone_needed`] says so, or the segment is not [settled](is_settled); tombstones for which
+//!   neither holds are left out. (A flush hides all older copies itself.) When the new segments are in the bucket, one batch puts their entries into
+//!   the index, removes what was dropped, and marks the old segment as doomed. Tombstones go into
+//!   segments of their own: one without values hinders nothing.
+//!
+//! Every new segment has a later creation time than those it was made from, and carries all flushes
+//! known. Steps are taken in order, each before the next begins.
+//!
+//! Invariants, which the tests try to break with a model of bucket, writers and collector:
+//!
+//! - **No resurrection.** An index that is built from whatever objects there are at any moment never
+//!   leads to a version older than the newest one that was in the bucket.
+//! - Without a budget nothing is dropped that is the newest of its key, unless expired or flushed.
+//! - With a budget, what stays after a few rounds is within 10 % of it, and nothing is dropped
+//!   while what stays is below it. (The budget must be at least some twenty segments.)
+//!
+//! They rest on this: the index has merged every object older than the grace. What a writer could not
+//! upload for longer than that it must compare with the index again before it does.
+
+mod budget;
+
+use crate::checkpoint::{SegmentFacts, SegmentState};
+use crate::segment::CopyVersion;
+
+/// What a plan is made from.
+#[derive(Clone, Debug)]
+pub struct PlanInput<'a> {
+    /// Unix time in milliseconds.
+    pub now_ms: u64,
+    /// All segments that are known to exist, by their numbers: also doomed and lost ones.
+    pub segments: &'a [(u32, SegmentFacts)],
+    /// How many bytes the bucket may hold; `None`: as many as are spilled.
+    pub budget: Option<u64>,
+    /// How long a reader's index may be behind. For that time a doomed segment stays, and a new one
+    /// is left alone.
+    pub grace_ms: u64,
+    /// What was read since then (Unix time in milliseconds) is kept longer under a budget.
+    pub hot_since_ms: u64,
+    /// The segment whose footer carries every flush known, of several the one created last (then, of the
+    /// highest name: two collectors must not each keep one and delete the other's). It stays. `None`
+    /// only if no flush is known: otherwise the collector first writes an empty segment with all.
+    pub marks_in: Option<u32>,
+    /// How much one round may do.
+    pub limits: PlanLimits,
+}
+
+/// How much one round may do, and from when on it is worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanLimits {
+    /// Most steps.
+    pub steps_max: usize,
+    /// Most bytes to copy, as far as can be told before; one segment may always be rewritten.
+    pub copy_bytes_max: u64,
+    /// A segment of which less than this part of the records counts is rewritten, in percent.
+    pub live_percent_min: u8,
+    /// But not for less garbage than this, in bytes. A rewrite costs a GET and a share of a PUT,
+    /// 1 MiB for a month some four times that.
+    pub garbage_bytes_min: u64,
+}
+
+impl Default for PlanLimits {
+    fn default() -> Self {
+        Self {
+            steps_max: 64,
+            copy_bytes_max: 256 << 20,
+            live_percent_min: 30,
+            garbage_bytes_min: 1 << 20,
+        }
+    }
+}
+
+/// One thing to do. Segments are named by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing in it matters, or its grace is over.
+    Delete(u32),
+    /// Copies what is to be kept; the segment is doomed afterwards.
+    Rewrite {
+        /// The segment.
+        segment: u32,
+        /// Which of its values.
+        keep: Keep,
+    },
+}
+
+/// Which values of a segment to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// All that count.
+    AllLive,
+    /// Those that count and were read since then (Unix time in milliseconds), and of these at most
+    /// half of the segment's bytes. `u64::MAX`: none.
+    ReadSince(u64),
+}
+
+/// Why a step is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// No entry leads to it.
+    Dead,
+    /// It was rewritten, and the grace is over.
+    GraceOver,
+    /// It was rewritten, and the budget does not allow for the rest of the grace.
+    GraceCut,
+    /// It has only tombstones, and there is no older value any more.
+    TombstonesDone,
+    /// The bucket does not have it, and there is no older value that its entries would have to hide.
+    LostForgotten,
+    /// All its values have expired.
+    Expired,
+    /// Most of it is garbage.
+    Garbage,
+    /// The budget is exceeded, and it was not read for the longest time.
+    Budget,
+}
+
+impl Reason {
+    /// A short lower-case name, for metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dead => "dead",
+            Self::GraceOver => "grace-over",
+            Self::GraceCut => "grace-cut",
+            Self::TombstonesDone => "tombstones-done",
+            Self::LostForgotten => "lost-forgotten",
+            Self::Expired => "expired",
+            Self::Garbage => "garbage",
+            Self::Budget => "budget",
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The steps in their order: first those that delete.
+    pub steps: Vec<Step>,
+    /// Why, for each step.
+    pub reasons: Vec<Reason>,
+    /// There is more to do than the limits allow: plan again at once.
+    pub is_cut: bool,
+}
+
+/// Whether dropping an entry must leave a tombstone (or a tombstone must stay), because an older value
+/// of its key may be in one of `others`: all segments that may exist, doomed and lost ones too, besides
+/// the one the entry is in. `shadows` is the entry's bit.
+pub fn tombstone_needed<'a>(
+    at: CopyVersion,
+    shadows: bool,
+    mut others: impl Iterator<Item = &'a SegmentFacts>,
+) -> bool {
+    shadows && others.any(|other| has_values(other) && other.min_version < at)
+}
+
+/// Whether every copy older than what is in the segment has been merged into every index: it is older
+/// than the grace.
+#[must_use]
+pub fn is_settled(facts: &SegmentFacts, now_ms: u64, grace_ms: u64) -> bool {
+    now_ms >= facts.created_ms.saturating_add(grace_ms)
+}
+
+/// Plans a round.
+#[must_use]
+pub fn plan(input: &PlanInput<'_>) -> Plan {
+    let mut round = Round::new(input);
+    for (id, facts) in input.segments {
+        if let Some((step, reason)) = round.judge(*id, facts) {
+            round.add(step, reason, facts);
+        }
+    }
+    if let Some(budget) = input.budget {
+        budget::enforce(&mut round, budget);
+    }
+    round.finish()
+}
+
+fn has_values(facts: &SegmentFacts) -> bool {
+    facts.entries > facts.tombstones
+}
+
+/// A round that is being planned.
+struct Round<'a> {
+    input: &'a PlanInput<'a>,
+    oldest_values: OldestValues,
+    deletes: Vec<(Step, Reason)>,
+    rewrites: Vec<(Step, Reason)>,
+    /// Segments with a step already.
+    taken: Vec<u32>,
+    copy_bytes: u64,
+    copy_bytes_max: u64,
+    is_cut: bool,
+}
+
+impl<'a> Round<'a> {
+    fn new(input: &'a PlanInput<'a>) -> Self {
+        // Copies are on top of what is there, until the old segments are deleted.
+        let copy_bytes_max = match input.budget {
+            Some(budget) => input.limits.copy_bytes_max.min(budget / 20),
+            None => input.limits.copy_bytes_max,
+        };
+        Self {
+            input,
+            oldest_values: OldestValues::of(input.segments),
+            deletes: Vec::new(),
+            rewrites: Vec::new(),
+            taken: Vec::new(),
+            copy_bytes: 0,
+            copy_bytes_max,
+            is_cut: false,
+        }
+    }
+
+    /// What becomes of a segment whatever the budget is.
+    fn judge(&self, id: u32, facts: &SegmentFacts) -> Option<(Step, Reason)> {
+        let input = self.input;
+        if input.marks_in == Some(id) {
+            return None;
+        }
+        let delete = |reason| Some((Step::Delete(id), reason));
+        let rewrite = |reason| {
+            let keep = Keep::AllLive;
+            Some((Step::Rewrite { segment: id, keep }, reason))
+        };
+        let is_over = |since_ms: u64| input.now_ms >= since_ms.saturating_add(input.grace_ms);
+        let is_dead = facts.live_entries == 0;
+        match facts.state {
+            SegmentState::Lost { since_ms } => {
+                // Its entries cannot be copied, nor their keys be read for tombstones. They stay
+                // in the index as long as there is something for them to hide.
+                let hides = !is_dead && self.oldest_values.is_below(facts.max_version, id, true);
+                if is_over(since_ms) && !hides {
+                    return delete(Reason::LostForgotten);
+                }
+                return None;
+            }
+            SegmentState::Doomed { since_ms } if is_dead => {
+                return is_over(since_ms).then_some((Step::Delete(id), Reason::GraceOver));
+            }
+            SegmentState::Doomed { .. } | SegmentState::Live => {}
+        }
+        if is_dead {
+            return delete(Reason::Dead);
+        }
+        if !is_settled(facts, input.now_ms, input.grace_ms) {
+            return None;
+        }
+        let hides = self.oldest_values.is_below(facts.max_version, id, false);
+        if !has_values(facts) && !hides {
+            return delete(Reason::TombstonesDone);
+        }
+        if has_values(facts) && facts.expires_max_ms <= input.now_ms {
+            return rewrite(Reason::Expired);
+        }
+        if facts.tombstones > 0 && facts.live_entries <= facts.tombstones && !hides {
+            return rewrite(Reason::Garbage);
+        }
+        let garbage = facts.data_len.saturating_sub(facts.live_bytes);
+        let live_min = u128::from(facts.data_len) * u128::from(input.limits.live_percent_min) / 100;
+        let is_garbage =
+            u128::from(facts.live_bytes) < live_min && garbage >= input.limits.garbage_bytes_min;
+        is_garbage.then_some(())?;
+        rewrite(Reason::Garbage)
+    }
+
+    /// Adds a step, if the limits allow it.
+    fn add(&mut self, step: Step, reason: Reason, facts: &SegmentFacts) -> bool {
+        let steps = self.deletes.len() + self.rewrites.len();
+        if steps >= self.input.limits.steps_max {
+            self.is_cut = true;
+            return false;
+        }
+        match step {
+            Step::Delete(id) => {
+                self.taken.push(id);
+                self.deletes.push((step, reason));
+            }
+            Step::Rewrite { segment, keep } => {
+                let bytes = self.copy_bytes + self.copied_bytes(facts, keep);
+                if !self.rewrites.is_empty() && bytes > self.copy_bytes_max {
+                    self.is_cut = true;
+                    return false;
+                }
+                self.copy_bytes = bytes;
+                self.taken.push(segment);
+                self.rewrites.push((step, reason));
+            }
+        }
+        true
+    }
+
+    /// At most so many bytes a rewrite copies (values; tombstones are short).
+    fn copied_bytes(&self, facts: &SegmentFacts, keep: Keep) -> u64 {
+        match keep {
+            Keep::AllLive if facts.expires_max_ms <= self.input.now_ms => 0,
+            Keep::AllLive => facts.live_bytes,
+            Keep::ReadSince(since_ms) if facts.last_read_ms < since_ms => 0,
+            Keep::ReadSince(_) => (facts.data_len / 2).min(facts.live_bytes),
+        }
+    }
+
+    fn is_taken(&self, id: u32) -> bool {
+        self.taken.contains(&id)
+    }
+
+    fn finish(self) -> Plan {
+        let (steps, reasons) = self.deletes.into_iter().chain(self.rewrites).unzip();
+        Plan {
+            steps,
+            reasons,
+            is_cut: self.is_cut,
+        }
+    }
+}
+
+/// The two segments with the oldest values, to ask for the oldest besides one of them: among all, and
+/// among those that are not lost.
+struct OldestValues {
+    all: [Option<(CopyVersion, u32)>; 2],
+    present: [Option<(CopyVersion, u32)>; 2],
+}
+
+impl OldestValues {
+    fn of(segments: &[(u32, SegmentFacts)]) -> Self {
+        let lowest_two = |is_counted: &dyn Fn(&SegmentFacts) -> bool| {
+            let mut lowest = [None, None];
+            for (id, facts) in segments {
+                if !has_values(facts) || !is_counted(facts) {
+                    continue;
+                }
+                let this = (facts.min_version, *id);
+                if lowest[0].is_none_or(|first| this < first) {
+                    lowest = [Some(this), lowest[0]];
+                } else if lowest[1].is_none_or(|second| this < second) {
+                    lowest[1] = Some(this);
+                }
+            }
+            lowest
+        };
+        let is_present = |facts: &SegmentFacts| !matches!(facts.state, SegmentState::Lost { .. });
+        Self {
+            all: lowest_two(&|_| true),
+            present: lowest_two(&is_present),
+        }
+    }
+
+    /// Whether a segment other than `id` has a value older than `at`. Lost ones are left out if
+    /// `only_present`: two of them must not keep each other for ever.
+    fn is_below(&self, at: CopyVersion, id: u32, only_present: bool) -> bool {
+        let lowest = if only_present { self.present } else { self.all };
+        lowest
+            .into_iter()
+            .flatten()
+            .find(|(_, other)| *other != id)
+            .is_some_and(|(version, _)| version < at)
+    }
+}
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

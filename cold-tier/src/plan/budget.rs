@@ -1,0 +1,107 @@
+//! Making a bucket's content fit its budget.
+
+use std::cmp::Reverse;
+
+use crate::checkpoint::{SegmentFacts, SegmentState};
+use crate::plan::{Keep, Reason, Round, Step, has_values};
+
+/// Tombstones may take up to this part of the budget (1/20) before the oldest values go first: only
+/// that frees them.
+const TOMBSTONES_PART: u64 = 20;
+
+/// Doomed segments may exceed the budget by this part of it (1/20) until their grace is over.
+const DOOMED_PART: u64 = 20;
+
+/// Adds what it takes to bring what stays down to `budget` bytes. A segment that is rewritten counts
+/// with what is copied of it.
+pub(super) fn enforce(round: &mut Round<'_>, budget: u64) {
+    let segments = round.input.segments;
+    let mut stays = round.copy_bytes;
+    let mut doomed = 0;
+    let mut tombstones = 0;
+    for (id, facts) in segments {
+        match facts.state {
+            SegmentState::Lost { .. } => {}
+            _ if round.is_taken(*id) => {
+                // A segment that is rewritten is there until its own grace is over.
+                if round.rewrites.iter().any(|(step, _)| is_of(step, *id)) {
+                    doomed += facts.size;
+                }
+            }
+            SegmentState::Doomed { .. } if facts.live_entries == 0 => doomed += facts.size,
+            _ => stays += facts.size,
+        }
+        if !has_values(facts) {
+            tombstones += facts.size;
+        }
+    }
+    cut_grace(round, budget, stays + doomed);
+    if stays <= budget {
+        return;
+    }
+    let mut candidates: Vec<&(u32, SegmentFacts)> = segments
+        .iter()
+        .filter(|(id, facts)| {
+            has_values(facts)
+                && facts.live_entries > 0
+                && !matches!(facts.state, SegmentState::Lost { .. })
+                && round.input.marks_in != Some(*id)
+                && !round.is_taken(*id)
+        })
+        .collect();
+    let is_pressed = tombstones > budget / TOMBSTONES_PART;
+    if is_pressed {
+        candidates.sort_by_key(|(id, facts)| (facts.min_version, *id));
+    } else {
+        candidates.sort_by_key(|(id, facts)| (facts.last_read_ms.max(facts.created_ms), *id));
+    }
+    for (id, facts) in candidates {
+        if stays <= budget {
+            return;
+        }
+        let since_ms = if is_pressed {
+            u64::MAX
+        } else {
+            round.input.hot_since_ms
+        };
+        let keep = Keep::ReadSince(since_ms);
+        let kept = round.copied_bytes(facts, keep);
+        let step = Step::Rewrite { segment: *id, keep };
+        if !round.add(step, Reason::Budget, facts) {
+            return;
+        }
+        stays = stays.saturating_sub(facts.size).saturating_add(kept);
+    }
+}
+
+/// Deletes doomed segments before their time, the longest doomed first, while there is more than the
+/// budget and a margin. Whoever still reads from them has a miss.
+fn cut_grace(round: &mut Round<'_>, budget: u64, mut total: u64) {
+    let margin = budget.saturating_add(budget / DOOMED_PART);
+    if total <= margin {
+        return;
+    }
+    let mut doomed: Vec<(u64, &(u32, SegmentFacts))> = round
+        .input
+        .segments
+        .iter()
+        .filter(|(id, facts)| {
+            facts.live_entries == 0 && !round.is_taken(*id) && round.input.marks_in != Some(*id)
+        })
+        .filter_map(|segment| match segment.1.state {
+            SegmentState::Doomed { since_ms } => Some((since_ms, segment)),
+            SegmentState::Live | SegmentState::Lost { .. } => None,
+        })
+        .collect();
+    doomed.sort_by_key(|(since_ms, (_, facts))| (*since_ms, Reverse(facts.size)));
+    for (_, (id, facts)) in doomed {
+        if total <= margin || !round.add(Step::Delete(*id), Reason::GraceCut, facts) {
+            return;
+        }
+        total = total.saturating_sub(facts.size);
+    }
+}
+
+fn is_of(step: &Step, id: u32) -> bool {
+    matches!(step, Step::Rewrite { segment, .. } if *segment == id)
+}

@@ -1,0 +1,172 @@
+//! The first content of a local index.
+
+use std::sync::Arc;
+
+use crate::checkpoint::{CheckpointError, Manifest, PartEntries, decode_part};
+use crate::error::ColdError;
+use crate::follow::reconcile;
+use crate::index::{Cursor, IndexError, WriterKey};
+use crate::names::{CHECKPOINTS, CheckpointName, CheckpointObject};
+use crate::options::RestoreFrom;
+use crate::segment::FlushMark;
+use crate::shared::Shared;
+use crate::store::{Operation, PAGE_MAX};
+
+/// Makes the index complete: from a checkpoint, if it is blank and that is wanted, and with every
+/// segment that a full list shows.
+pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
+    if shared.options.restore == RestoreFrom::Checkpoint && shared.index.is_blank() {
+        for name in checkpoints(shared).await? {
+            match restore(shared, &name).await {
+                Ok(entries) => {
+                    tracing::info!(entries, "index of the cold tier restored from a checkpoint");
+                    break;
+                }
+                Err(error @ ColdError::Checkpoint(_)) => {
+                    tracing::warn!(%error, "checkpoint skipped");
+                }
+                // Deleted since it was listed.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    shared.crash_point("restored").await;
+    reconcile::run(shared).await?;
+    shared
+        .blocking(|shared| {
+            shared.index.set_complete()?;
+            Ok(shared.index.persist()?)
+        })
+        .await?;
+    shared
+        .progress
+        .send_modify(|progress| progress.is_ready = true);
+    Ok(())
+}
+
+/// Checkpoints with a manifest: those of the own region first, and the newest of each region first.
+pub(crate) async fn checkpoints(shared: &Shared) -> Result<Vec<CheckpointName>, ColdError> {
+    let mut names: Vec<CheckpointName> = checkpoint_objects(shared)
+        .await?
+        .into_iter()
+        .filter(|(_, object)| *object == CheckpointObject::Manifest)
+        .map(|(name, _)| name)
+        .collect();
+    let own = &shared.options.region;
+    names.sort_by(|a, b| {
+        let is_foreign = |name: &CheckpointName| name.region != *own;
+        let order = is_foreign(a).cmp(&is_foreign(b));
+        order.then((b.writer, b.n).cmp(&(a.writer, a.n)))
+    });
+    Ok(names)
+}
+
+/// All objects of checkpoints.
+pub(crate) async fn checkpoint_objects(
+    shared: &Shared,
+) -> Result<Vec<(CheckpointName, CheckpointObject)>, ColdError> {
+    let mut found = Vec::new();
+    let mut from = None;
+    loop {
+        let call = shared.store.list(CHECKPOINTS, from.as_ref(), PAGE_MAX);
+        let page = shared.call((Operation::List, CHECKPOINTS, 0), call).await?;
+        let parsed = page.objects.iter();
+        found.extend(parsed.filter_map(|object| CheckpointName::parse(object.key.as_str())));
+        match page.next {
+            Some(next) => from = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<u64, ColdError> {
+    let key = name.key(CheckpointObject::Manifest);
+    let bytes = get(shared, key.as_str(), shared.store.get(&key)).await?;
+    let manifest = Manifest::decode(&bytes)?;
+    // Parts are small, since they are packed, and are all checked before the index sees any.
+    let mut parts = Vec::with_capacity(manifest.parts.len());
+    for (index, facts) in manifest.parts.iter().enumerate() {
+        let part = u32::try_from(index).unwrap_or(u32::MAX);
+        let key = name.key(CheckpointObject::Part(part));
+        let bytes = get(shared, key.as_str(), shared.store.get(&key)).await?;
+        if crc32c::crc32c(&bytes) != facts.crc32c || bytes.len() as u64 != facts.len {
+            return Err(CheckpointError::Length {
+                part: "checkpoint part",
+                len: bytes.len() as u64,
+                expected: facts.len,
+            }
+            .into());
+        }
+        parts.push(bytes);
+    }
+    shared.crash_point("before-ingest").await;
+    shared
+        .blocking(move |shared| ingest(shared, &manifest, &parts))
+        .await
+}
+
+async fn get(
+    shared: &Shared,
+    key: &str,
+    call: crate::store::StoreFuture<'_, bytes::Bytes>,
+) -> Result<bytes::Bytes, ColdError> {
+    let len_max = crate::checkpoint::PART_LEN_MAX as u64;
+    Ok(shared.call((Operation::Get, key, len_max), call).await?)
+}
+
+fn ingest(shared: &Shared, manifest: &Manifest, parts: &[bytes::Bytes]) -> Result<u64, ColdError> {
+    // Decoded before anything is written: afterwards there is no way back to a blank index.
+    for (bytes, facts) in parts.iter().zip(&manifest.parts) {
+        decode_part(bytes, facts)?;
+    }
+    let decoded = parts.iter().zip(&manifest.parts).map(|(bytes, facts)| {
+        decode_part(bytes, facts).map_err(|error| IndexError::Broken(error.to_string()))
+    });
+    let entries = decoded.flat_map(|part| match part {
+        Ok(entries) => Rows::Entries(entries),
+        Err(error) => Rows::Failed(Some(error)),
+    });
+    let created_ms = manifest.created_ms;
+    let cursors: Vec<(WriterKey, Cursor)> = manifest
+        .cursors
+        .iter()
+        .map(|(region, writer, next_seq)| {
+            let key = WriterKey {
+                region: region.clone(),
+                writer: *writer,
+            };
+            let cursor = Cursor {
+                next_seq: *next_seq,
+                last_new_ms: created_ms,
+            };
+            (key, cursor)
+        })
+        .collect();
+    for mark in &manifest.flush_marks {
+        let FlushMark { space, cutoff } = *mark;
+        shared.observer.flushed(space, cutoff);
+    }
+    let restored =
+        shared
+            .index
+            .restore(&manifest.segments, &cursors, &manifest.flush_marks, entries);
+    Ok(restored?)
+}
+
+/// The entries of a part, or why there are none.
+enum Rows {
+    Entries(PartEntries),
+    Failed(Option<IndexError>),
+}
+
+impl Iterator for Rows {
+    type Item = Result<crate::checkpoint::IndexEntry, IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Entries(entries) => entries.next().map(Ok),
+            Self::Failed(error) => error.take().map(Err),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Segments: the immutable objects that hold values in the bucket.
+//!
+//! A segment is a header, records without gaps, a footer that lists them, and a trailer by which the
+//! footer is found from the end. So one read of an object's last bytes tells all that is in it, and
+//! the objects alone rebuild every index. This module knows bytes only: no store, no clock.
+//!
+//! | part | length in bytes |
+//! |---|---|
+//! | header | [`HEADER_LEN`] |
+//! | records | the footer's `data_len` |
+//! | footer | the trailer says it; a frame of `fonn-codec` |
+//! | trailer | [`TRAILER_LEN`] |
+//!
+//! Layouts, byte by byte: `docs/formats/segment.md`. Invariants: every byte is covered by a checksum;
+//! nothing is ever changed in place; no input makes a decoder panic, or allocate more than a small
+//! multiple of the length of the object that it stands for, or than [`FOOTER_LEN_MAX`].
+
+mod builder;
+mod error;
+pub(crate) mod fields;
+mod footer;
+mod header;
+mod record;
+mod scan;
+mod trailer;
+
+pub use builder::{CHUNK_LEN, SealedSegment, SegmentBuilder};
+pub use error::SegmentError;
+pub use footer::{
+    FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, TAIL_LEN_GUESS, Tail, decode_tail,
+};
+pub use header::{FORMAT, HEADER_LEN, SegmentHeader};
+pub use record::{CopyVersion, Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};
+pub use scan::{Records, scan_records, verify};
+pub use trailer::TRAILER_LEN;
+
+#[cfg(test)]
+pub(crate) mod tests;

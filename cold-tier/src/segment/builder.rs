@@ -1,0 +1,232 @@
+//! Making a segment in memory.
+
+use bytes::Bytes;
+
+use crate::segment::footer::{ENTRY_HEAD_LEN, FOOTER_LEN_MAX, MARKS_LEN_MAX};
+use crate::segment::{
+    CopyVersion, Fact, Facts, FlushMark, Footer, FooterEntry, HEADER_LEN, Record, SegmentError,
+    SegmentHeader,
+};
+
+/// Longest piece of a segment's body in bytes.
+pub const CHUNK_LEN: usize = 1 << 20;
+
+/// A shared frame below this length is copied: a piece of its own would cost more.
+const SHARED_LEN_MIN: usize = 64 << 10;
+
+/// A segment that takes records.
+#[derive(Debug)]
+pub struct SegmentBuilder {
+    header: SegmentHeader,
+    chunks: Vec<Bytes>,
+    /// The last piece, not yet full.
+    open: Vec<u8>,
+    entries: Vec<FooterEntry>,
+    data_len: u64,
+    keys_len: usize,
+    oldest: Option<CopyVersion>,
+}
+
+/// A whole segment. Its bytes never change: what failed is sent again under the same name.
+#[derive(Clone, Debug)]
+pub struct SealedSegment {
+    /// The object's bytes, in pieces of at most [`CHUNK_LEN`].
+    pub body: Vec<Bytes>,
+    /// How many they are.
+    pub len: u64,
+    /// What is in it.
+    pub footer: Footer,
+}
+
+impl SegmentBuilder {
+    /// Begins a segment.
+    #[must_use]
+    pub fn new(header: SegmentHeader) -> Self {
+        let open = header.encode().to_vec();
+        Self {
+            header,
+            chunks: Vec::new(),
+            open,
+            entries: Vec::new(),
+            data_len: 0,
+            keys_len: 0,
+            oldest: None,
+        }
+    }
+
+    /// Appends a record, copying its bytes.
+    ///
+    /// # Errors
+    /// [`SegmentError::KeyTooLong`] and [`SegmentError::RecordTooLong`] for a record that fits into
+    /// no segment, [`SegmentError::Full`] for one that does not fit into this one; the segment is as
+    /// it was then.
+    pub fn push(&mut self, record: &Record<'_>) -> Result<(), SegmentError> {
+        self.begin(record)?;
+        self.append(record.frame());
+        Ok(())
+    }
+
+    /// Appends the record of a value without copying its frame, if that is long: the segment shares
+    /// it until it is dropped.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_shared(
+        &mut self,
+        (space, key): (u16, &[u8]),
+        at: CopyVersion,
+        facts: Facts,
+        frame: &Bytes,
+    ) -> Result<(), SegmentError> {
+        let record = Record {
+            space,
+            key,
+            at,
+            fact: Fact::Put { facts, frame },
+        };
+        if frame.len() < SHARED_LEN_MIN {
+            return self.push(&record);
+        }
+        self.begin(&record)?;
+        self.close_chunk();
+        let mut rest = frame.clone();
+        while rest.len() > CHUNK_LEN {
+            self.chunks.push(rest.split_to(CHUNK_LEN));
+        }
+        self.chunks.push(rest);
+        Ok(())
+    }
+
+    /// Head and key of a record, and its entry.
+    fn begin(&mut self, record: &Record<'_>) -> Result<(), SegmentError> {
+        record.check_lengths()?;
+        let footer_len = HEADER_LEN
+            + 16
+            + MARKS_LEN_MAX
+            + (self.entries.len() + 1) * ENTRY_HEAD_LEN
+            + self.keys_len
+            + record.key.len();
+        if footer_len > FOOTER_LEN_MAX {
+            return Err(SegmentError::Full);
+        }
+        let len = record.encoded_len();
+        self.entries.push(FooterEntry {
+            space: record.space,
+            key: record.key.into(),
+            at: record.at,
+            expires_at_ms: record.expires_at_ms(),
+            offset: HEADER_LEN as u64 + self.data_len,
+            len: len as u32,
+            tombstone: record.is_tombstone(),
+        });
+        self.data_len += len as u64;
+        self.keys_len += record.key.len();
+        self.oldest = Some(
+            self.oldest
+                .map_or(record.at, |oldest| oldest.min(record.at)),
+        );
+        self.append(&record.encode_head());
+        self.append(record.key);
+        Ok(())
+    }
+
+    fn append(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.open.len() == CHUNK_LEN {
+                self.close_chunk();
+            }
+            let room = CHUNK_LEN - self.open.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.open.extend_from_slice(now);
+            bytes = later;
+        }
+    }
+
+    fn close_chunk(&mut self) {
+        if !self.open.is_empty() {
+            // What the vector holds beyond its length would stay allocated with it.
+            let mut chunk = std::mem::take(&mut self.open);
+            chunk.shrink_to_fit();
+            self.chunks.push(chunk.into());
+        }
+    }
+
+    /// Bytes of the segment so far, without footer and trailer.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        HEADER_LEN as u64 + self.data_len
+    }
+
+    /// Records in it.
+    #[must_use]
+    pub fn records(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it has no records.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The lowest version in it.
+    #[must_use]
+    pub fn oldest(&self) -> Option<CopyVersion> {
+        self.oldest
+    }
+
+    /// Its header.
+    #[must_use]
+    pub fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// The records so far.
+    #[must_use]
+    pub fn entries(&self) -> &[FooterEntry] {
+        &self.entries
+    }
+
+    /// Closes the segment. `flush_marks` are all flushes that the writer knows of; of several marks
+    /// for a space the highest counts.
+    #[must_use]
+    pub fn finish(mut self, flush_marks: &[FlushMark]) -> SealedSegment {
+        let footer = Footer {
+            header: self.header.clone(),
+            entries: std::mem::take(&mut self.entries),
+            flush_marks: merge_marks(flush_marks),
+            data_len: self.data_len,
+        };
+        let tail = footer
+            .encode_tail()
+            .expect("every record was checked against the footer's limit");
+        let len = self.len() + tail.len() as u64;
+        self.append(&tail);
+        self.close_chunk();
+        SealedSegment {
+            body: self.chunks,
+            len,
+            footer,
+        }
+    }
+}
+
+/// One mark for each space, by space.
+pub(crate) fn merge_marks(marks: &[FlushMark]) -> Vec<FlushMark> {
+    let mut merged = marks.to_vec();
+    // The highest of each space comes first and stays.
+    merged.sort_unstable_by(|a, b| a.space.cmp(&b.space).then(b.cutoff.cmp(&a.cutoff)));
+    merged.dedup_by_key(|mark| mark.space);
+    merged
+}
+
+impl SealedSegment {
+    /// All bytes in one piece, copied.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        match self.body.as_slice() {
+            [only] => only.clone(),
+            chunks => chunks.concat().into(),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! A record: one version of one key, with its value or as a tombstone.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::segment::SegmentError;
+use crate::segment::fields::Fields;
+
+/// Bytes of a record before its key.
+pub const RECORD_HEAD_LEN: usize = 48;
+
+/// The longest key in bytes.
+pub const KEY_LEN_MAX: usize = u16::MAX as usize;
+
+const PART: &str = "record";
+
+/// The checksum's own length; it covers everything behind it.
+const CHECKSUM_LEN: usize = 4;
+
+const LAYOUT: u8 = 1;
+
+const BIT_TOMBSTONE: u8 = 1;
+const BIT_STALE: u8 = 1 << 1;
+const BIT_TOKEN_SENT: u8 = 1 << 2;
+const BIT_CAS_OVERRIDE: u8 = 1 << 3;
+const BITS_KNOWN: u8 = 0x0f;
+
+/// Orders the copies of an entry, wherever they are: the highest wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CopyVersion {
+    /// Epoch of the key's slot: who became the owner later writes higher ones.
+    pub epoch: u32,
+    /// The owner's hybrid logical clock.
+    pub version: u64,
+}
+
+impl CopyVersion {
+    /// Higher than that of any copy.
+    pub const MAX: Self = Self {
+        epoch: u32::MAX,
+        version: u64::MAX,
+    };
+}
+
+/// One version of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The keyspace: namespace × 16 + database.
+    pub space: u16,
+    /// The key, at most [`KEY_LEN_MAX`] bytes.
+    pub key: &'a [u8],
+    /// Its version.
+    pub at: CopyVersion,
+    /// What happened to the key.
+    pub fact: Fact<'a>,
+}
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact<'a> {
+    /// A value was written.
+    Put {
+        /// The facts beside it.
+        facts: Facts,
+        /// The value as a frame of `fonn-codec`, stored as it is. Nothing here looks into it: its
+        /// codec may be one that this build leaves out.
+        frame: &'a [u8],
+    },
+    /// The key was deleted, or its value was dropped while an older copy may be in the bucket.
+    Tombstone,
+}
+
+/// The facts about an entry beside its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The client's opaque flags.
+    pub flags: u32,
+    /// Unix time in milliseconds at which the entry expires; 0 means never.
+    pub expires_at_ms: u64,
+    /// The CAS token where the client chose one; the version is the token otherwise.
+    pub cas_override: Option<u64>,
+    /// Marked stale: still served, but somebody should recache it.
+    pub stale: bool,
+    /// A client holds the right to recache.
+    pub token_sent: bool,
+}
+
+/// The lengths that a record's head announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordLengths {
+    /// Bytes of the key.
+    pub key: usize,
+    /// Bytes of the frame; 0 for a tombstone.
+    pub frame: usize,
+}
+
+impl RecordLengths {
+    /// Bytes of the whole record.
+    #[must_use]
+    pub fn record(&self) -> usize {
+        RECORD_HEAD_LEN
+            .saturating_add(self.key)
+            .saturating_add(self.frame)
+    }
+
+    /// Reads them from a record's first [`RECORD_HEAD_LEN`] bytes, on trust: only the checksum of
+    /// the whole record tells whether they are true.
+    ///
+    /// # Errors
+    /// [`SegmentError`]: the bytes cannot be a record's head.
+    pub fn peek(head: &[u8]) -> Result<Self, SegmentError> {
+        Ok(Head::parse(head)?.lengths())
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Bytes of the record.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        RecordLengths {
+            key: self.key.len(),
+            frame: self.frame().len(),
+        }
+        .record()
+    }
+
+    /// The value's frame; empty for a tombstone.
+    #[must_use]
+    pub fn frame(&self) -> &'a [u8] {
+        match self.fact {
+            Fact::Put { frame, .. } => frame,
+            Fact::Tombstone => &[],
+        }
+    }
+
+    /// When the entry expires: Unix time in milliseconds, 0 never. A tombstone never does.
+    #[must_use]
+    pub fn expires_at_ms(&self) -> u64 {
+        match self.fact {
+            Fact::Put { facts, .. } => facts.expires_at_ms,
+            Fact::Tombstone => 0,
+        }
+    }
+
+    /// Whether it is a tombstone.
+    #[must_use]
+    pub fn is_tombstone(&self) -> bool {
+        matches!(self.fact, Fact::Tombstone)
+    }
+
+    /// Checks that the lengths fit into a record.
+    ///
+    /// # Errors
+    /// [`SegmentError::KeyTooLong`], [`SegmentError::RecordTooLong`].
+    pub fn check_lengths(&self) -> Result<(), SegmentError> {
+        let len = self.encoded_len();
+        if self.key.len() > KEY_LEN_MAX {
+            return Err(SegmentError::KeyTooLong {
+                len: self.key.len(),
+            });
+        }
+        if u32::try_from(len).is_err() {
+            return Err(SegmentError::RecordTooLong { len });
+        }
+        Ok(())
+    }
+
+    /// Appends the record to `out`.
+    ///
+    /// # Panics
+    /// If the lengths do not fit ([`check_lengths`](Self::check_lengths)).
+    pub fn encode_into(&self, out: &mut Vec<u8>) {
+        assert!(self.check_lengths().is_ok(), "record is too long");
+        out.reserve(self.encoded_len());
+        out.extend_from_slice(&self.encode_head());
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.frame());
+    }
+
+    /// The head with the checksum of all. Lengths that do not fit are cut: the caller has checked.
+    pub(super) fn encode_head(&self) -> [u8; RECORD_HEAD_LEN] {
+        let facts = match self.fact {
+            Fact::Put { facts, .. } => facts,
+            Fact::Tombstone => Facts::default(),
+        };
+        let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        let head = Head {
+            checksum: 0,
+            bits: bit(self.is_tombstone(), BIT_TOMBSTONE)
+                | bit(facts.stale, BIT_STALE)
+                | bit(facts.token_sent, BIT_TOKEN_SENT)
+                | bit(facts.cas_override.is_some(), BIT_CAS_OVERRIDE),
+            space: self.space,
+            key_len: self.key.len() as u16,
+            frame_len: self.frame().len() as u32,
+            flags: facts.flags,
+            at: self.at,
+            expires_at_ms: facts.expires_at_ms,
+            cas_override: facts.cas_override.unwrap_or(0),
+        };
+        let bytes = head.to_bytes();
+        let (_, checked) = bytes.split_at(CHECKSUM_LEN);
+        let checksum = crc32c::crc32c(checked);
+        let checksum = crc32c::crc32c_append(checksum, self.key);
+        let checksum = crc32c::crc32c_append(checksum, self.frame());
+        Head { checksum, ..head }.to_bytes()
+    }
+
+    /// Reads the record that `bytes` are, from the first to the last. It is a record that was
+    /// written, unless damage hit its checksum: which entry it is of, the caller compares.
+    ///
+    /// # Errors
+    /// [`SegmentError`]: it is damaged, or not as long as it says.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, SegmentError> {
+        let head = Head::parse(bytes)?;
+        let lengths = head.lengths();
+        if lengths.record() != bytes.len() {
+            return Err(SegmentError::Truncated {
+                part: PART,
+                needed: lengths.record() as u64,
+                len: bytes.len() as u64,
+            });
+        }
+        let (_, checked) = bytes.split_at(CHECKSUM_LEN.min(bytes.len()));
+        super::header::check(PART, checked, Some(head.checksum))?;
+        let wrong = |field| SegmentError::Field { part: PART, field };
+        let (_, data) = bytes
+            .split_at_checked(RECORD_HEAD_LEN)
+            .ok_or(wrong("length"))?;
+        let (key, frame) = data.split_at_checked(lengths.key).ok_or(wrong("length"))?;
+        Ok(Record {
+            space: head.space,
+            key,
+            at: head.at,
+            fact: head.fact(frame)?,
+        })
+    }
+}
+
+/// A record's head as it is stored.
+struct Head {
+    checksum: u32,
+    bits: u8,
+    space: u16,
+    key_len: u16,
+    frame_len: u32,
+    flags: u32,
+    at: CopyVersion,
+    expires_at_ms: u64,
+    cas_override: u64,
+}
+
+impl Head {
+    fn to_bytes(&self) -> [u8; RECORD_HEAD_LEN] {
+        let mut bytes = [0; RECORD_HEAD_LEN];
+        let mut rest = bytes.as_mut_slice();
+        let mut put = |field: &[u8]| {
+            // The fields have the length of the head together.
+            if let Some((place, after)) =
+                std::mem::take(&mut rest).split_at_mut_checked(field.len())
+            {
+                place.copy_from_slice(field);
+                rest = after;
+            }
+        };
+        put(&self.checksum.to_le_bytes());
+        put(&[LAYOUT, self.bits]);
+        put(&self.space.to_le_bytes());
+        put(&self.key_len.to_le_bytes());
+        put(&[0, 0]);
+        put(&self.frame_len.to_le_bytes());
+        put(&self.flags.to_le_bytes());
+        put(&self.at.epoch.to_le_bytes());
+        put(&self.at.version.to_le_bytes());
+        put(&self.expires_at_ms.to_le_bytes());
+        put(&self.cas_override.to_le_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, SegmentError> {
+        let head: &[u8; RECORD_HEAD_LEN] = bytes.first_chunk().ok_or(SegmentError::Truncated {
+            part: PART,
+            needed: RECORD_HEAD_LEN as u64,
+            len: bytes.len() as u64,
+        })?;
+        let mut fields = Fields(head);
+        let wrong = |field| SegmentError::Field { part: PART, field };
+        let checksum = fields.u32().ok_or(wrong("checksum"))?;
+        if fields.u8() != Some(LAYOUT) {
+            return Err(wrong("layout"));
+        }
+        let bits = fields.u8().ok_or(wrong("bits"))?;
+        let space = fields.u16().ok_or(wrong("space"))?;
+        let key_len = fields.u16().ok_or(wrong("key length"))?;
+        if fields.u16() != Some(0) {
+            return Err(wrong("reserved field"));
+        }
+        Ok(Self {
+            checksum,
+            bits,
+            space,
+            key_len,
+            frame_len: fields.u32().ok_or(wrong("frame length"))?,
+            flags: fields.u32().ok_or(wrong("flags"))?,
+            at: CopyVersion {
+                epoch: fields.u32().ok_or(wrong("epoch"))?,
+                version: fields.u64().ok_or(wrong("version"))?,
+            },
+            expires_at_ms: fields.u64().ok_or(wrong("expiry"))?,
+            cas_override: fields.u64().ok_or(wrong("cas override"))?,
+        })
+    }
+
+    fn lengths(&self) -> RecordLengths {
+        RecordLengths {
+            key: usize::from(self.key_len),
+            frame: self.frame_len as usize,
+        }
+    }
+
+    /// Each fact has one spelling, anything else is refused.
+    fn fact<'a>(&self, frame: &'a [u8]) -> Result<Fact<'a>, SegmentError> {
+        let wrong = |field| SegmentError::Field { part: PART, field };
+        let has_override = self.bits & BIT_CAS_OVERRIDE != 0;
+        if self.bits & !BITS_KNOWN != 0 {
+            return Err(wrong("bits"));
+        }
+        if !has_override && self.cas_override != 0 {
+            return Err(wrong("cas override"));
+        }
+        if self.bits & BIT_TOMBSTONE == 0 {
+            return Ok(Fact::Put {
+                facts: Facts {
+                    flags: self.flags,
+                    expires_at_ms: self.expires_at_ms,
+                    cas_override: has_override.then_some(self.cas_override),
+                    stale: self.bits & BIT_STALE != 0,
+                    token_sent: self.bits & BIT_TOKEN_SENT != 0,
+                },
+                frame,
+            });
+        }
+        let is_bare = self.bits == BIT_TOMBSTONE && self.flags == 0 && self.expires_at_ms == 0;
+        if is_bare && frame.is_empty() {
+            Ok(Fact::Tombstone)
+        } else {
+            Err(wrong("tombstone"))
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What the parts of the cold tier share.
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fonn_codec::CodecSpec;
+use fonn_runtime::pool::{BlockingPool, run_blocking};
+use fonn_runtime::random::SplitMix64;
+use fonn_runtime::tasks::Tasks;
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::breaker::Breaker;
+use crate::error::ColdError;
+use crate::fetch::{Durations, Fetched};
+use crate::flight::Flights;
+use crate::health::Health;
+use crate::index::{Index, IndexError, WriterKey};
+use crate::memory::MemoryGate;
+use crate::names::{KeyHash, SegmentName, WriterId};
+use crate::observer::ColdObserver;
+use crate::options::ColdOptions;
+use crate::recent::Recent;
+use crate::status::Counters;
+use crate::store::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
+
+/// Threads for calls that block: the index and the queue of the node.
+const BLOCKING_THREADS: usize = 2;
+/// Calls that wait for a thread.
+const BLOCKING_QUEUE_MAX: usize = 256;
+
+/// How long a call to the bucket may take, and how much longer for each byte moved: a slow line of
+/// 1 MiB/s is waited for.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+const CALL_BYTES_PER_MS: u64 = 1 << 10;
+
+/// How far the tier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The index is complete: what it does not have was not in the bucket when it was last followed.
+    pub(crate) is_ready: bool,
+    /// Every writer was followed to its end at least once in this run.
+    pub(crate) is_caught_up: bool,
+}
+
+/// The shared part.
+pub(crate) struct Shared {
+    pub(crate) options: ColdOptions,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) observer: Arc<dyn ColdObserver>,
+    pub(crate) index: Index,
+    pub(crate) breaker: Mutex<Breaker>,
+    pub(crate) flights: Flights<(u32, u64), Fetched>,
+    pub(crate) read_durations: Durations,
+    pub(crate) uploads: MemoryGate,
+    pub(crate) reads: MemoryGate,
+    pub(crate) counters: Counters,
+    pub(crate) progress: watch::Sender<Progress>,
+    pub(crate) recent: Mutex<Recent<KeyHash>>,
+    pub(crate) codec: RwLock<CodecSpec>,
+    /// `u64::MAX`: no bound.
+    pub(crate) budget: AtomicU64,
+    /// Writers of this run: their segments are merged when they are written.
+    pub(crate) own_writers: Mutex<HashSet<WriterKey>>,
+    /// Segments that were listed and could not be read. As long as there are any, nobody knows which
+    /// versions are in the bucket.
+    pub(crate) unreadable: Mutex<HashSet<SegmentName>>,
+    pub(crate) random: Mutex<SplitMix64>,
+    pub(crate) started: OnceLock<(Handle, Tasks)>,
+    index_failed: AtomicBool,
+    /// Whether segments can be put, and whether anything else works.
+    puts: Health,
+    others: Health,
+    pool: Option<BlockingPool>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        options: ColdOptions,
+        store: Arc<dyn ObjectStore>,
+        observer: Arc<dyn ColdObserver>,
+        index: Index,
+    ) -> std::io::Result<Self> {
+        #[cfg(any(test, feature = "test-util"))]
+        let inline = options.inline_blocking;
+        #[cfg(not(any(test, feature = "test-util")))]
+        let inline = false;
+        let threads = NonZeroUsize::new(BLOCKING_THREADS).unwrap_or(NonZeroUsize::MIN);
+        let pool = if inline {
+            None
+        } else {
+            Some(BlockingPool::new("cold", threads, BLOCKING_QUEUE_MAX)?)
+        };
+        let transfer = options.transfer_bytes();
+        let is_ready = index.is_complete();
+        Ok(Self {
+            breaker: Mutex::default(),
+            flights: Flights::default(),
+            read_durations: Durations::default(),
+            uploads: MemoryGate::new(transfer / 4 * 3),
+            reads: MemoryGate::new(transfer / 4),
+            counters: Counters::default(),
+            progress: watch::Sender::new(Progress {
+                is_ready,
+                is_caught_up: false,
+            }),
+            recent: Mutex::new(Recent::new(256 << 10)),
+            codec: RwLock::new(options.codec),
+            budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
+            own_writers: Mutex::default(),
+            unreadable: Mutex::default(),
+            random: Mutex::new(SplitMix64::from_entropy()),
+            started: OnceLock::new(),
+            index_failed: AtomicBool::new(false),
+            puts: Health::default(),
+            others: Health::default(),
+            pool,
+            options,
+            store,
+            observer,
+            index,
+        })
+    }
+
+    pub(crate) fn wall_ms(&self) -> u64 {
+        self.options.clock.wall_ms()
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.progress.borrow().is_ready
+    }
+
+    /// Whether a copy of that version was flushed neither here nor elsewhere.
+    pub(crate) fn is_visible(&self, space: u16, version: u64) -> bool {
+        version >= self.index.cutoff(space) && self.observer.is_visible(space, version)
+    }
+
+    pub(crate) fn random_u64(&self) -> u64 {
+        self.random.lock().next_u64()
+    }
+
+    /// A writer of this run, whose segments nobody here follows.
+    pub(crate) fn mint_writer(&self) -> WriterId {
+        let random = u128::from(self.random_u64()) << 64 | u128::from(self.random_u64());
+        let writer = WriterId::mint(self.wall_ms(), random);
+        let region = self.options.region.clone();
+        self.own_writers.lock().insert(WriterKey { region, writer });
+        writer
+    }
+
+    /// Runs work on the index or the queue of the node where it may block.
+    pub(crate) async fn blocking<T, F>(self: &Arc<Self>, work: F) -> Result<T, ColdError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Self) -> Result<T, ColdError> + Send + 'static,
+    {
+        if self.index_failed() {
+            return Err(ColdError::IndexFailed);
+        }
+        let result = match &self.pool {
+            None => work(self),
+            Some(pool) => {
+                while pool.depth() >= pool.capacity() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                let shared = Arc::clone(self);
+                match run_blocking(pool, move || work(&shared)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(ColdError::Stopping),
+                }
+            }
+        };
+        if let Err(ColdError::Index(error)) = &result {
+            // A batch that failed may be half in RAM: nothing is written on top of it.
+            self.index_failed.store(true, Ordering::Release);
+            tracing::error!(%error, "the local index of the cold tier failed, nothing is written to it until the next start");
+        }
+        result
+    }
+
+    pub(crate) fn index_failed(&self) -> bool {
+        self.index_failed.load(Ordering::Acquire)
+    }
+
+    /// Makes a call to the bucket with a deadline. `bytes` is how many are moved at most.
+    pub(crate) async fn call<T>(
+        &self,
+        (operation, subject, bytes): (Operation, &str, u64),
+        call: StoreFuture<'_, T>,
+    ) -> Result<T, StoreError> {
+        let limit = CALL_TIMEOUT + Duration::from_millis(bytes / CALL_BYTES_PER_MS);
+        let result = match tokio::time::timeout(limit, call).await {
+            Ok(result) => result,
+            Err(_) => Err(StoreError::new(operation, subject, StoreErrorKind::Timeout)),
+        };
+        let now_ms = self.options.clock.monotonic_ms();
+        let is_put = matches!(operation, Operation::Put | Operation::PutIfAbsent);
+        let health = if is_put { &self.puts } else { &self.others };
+        match &result {
+            Err(error) if !is_answer(error.kind) => health.failed(now_ms),
+            _ => health.worked(),
+        }
+        if let Err(error) = &result {
+            self.counters.note_error(error, self.wall_ms());
+        }
+        result
+    }
+
+    /// Whether nothing can be brought into the bucket at present.
+    pub(crate) fn is_failing(&self) -> bool {
+        let now_ms = self.options.clock.monotonic_ms();
+        // Before everything was followed nothing is put.
+        let is_waiting = !self.progress.borrow().is_caught_up;
+        self.index_failed()
+            || self.puts.is_failing(now_ms)
+            || (is_waiting && self.others.is_failing(now_ms))
+    }
+
+    /// Nothing is written to the index from now on.
+    pub(crate) fn fail_index(&self, error: &IndexError) {
+        self.index_failed.store(true, Ordering::Release);
+        tracing::error!(%error, "the local index of the cold tier failed, reads miss until the next start");
+    }
+
+    /// A crash made by a test, if it is due here.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) async fn crash_point(&self, name: &'static str) {
+        if let Some(points) = &self.options.crash {
+            points.reached(name).await;
+        }
+    }
+
+    /// Nothing, outside of tests.
+    #[cfg(not(any(test, feature = "test-util")))]
+    #[allow(clippy::unused_async)]
+    pub(crate) async fn crash_point(&self, _name: &'static str) {}
+}
+
+/// Whether a failure is an answer to what was asked, rather than none.
+fn is_answer(kind: StoreErrorKind) -> bool {
+    matches!(
+        kind,
+        StoreErrorKind::NotFound | StoreErrorKind::AlreadyExists | StoreErrorKind::Unsupported
+    )
+}

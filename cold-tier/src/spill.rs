@@ -1,0 +1,581 @@
+//! From the queue of the node into segments, and from there into the bucket.
+//!
+//! Two tasks: the spiller reads the queue and fills a segment; the uploader has at most one segment on
+//! its way and one that waits. So at most three are in memory, and what does not fit waits in the
+//! queue, which is on disk. A position of the queue is acknowledged only after everything before it is
+//! in the bucket and in the index.
+
+mod open;
+mod recode;
+mod select;
+pub(crate) mod source;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::error::ColdError;
+use crate::index::LostRow;
+use crate::memory::Held;
+use crate::names::KeyHash;
+use crate::segment::{CopyVersion, SealedSegment};
+use crate::shared::Shared;
+use crate::status::Counters;
+use crate::upload::{Names, Persistence, upload};
+use open::{Added, OpenSegment};
+use select::{Candidate, Choice, Known, choose};
+use source::{SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource};
+
+/// How long to wait after the source or the index failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Copies on their way: in the open segment, waiting, or being uploaded.
+type Pending = Mutex<HashMap<KeyHash, CopyVersion>>;
+
+/// A segment for the uploader.
+struct Job {
+    work: Work,
+    cursor: SpillCursor,
+    /// The memory of it.
+    held: Vec<Held>,
+}
+
+enum Work {
+    Segment(Arc<SealedSegment>),
+    /// Nothing to upload, only a position to acknowledge.
+    Nothing,
+    /// Tells when everything before it is done.
+    Fence(oneshot::Sender<()>),
+}
+
+/// What the spiller is asked for.
+pub(crate) enum Command {
+    /// Bring everything that is in the queue into the bucket now.
+    Drain(oneshot::Sender<()>),
+    /// There are new flush marks.
+    FlushMarks,
+    /// There are tombstones of copies that were lost.
+    Lost,
+    /// Upload what there is.
+    Hurry,
+}
+
+/// How to ask the spiller.
+#[derive(Clone, Debug)]
+pub(crate) struct SpillHandle(mpsc::Sender<Command>);
+
+impl SpillHandle {
+    /// Spills everything that is in the queue at this moment. Returns whether that was done.
+    pub(crate) async fn drain(&self) -> bool {
+        let (done, is_done) = oneshot::channel();
+        self.0.send(Command::Drain(done)).await.is_ok() && is_done.await.is_ok()
+    }
+
+    /// Notes that there are new flush marks. If that cannot be queued, many wait already.
+    pub(crate) fn flushed(&self) {
+        let _ = self.0.try_send(Command::FlushMarks);
+    }
+
+    /// Notes that copies were lost. If that cannot be queued, they are found with the next ones, or at
+    /// the next start.
+    pub(crate) fn lost(&self) {
+        let _ = self.0.try_send(Command::Lost);
+    }
+
+    /// Uploads what was read so far.
+    pub(crate) fn hurry(&self) {
+        let _ = self.0.try_send(Command::Hurry);
+    }
+}
+
+/// Makes the two tasks; the caller spawns them.
+pub(crate) fn tasks(
+    shared: &Arc<Shared>,
+    source: Arc<dyn SpillSource>,
+) -> (
+    SpillHandle,
+    impl Future<Output = ()> + Send + 'static,
+    impl Future<Output = ()> + Send + 'static,
+) {
+    let (commands_tx, commands) = mpsc::channel(16);
+    let (jobs, jobs_rx) = mpsc::channel(1);
+    let pending = Arc::new(Pending::default());
+    let names = Arc::new(Mutex::new(Names::new(shared)));
+    let uploader = run_uploader(
+        Arc::clone(shared),
+        Arc::clone(&source),
+        Arc::clone(&pending),
+        Arc::clone(&names),
+        jobs_rx,
+    );
+    let cursor = shared.index.spilled();
+    let spiller = Spiller {
+        shared: Arc::clone(shared),
+        source,
+        pending,
+        names,
+        jobs,
+        read_to: cursor.clone(),
+        queued_to: cursor,
+        open: None,
+        held: None,
+        // The last run may have ended before they were in a segment.
+        wants_marks: !shared.index.marks().is_empty(),
+        wants_lost: true,
+        lost: HashSet::new(),
+    };
+    (SpillHandle(commands_tx), spiller.run(commands), uploader)
+}
+
+/// Uploads segments one after the other, and acknowledges.
+async fn run_uploader(
+    shared: Arc<Shared>,
+    source: Arc<dyn SpillSource>,
+    pending: Arc<Pending>,
+    names: Arc<Mutex<Names>>,
+    mut jobs: mpsc::Receiver<Job>,
+) {
+    while let Some(job) = jobs.recv().await {
+        let cursor = job.cursor.clone();
+        let done = match job.work {
+            Work::Fence(done) => {
+                // Who asked may have gone away.
+                let _ = done.send(());
+                continue;
+            }
+            Work::Nothing => {
+                let cursor = cursor.clone();
+                shared
+                    .blocking(move |shared| Ok(shared.index.set_spilled(&cursor)?))
+                    .await
+            }
+            Work::Segment(sealed) => {
+                let started = Instant::now();
+                let bytes = sealed.len;
+                let result = upload(
+                    &shared,
+                    &names,
+                    Arc::clone(&sealed),
+                    Some(cursor.clone()),
+                    Persistence::Endless,
+                )
+                .await;
+                if result.is_ok() {
+                    let counters = &shared.counters;
+                    counters.note_upload(started.elapsed());
+                    Counters::add(&counters.spilled_segments, 1);
+                    Counters::add(&counters.spilled_bytes, bytes);
+                    Counters::add(
+                        &counters.spilled_entries,
+                        sealed.footer.entries.len() as u64,
+                    );
+                }
+                let mut pending = pending.lock();
+                for entry in &sealed.footer.entries {
+                    // A newer one may be behind it.
+                    if pending.get(&entry.hash()) == Some(&entry.at) {
+                        pending.remove(&entry.hash());
+                    }
+                }
+                result.map(|_| ())
+            }
+        };
+        drop(job.held);
+        if let Err(error) = done {
+            // The index failed: what is in the queue is spilled after the next start.
+            tracing::error!(%error, "spilling has stopped");
+            return;
+        }
+        shared.crash_point("before-acknowledge").await;
+        let source = Arc::clone(&source);
+        let acknowledged = shared
+            .blocking(move |_| {
+                source.acknowledge(&cursor);
+                Ok(())
+            })
+            .await;
+        if acknowledged.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the queue and fills segments.
+struct Spiller {
+    shared: Arc<Shared>,
+    source: Arc<dyn SpillSource>,
+    pending: Arc<Pending>,
+    names: Arc<Mutex<Names>>,
+    jobs: mpsc::Sender<Job>,
+    /// Read so far.
+    read_to: SpillCursor,
+    /// Given to the uploader so far.
+    queued_to: SpillCursor,
+    open: Option<OpenSegment>,
+    /// The memory of the batch at hand, until a record of it is in a segment.
+    held: Option<Held>,
+    /// There are flush marks that are in no segment yet.
+    wants_marks: bool,
+    /// There may be tombstones of lost copies that are in no segment yet.
+    wants_lost: bool,
+    /// Those that this run has put into a segment, and that may be on their way.
+    lost: HashSet<KeyHash>,
+}
+
+/// The uploader is gone.
+struct Stopped;
+
+impl Spiller {
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let mut progress = self.shared.progress.subscribe();
+        // Before that a newer copy may be in the bucket that nobody here knows of.
+        let is_go = |progress: &crate::shared::Progress| progress.is_ready && progress.is_caught_up;
+        if progress.wait_for(is_go).await.is_err() {
+            return;
+        }
+        loop {
+            let (is_drained, failed) = match self.read_and_fill().await {
+                Ok(is_empty) => (is_empty, false),
+                Err(Ok(Stopped)) => return,
+                Err(Err(error)) => {
+                    tracing::warn!(%error, "the queue of the cold tier cannot be read, trying again");
+                    (true, true)
+                }
+            };
+            if !is_drained {
+                if self.is_due() && self.seal().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            if self.wants_lost {
+                // If the index failed, they are written after the next start.
+                if self.add_lost().await.is_err() {
+                    return;
+                }
+                self.wants_lost = false;
+            }
+            if self.settle().await.is_err() {
+                return;
+            }
+            let due = self.due();
+            let source = Arc::clone(&self.source);
+            tokio::select! {
+                () = source.wait(), if !failed => {}
+                () = tokio::time::sleep(RETRY), if failed => {}
+                () = sleep_until(due) => {
+                    if self.seal().await.is_err() {
+                        return;
+                    }
+                }
+                command = commands.recv() => match command {
+                    None => return,
+                    Some(Command::FlushMarks) => self.wants_marks = true,
+                    Some(Command::Lost) => self.wants_lost = true,
+                    Some(Command::Hurry) => {
+                        if self.seal().await.is_err() {
+                            return;
+                        }
+                    }
+                    Some(Command::Drain(done)) => {
+                        if self.drain(done).await.is_err() {
+                            return;
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Reads a batch and adds its records. Returns whether there was nothing.
+    async fn read_and_fill(&mut self) -> Result<bool, Result<Stopped, ColdError>> {
+        let max_bytes = self.shared.options.segment_bytes() / 4;
+        if self.held.is_none() {
+            self.held = self.hold(max_bytes).await.map_err(Ok)?;
+        }
+        let source = Arc::clone(&self.source);
+        let pending = Arc::clone(&self.pending);
+        let from = self.read_to.clone();
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let read = self.shared.blocking(move |shared| {
+            let batch = match source.read(&from, max_bytes) {
+                Ok(batch) => batch,
+                Err(error) => return Ok(Err(error)),
+            };
+            Ok(Ok(prepare(shared, &pending, batch)?))
+        });
+        let (records, end) = match read.await.map_err(Err)? {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                return Err(Err(error.into()));
+            }
+        };
+        let is_empty = records.is_empty() && end == self.read_to;
+        // At the end of the queue a batch is small, and so must be what it holds.
+        let bytes: u64 = records.iter().map(Prepared::bytes).sum();
+        if let (Some(held), 1..) = (&mut self.held, bytes) {
+            held.shrink(bytes);
+        }
+        for prepared in records {
+            match prepared {
+                Prepared::Skip(after) => self.read_to = after,
+                Prepared::Write(record) => {
+                    let after = record.after.clone();
+                    self.add(record).await.map_err(Ok)?;
+                    self.read_to = after;
+                }
+            }
+        }
+        self.read_to = end;
+        Ok(is_empty)
+    }
+
+    /// Waits for memory. What is in the open segment cannot be waited for, so it goes first.
+    async fn hold(&mut self, bytes: u64) -> Result<Option<Held>, Stopped> {
+        if let Some(held) = self.shared.uploads.try_hold(bytes) {
+            return Ok(Some(held));
+        }
+        self.seal().await?;
+        Ok(self.shared.uploads.hold(bytes).await)
+    }
+
+    async fn add(&mut self, record: SpillRecord) -> Result<(), Stopped> {
+        let segment_bytes = self.shared.options.segment_bytes();
+        let len = record.key.len() as u64 + frame_len(&record);
+        let is_large = len > segment_bytes;
+        let is_full = |open: &OpenSegment| open.len() + len > segment_bytes;
+        if self.open.as_ref().is_some_and(is_full) {
+            self.seal().await?;
+        }
+        if is_large {
+            // A large one waits for all the memory it needs, and gives up the batch's share first.
+            self.held = None;
+            self.held = self.hold(len).await?;
+        }
+        if self.open.is_none() {
+            let header = self.names.lock().next(&self.shared, 0);
+            self.open = Some(OpenSegment::new(header));
+        }
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        let upload = Duration::from_millis(
+            self.shared
+                .counters
+                .upload_ms
+                .load(std::sync::atomic::Ordering::Relaxed),
+        );
+        let due_in = open::due_in(
+            self.shared.options.spill_age,
+            self.shared.wall_ms(),
+            record.written_ms,
+            upload,
+        );
+        match open.add(&record, Instant::now() + due_in) {
+            Added::Yes => {
+                let hash = KeyHash::of(record.space, &record.key);
+                self.pending.lock().insert(hash, record.at);
+                if let Some(held) = self.held.take() {
+                    open.hold(held);
+                }
+            }
+            Added::Unreadable => {
+                Counters::add(&self.shared.counters.spill_unreadable, 1);
+            }
+            Added::Full => {
+                self.seal().await?;
+                return Box::pin(self.add(record)).await;
+            }
+        }
+        if is_large {
+            self.read_to = record.after;
+            self.seal().await?;
+        }
+        Ok(())
+    }
+
+    /// Adds tombstones for copies that were lost.
+    async fn add_lost(&mut self) -> Result<(), Result<Stopped, ColdError>> {
+        let lost = self.shared.blocking(|shared| Ok(shared.index.lost()?));
+        let rows = lost.await.map_err(Err)?;
+        let hash = |row: &LostRow| KeyHash::of(row.space, &row.key);
+        let open: HashSet<KeyHash> = rows.iter().map(hash).collect();
+        self.lost.retain(|hash| open.contains(hash));
+        for row in rows {
+            if !self.lost.insert(hash(&row)) {
+                continue;
+            }
+            let record = SpillRecord {
+                space: row.space,
+                key: row.key.into(),
+                at: row.at,
+                fact: SpillFact::Tombstone,
+                written_ms: self.shared.wall_ms(),
+                after: self.read_to.clone(),
+            };
+            self.add(record).await.map_err(Ok)?;
+        }
+        Ok(())
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.open.as_ref().and_then(OpenSegment::due)
+    }
+
+    fn is_due(&self) -> bool {
+        self.due().is_some_and(|due| due <= Instant::now())
+    }
+
+    /// Gives the open segment to the uploader, if it has anything.
+    async fn seal(&mut self) -> Result<(), Stopped> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        let marks = self.shared.index.marks();
+        self.wants_marks = false;
+        let (sealed, held) = open.finish(&marks);
+        self.queue(Work::Segment(Arc::new(sealed)), held).await
+    }
+
+    async fn queue(&mut self, work: Work, held: Vec<Held>) -> Result<(), Stopped> {
+        let job = Job {
+            work,
+            cursor: self.read_to.clone(),
+            held,
+        };
+        self.queued_to = self.read_to.clone();
+        self.jobs.send(job).await.map_err(|_| Stopped)
+    }
+
+    /// There is nothing to read: what was skipped needs no segment to be acknowledged, and memory is
+    /// given back.
+    async fn settle(&mut self) -> Result<(), Stopped> {
+        self.held = None;
+        if self.open.is_none() && self.wants_marks {
+            let header = self.names.lock().next(&self.shared, 0);
+            self.open = Some(OpenSegment::new(header));
+            return self.seal().await;
+        }
+        if self.open.is_none() && self.queued_to != self.read_to {
+            return self.queue(Work::Nothing, Vec::new()).await;
+        }
+        Ok(())
+    }
+
+    async fn drain(&mut self, done: oneshot::Sender<()>) -> Result<(), Stopped> {
+        loop {
+            match self.read_and_fill().await {
+                Ok(false) => {}
+                Ok(true) => break,
+                Err(Ok(Stopped)) => return Err(Stopped),
+                Err(Err(error)) => {
+                    tracing::warn!(%error, "the queue of the cold tier cannot be drained");
+                    break;
+                }
+            }
+        }
+        self.seal().await?;
+        self.settle().await?;
+        self.queue(Work::Fence(done), Vec::new()).await
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn frame_len(record: &SpillRecord) -> u64 {
+    match &record.fact {
+        SpillFact::Put { frame, .. } => frame.len() as u64,
+        SpillFact::Tombstone => 0,
+    }
+}
+
+/// A record that was looked at.
+enum Prepared {
+    /// It need not be written; the position behind it.
+    Skip(SpillCursor),
+    /// It is to be written, as it is here.
+    Write(SpillRecord),
+}
+
+impl Prepared {
+    /// Bytes that it adds to a segment, about.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Skip(_) => 0,
+            Self::Write(record) => record.key.len() as u64 + frame_len(record) + 64,
+        }
+    }
+}
+
+/// Chooses and recodes the records of a batch; on a thread that may block.
+fn prepare(
+    shared: &Shared,
+    pending: &Pending,
+    batch: SpillBatch,
+) -> Result<(Vec<Prepared>, SpillCursor), ColdError> {
+    let now_ms = shared.wall_ms();
+    let codec = *shared.codec.read();
+    let mut prepared = Vec::with_capacity(batch.records.len());
+    for mut record in batch.records {
+        let hash = KeyHash::of(record.space, &record.key);
+        let expires_at_ms = match &record.fact {
+            SpillFact::Put { facts, .. } => facts.expires_at_ms,
+            SpillFact::Tombstone => 0,
+        };
+        let candidate = Candidate {
+            at: record.at,
+            tombstone: matches!(record.fact, SpillFact::Tombstone),
+            expires_at_ms,
+            is_visible: shared.is_visible(record.space, record.at.version),
+        };
+        let known = known(shared, pending, hash)?;
+        match choose(&candidate, known, now_ms) {
+            Choice::Write => {}
+            Choice::WriteTombstone => record.fact = SpillFact::Tombstone,
+            Choice::Skip => {
+                Counters::add(&shared.counters.spill_skipped, 1);
+                prepared.push(Prepared::Skip(record.after));
+                continue;
+            }
+        }
+        if let SpillFact::Put { frame, .. } = &mut record.fact {
+            let options = &shared.options;
+            match recode::recode(frame, codec, options.codec_min_bytes, options.value_len_max) {
+                Ok(recoded) => *frame = recoded,
+                // Its older copies must not come back for that.
+                Err(_) => {
+                    Counters::add(&shared.counters.spill_unreadable, 1);
+                    record.fact = SpillFact::Tombstone;
+                }
+            }
+        }
+        prepared.push(Prepared::Write(record));
+    }
+    Ok((prepared, batch.end))
+}
+
+/// The copy of a key that the bucket has or is about to get.
+fn known(shared: &Shared, pending: &Pending, hash: KeyHash) -> Result<Option<Known>, ColdError> {
+    let indexed = shared.index.entry(hash)?.map(|entry| Known {
+        at: entry.at,
+        is_readable: shared.index.readable_segment(entry.segment).is_some(),
+    });
+    let pending = pending.lock().get(&hash).map(|&at| Known {
+        at,
+        is_readable: true,
+    });
+    Ok(match (indexed, pending) {
+        (Some(indexed), Some(pending)) if pending.at >= indexed.at => Some(pending),
+        (Some(indexed), _) => Some(indexed),
+        (None, pending) => pending,
+    })
+}

@@ -1,0 +1,116 @@
+//! The segment that is being filled.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::source::{SpillFact, SpillRecord};
+use crate::memory::Held;
+use crate::options::SpillMode;
+use crate::segment::{
+    Fact, FlushMark, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader,
+};
+
+/// How long a segment is filled at most when nothing asks for haste.
+const OPEN_MAX: Duration = Duration::from_secs(60);
+
+/// A segment with the memory of what is in it.
+pub(super) struct OpenSegment {
+    builder: SegmentBuilder,
+    due: Option<Instant>,
+    held: Vec<Held>,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It is in the segment.
+    Yes,
+    /// It does not fit into this one.
+    Full,
+    /// It fits into none.
+    Unreadable,
+}
+
+impl OpenSegment {
+    pub(super) fn new(header: SegmentHeader) -> Self {
+        Self {
+            builder: SegmentBuilder::new(header),
+            due: None,
+            held: Vec::new(),
+        }
+    }
+
+    /// Adds a record that should be in the bucket soon after `due`.
+    pub(super) fn add(&mut self, record: &SpillRecord, due: Instant) -> Added {
+        let (space, key, at) = (record.space, &record.key, record.at);
+        let result = match &record.fact {
+            SpillFact::Put { facts, frame } => {
+                self.builder.push_shared((space, key), at, *facts, frame)
+            }
+            SpillFact::Tombstone => self.builder.push(&Record {
+                space,
+                key,
+                at,
+                fact: Fact::Tombstone,
+            }),
+        };
+        match result {
+            Ok(()) => {
+                self.due = Some(self.due.map_or(due, |before| before.min(due)));
+                Added::Yes
+            }
+            Err(SegmentError::Full) if !self.builder.is_empty() => Added::Full,
+            Err(_) => Added::Unreadable,
+        }
+    }
+
+    /// Keeps memory until the segment is uploaded.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held.push(held);
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.builder.len()
+    }
+
+    /// When it is to be uploaded even if there is room in it.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub(super) fn finish(self, marks: &[FlushMark]) -> (SealedSegment, Vec<Held>) {
+        (self.builder.finish(marks), self.held)
+    }
+}
+
+/// How long a record may wait from now on, if uploads take `upload`. Wall-clock times that make no
+/// sense, since a clock was set, count as the nearest that do.
+pub(super) fn due_in(mode: SpillMode, now_ms: u64, written_ms: u64, upload: Duration) -> Duration {
+    match mode {
+        SpillMode::OnEvict => OPEN_MAX,
+        SpillMode::WriteBehind(after) => {
+            let age = Duration::from_millis(now_ms.saturating_sub(written_ms));
+            // Slow uploads must not make segments ever smaller and more.
+            let upload = upload.min(after / 2);
+            after.saturating_sub(age).saturating_sub(upload)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_leaves_in_time_whatever_the_clock_says() {
+        let secs = Duration::from_secs;
+        let mode = SpillMode::WriteBehind(secs(30));
+        assert_eq!(due_in(mode, 50_000, 50_000, secs(0)), secs(30));
+        assert_eq!(due_in(mode, 60_000, 50_000, secs(5)), secs(15));
+        assert_eq!(due_in(mode, 50_000, 50_000, secs(600)), secs(15));
+        // From the future, and from long ago.
+        assert_eq!(due_in(mode, 0, 50_000, secs(0)), secs(30));
+        assert_eq!(due_in(mode, 900_000, 50_000, secs(0)), secs(0));
+    }
+}

@@ -1,0 +1,224 @@
+//! How the cold tier is doing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::breaker::BreakerState;
+use crate::spill::source::Backlog;
+use crate::store::StoreError;
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) gone: AtomicU64,
+    pub(crate) damaged: AtomicU64,
+    pub(crate) deadline: AtomicU64,
+    pub(crate) unavailable: AtomicU64,
+    pub(crate) hedged: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) spilled_entries: AtomicU64,
+    pub(crate) spilled_bytes: AtomicU64,
+    pub(crate) spilled_segments: AtomicU64,
+    pub(crate) lost_entries: AtomicU64,
+    pub(crate) lost_bytes: AtomicU64,
+    pub(crate) spill_skipped: AtomicU64,
+    pub(crate) spill_unreadable: AtomicU64,
+    pub(crate) upload_retries: AtomicU64,
+    pub(crate) followed_segments: AtomicU64,
+    pub(crate) superseded: AtomicU64,
+    pub(crate) adopted: AtomicU64,
+    pub(crate) unreadable_segments: AtomicU64,
+    pub(crate) lost_segments: AtomicU64,
+    pub(crate) collected_segments: AtomicU64,
+    pub(crate) collected_bytes: AtomicU64,
+    pub(crate) moved_entries: AtomicU64,
+    pub(crate) dropped_entries: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) checkpoint_ms: AtomicU64,
+    pub(crate) reconciled_ms: AtomicU64,
+    /// How long uploads took lately: smoothed, in milliseconds.
+    pub(crate) upload_ms: AtomicU64,
+    last_error: Mutex<Option<LastError>>,
+}
+
+/// The last failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastError {
+    /// Unix time in milliseconds.
+    pub at_ms: u64,
+    /// What it was.
+    pub message: String,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_error(&self, error: &StoreError, now_ms: u64) {
+        use crate::store::StoreErrorKind as Kind;
+        // Followers and collectors ask for what may not be there.
+        if !matches!(
+            error.kind,
+            Kind::NotFound | Kind::AlreadyExists | Kind::Unsupported
+        ) {
+            self.note(error.to_string(), now_ms);
+        }
+    }
+
+    pub(crate) fn note(&self, message: String, at_ms: u64) {
+        *self.last_error.lock() = Some(LastError { at_ms, message });
+    }
+
+    pub(crate) fn last_error(&self) -> Option<LastError> {
+        self.last_error.lock().clone()
+    }
+
+    pub(crate) fn note_upload(&self, took: Duration) {
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let last_ms = self.upload_ms.load(Ordering::Relaxed);
+        // One uploader: no update is lost.
+        self.upload_ms
+            .store(last_ms / 4 * 3 + took_ms / 4, Ordering::Relaxed);
+    }
+}
+
+/// How the cold tier is doing. Counters are since the start of the process.
+#[derive(Clone, Debug)]
+pub struct ColdStatus {
+    /// Whether what is not found is truly not in the bucket, as far as it was followed. Until then
+    /// misses may be due to loading.
+    pub ready: bool,
+    /// Whether every writer was followed to its end at least once in this run. Nothing is spilled
+    /// before.
+    pub caught_up: bool,
+    /// Whether the local index failed; a restart has it built again.
+    pub index_failed: bool,
+    /// About how many entries the index has.
+    pub entries: u64,
+    /// Segments known.
+    pub segments: u64,
+    /// Of these, such that wait for their deletion.
+    pub doomed_segments: u64,
+    /// Of these, such that the bucket does not have any more.
+    pub lost_segments: u64,
+    /// Bytes of all segments in the bucket.
+    pub bytes: u64,
+    /// Bytes of records that count.
+    pub live_bytes: u64,
+    /// Bytes of the region's segments, which the budget bounds.
+    pub region_bytes: u64,
+    /// The budget.
+    pub budget_bytes: Option<u64>,
+    /// Bytes of the index on the local disk.
+    pub index_disk_bytes: u64,
+    /// What is not in the bucket yet, and would be lost with this node.
+    pub backlog: Backlog,
+    /// Age of the oldest of that; zero if there is none.
+    pub backlog_age: Duration,
+    /// The circuit breaker of cold reads.
+    pub breaker: BreakerState,
+    /// The last failure of the bucket.
+    pub last_error: Option<LastError>,
+    /// Unix time in milliseconds of the last checkpoint that this process wrote; 0: none.
+    pub checkpoint_ms: u64,
+    /// Unix time in milliseconds of the last full comparison with the bucket; 0: none.
+    pub reconciled_ms: u64,
+    /// Whether this node collects garbage for its region.
+    pub is_collector: bool,
+    /// Writers that are followed.
+    pub writers: Vec<WriterStatus>,
+    /// Bytes held for uploads.
+    pub upload_memory_bytes: u64,
+    /// Bytes held for reads.
+    pub read_memory_bytes: u64,
+    /// Reads in flight.
+    pub reads_in_flight: u64,
+    /// Counters.
+    pub counts: Counts,
+}
+
+/// A writer that is followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriterStatus {
+    /// Its region.
+    pub region: String,
+    /// Its id.
+    pub writer: String,
+    /// Segments merged: the number of the next.
+    pub next_seq: u64,
+    /// Unix time in milliseconds of its last segment.
+    pub last_new_ms: u64,
+    /// Time since it was asked for news; None: not in this run.
+    pub since_asked: Option<Duration>,
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters since the start of the process.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Counters {
+            pub(crate) fn counts(&self) -> Counts {
+                Counts { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Cold reads that gave a value.
+    hits,
+    /// Cold reads whose segment was gone.
+    gone,
+    /// Cold reads whose bytes were damaged.
+    damaged,
+    /// Cold reads that took too long.
+    deadline,
+    /// Cold reads that the bucket or the breaker refused.
+    unavailable,
+    /// Cold reads that were sent a second time.
+    hedged,
+    /// Bytes of cold reads.
+    read_bytes,
+    /// Entries in the bucket by this node.
+    spilled_entries,
+    /// Bytes of the segments of these.
+    spilled_bytes,
+    /// Segments of these.
+    spilled_segments,
+    /// Entries that left the node before the bucket had them.
+    lost_entries,
+    /// Bytes of these.
+    lost_bytes,
+    /// Records of the queue that need not be in the bucket.
+    spill_skipped,
+    /// Records of the queue that could not be written because they are damaged or too long.
+    spill_unreadable,
+    /// Uploads that were tried again.
+    upload_retries,
+    /// Segments of others that were merged.
+    followed_segments,
+    /// Entries of these that were newer than what the index had.
+    superseded,
+    /// Segments that only a full list found.
+    adopted,
+    /// Segments that could not be read.
+    unreadable_segments,
+    /// Segments that the bucket does not have any more.
+    lost_segments,
+    /// Segments deleted by this node.
+    collected_segments,
+    /// Bytes of these.
+    collected_bytes,
+    /// Entries moved into new segments.
+    moved_entries,
+    /// Entries dropped: expired, flushed, or for the budget.
+    dropped_entries,
+    /// Checkpoints written.
+    checkpoints,
+}

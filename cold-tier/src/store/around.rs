@@ -1,0 +1,169 @@
+//! What decorators have in common: something happens around each call of an inner store, the same for
+//! all operations.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, StoreFuture, Suffix,
+    Upload,
+};
+
+/// A decorator; it is an [`ObjectStore`] by the implementation below.
+pub(super) trait Around: fmt::Debug + Send + Sync + 'static {
+    /// The store below.
+    fn inner(&self) -> &dyn ObjectStore;
+
+    /// Answers a call; `start` begins it, or begins it anew, in the store below.
+    fn around<'a, T: Answer>(
+        &'a self,
+        call: Call<'a>,
+        start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
+    ) -> StoreFuture<'a, T>;
+}
+
+/// A call, before its answer is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub operation: Operation,
+    /// The key or the prefix.
+    pub subject: &'a str,
+    /// Bytes of the body that is sent.
+    pub sent_bytes: u64,
+}
+
+/// What a successful call gives.
+pub(super) trait Answer: Send + 'static {
+    /// The bytes of an object in it.
+    fn bytes(&self) -> Option<&Bytes> {
+        None
+    }
+
+    /// The same, to be damaged by a test.
+    #[cfg(any(test, feature = "test-util"))]
+    fn bytes_mut(&mut self) -> Option<&mut Bytes> {
+        None
+    }
+
+    /// The page of a list, to be changed by a test.
+    #[cfg(any(test, feature = "test-util"))]
+    fn page_mut(&mut self) -> Option<&mut Page> {
+        None
+    }
+}
+
+impl Answer for () {}
+impl Answer for ObjectMeta {}
+impl Answer for Vec<Upload> {}
+
+impl Answer for Page {
+    #[cfg(any(test, feature = "test-util"))]
+    fn page_mut(&mut self) -> Option<&mut Page> {
+        Some(self)
+    }
+}
+
+impl Answer for Bytes {
+    fn bytes(&self) -> Option<&Bytes> {
+        Some(self)
+    }
+
+    #[cfg(any(test, feature = "test-util"))]
+    fn bytes_mut(&mut self) -> Option<&mut Bytes> {
+        Some(self)
+    }
+}
+
+impl Answer for Suffix {
+    fn bytes(&self) -> Option<&Bytes> {
+        Some(&self.bytes)
+    }
+
+    #[cfg(any(test, feature = "test-util"))]
+    fn bytes_mut(&mut self) -> Option<&mut Bytes> {
+        Some(&mut self.bytes)
+    }
+}
+
+/// A call that sends no body.
+fn call(operation: Operation, subject: &str) -> Call<'_> {
+    Call {
+        operation,
+        subject,
+        sent_bytes: 0,
+    }
+}
+
+impl<D: Around> ObjectStore for D {
+    fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
+        let call = Call {
+            sent_bytes: body.len(),
+            ..call(Operation::Put, key.as_str())
+        };
+        self.around(call, move || self.inner().put(key, body.clone()))
+    }
+
+    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
+        let call = Call {
+            sent_bytes: body.len(),
+            ..call(Operation::PutIfAbsent, key.as_str())
+        };
+        self.around(call, move || self.inner().put_if_absent(key, body.clone()))
+    }
+
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Bytes> {
+        self.around(call(Operation::Get, key.as_str()), move || {
+            self.inner().get(key)
+        })
+    }
+
+    fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
+        self.around(call(Operation::GetRange, key.as_str()), move || {
+            self.inner().get_range(key, range.clone())
+        })
+    }
+
+    fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix> {
+        self.around(call(Operation::GetSuffix, key.as_str()), move || {
+            self.inner().get_suffix(key, len_bytes)
+        })
+    }
+
+    fn head<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ObjectMeta> {
+        self.around(call(Operation::Head, key.as_str()), move || {
+            self.inner().head(key)
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ()> {
+        self.around(call(Operation::Delete, key.as_str()), move || {
+            self.inner().delete(key)
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<&'a Continuation>,
+        limit: usize,
+    ) -> StoreFuture<'a, Page> {
+        self.around(call(Operation::List, prefix), move || {
+            self.inner().list(prefix, from, limit)
+        })
+    }
+
+    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
+        self.around(call(Operation::ListUploads, prefix), move || {
+            self.inner().list_uploads(prefix)
+        })
+    }
+
+    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
+        self.around(
+            call(Operation::AbortUpload, upload.key.as_str()),
+            move || self.inner().abort_upload(upload),
+        )
+    }
+}

@@ -1,0 +1,159 @@
+//! The bytes of an object to be written.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+/// Bytes in pieces that need not lie side by side, so that what is collected over time is not copied
+/// together in order to be written. Cheap to clone: a retry sends the same bytes.
+#[derive(Clone, Default)]
+pub struct Body {
+    chunks: Arc<[Bytes]>,
+    len: u64,
+}
+
+impl Body {
+    /// The length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces, in order; none is empty.
+    #[must_use]
+    pub fn chunks(&self) -> &[Bytes] {
+        &self.chunks
+    }
+
+    /// All bytes in one piece; copies when there is more than one.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        match self.chunks() {
+            [] => Bytes::new(),
+            [only] => only.clone(),
+            chunks => {
+                let mut joined = BytesMut::with_capacity(usize::try_from(self.len).unwrap_or(0));
+                for chunk in chunks {
+                    joined.extend_from_slice(chunk);
+                }
+                joined.freeze()
+            }
+        }
+    }
+
+    /// The bytes `range`, without copying; what lies beyond the end is left out.
+    #[must_use]
+    pub fn slice(&self, range: Range<u64>) -> Self {
+        let mut chunk_start = 0u64;
+        let mut chunks = Vec::new();
+        for chunk in self.chunks() {
+            let chunk_end = chunk_start + chunk.len() as u64;
+            let (start, end) = (range.start.max(chunk_start), range.end.min(chunk_end));
+            if start < end {
+                // Both are within a chunk, which is in memory.
+                chunks.push(
+                    chunk.slice((start - chunk_start) as usize..(end - chunk_start) as usize),
+                );
+            }
+            chunk_start = chunk_end;
+        }
+        chunks.into()
+    }
+}
+
+impl From<Vec<Bytes>> for Body {
+    fn from(mut chunks: Vec<Bytes>) -> Self {
+        chunks.retain(|chunk| !chunk.is_empty());
+        Self {
+            len: chunks.iter().map(|chunk| chunk.len() as u64).sum(),
+            chunks: chunks.into(),
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        vec![bytes].into()
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Bytes::from_static(bytes).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+/// Without the bytes: they are other people's values.
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Body({} bytes in {} chunks)",
+            self.len,
+            self.chunks.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_chunk_is_not_copied_and_none_is_no_bytes() {
+        let bytes = Bytes::from(vec![1, 2, 3]);
+        let body = Body::from(vec![Bytes::new(), bytes.clone(), Bytes::new()]);
+        assert_eq!(body.to_bytes().as_ptr(), bytes.as_ptr());
+        assert_eq!(body.chunks().len(), 1);
+        for empty in [
+            Body::default(),
+            Bytes::new().into(),
+            Vec::<Bytes>::new().into(),
+        ] {
+            assert!(empty.is_empty() && empty.chunks().is_empty());
+            assert_eq!(empty.to_bytes(), "");
+        }
+        assert_eq!(format!("{body:?}"), "Body(3 bytes in 1 chunks)");
+    }
+
+    proptest! {
+        #[test]
+        fn slices_are_those_of_the_joined_bytes(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..5), 0..6),
+            start in 0u64..32,
+            len in 0u64..32,
+        ) {
+            let joined: Vec<u8> = chunks.concat();
+            let body = Body::from(chunks.into_iter().map(Bytes::from).collect::<Vec<_>>());
+            prop_assert_eq!(body.len(), joined.len() as u64);
+            prop_assert_eq!(body.to_bytes(), &joined);
+            let slice = body.slice(start..start + len);
+            let end = joined.len().min((start + len) as usize);
+            let expected = joined.get(start as usize..end).unwrap_or_default();
+            prop_assert_eq!(slice.to_bytes(), expected);
+            prop_assert_eq!(slice.len(), expected.len() as u64);
+        }
+    }
+}

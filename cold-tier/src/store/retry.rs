@@ -1,0 +1,204 @@
+//! Tries again what may succeed the next time.
+//!
+//! Throttling, timeouts and failures of the store are retried
+//! ([`StoreErrorKind::is_retryable`](super::StoreErrorKind::is_retryable)), after a wait with full
+//! jitter, until a deadline for the whole call. All calls share a budget: each retry takes from it
+//! and each answer of a working store gives a part back, so a store that is down gets hardly more
+//! requests than one that works, instead of a multiple of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fonn_runtime::backoff::Backoff;
+use fonn_runtime::random::SplitMix64;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::around::{Answer, Around, Call};
+use super::{ObjectStore, StoreError, StoreErrorKind, StoreFuture};
+
+/// How often and how long is retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryOptions {
+    /// The waits between attempts.
+    pub backoff: Backoff,
+    /// For a whole call that reads, with its waits.
+    pub read_deadline: Duration,
+    /// For a whole call that writes, deletes or lists, with its waits.
+    pub write_deadline: Duration,
+    /// Retries that may be spent without any success in between.
+    pub budget_max: u32,
+    /// Answers of the store that pay for one retry.
+    pub answers_per_retry: u32,
+}
+
+impl Default for RetryOptions {
+    fn default() -> Self {
+        Self {
+            backoff: Backoff {
+                base: Duration::from_millis(50),
+                cap: Duration::from_secs(5),
+                attempts_max: 8,
+            },
+            // Three times what a request to S3 may take.
+            read_deadline: Duration::from_secs(15),
+            write_deadline: Duration::from_secs(120),
+            budget_max: 64,
+            answers_per_retry: 8,
+        }
+    }
+}
+
+/// A store whose calls are tried again.
+#[derive(Debug)]
+pub struct RetryStore {
+    inner: Arc<dyn ObjectStore>,
+    options: RetryOptions,
+    random: Mutex<SplitMix64>,
+    budget: Budget,
+    stats: Arc<RetryStats>,
+}
+
+/// What was retried.
+#[derive(Debug, Default)]
+pub struct RetryStats {
+    retries: AtomicU64,
+    given_up: AtomicU64,
+    unbudgeted: AtomicU64,
+}
+
+impl RetryStats {
+    /// Attempts after the first.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// Calls that failed although trying again might have helped.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that failed because the budget was spent.
+    #[must_use]
+    pub fn unbudgeted(&self) -> u64 {
+        self.unbudgeted.load(Ordering::Relaxed)
+    }
+}
+
+impl RetryStore {
+    /// Retries around `inner`; `random` spreads the waits.
+    #[must_use]
+    pub fn new(inner: Arc<dyn ObjectStore>, options: RetryOptions, random: SplitMix64) -> Self {
+        Self {
+            inner,
+            options,
+            random: Mutex::new(random),
+            budget: Budget::new(options.budget_max, options.answers_per_retry),
+            stats: Arc::default(),
+        }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> Arc<RetryStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// The wait before the next attempt, or `None` when there is to be none.
+    fn delay(&self, attempt: u32, deadline: Instant) -> Option<Duration> {
+        let delay = self
+            .options
+            .backoff
+            .delay(attempt, &mut self.random.lock())?;
+        // An attempt that begins at the deadline could not succeed.
+        if Instant::now() + delay >= deadline {
+            return None;
+        }
+        if !self.budget.take() {
+            self.stats.unbudgeted.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(delay)
+    }
+}
+
+impl Around for RetryStore {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.inner.as_ref()
+    }
+
+    fn around<'a, T: Answer>(
+        &'a self,
+        call: Call<'a>,
+        start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
+    ) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            let deadline = Instant::now()
+                + if call.operation.is_read() {
+                    self.options.read_deadline
+                } else {
+                    self.options.write_deadline
+                };
+            let mut attempt = 0;
+            loop {
+                let result = timeout_at(deadline, start()).await.unwrap_or_else(|_| {
+                    let kind = StoreErrorKind::Timeout;
+                    Err(StoreError::new(call.operation, call.subject, kind))
+                });
+                let error = match result {
+                    Err(error) if error.is_retryable() => error,
+                    answered => {
+                        self.budget.give_back();
+                        return answered;
+                    }
+                };
+                let Some(delay) = self.delay(attempt, deadline) else {
+                    self.stats.given_up.fetch_add(1, Ordering::Relaxed);
+                    return Err(error);
+                };
+                self.stats.retries.fetch_add(1, Ordering::Relaxed);
+                sleep(delay).await;
+                attempt += 1;
+            }
+        })
+    }
+}
+
+/// A bucket of tokens, counted in parts of a retry.
+#[derive(Debug)]
+struct Budget {
+    parts: AtomicU64,
+    parts_max: u64,
+    parts_per_retry: u64,
+}
+
+impl Budget {
+    fn new(retries_max: u32, answers_per_retry: u32) -> Self {
+        let parts_per_retry = u64::from(answers_per_retry.max(1));
+        let parts_max = u64::from(retries_max) * parts_per_retry;
+        Self {
+            parts: AtomicU64::new(parts_max),
+            parts_max,
+            parts_per_retry,
+        }
+    }
+
+    fn take(&self) -> bool {
+        self.change(|parts| parts.checked_sub(self.parts_per_retry))
+    }
+
+    fn give_back(&self) {
+        self.change(|parts| (parts < self.parts_max).then_some(parts + 1));
+    }
+
+    fn change(&self, to: impl Fn(u64) -> Option<u64>) -> bool {
+        let relaxed = Ordering::Relaxed;
+        self.parts.fetch_update(relaxed, relaxed, to).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! A store in a bucket of S3, or of a server that speaks its protocol.
+//!
+//! One call is one request, without retries (these are a decorator's), except that objects above
+//! [`PART_BYTES`] are uploaded in parts, a few at once. An upload that fails is aborted; what a crash
+//! or a dropped call leaves of one is found by [`ObjectStore::list_uploads`].
+//!
+//! Integrity: a body is sent with its CRC-32C in a header, which S3, MinIO, versitygw and others
+//! verify before they acknowledge, and which servers that do not know it ignore or refuse (for the
+//! latter there is [`UploadChecksum::None`]). The checksums that the SDK would add by itself are off:
+//! they travel in trailers, which many servers reject. Bodies that are read are checked against the
+//! length and the range that were announced; their bytes are for the formats in them to check.
+//!
+//! Anything in the bucket whose name is no [`ObjectKey`] is not an object of ours and is not listed.
+
+mod failure;
+mod options;
+mod upload;
+
+use std::future::Future;
+use std::ops::Range;
+use std::time::Duration;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::primitives::{ByteStream, DateTime};
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::{
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page,
+    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Suffix, Upload,
+};
+
+pub use options::{S3Credentials, S3OpenError, S3Options, UploadChecksum};
+pub use upload::{PART_BYTES, put_requests};
+
+/// Objects in a bucket; cheap to clone.
+#[derive(Clone)]
+pub struct S3Store {
+    client: Client,
+    bucket: String,
+    checksum: UploadChecksum,
+    timeout: Duration,
+    throughput_bytes_min: u64,
+}
+
+/// Without the client, which knows credentials.
+impl std::fmt::Debug for S3Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("S3Store")
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A call, for its errors.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    operation: Operation,
+    name: &'a str,
+}
+
+impl Subject<'_> {
+    fn error(&self, kind: StoreErrorKind) -> StoreError {
+        StoreError::new(self.operation, self.name, kind)
+    }
+
+    fn error_because(&self, kind: StoreErrorKind, cause: &'static str) -> StoreError {
+        self.error(kind).with_source(cause)
+    }
+}
+
+impl S3Store {
+    /// Reads the configuration that the options leave open from where every AWS program does:
+    /// environment, profile files, instance metadata. Sends nothing to the bucket: a store that is
+    /// down may be opened.
+    ///
+    /// # Errors
+    /// When something is missing or malformed.
+    pub async fn open(options: S3Options) -> Result<Self, S3OpenError> {
+        Ok(Self {
+            client: options::client(&options).await?,
+            bucket: options.bucket,
+            checksum: options.checksum,
+            timeout: options.timeout,
+            throughput_bytes_min: options.throughput_bytes_min.max(1),
+        })
+    }
+
+    /// The time in which so many bytes have to be there.
+    fn limit(&self, bytes: u64) -> Duration {
+        let transfer_ms = bytes.saturating_mul(1000) / self.throughput_bytes_min;
+        self.timeout
+            .saturating_add(Duration::from_millis(transfer_ms))
+    }
+
+    /// Awaits the answer to a request that sends so many bytes.
+    async fn answer<T, E>(
+        &self,
+        subject: Subject<'_>,
+        sent_bytes: u64,
+        request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+    ) -> Result<T, StoreError>
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        match timeout(self.limit(sent_bytes), request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(failure::of_request(subject, &error)),
+            Err(_) => Err(subject.error(StoreErrorKind::Timeout)),
+        }
+    }
+
+    /// Reads what a GET answers: all of it if `range` is `None`, and otherwise what that HTTP range
+    /// selects.
+    async fn read(
+        &self,
+        subject: Subject<'_>,
+        range: Option<String>,
+    ) -> Result<(Bytes, GetObjectOutput), StoreError> {
+        let request = self.client.get_object();
+        let request = request
+            .bucket(&self.bucket)
+            .key(subject.name)
+            .set_range(range);
+        let mut answer = self.answer(subject, 0, request.send()).await?;
+        let len = answer
+            .content_length
+            .and_then(|len| u64::try_from(len).ok());
+        let len = len.ok_or_else(|| {
+            subject.error_because(StoreErrorKind::Unavailable, "the answer has no length")
+        })?;
+        if len > READ_BYTES_MAX {
+            let cause = "the object is larger than anything of ours";
+            return Err(subject.error_because(StoreErrorKind::Invalid, cause));
+        }
+        let body = std::mem::take(&mut answer.body);
+        let bytes = timeout(self.limit(len), collect(subject, body, len)).await;
+        let bytes = bytes.map_err(|_| subject.error(StoreErrorKind::Timeout))??;
+        Ok((bytes, answer))
+    }
+
+    /// [`S3Store::read`], with the place of the bytes in the object and its size.
+    async fn read_part(
+        &self,
+        subject: Subject<'_>,
+        range: String,
+    ) -> Result<(Bytes, ContentRange), StoreError> {
+        let (bytes, answer) = self.read(subject, Some(range)).await?;
+        let Some(text) = answer.content_range() else {
+            // For an empty object some servers answer this instead of 416.
+            if bytes.is_empty() {
+                return Err(subject.error(StoreErrorKind::Invalid));
+            }
+            let cause = "the store ignores ranges";
+            return Err(subject.error_because(StoreErrorKind::Unsupported, cause));
+        };
+        let place = ContentRange::parse(text);
+        let place = place.filter(|place| place.bytes.end - place.bytes.start == bytes.len() as u64);
+        let place = place.ok_or_else(|| {
+            let cause = "the answer has not the length of its range";
+            subject.error_because(StoreErrorKind::Unavailable, cause)
+        })?;
+        Ok((bytes, place))
+    }
+
+    async fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
+        match self.head(key).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl ObjectStore for S3Store {
+    fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::Put,
+                name: key.as_str(),
+            };
+            self.upload(subject, &body, upload::Condition::None).await
+        })
+    }
+
+    fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::PutIfAbsent,
+                name: key.as_str(),
+            };
+            let result = self
+                .upload(subject, &body, upload::Condition::IfAbsent)
+                .await;
+            // A conflict with another write or delete that is going on: the answer to which of them
+            // was first is there a moment later.
+            let is_conflict =
+                |error: &StoreError| error.refusal().is_some_and(|refusal| refusal.status == 409);
+            match result {
+                Err(error) if is_conflict(&error) && self.exists(key).await? => Err(StoreError {
+                    kind: StoreErrorKind::AlreadyExists,
+                    ..error
+                }),
+                result => result,
+            }
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Bytes> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::Get,
+                name: key.as_str(),
+            };
+            Ok(self.read(subject, None).await?.0)
+        })
+    }
+
+    fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::GetRange,
+                name: key.as_str(),
+            };
+            // HTTP cannot say an empty range.
+            let Some(last) = range.end.checked_sub(1).filter(|last| range.start <= *last) else {
+                // What does not exist is not found, whatever is asked of it.
+                self.head(key).await.map_err(|error| StoreError {
+                    operation: Operation::GetRange,
+                    ..error
+                })?;
+                return Err(subject.error(StoreErrorKind::Invalid));
+            };
+            // Servers read the ends as signed numbers.
+            let text = if last < i64::MAX as u64 {
+                format!("bytes={}-{last}", range.start)
+            } else if range.start < i64::MAX as u64 {
+                format!("bytes={}-", range.start)
+            } else {
+                return Err(subject.error(StoreErrorKind::Invalid));
+            };
+            let (bytes, place) = self.read_part(subject, text).await?;
+            let expected = range.start..range.end.min(place.object_size_bytes);
+            if place.bytes != expected {
+                let cause = "the answer is another range than was asked for";
+                return Err(subject.error_because(StoreErrorKind::Unavailable, cause));
+            }
+            Ok(bytes)
+        })
+    }
+
+    fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::GetSuffix,
+                name: key.as_str(),
+            };
+            if len_bytes == 0 {
+                return Err(subject.error(StoreErrorKind::Invalid));
+            }
+            let text = format!("bytes=-{}", len_bytes.min(i64::MAX as u64));
+            let (bytes, place) = self.read_part(subject, text).await?;
+            let object_size_bytes = place.object_size_bytes;
+            let expected = object_size_bytes.saturating_sub(len_bytes)..object_size_bytes;
+            if place.bytes != expected {
+                let cause = "the answer is another range than was asked for";
+                return Err(subject.error_because(StoreErrorKind::Unavailable, cause));
+            }
+            Ok(Suffix {
+                bytes,
+                object_size_bytes,
+            })
+        })
+    }
+
+    fn head<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ObjectMeta> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::Head,
+                name: key.as_str(),
+            };
+            let request = self.client.head_object();
+            let request = request.bucket(&self.bucket).key(key.as_str());
+            let answer = self.answer(subject, 0, request.send()).await?;
+            Ok(ObjectMeta {
+                key: key.clone(),
+                size_bytes: size(answer.content_length),
+                modified_ms: unix_ms(answer.last_modified.as_ref()),
+            })
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::Delete,
+                name: key.as_str(),
+            };
+            let request = self.client.delete_object();
+            let request = request.bucket(&self.bucket).key(key.as_str());
+            absence_is_success(self.answer(subject, 0, request.send()).await.map(drop))
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        from: Option<&'a Continuation>,
+        limit: usize,
+    ) -> StoreFuture<'a, Page> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::List,
+                name: prefix,
+            };
+            let limit = limit.min(PAGE_MAX) as i32;
+            if limit == 0 {
+                return Err(subject.error(StoreErrorKind::Invalid));
+            }
+            // Each page begins behind a key, so a list can go on from any, and after a restart.
+            let request = self.client.list_objects_v2();
+            let request = request
+                .bucket(&self.bucket)
+                .prefix(prefix)
+                .max_keys(limit)
+                .set_start_after(from.map(|from| from.as_str().to_owned()));
+            let answer = self.answer(subject, 0, request.send()).await?;
+            let last = answer.contents().last().and_then(|last| last.key());
+            let next = last
+                .filter(|_| answer.is_truncated == Some(true))
+                .map(Continuation::new);
+            let objects = answer.contents().iter().filter_map(|object| {
+                Some(ObjectMeta {
+                    key: ObjectKey::new(object.key()?).ok()?,
+                    size_bytes: size(object.size),
+                    modified_ms: unix_ms(object.last_modified()),
+                })
+            });
+            Ok(Page {
+                objects: objects.collect(),
+                next,
+            })
+        })
+    }
+
+    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::ListUploads,
+                name: prefix,
+            };
+            let request = self.client.list_multipart_uploads();
+            let request = request
+                .bucket(&self.bucket)
+                .prefix(prefix)
+                .max_uploads(PAGE_MAX as i32);
+            let answer = self.answer(subject, 0, request.send()).await?;
+            let uploads = answer.uploads().iter().filter_map(|upload| {
+                Some(Upload {
+                    // Not every server restricts the list to the prefix.
+                    key: ObjectKey::new(upload.key().filter(|key| key.starts_with(prefix))?)
+                        .ok()?,
+                    id: upload.upload_id()?.to_owned(),
+                    started_ms: unix_ms(upload.initiated()),
+                })
+            });
+            Ok(uploads.collect())
+        })
+    }
+
+    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::AbortUpload,
+                name: upload.key.as_str(),
+            };
+            absence_is_success(self.abort(subject, &upload.id).await)
+        })
+    }
+}
+
+fn absence_is_success(result: Result<(), StoreError>) -> Result<(), StoreError> {
+    match result {
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+fn size(len: Option<i64>) -> u64 {
+    len.and_then(|len| u64::try_from(len).ok()).unwrap_or(0)
+}
+
+fn unix_ms(time: Option<&DateTime>) -> u64 {
+    let ms = time.and_then(|time| time.to_millis().ok());
+    ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0)
+}
+
+/// Reads a body of exactly `len` bytes.
+async fn collect(
+    subject: Subject<'_>,
+    mut body: ByteStream,
+    len: u64,
+) -> Result<Bytes, StoreError> {
+    let (mut chunks, mut received) = (Vec::new(), 0u64);
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|error| failure::of_body(subject, &error))?;
+        received += chunk.len() as u64;
+        if received > len {
+            break;
+        }
+        chunks.push(chunk);
+    }
+    if received != len {
+        let cause = "the body has not the announced length";
+        return Err(subject.error_because(StoreErrorKind::Unavailable, cause));
+    }
+    Ok(Body::from(chunks).to_bytes())
+}
+
+/// The header of that name: `bytes 0-99/1000`.
+#[derive(Debug, PartialEq, Eq)]
+struct ContentRange {
+    bytes: Range<u64>,
+    object_size_bytes: u64,
+}
+
+impl ContentRange {
+    fn parse(text: &str) -> Option<Self> {
+        let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+        let (first, last) = range.split_once('-')?;
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        let object_size_bytes = size.parse().ok()?;
+        let is_in_order = first <= last && last < object_size_bytes;
+        is_in_order.then(|| Self {
+            bytes: first..last + 1,
+            object_size_bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges_are_parsed_or_refused() {
+        let parsed = ContentRange::parse("bytes 5-9/10").unwrap();
+        assert_eq!((parsed.bytes, parsed.object_size_bytes), (5..10, 10));
+        for wrong in [
+            "",
+            "bytes 5-9",
+            "bytes 5-9/*",
+            "bytes */10",
+            "bytes 5-4/10",
+            "bytes 5-10/10",
+            "bytes 0-18446744073709551615/18446744073709551615",
+            "5-9/10",
+            "bytes -5-9/10",
+        ] {
+            assert_eq!(ContentRange::parse(wrong), None, "{wrong}");
+        }
+    }
+}

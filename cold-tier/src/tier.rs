@@ -1,0 +1,446 @@
+//! The cold tier as a node uses it.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fonn_codec::CodecSpec;
+use fonn_runtime::tasks::{OnShutdown, Tasks};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::checkpoint::{IndexEntry, SegmentState};
+use crate::checkpointer;
+use crate::collect::Collector;
+use crate::error::ColdError;
+use crate::fetch::{self, Fetched, Found, Location};
+use crate::follow::reconcile;
+use crate::follow::{Asked, Follower};
+use crate::index::{Index, IndexError, LostCopy};
+use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport, VerifyReport};
+use crate::names::{KeyHash, SegmentName};
+use crate::observer::ColdObserver;
+use crate::options::ColdOptions;
+use crate::segment::{CopyVersion, FlushMark};
+use crate::shared::Shared;
+use crate::spill::source::{Backlog, SpillCursor, SpillSource};
+use crate::spill::{self, SpillHandle};
+use crate::status::{ColdStatus, Counters, WriterStatus};
+use crate::store::ObjectStore;
+
+/// The cold tier; cheap to clone.
+#[derive(Clone)]
+pub struct ColdTier {
+    shared: Arc<Shared>,
+    running: Arc<OnceLock<Running>>,
+    asked: Asked,
+    holds_lease: Arc<AtomicBool>,
+}
+
+struct Running {
+    source: Arc<dyn SpillSource>,
+    spill: SpillHandle,
+}
+
+impl ColdTier {
+    /// Opens the local index, or begins a new one. Needs no bucket. Blocks.
+    ///
+    /// A damaged index is removed: it is built again from the bucket after [`ColdTier::start`].
+    ///
+    /// # Errors
+    /// [`ColdError::Index`]: the directory cannot be read or written, or another release wrote it.
+    pub fn open(
+        options: ColdOptions,
+        store: Arc<dyn ObjectStore>,
+        observer: Arc<dyn ColdObserver>,
+    ) -> Result<Self, ColdError> {
+        let open = || {
+            std::fs::create_dir_all(&options.dir).map_err(IndexError::Io)?;
+            Index::open(
+                &options.dir,
+                options.memtable_bytes(),
+                options.cache_bytes(),
+            )
+        };
+        let index = match open() {
+            Err(IndexError::Broken(reason)) => {
+                tracing::warn!(reason, dir = %options.dir.display(), "the local index of the cold tier is removed and built again");
+                std::fs::remove_dir_all(&options.dir).map_err(IndexError::Io)?;
+                open()?
+            }
+            result => result?,
+        };
+        let shared = Shared::new(options, store, observer, index).map_err(IndexError::Io)?;
+        Ok(Self {
+            shared: Arc::new(shared),
+            running: Arc::default(),
+            asked: Asked::default(),
+            holds_lease: Arc::default(),
+        })
+    }
+
+    /// Starts spilling, following and collecting, as tasks on the current runtime. Before that every
+    /// [`ColdTier::fetch`] is [`Fetched::Unavailable`]. All tasks may be aborted at any moment; call
+    /// [`ColdTier::drain`] before, so that little is left to do after the next start. Only the first
+    /// call counts.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(&self, source: Arc<dyn SpillSource>, tasks: &Tasks) {
+        let first = self.shared.started.set((Handle::current(), tasks.clone()));
+        if first.is_err() {
+            return;
+        }
+        let (spill, spiller, uploader) = spill::tasks(&self.shared, Arc::clone(&source));
+        // Nobody else sets it.
+        let _ = self.running.set(Running { source, spill });
+        tasks.spawn("cold-spill", OnShutdown::Abort, spiller);
+        tasks.spawn("cold-upload", OnShutdown::Abort, uploader);
+        let follower = Follower::new(Arc::clone(&self.shared), Arc::clone(&self.asked));
+        tasks.spawn("cold-follow", OnShutdown::Abort, follower.run());
+        let collector = Collector::new(Arc::clone(&self.shared), Arc::clone(&self.holds_lease));
+        tasks.spawn("cold-collect", OnShutdown::Abort, collector.run());
+    }
+
+    /// Looks a key up in the local index: no request to the bucket. Blocks for some microseconds, or
+    /// for a read from the local disk.
+    #[must_use]
+    pub fn find(&self, space: u16, key: &[u8]) -> Found {
+        let shared = &self.shared;
+        if shared.index_failed() {
+            return Found::Absent;
+        }
+        let entry = match shared.index.entry(KeyHash::of(space, key)) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Found::Absent,
+            Err(error) => {
+                shared.counters.note(error.to_string(), shared.wall_ms());
+                return Found::Absent;
+            }
+        };
+        if !shared.is_visible(space, entry.at.version) {
+            return Found::Absent;
+        }
+        if entry.tombstone {
+            return Found::Tombstone(entry.at);
+        }
+        if entry.is_expired(shared.wall_ms()) {
+            return Found::Absent;
+        }
+        match shared.index.readable_segment(entry.segment) {
+            Some(name) => Found::At(Location { entry, name }),
+            None => Found::Absent,
+        }
+    }
+
+    /// The newest record of a key by the local index, with the segment that it is in: for the operator,
+    /// expired entries and tombstones too. No segment for a tombstone that is in none yet. Blocks like
+    /// [`ColdTier::find`].
+    ///
+    /// # Errors
+    /// [`ColdError::Index`].
+    pub fn locate(
+        &self,
+        space: u16,
+        key: &[u8],
+    ) -> Result<Option<(IndexEntry, Option<SegmentName>)>, ColdError> {
+        let index = &self.shared.index;
+        let entry = index.entry(KeyHash::of(space, key))?;
+        Ok(entry
+            .filter(|entry| self.shared.is_visible(space, entry.at.version))
+            .map(|entry| (entry, index.table().name(entry.segment).cloned())))
+    }
+
+    /// About how many entries the index has, tombstones included.
+    #[must_use]
+    pub fn entries_approx(&self) -> u64 {
+        self.shared.index.entries_approx()
+    }
+
+    /// Reads what [`ColdTier::find`] found, within the read timeout. Never an error: whatever is not a
+    /// hit is a miss.
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses nothing; the read goes on for whoever else waits for it.
+    pub async fn fetch(&self, space: u16, key: &[u8], location: &Location) -> Fetched {
+        fetch::fetch(&self.shared, space, key, location).await
+    }
+
+    /// Whether the bucket has this copy of a key, or a newer one: then the local one may go. Blocks like
+    /// [`ColdTier::find`].
+    #[must_use]
+    pub fn spilled(&self, space: u16, key: &[u8], at: CopyVersion) -> bool {
+        let entry = self.shared.index.entry(KeyHash::of(space, key));
+        let is_there = |segment| self.shared.index.readable_segment(segment).is_some();
+        matches!(entry, Ok(Some(entry)) if entry.at > at || (entry.at == at && is_there(entry.segment)))
+    }
+
+    /// Notes that copies of this node are gone, in case the bucket lacks them: from now on older ones in
+    /// the bucket do not count, and as soon as possible the bucket says so itself. Blocks.
+    pub fn lost(&self, copies: &[LostCopy<'_>]) {
+        let shared = &self.shared;
+        match shared.index.lose(copies) {
+            Ok((0, _)) => {}
+            Ok((count, bytes)) => {
+                Counters::add(&shared.counters.lost_entries, count);
+                Counters::add(&shared.counters.lost_bytes, bytes);
+                if let Some(running) = self.running.get() {
+                    running.spill.lost();
+                }
+            }
+            Err(error) => shared.fail_index(&error),
+        }
+    }
+
+    /// Whether the index is complete, so that what it lacks is not in the bucket.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.is_ready()
+    }
+
+    /// Whether nothing can be brought into the bucket at present: for some seconds every call has failed.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.shared.is_failing()
+    }
+
+    /// Has what is in the queue uploaded without waiting for a segment to fill or to become old.
+    pub fn hurry(&self) {
+        if let Some(running) = self.running.get() {
+            running.spill.hurry();
+        }
+    }
+
+    /// How far the queue was brought into the bucket.
+    #[must_use]
+    pub fn spill_cursor(&self) -> SpillCursor {
+        self.shared.index.spilled()
+    }
+
+    /// Everything that was flushed, here or elsewhere, as far as the index knows.
+    #[must_use]
+    pub fn flush_marks(&self) -> Vec<FlushMark> {
+        self.shared.index.marks()
+    }
+
+    /// The highest version of any copy in the bucket that the index knows; 0 if it knows none.
+    #[must_use]
+    pub fn version_max(&self) -> u64 {
+        let segments = self.shared.index.table().all();
+        let versions = segments.iter().map(|(_, facts)| facts.max_version.version);
+        versions.max().unwrap_or(0)
+    }
+
+    /// Tells the other nodes that a space was flushed: copies with a version below `cutoff` are gone.
+    /// To be called for every flush known after each start, and at each flush. Blocks.
+    ///
+    /// # Errors
+    /// [`ColdError::Index`].
+    pub fn flush(&self, space: u16, cutoff: u64) -> Result<(), ColdError> {
+        let mark = FlushMark { space, cutoff };
+        if self.shared.index.raise_cutoff(mark)?
+            && let Some(running) = self.running.get()
+        {
+            running.spill.flushed();
+        }
+        Ok(())
+    }
+
+    /// Brings what is in the queue into the bucket, and writes a checkpoint if it is worth it; for a
+    /// clean stop. Returns whether everything was done before the deadline; the rest is done after the
+    /// next start.
+    ///
+    /// # Cancel safety
+    /// Cancelling it leaves what was done.
+    pub async fn drain(&self, deadline: Instant) -> bool {
+        let Some(running) = self.running.get() else {
+            return false;
+        };
+        let work = async {
+            let is_drained = running.spill.drain().await;
+            if self.holds_lease.load(Ordering::Relaxed)
+                && self.shared.is_ready()
+                && checkpointer::is_due(&self.shared, true)
+            {
+                let writer = self.shared.mint_writer();
+                if let Err(error) = checkpointer::run(&self.shared, writer, 0).await {
+                    tracing::warn!(%error, "no checkpoint at the stop");
+                }
+            }
+            let persisted = self
+                .shared
+                .blocking(|shared| Ok(shared.index.persist()?))
+                .await;
+            is_drained && persisted.is_ok()
+        };
+        tokio::time::timeout_at(deadline, work)
+            .await
+            .unwrap_or(false)
+    }
+
+    /// The codec of what is spilled.
+    #[must_use]
+    pub fn codec(&self) -> CodecSpec {
+        *self.shared.codec.read()
+    }
+
+    /// Changes the codec of what is spilled from now on.
+    pub fn set_codec(&self, codec: CodecSpec) {
+        *self.shared.codec.write() = codec;
+    }
+
+    /// Changes the budget of the region's segments in bytes; None: no bound. It takes effect with the
+    /// next collection.
+    pub fn set_budget(&self, bytes: Option<u64>) {
+        let bytes = bytes.unwrap_or(u64::MAX);
+        self.shared.budget.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How it is doing. Blocks for as long as the source takes to tell its backlog.
+    #[must_use]
+    pub fn status(&self) -> ColdStatus {
+        let shared = &self.shared;
+        let now_ms = shared.wall_ms();
+        let progress = *shared.progress.borrow();
+        let segments = shared.index.table().all();
+        let count = |is_in: &dyn Fn(SegmentState) -> bool| {
+            segments
+                .iter()
+                .filter(|(_, facts)| is_in(facts.state))
+                .count() as u64
+        };
+        let present = || {
+            let is_lost = |state| matches!(state, SegmentState::Lost { .. });
+            segments
+                .iter()
+                .filter(move |(_, facts)| !is_lost(facts.state))
+        };
+        let is_own = |name: &SegmentName| name.region == shared.options.region;
+        let backlog = self.backlog();
+        let budget = shared.budget.load(Ordering::Relaxed);
+        ColdStatus {
+            ready: progress.is_ready,
+            caught_up: progress.is_caught_up,
+            index_failed: shared.index_failed(),
+            entries: shared.index.entries_approx(),
+            segments: segments.len() as u64,
+            doomed_segments: count(&|state| matches!(state, SegmentState::Doomed { .. })),
+            lost_segments: count(&|state| matches!(state, SegmentState::Lost { .. })),
+            bytes: present().map(|(_, facts)| facts.size).sum(),
+            live_bytes: present().map(|(_, facts)| facts.live_bytes).sum(),
+            region_bytes: present()
+                .filter(|(_, facts)| is_own(&facts.name))
+                .map(|(_, facts)| facts.size)
+                .sum(),
+            budget_bytes: (budget != u64::MAX).then_some(budget),
+            index_disk_bytes: shared.index.disk_bytes(),
+            backlog,
+            backlog_age: backlog
+                .oldest_written_ms
+                .map_or(Duration::ZERO, |written_ms| {
+                    Duration::from_millis(now_ms.saturating_sub(written_ms))
+                }),
+            breaker: shared.breaker.lock().state(),
+            last_error: shared.counters.last_error(),
+            checkpoint_ms: shared.counters.checkpoint_ms.load(Ordering::Relaxed),
+            reconciled_ms: shared.counters.reconciled_ms.load(Ordering::Relaxed),
+            is_collector: self.holds_lease.load(Ordering::Relaxed),
+            writers: self.writers(),
+            upload_memory_bytes: shared.uploads.used_bytes(),
+            read_memory_bytes: shared.reads.used_bytes(),
+            reads_in_flight: shared.flights.count() as u64,
+            counts: shared.counters.counts(),
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        let cursor = self.shared.index.spilled();
+        let running = self.running.get();
+        running.map_or_else(Backlog::default, |running| running.source.backlog(&cursor))
+    }
+
+    fn writers(&self) -> Vec<WriterStatus> {
+        let asked = self.asked.lock();
+        let own = self.shared.own_writers.lock();
+        let cursors = self.shared.index.cursors().into_iter();
+        cursors
+            .filter(|(key, _)| !own.contains(key))
+            .map(|(key, cursor)| WriterStatus {
+                region: key.region.to_string(),
+                writer: key.writer.to_string(),
+                next_seq: cursor.next_seq,
+                last_new_ms: cursor.last_new_ms,
+                since_asked: asked.get(&key).map(|asked| asked.elapsed()),
+            })
+            .collect()
+    }
+
+    /// Segments that the index knows, in the order of their names.
+    #[must_use]
+    pub fn list(&self) -> Vec<SegmentReport> {
+        inspect::list(&self.shared)
+    }
+
+    /// Reads a segment's footer: what is in it, and which of that counts. `name` is an object's key.
+    ///
+    /// # Errors
+    /// [`ColdError`].
+    pub async fn inspect(
+        &self,
+        name: &SegmentName,
+    ) -> Result<inspect::Inspection, ColdError> {
+        inspect::inspect(&self.shared, name).await
+    }
+
+    /// Reads every segment in the bucket as a whole and checks every byte, and the index against it.
+    /// Costs a GET for each segment, and its transfer. `progress` gets segments done and in all.
+    ///
+    /// # Errors
+    /// [`ColdError`]: the bucket or the index failed; damage is in the report.
+    pub async fn verify(
+        &self,
+        progress: impl FnMut(u64, u64) + Send,
+    ) -> Result<VerifyReport, ColdError> {
+        inspect::verify(&self.shared, progress).await
+    }
+
+    /// Compares the list of the segments in the bucket with the index.
+    ///
+    /// # Errors
+    /// [`ColdError`].
+    pub async fn compare(&self) -> Result<Comparison, ColdError> {
+        inspect::compare(&self.shared).await
+    }
+
+    /// Reads a segment as a whole and checks every byte, and the index against it. None if there is no
+    /// such segment.
+    ///
+    /// # Errors
+    /// [`ColdError`]: the bucket or the index failed; damage is in the answer.
+    pub async fn verify_segment(
+        &self,
+        name: &SegmentName,
+    ) -> Result<Option<SegmentCheck>, ColdError> {
+        inspect::verify_segment(&self.shared, name).await
+    }
+
+    /// Merges the footer of every segment in the bucket again, and marks segments that are gone. The
+    /// index serves meanwhile. `progress` gets segments done and in all.
+    ///
+    /// # Errors
+    /// [`ColdError`]; what was merged stays.
+    pub async fn rebuild(&self, progress: impl FnMut(u64, u64) + Send) -> Result<(), ColdError> {
+        inspect::rebuild(&self.shared, progress).await?;
+        reconcile::run(&self.shared).await
+    }
+}
+
+impl std::fmt::Debug for ColdTier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ColdTier")
+            .field("store", &self.shared.store)
+            .field("progress", &*self.shared.progress.borrow())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,262 @@
+//! Bringing a segment into the bucket and then into the index, in this order.
+//!
+//! A segment's name and bytes never change, so an upload whose answer was lost is repeated. If the
+//! name turns out to be taken by other bytes (a part of our own, on a store that is less than atomic),
+//! the records get another name, of another writer.
+//!
+//! One upload at a time for each writer, so that its segments appear without gaps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_runtime::backoff::Backoff;
+use parking_lot::Mutex;
+
+use crate::error::ColdError;
+use crate::index::{Arrival, Cursor, NoWitness, WriterKey};
+use crate::names::{SegmentName, WriterId};
+use crate::segment::{
+    HEADER_LEN, SealedSegment, SegmentBuilder, SegmentHeader, Tail, decode_tail, scan_records,
+};
+use crate::shared::Shared;
+use crate::spill::source::SpillCursor;
+use crate::status::Counters;
+use crate::store::{Body, Operation, StoreError, StoreErrorKind};
+
+/// Waits between tries. There is no end: the queue on the disk waits.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(200),
+    cap: Duration::from_secs(30),
+    attempts_max: u32::MAX,
+};
+
+/// The names that a stream of segments gets.
+#[derive(Debug)]
+pub(crate) struct Names {
+    writer: WriterId,
+    next_seq: u64,
+}
+
+impl Names {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        Self {
+            writer: shared.mint_writer(),
+            next_seq: 0,
+        }
+    }
+
+    /// The header of the next segment, which is newer than what was made at `after_ms`.
+    pub(crate) fn next(&mut self, shared: &Shared, after_ms: u64) -> SegmentHeader {
+        let header = SegmentHeader {
+            region: shared.options.region.clone(),
+            writer: self.writer,
+            seq: self.next_seq,
+            created_ms: shared.wall_ms().max(after_ms.saturating_add(1)),
+        };
+        self.next_seq += 1;
+        header
+    }
+
+    /// Begins anew as another writer: a name was given out whose segment will not appear.
+    /// The old one is followed like any other: a segment of it may be in the bucket all the same.
+    pub(crate) fn abandon(&mut self, shared: &Shared) {
+        shared.own_writers.lock().remove(&WriterKey {
+            region: shared.options.region.clone(),
+            writer: self.writer,
+        });
+        *self = Self::new(shared);
+    }
+}
+
+/// What to do when the bucket fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// Try for ever.
+    Endless,
+    /// Give up after so many tries: what is lost is only work.
+    Tries(u32),
+}
+
+/// Uploads a segment and merges it. `names` is only used if its name is taken.
+///
+/// # Cancel safety
+/// Whether the segment is in the bucket is open then; if it is, its writer's followers find it.
+///
+/// # Errors
+/// [`ColdError`]: the index failed, or the tries are used up.
+pub(crate) async fn upload(
+    shared: &Arc<Shared>,
+    names: &Mutex<Names>,
+    sealed: Arc<SealedSegment>,
+    spilled: Option<SpillCursor>,
+    persistence: Persistence,
+) -> Result<SegmentName, ColdError> {
+    let sealed = match put(shared, &sealed, persistence).await? {
+        Put::Done => sealed,
+        Put::Taken => {
+            let name = sealed.footer.header.name();
+            tracing::warn!(%name, "the name of a segment is taken by other bytes, it gets another");
+            let header = {
+                let mut names = names.lock();
+                names.abandon(shared);
+                names.next(shared, sealed.footer.header.created_ms)
+            };
+            let sealed = Arc::new(renamed(&sealed, header));
+            match put(shared, &sealed, persistence).await? {
+                Put::Done => sealed,
+                // Two random names in a row: something is wrong with the store, not with the name.
+                Put::Taken => {
+                    let key = sealed.footer.header.name().to_string();
+                    let kind = StoreErrorKind::AlreadyExists;
+                    return Err(StoreError::new(Operation::PutIfAbsent, key, kind).into());
+                }
+            }
+        }
+    };
+    shared.crash_point("uploaded").await;
+    let name = sealed.footer.header.name();
+    let merged = Arc::clone(&sealed);
+    let cursor = Cursor {
+        next_seq: name.seq + 1,
+        last_new_ms: shared.wall_ms(),
+    };
+    shared
+        .blocking(move |shared| {
+            let arrival = Arrival {
+                name: &merged.footer.header.name(),
+                size: merged.len,
+                footer: &merged.footer,
+                cursor: Some(cursor),
+                spilled: spilled.as_ref(),
+            };
+            Ok(shared.index.merge(&arrival, &NoWitness)?)
+        })
+        .await?;
+    shared.crash_point("merged").await;
+    Ok(name)
+}
+
+enum Put {
+    Done,
+    /// There is another object of that name.
+    Taken,
+}
+
+async fn put(
+    shared: &Arc<Shared>,
+    sealed: &SealedSegment,
+    persistence: Persistence,
+) -> Result<Put, ColdError> {
+    let key = sealed.footer.header.name().key();
+    let body = Body::from(sealed.body.clone());
+    let mut attempt = 0u32;
+    let mut is_conditional = true;
+    loop {
+        shared.crash_point("before-put").await;
+        let result = if is_conditional {
+            let call = shared.store.put_if_absent(&key, body.clone());
+            let about = (Operation::PutIfAbsent, key.as_str(), sealed.len);
+            shared.call(about, call).await
+        } else {
+            let call = shared.store.put(&key, body.clone());
+            shared
+                .call((Operation::Put, key.as_str(), sealed.len), call)
+                .await
+        };
+        let error = match result {
+            Ok(()) => return Ok(Put::Done),
+            Err(error) => error,
+        };
+        let error = match error.kind {
+            StoreErrorKind::Unsupported if is_conditional => {
+                is_conditional = false;
+                continue;
+            }
+            StoreErrorKind::AlreadyExists => match is_there(shared, sealed).await {
+                Ok(Some(true)) => return Ok(Put::Done),
+                Ok(Some(false)) => return Ok(Put::Taken),
+                // It was there and is not: once more.
+                Ok(None) => error,
+                Err(error) => error,
+            },
+            _ => error,
+        };
+        attempt = attempt.saturating_add(1);
+        if persistence != Persistence::Endless && Persistence::Tries(attempt) == persistence {
+            return Err(error.into());
+        }
+        Counters::add(&shared.counters.upload_retries, 1);
+        if attempt.is_power_of_two() {
+            tracing::warn!(%error, attempt, "a segment cannot be uploaded, trying again");
+        }
+        let delay = BACKOFF.delay(attempt - 1, &mut shared.random.lock());
+        tokio::time::sleep(delay.unwrap_or(BACKOFF.cap)).await;
+    }
+}
+
+/// Whether the object of that name has these bytes, by its length and footer. None: there is none.
+async fn is_there(shared: &Shared, sealed: &SealedSegment) -> Result<Option<bool>, StoreError> {
+    let key = sealed.footer.header.name().key();
+    let tail_len = sealed.len - (HEADER_LEN as u64 + sealed.footer.data_len);
+    let call = shared.store.get_suffix(&key, tail_len);
+    let about = (Operation::GetSuffix, key.as_str(), tail_len);
+    match shared.call(about, call).await {
+        Ok(suffix) if suffix.object_size_bytes != sealed.len => Ok(Some(false)),
+        Ok(suffix) => match decode_tail(&suffix.bytes, suffix.object_size_bytes) {
+            Ok(Tail::Complete(footer)) => Ok(Some(footer == sealed.footer)),
+            // Maybe damaged on the way: asked again.
+            Ok(Tail::NeedMore { .. }) | Err(_) => Err(StoreError::new(
+                Operation::GetSuffix,
+                key.as_str(),
+                StoreErrorKind::Unavailable,
+            )),
+        },
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same records in a segment of another name.
+fn renamed(sealed: &SealedSegment, header: SegmentHeader) -> SealedSegment {
+    let bytes = sealed.to_bytes();
+    let end = HEADER_LEN + usize::try_from(sealed.footer.data_len).unwrap_or(0);
+    let data = bytes.get(HEADER_LEN..end).unwrap_or_default();
+    let mut builder = SegmentBuilder::new(header);
+    // They were made in this process and fitted into a segment.
+    for (_, record) in scan_records(data).flatten() {
+        let pushed = builder.push(&record);
+        debug_assert!(pushed.is_ok());
+    }
+    builder.finish(&sealed.footer.flush_marks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::{CopyVersion, Fact, Record, verify};
+
+    #[test]
+    fn a_renamed_segment_has_the_same_records() {
+        let header = |seq| SegmentHeader {
+            region: "eu".parse().unwrap(),
+            writer: WriterId::mint(1, 2),
+            seq,
+            created_ms: 7,
+        };
+        let mut builder = SegmentBuilder::new(header(0));
+        for version in 0..100 {
+            let record = Record {
+                space: 1,
+                key: b"k",
+                at: CopyVersion { epoch: 0, version },
+                fact: Fact::Tombstone,
+            };
+            builder.push(&record).unwrap();
+        }
+        let sealed = builder.finish(&[]);
+        let other = renamed(&sealed, header(9));
+        let footer = verify(&other.to_bytes()).unwrap();
+        assert_eq!(footer.header.seq, 9);
+        assert_eq!(footer.entries, sealed.footer.entries);
+    }
+}

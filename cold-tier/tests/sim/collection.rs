@@ -1,0 +1,177 @@
+//! Garbage, budgets and several nodes.
+
+use std::sync::Arc;
+
+use fonn_cold_tier::{ColdOptions, Found, RestoreFrom};
+use tokio::time::Duration;
+
+use crate::chaos::busy;
+use crate::key;
+use crate::node::Queue;
+use crate::world::World;
+
+#[tokio::test(start_paused = true)]
+async fn overwritten_deleted_and_expired_entries_leave_the_bucket() {
+    let mut world = World::new(20);
+    let node = world.start(&busy);
+    for _ in 0..5 {
+        for number in 0..100 {
+            world.put(&key(number), 5000, None);
+            world.put(&key(1000 + number), 5000, Some(1000));
+        }
+        world.drain(&node).await;
+    }
+    let full = node.tier.status().bytes;
+    for number in 0..90 {
+        world.delete(&key(number));
+    }
+    world.drain(&node).await;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    world.check(&node, true).await;
+    let status = node.tier.status();
+    assert!(
+        status.bytes < 300_000,
+        "{} of {full} bytes are left: {status:?}",
+        status.bytes
+    );
+    assert!(status.is_collector && status.counts.collected_segments > 10);
+    // What is in the bucket is what the index knows.
+    let report = node.tier.verify(|_, _| {}).await.unwrap();
+    assert!(report.damaged.is_empty() && report.unknown.is_empty() && report.missing.is_empty());
+    assert_eq!(report.segments, node.tier.list().len() as u64);
+    node.crash().await;
+    world.lose_index();
+    let node = world.start(&busy);
+    node.until("ready", |tier| tier.status().ready).await;
+    world.check(&node, true).await;
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_budget_holds_and_dropped_entries_uncover_nothing() {
+    let mut world = World::new(21);
+    let budget = 2 << 20;
+    let options = |options: &mut ColdOptions| {
+        busy(options);
+        options.budget_bytes = Some(budget);
+    };
+    let node = world.start(&options);
+    world.may_lose = true;
+    for round in 0..20u64 {
+        for number in 0..100 {
+            world.put(&key(round * 50 + number), 4000, None);
+        }
+        world.drain(&node).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.check(&node, true).await;
+    }
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let bytes = node.tier.status().region_bytes;
+    assert!(bytes < budget + budget / 10, "{bytes} of {budget}");
+    assert!(
+        bytes > budget / 2,
+        "{bytes} of {budget}: dropped without need"
+    );
+    node.crash().await;
+    world.lose_index();
+    let node = world.start(&options);
+    node.until("ready", |tier| tier.status().ready).await;
+    world.check(&node, true).await;
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_node_hears_of_what_is_newer_and_reads_it() {
+    let mut world = World::new(22);
+    let writer = world.start(&busy);
+    let other_queue = Arc::new(Queue::default());
+    let other_dir = world.dir().join("other");
+    let other = world.start_in(&other_dir, &other_queue, &|options| {
+        busy(options);
+        options.region = "us".parse().unwrap();
+    });
+    other
+        .until("caught up", |tier| tier.status().caught_up)
+        .await;
+    world.put(b"k", 1000, None);
+    world.drain(&writer).await;
+    other
+        .until("followed", |tier| {
+            matches!(tier.find(1, b"k"), Found::At(_))
+        })
+        .await;
+    let version = world.model[&b"k"[..]].last().unwrap().version;
+    assert_eq!(other.told.superseded.lock().get(&b"k"[..]), Some(&version));
+    assert!(
+        writer.told.superseded.lock().is_empty(),
+        "it wrote it itself"
+    );
+    world.check(&other, false).await;
+    world.delete(b"k");
+    world.drain(&writer).await;
+    other
+        .until("deleted", |tier| {
+            matches!(tier.find(1, b"k"), Found::Tombstone(_))
+        })
+        .await;
+    world.flush(&writer);
+    let cutoff = world.cutoff;
+    other
+        .until("flushed", |_| *other.told.flushed.lock() == cutoff)
+        .await;
+    writer.crash().await;
+    other.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expired_or_was_deleted_does_not_uncover_what_it_overwrote() {
+    let mut world = World::new(23);
+    let node = world.start(&busy);
+    // A segment that stays, since most of it lives.
+    for number in 0..10 {
+        world.put(&key(number), 5000, None);
+    }
+    world.drain(&node).await;
+    let old = node
+        .tier
+        .list()
+        .first()
+        .map(|segment| segment.facts.name.clone());
+    world.put(&key(0), 5000, Some(60_000));
+    world.delete(&key(1));
+    world.drain(&node).await;
+    let hiding = node
+        .tier
+        .list()
+        .last()
+        .map(|segment| segment.facts.name.clone());
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    let names: Vec<_> = node
+        .tier
+        .list()
+        .into_iter()
+        .map(|segment| segment.facts.name)
+        .collect();
+    assert!(
+        names.contains(&old.unwrap()),
+        "the old copies are still there"
+    );
+    assert!(
+        !names.contains(&hiding.unwrap()),
+        "what hid them was collected"
+    );
+    world.check(&node, true).await;
+    node.crash().await;
+    // Nobody remembers anything but the bucket.
+    world.queue = Arc::new(Queue::default());
+    world.lose_index();
+    let node = world.start(&|options| {
+        busy(options);
+        options.restore = RestoreFrom::Footers;
+    });
+    node.until("ready", |tier| tier.status().ready).await;
+    world.check(&node, true).await;
+    assert!(matches!(node.tier.find(1, &key(0)), Found::Tombstone(_)));
+    assert!(matches!(node.tier.find(1, &key(1)), Found::Tombstone(_)));
+    node.crash().await;
+}

@@ -1,0 +1,189 @@
+//! The codecs of the levels in the disk tier: by size and kind of value, under a load of writes with and
+//! without a slow device, and once settled.
+//!
+//! ```text
+//! cargo bench -p fonn-node --bench levels -- sweep|upper|settle|all [directory of the CSV and SVG files]
+//! ```
+//!
+//! The slow device is a token bucket in the writer (`DiskOptions::write_bytes_per_sec_max`), so that
+//! every machine has the same. Each table is written as CSV, the first two as SVG too.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
+
+mod data;
+mod plot;
+mod rig;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use data::{Kind, Pool};
+use fonn_node::levels::CodecChoice;
+use plot::Bars;
+use rig::{Rig, cpu_seconds, disk_bytes};
+
+const MIB: u64 = 1 << 20;
+
+fn main() {
+    let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let what = args.next().unwrap_or_else(|| "all".to_owned());
+    let out = PathBuf::from(args.next().unwrap_or_else(|| "../docs/plots".to_owned()));
+    let is_wanted = |name: &str| what == name || what == "all";
+    if is_wanted("sweep") {
+        sweep(&out);
+    }
+    if is_wanted("upper") {
+        upper(&out);
+    }
+    if is_wanted("settle") {
+        settle(&out);
+    }
+}
+
+fn save(out: &Path, name: &str, csv: &str) {
+    std::fs::create_dir_all(out).unwrap();
+    std::fs::write(out.join(format!("{name}.csv")), csv).unwrap();
+}
+
+/// Sets and gets by size, kind and codec.
+fn sweep(out: &Path) {
+    let mut csv =
+        "value_bytes,kind,codec,set_mb_s,get_mb_s,disk_per_byte,set_cpu_s_gb,get_cpu_s_gb\n"
+            .to_owned();
+    let codecs = ["none", "lz4", "snappy", "zlib:6", "zstd:1", "zstd:3"];
+    for (kind, value_len) in Kind::ALL
+        .into_iter()
+        .flat_map(|kind| [100, 1 << 10, 16 << 10, 256 << 10, 2 << 20].map(|len| (kind, len)))
+    {
+        let pool = Pool::new(kind, value_len);
+        // Enough for a figure, and not for ever with the smallest.
+        let count = (48 * MIB / value_len as u64).min(100_000);
+        let raw = (count * value_len as u64) as f64;
+        for codec in codecs {
+            let rig = Rig::new(|options| options.upper = codec.parse().unwrap());
+            let (cpu, began) = (cpu_seconds(), Instant::now());
+            rig.write(&pool, 0..count);
+            let set = (raw / began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+            let (cpu, began) = (cpu_seconds(), Instant::now());
+            rig.read(&pool, 0..count);
+            let get = (raw / began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+            let disk = disk_bytes(rig.dir()) as f64 / raw;
+            let row = format!(
+                "{value_len},{},{codec},{:.0},{:.0},{disk:.3},{:.2},{:.2}",
+                kind.name(),
+                set.0 / 1e6,
+                get.0 / 1e6,
+                set.1 / raw * 1e9,
+                get.1 / raw * 1e9,
+            );
+            println!("{row}");
+            let _ = writeln!(csv, "{row}");
+        }
+    }
+    save(out, "codec-sweep", &csv);
+    let mut bars = Bars::new("CPU seconds a GB set, 16 KiB values", &codecs);
+    for kind in Kind::ALL {
+        let prefix = format!("16384,{},", kind.name());
+        let rows = csv.lines().filter(|row| row.starts_with(&prefix));
+        let values = rows.map(|row| row.split(',').nth(6).unwrap().parse().unwrap());
+        bars.group(kind.name(), values.collect());
+    }
+    std::fs::write(out.join("codec-sweep.svg"), bars.svg()).unwrap();
+}
+
+/// Time before figures are taken: `auto` needs some seconds to see what is scarce.
+const WARM_UP: Duration = Duration::from_secs(12);
+const MEASURED: Duration = Duration::from_secs(8);
+
+/// Bytes a second of the slow device.
+const SLOW: u64 = 20_000_000;
+
+/// Codecs for fresh values under as many writes as the tier takes.
+fn upper(out: &Path) {
+    let mut csv =
+        "device,codec,commits_s,commits_cpu_s,raw_mb_s,written_mb_s,stalled_share,ended_with\n"
+            .to_owned();
+    let codecs = ["none", "snappy", "lz4", "zstd:1", "zstd:3", "auto"];
+    let pool = Pool::new(Kind::Object, 16 << 10);
+    let mut bars = Bars::new("commits a second, best = 1", &codecs);
+    for (device, limit) in [("fast", None), ("20 MB/s", Some(SLOW))] {
+        let mut rates = Vec::new();
+        for codec in codecs {
+            let rig = Rig::new(|options| {
+                options.upper = codec.parse().unwrap();
+                options.budget_bytes = 1 << 30;
+                options.write_bytes_per_sec_max = limit;
+            });
+            let mut next = rig.write_for(&pool, 0, WARM_UP);
+            let before = (rig.tier().stats().snapshot(), cpu_seconds(), Instant::now());
+            let first = next;
+            next = rig.write_for(&pool, next, MEASURED);
+            let seconds = before.2.elapsed().as_secs_f64();
+            let cpu = cpu_seconds() - before.1;
+            let stats = rig.tier().stats().snapshot();
+            let commits = (next - first) as f64;
+            let written = (stats.written_bytes - before.0.written_bytes) as f64;
+            let stalled = (stats.writer_stalled_ns - before.0.writer_stalled_ns) as f64 / 1e9;
+            let row = format!(
+                "{device},{codec},{:.0},{:.0},{:.0},{:.0},{:.2},{}",
+                commits / seconds,
+                commits / cpu,
+                commits * 16384.0 / seconds / 1e6,
+                written / seconds / 1e6,
+                stalled / seconds,
+                rig.tier().upper().active().0,
+            );
+            println!("{row}");
+            let _ = writeln!(csv, "{row}");
+            rates.push(commits / seconds);
+        }
+        let best = rates.iter().copied().fold(0.0, f64::max);
+        bars.group(device, rates.iter().map(|rate| rate / best).collect());
+    }
+    save(out, "codec-upper", &csv);
+    std::fs::write(out.join("codec-upper.svg"), bars.svg()).unwrap();
+}
+
+/// What is on disk once everything has settled, and what it cost.
+fn settle(out: &Path) {
+    let mut csv = "upper,last,kind,disk_per_byte_fresh,disk_per_byte_settled,write_cpu_s_gb,settle_cpu_s_gb,settle_seconds\n"
+        .to_owned();
+    for kind in [Kind::Compressible, Kind::Object, Kind::Precompressed] {
+        for (upper, last) in [("lz4", "lz4"), ("lz4", "zstd:3"), ("zstd:3", "zstd:3")] {
+            let pool = Pool::new(kind, 16 << 10);
+            let count = 256 * MIB / (16 << 10);
+            let raw = (count * (16 << 10)) as f64;
+            let rig = Rig::new(|options| {
+                options.upper = upper.parse().unwrap();
+                // Settles when all is written: one generation takes it.
+                options.last = CodecChoice::none();
+                options.settle_percent = 100;
+            });
+            let cpu = cpu_seconds();
+            rig.write(&pool, 0..count);
+            let write_cpu = cpu_seconds() - cpu;
+            let fresh = disk_bytes(rig.dir()) as f64 / raw;
+            rig.tier().last().set(last.parse().unwrap(), 256);
+            let (cpu, began) = (cpu_seconds(), Instant::now());
+            // The newest generation settles when it is at rest, and if that would gain anything.
+            while rig.tier().usage().unsettled_bytes > 0 && upper != last {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            let settle_cpu = cpu_seconds() - cpu;
+            let settled = disk_bytes(rig.dir()) as f64 / raw;
+            let row = format!(
+                "{upper},{last},{},{fresh:.4},{settled:.4},{:.2},{:.2},{:.1}",
+                kind.name(),
+                write_cpu / raw * 1e9,
+                settle_cpu / raw * 1e9,
+                began.elapsed().as_secs_f64(),
+            );
+            println!("{row}");
+            let _ = writeln!(csv, "{row}");
+            rig.read(&pool, 0..count);
+        }
+    }
+    save(out, "codec-settle", &csv);
+}

@@ -1,0 +1,112 @@
+//! The cold tier in the node: a bucket below the disk tier.
+//!
+//! [`fonn_cold_tier`] knows segments and buckets. Here is what ties it to this node: its queue is the
+//! disk tier's value logs ([`queue`]), no generation is dropped before what it holds is in the bucket or
+//! counted as lost ([`gate`]), and what other nodes wrote voids older copies here ([`observer`]).
+//!
+//! Invariant: a copy in the bucket is served only if it is the newest there is. RAM and disk are asked
+//! first; what leaves the disk is in the bucket's index by then, as a copy or as a tombstone.
+
+mod gate;
+mod observer;
+mod queue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use fonn_cold_tier::store::ObjectStore;
+use fonn_cold_tier::store::retry::RetryStats;
+use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode};
+use fonn_runtime::hlc::Hlc;
+use fonn_runtime::tasks::Tasks;
+
+use self::gate::Gate;
+use self::observer::Superseder;
+use self::queue::LogQueue;
+use crate::engine::Hot;
+use crate::lsm::{Below, DiskTier};
+
+/// How to open the cold tier.
+#[derive(Clone, Debug)]
+pub struct ColdSetup {
+    /// The tier's own settings.
+    pub options: ColdOptions,
+    /// The bucket.
+    pub store: Arc<dyn ObjectStore>,
+    /// How often requests to it were made again.
+    pub retries: Arc<RetryStats>,
+}
+
+/// The cold tier of a node.
+pub struct Cold {
+    tier: ColdTier,
+    gate: Arc<Gate>,
+    superseder: Arc<Superseder>,
+    mode: SpillMode,
+    has_caught_up: AtomicBool,
+}
+
+impl Cold {
+    /// Opens the local index; the bucket is not asked. Blocks on the disk.
+    ///
+    /// # Errors
+    /// What the index cannot be opened for.
+    pub fn open(setup: ColdSetup, hot: &Arc<Hot>) -> Result<Self, ColdError> {
+        let mode = setup.options.spill_age;
+        let superseder = Arc::new(Superseder::new(Arc::clone(hot)));
+        let observer = Arc::clone(&superseder);
+        let tier = ColdTier::open(setup.options, setup.store, observer)?;
+        Ok(Self {
+            gate: Arc::new(Gate::new(tier.clone(), setup.retries)),
+            tier,
+            superseder,
+            mode,
+            has_caught_up: AtomicBool::new(false),
+        })
+    }
+
+    /// What the disk tier has to know of it.
+    #[must_use]
+    pub fn below(&self) -> Arc<dyn Below> {
+        Arc::clone(&self.gate) as Arc<dyn Below>
+    }
+
+    /// Tells it the disk tier that it lies under, and the clock that has to be ahead of what it holds.
+    pub(crate) fn attach(&self, disk: &DiskTier, hlc: &Arc<Hlc>) {
+        self.superseder.attach(disk.clone(), Arc::clone(hlc));
+        self.superseder
+            .catch_up(self.tier.version_max(), &self.tier.flush_marks());
+    }
+
+    /// Begins to spill, follow and collect, in tasks on the current runtime.
+    pub fn start(&self, disk: &DiskTier, tasks: &Tasks) {
+        let is_on_evict = matches!(self.mode, SpillMode::OnEvict);
+        let queue = LogQueue::new(disk.clone(), Arc::clone(&self.gate), is_on_evict);
+        self.tier.start(Arc::new(queue), tasks);
+    }
+
+    /// The tier itself.
+    #[must_use]
+    pub fn tier(&self) -> &ColdTier {
+        &self.tier
+    }
+
+    /// Brings what is not in the bucket yet there, until `deadline` at most; for a node that stops. False
+    /// if there was not enough time. In the mode `on-evict` the disk is where entries are durable, so
+    /// there is nothing to do.
+    pub async fn drain(&self, deadline: Instant) -> bool {
+        match self.mode {
+            SpillMode::WriteBehind(_) => self.tier.drain(deadline.into()).await,
+            SpillMode::OnEvict => true,
+        }
+    }
+
+    /// Once the index is complete, takes over what it found in the bucket.
+    pub fn catch_up_once(&self) {
+        if self.tier.is_ready() && !self.has_caught_up.swap(true, Ordering::AcqRel) {
+            let (version, marks) = (self.tier.version_max(), self.tier.flush_marks());
+            self.superseder.catch_up(version, &marks);
+        }
+    }
+}

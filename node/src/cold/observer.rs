@@ -1,0 +1,95 @@
+//! What other nodes wrote, as far as it concerns copies here.
+
+use std::sync::{Arc, OnceLock};
+
+use fonn_cold_tier::ColdObserver;
+use fonn_cold_tier::segment::{CopyVersion, FlushMark};
+use fonn_proto::Version;
+use fonn_runtime::hlc::Hlc;
+
+use crate::engine::Hot;
+use crate::entry::Space;
+use crate::lsm::DiskTier;
+
+/// Voids copies that another node's are newer than.
+pub(super) struct Superseder {
+    hot: Arc<Hot>,
+    /// Set once, when the disk tier is open.
+    home: OnceLock<(DiskTier, Arc<Hlc>)>,
+}
+
+impl Superseder {
+    pub(super) fn new(hot: Arc<Hot>) -> Self {
+        Self {
+            hot,
+            home: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn attach(&self, disk: DiskTier, hlc: Arc<Hlc>) {
+        let _ = self.home.set((disk, hlc));
+    }
+
+    /// Takes over what the index knew at its opening.
+    pub(super) fn catch_up(&self, version_max: Version, marks: &[FlushMark]) {
+        self.observe(version_max);
+        for mark in marks {
+            self.flushed(mark.space, mark.cutoff);
+        }
+    }
+
+    /// Hides a copy that is older than `version`; false if there is none.
+    fn hide_older(&self, disk: &DiskTier, space: Space, key: &[u8], version: Version) -> bool {
+        let hot = &*self.hot;
+        let hash = hot.ram.hash(space, key);
+        let mut shard = hot.ram.lock(hash);
+        let in_ram = shard.find(hash, space, key);
+        let is_older = match in_ram.map(|slot| shard.get(slot).meta.version) {
+            Some(here) => here < version,
+            // The disk's index is asked under the lock, so that no write comes between. It is rare that
+            // a key was used here and is written elsewhere.
+            None => disk.has_older(space, key, version),
+        };
+        if is_older {
+            // Just below it: whatever is older here is hidden, and should the tombstone get into the bucket
+            // before the index knows the newer copy, that one still wins.
+            let below = version.saturating_sub(1);
+            hot.bury_now(&mut shard, disk, (hash, space, key), below);
+        }
+        is_older
+    }
+
+    /// Versions that are given from now on are above this one.
+    fn observe(&self, version: Version) {
+        if let Some((_, hlc)) = self.home.get()
+            && let Err(error) = hlc.observe(version)
+        {
+            tracing::warn!(%error, "a segment of another node has an impossible version");
+        }
+    }
+}
+
+impl ColdObserver for Superseder {
+    /// A copy here that is older is hidden behind a tombstone that is older than the newer copy: lookups then
+    /// go past the disk to the bucket, where that counts.
+    fn superseded(&self, space: u16, key: &[u8], at: CopyVersion, _tombstone: bool) {
+        let space = Space(space);
+        let Some((disk, _)) = self.home.get() else {
+            return;
+        };
+        self.observe(at.version);
+        if self.hide_older(disk, space, key, at.version) {
+            // It must outlive a kill: told again it is only until then.
+            disk.barrier_blocking();
+        }
+    }
+
+    fn flushed(&self, space: u16, cutoff: u64) {
+        self.observe(cutoff);
+        self.hot.flushes.restore(Space(space), cutoff);
+    }
+
+    fn is_visible(&self, space: u16, version: u64) -> bool {
+        self.hot.flushes.is_visible(Space(space), version)
+    }
+}

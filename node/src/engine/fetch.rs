@@ -1,0 +1,164 @@
+//! What RAM does not know: the disk, and the bucket below it.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use fonn_codec::frame::HEADER_LEN;
+use fonn_cold_tier::Fetched as ColdFetched;
+use fonn_cold_tier::{ColdEntry, Location};
+use fonn_proto::{Command, Failure, Outcome};
+
+use super::{Engine, Ticket};
+use crate::entry::{Meta, Space};
+use crate::lsm::{DiskEntry, DiskFound};
+use crate::stats::Counter;
+
+/// The tier that an entry was fetched from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    Disk,
+    Cold,
+}
+
+/// What the tiers below RAM said about a key, and whether it still holds.
+pub(super) struct Fetched {
+    pub ticket: Ticket,
+    pub entry: Option<DiskEntry>,
+    pub from: From,
+}
+
+/// Why nobody knows what a key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// The disk cannot be read.
+    Disk,
+    /// The bucket did not answer in time.
+    Deadline,
+    /// The bucket fails.
+    Bucket,
+}
+
+/// How much of an entry is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    Value,
+    /// Whether there is one, its version and expiry. The bucket is not asked for these.
+    Existence,
+}
+
+impl Need {
+    /// What a command needs of the entry that it meets.
+    pub(super) fn of(command: &Command<'_>) -> Self {
+        match command {
+            Command::Delete(delete)
+                if delete.compare.is_none() && !delete.mark_stale && !delete.keep_entry =>
+            {
+                Self::Existence
+            }
+            _ => Self::Value,
+        }
+    }
+}
+
+impl Engine {
+    /// Asks the disk, and the bucket if the disk says so.
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses nothing.
+    pub(super) async fn fetch(
+        &self,
+        space: Space,
+        key: &[u8],
+        need: Need,
+        ticket: Ticket,
+    ) -> Result<Fetched, Unknown> {
+        let Some(disk) = &self.disk else {
+            return Err(Unknown::Disk);
+        };
+        let start = Instant::now();
+        let found = disk.find(space, key).await;
+        self.disk_get_latency
+            .record(start.elapsed().as_nanos() as u64, 1);
+        let (entry, from) = match found {
+            Ok(DiskFound::Entry(entry)) => (Some(entry), From::Disk),
+            Ok(DiskFound::Absent) => (None, From::Disk),
+            Ok(DiskFound::Below(location)) if need == Need::Existence => {
+                (Some(existence(&location)), From::Cold)
+            }
+            Ok(DiskFound::Below(location)) => {
+                (self.fetch_cold(space, key, &location).await?, From::Cold)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "disk read failed");
+                return Err(Unknown::Disk);
+            }
+        };
+        Ok(Fetched {
+            ticket,
+            entry,
+            from,
+        })
+    }
+
+    async fn fetch_cold(
+        &self,
+        space: Space,
+        key: &[u8],
+        location: &Location,
+    ) -> Result<Option<DiskEntry>, Unknown> {
+        let Some(cold) = &self.cold else {
+            return Ok(None);
+        };
+        let start = Instant::now();
+        let fetched = cold.tier().fetch(space.0, key, location).await;
+        self.cold_get_latency
+            .record(start.elapsed().as_nanos() as u64, 1);
+        match fetched {
+            ColdFetched::Hit(entry) => Ok(Some(entry_of(entry))),
+            // The index knows better by now.
+            ColdFetched::Gone | ColdFetched::Damaged => Ok(None),
+            ColdFetched::Deadline => Err(Unknown::Deadline),
+            ColdFetched::Unavailable => Err(Unknown::Bucket),
+        }
+    }
+
+    /// A read of what nobody knows is a miss; anything that depends on what is there cannot be done.
+    pub(super) fn unreadable(&self, command: &Command<'_>, why: Unknown) -> Outcome<'static> {
+        match command {
+            Command::Get(get) if !command.is_write() && !get.delete => {
+                self.hot.stats.count(match why {
+                    Unknown::Disk => Counter::MissesError,
+                    Unknown::Deadline => Counter::MissesDeadline,
+                    Unknown::Bucket => Counter::MissesUnavailable,
+                });
+                Outcome::Miss
+            }
+            _ => Outcome::Failed(Failure::Unavailable),
+        }
+    }
+}
+
+fn entry_of(entry: ColdEntry) -> DiskEntry {
+    let is_verbatim = entry.frame.len() == entry.value.len() + HEADER_LEN;
+    DiskEntry {
+        frame: (!is_verbatim).then_some(entry.frame),
+        meta: Meta {
+            version: entry.at.version,
+            cas_override: entry.facts.cas_override,
+            flags: entry.facts.flags,
+            expires_at_ms: entry.facts.expires_at_ms,
+            stale: entry.facts.stale,
+            token_sent: entry.facts.token_sent,
+        },
+        value: entry.value,
+    }
+}
+
+/// An entry of which only the index was asked.
+fn existence(location: &Location) -> DiskEntry {
+    DiskEntry {
+        meta: Meta::new(location.at().version, 0, location.expires_at_ms()),
+        value: Bytes::new(),
+        frame: None,
+    }
+}

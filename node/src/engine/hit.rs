@@ -1,0 +1,102 @@
+//! The short way of a read: from the shard into the reply, under the shard's lock.
+//!
+//! Most requests ask for the value of an entry that is in RAM and change nothing. They need no future,
+//! no version and no acknowledgement, and their value is copied once. Whatever is not that simple is
+//! declined here, before anything was done, and goes through [`Engine::execute`], which answers a plain
+//! read with the same words.
+
+use fonn_codec::Frame;
+use fonn_proto::outcome::Value;
+use fonn_proto::{Get, Hit, Outcome};
+
+use super::Engine;
+use super::semantics::{self, Present};
+use crate::entry::Space;
+use crate::ram::Stored;
+
+/// The time that reads of one batch of requests are judged by. It comes from clocks that stand still
+/// for some milliseconds anyway, so a batch needs no more than one look at them.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    now_ms: u64,
+    now_s: u32,
+}
+
+impl Engine {
+    /// The time for [`Engine::answer_hit`].
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        Moment {
+            now_ms: self.hot.clock.coarse_wall_ms(),
+            now_s: self.hot.now_s(),
+        }
+    }
+
+    /// Answers a read that changes nothing, if RAM has a visible entry: `word` gets the hit and puts it
+    /// into words, while the shard is locked, so it must not block. `scratch` is for values that have
+    /// to be decoded.
+    ///
+    /// Returns false if it takes more than that; nothing was done then. The caller counts what was
+    /// answered with [`Engine::count_hits`].
+    #[inline]
+    pub fn answer_hit(
+        &self,
+        space: Space,
+        get: &Get<'_>,
+        moment: Moment,
+        scratch: &mut Vec<u8>,
+        word: impl FnOnce(&Outcome<'_>),
+    ) -> bool {
+        if get.changes_entry() {
+            return false;
+        }
+        let hot = &*self.hot;
+        let hash = hot.ram.hash(space, get.key);
+        let mut shard = hot.ram.lock(hash);
+        let Some(slot) = shard.find(hash, space, get.key) else {
+            return false;
+        };
+        let found = shard.get(slot);
+        let meta = found.meta;
+        if found.tombstone
+            || hot.absence(space, &meta, moment.now_ms).is_some()
+            // The recache token may have to be given out.
+            || get.claim && (meta.stale || meta.token_sent)
+        {
+            return false;
+        }
+        let (value_len, value) = if found.framed {
+            let Ok(frame) = Frame::parse(found.stored.as_slice(), self.settings.value_len_max)
+            else {
+                return false;
+            };
+            scratch.clear();
+            if get.want_value && frame.decode_into(scratch).is_err() {
+                return false;
+            }
+            (frame.original_len(), Value::Copied(scratch))
+        } else {
+            let len = found.stored.as_slice().len();
+            match found.stored {
+                _ if !get.want_value => (len, Value::Copied(&[])),
+                Stored::Inline(bytes) => (len, Value::Copied(bytes)),
+                Stored::Shared(bytes) => (len, Value::Shared(bytes.clone())),
+            }
+        };
+        let present = Present {
+            meta,
+            value: &[],
+            value_len,
+            fetched: found.fetched,
+            idle_s: moment.now_s.saturating_sub(found.last_used_s),
+        };
+        word(&Outcome::Hit(Hit {
+            value,
+            ..semantics::hit(&present, moment.now_ms)
+        }));
+        if get.bump {
+            shard.touch_use(slot, moment.now_s);
+        }
+        true
+    }
+}

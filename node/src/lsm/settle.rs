@@ -1,0 +1,263 @@
+//! Settling: a sealed generation is written anew, once, with what is of use in it and with the codec of
+//! settled data.
+//!
+//! A thread of its own, slower than it could be and behind everything else. It makes the next
+//! *incarnation* of the generation in a directory beside it, which takes its place at once and whole.
+//!
+//! What is left out must not show what it hid: the newest record of a key stays, as a tombstone
+//! if its value is of no use any more, as long as an older generation has the key. And what outdates
+//! a record is made durable before the record is gone.
+
+mod recode;
+mod rewrite;
+mod survey;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{debug, info, warn};
+
+use super::Shared;
+use super::error::DiskError;
+use super::generation::Generation;
+use super::index::IndexError;
+use super::stats::add;
+
+pub(crate) use rewrite::rewrite;
+
+/// How often it looks for something to do.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The longest rest after one piece of work.
+const REST_MAX: Duration = Duration::from_secs(2);
+
+/// How long it waits before it looks again whether writes still wait, or the budget has room.
+const BACKOFF: Duration = Duration::from_millis(20);
+
+/// How far below all others its thread is scheduled.
+const NICENESS: i32 = 10;
+
+/// Why a generation was not written anew.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// The tier is being closed.
+    Closing,
+    /// The generation was dropped meanwhile.
+    Gone,
+    /// The file system is nearly full.
+    NoSpace,
+    /// It cannot be done, now or later.
+    Failed(String),
+}
+
+impl From<std::io::Error> for Stopped {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<IndexError> for Stopped {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Io(error) => error.into(),
+            IndexError::Broken(reason) => Self::Failed(reason),
+        }
+    }
+}
+
+impl From<DiskError> for Stopped {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::Io { source, .. } => source.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Body of the settling thread.
+pub(crate) fn run(shared: &Shared) {
+    // It works all the same if that is refused.
+    let tid = rustix::thread::gettid();
+    let _ = rustix::process::setpriority_process(Some(tid), NICENESS);
+    while !shared.wait_for_close(INTERVAL) {
+        while let Some(source) = candidate(shared) {
+            if !settle(shared, &source) {
+                break;
+            }
+        }
+    }
+}
+
+/// The newest generation that is sealed and not settled. The oldest is not worth it when it is the
+/// next to be dropped.
+fn candidate(shared: &Shared) -> Option<Arc<Generation>> {
+    let generations = shared.generations.snapshot();
+    let (_newest, sealed) = generations.split_first()?;
+    let limits = shared.limits();
+    let is_dropping = shared.disk_bytes() + limits.generation > limits.total_high;
+    let going = match sealed {
+        [_, .., oldest] if is_dropping => Some(oldest.id),
+        _ => None,
+    };
+    let mut waiting = sealed
+        .iter()
+        .filter(|it| it.is_sealed() && !it.has_settled());
+    waiting.find(|it| Some(it.id) != going).cloned()
+}
+
+/// Settles a generation, or finds that there is nothing to do; false if it is to be tried again later.
+pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
+    let started = Instant::now();
+    let settled = survey::run(shared, source).and_then(|survey| {
+        debug!(generation = source.id, ?survey, "looked at a generation");
+        if !survey.is_worth_it() {
+            source.mark_settled();
+            return Ok(());
+        }
+        let target = rewrite(shared, source)?;
+        let bytes = target.log.end();
+        switch(shared, source, target)?;
+        info!(
+            generation = source.id,
+            bytes_before = source.log.end(),
+            bytes,
+            seconds = started.elapsed().as_secs(),
+            "settled a generation"
+        );
+        Ok(())
+    });
+    shared.set_settling_bytes(0);
+    match settled {
+        Ok(()) | Err(Stopped::Gone) => true,
+        Err(Stopped::Closing | Stopped::NoSpace) => false,
+        Err(Stopped::Failed(reason)) => {
+            warn!(generation = source.id, %reason, "cannot settle a generation: it stays as it is");
+            add(&shared.stats.settle_failures, 1);
+            source.set_settled();
+            true
+        }
+    }
+}
+
+/// Puts the new incarnation in the place of the old one, on disk and for readers.
+pub(crate) fn switch(
+    shared: &Shared,
+    source: &Arc<Generation>,
+    target: Generation,
+) -> Result<(), Stopped> {
+    if let Err(stopped) = sync_newer(shared, source) {
+        discard(target);
+        return Err(stopped);
+    }
+    let held = shared.structure.lock();
+    if !is_current(shared, source) {
+        drop(held);
+        discard(target);
+        return Err(Stopped::Gone);
+    }
+    if target.log.end() == 0 {
+        // Nothing is of use any more, and nothing needs to be hidden.
+        mark_dropped(source);
+        shared.generations.remove(source.id);
+        shared.bury(Arc::clone(source));
+        add(&shared.stats.generations_settled, 1);
+        drop(held);
+        discard(target);
+        return Ok(());
+    }
+    if let Err(error) = target.publish() {
+        drop(held);
+        discard(target);
+        return Err(error.into());
+    }
+    // Should the new incarnation be dropped and removed first, the old one must not count again.
+    mark_dropped(source);
+    let target = Arc::new(target);
+    shared.generations.replace(source, target);
+    shared.set_settling_bytes(0);
+    shared.bury(Arc::clone(source));
+    add(&shared.stats.generations_settled, 1);
+    Ok(())
+}
+
+/// Makes durable what outdated the records that were left out: a loss of power must not bring back what
+/// these had outdated.
+fn sync_newer(shared: &Shared, source: &Generation) -> Result<(), Stopped> {
+    let generations = shared.generations.snapshot();
+    for newer in generations.iter().take_while(|it| it.id != source.id) {
+        if newer.log.is_dirty() {
+            newer.log.sync()?;
+        }
+    }
+    Ok(())
+}
+
+fn mark_dropped(source: &Generation) {
+    if let Err(error) = source.mark_dropped() {
+        warn!(generation = source.id, %error, "cannot mark a settled generation's former files as dropped");
+    }
+}
+
+/// Removes what was not published.
+fn discard(target: Generation) {
+    if let Err(error) = target.remove() {
+        debug!(%error, "cannot remove an unfinished generation: the next start tries again");
+    }
+}
+
+fn is_current(shared: &Shared, source: &Arc<Generation>) -> bool {
+    let current = shared.generations.by_id(source.id);
+    current.is_some_and(|current| Arc::ptr_eq(&current, source))
+}
+
+/// Keeps settling within its share of time, and behind writes.
+struct Pace<'a> {
+    shared: &'a Shared,
+    source: &'a Arc<Generation>,
+    worked_since: Instant,
+}
+
+impl<'a> Pace<'a> {
+    fn new(shared: &'a Shared, source: &'a Arc<Generation>) -> Self {
+        Self {
+            shared,
+            source,
+            worked_since: Instant::now(),
+        }
+    }
+
+    /// Rests after a piece of work. Waiting for a slow disk counts as work: it has no more of the disk
+    /// than of the processor.
+    fn rest(&mut self) -> Result<(), Stopped> {
+        let shared = self.shared;
+        let rest = match shared.options.settle_percent.min(100) {
+            0 => Duration::ZERO,
+            percent => self.worked_since.elapsed() * (100 - percent) / percent,
+        };
+        if shared.wait_for_close(rest.min(REST_MAX)) {
+            return Err(Stopped::Closing);
+        }
+        loop {
+            if !is_current(shared, self.source) {
+                return Err(Stopped::Gone);
+            }
+            if shared.is_reserve_touched() {
+                return Err(Stopped::NoSpace);
+            }
+            // The upkeep drops the oldest generation where the budget has no room for both incarnations.
+            let is_over = shared.disk_bytes() >= shared.limits().writes_max;
+            let writes_wait = shared.queue.in_use().bytes > shared.options.queue_bytes_max / 4;
+            if !is_over && !writes_wait {
+                break;
+            }
+            if shared.wait_for_close(BACKOFF) {
+                return Err(Stopped::Closing);
+            }
+        }
+        self.worked_since = Instant::now();
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! Writes what is of use in a generation into its next incarnation, in the same order.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::recode::Workspace;
+use super::survey::unix_now_ms;
+use super::{Pace, Stopped, discard};
+use crate::entry::Space;
+use crate::lsm::Shared;
+use crate::lsm::generation::Generation;
+use crate::lsm::log::Stored;
+use crate::lsm::record::{BOUND_FRAME_LEN, Fact, IndexEntry, IndexKey, index_key, write_head};
+use crate::lsm::stats::add;
+use crate::lsm::tail::end_of;
+use crate::lsm::writer::INDEX_ENTRY_COST;
+
+/// Bytes of records that are written in one call, and after which it rests.
+const PIECE_LEN: usize = 256 << 10;
+
+/// Bytes after which the new log is synced: one sync of a whole generation at the end would hold up
+/// everybody else's.
+const SYNC_LEN: u64 = 8 << 20;
+
+/// What a record is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Reads return it, or it is a tombstone that hides something.
+    Whole,
+    /// Its value is of no use, but it hides something older.
+    Tombstone,
+    /// None: a newer record of its key exists, or there is nothing that it would hide.
+    None,
+}
+
+/// What the record that an index entry of `source` leads to is good for.
+pub(super) fn usefulness(
+    shared: &Shared,
+    source: &Generation,
+    (space, key): (Space, &[u8]),
+    entry: &IndexEntry,
+    now_ms: u64,
+) -> Result<Use, Stopped> {
+    // Not kept for longer than one key: a snapshot holds generations that are to be removed.
+    let generations = shared.generations.snapshot();
+    let mut all = generations.iter();
+    for newer in all.by_ref().take_while(|it| it.id != source.id) {
+        if newer.index.get(key)?.is_some() {
+            return Ok(Use::None);
+        }
+    }
+    if let Fact::Put(meta) = entry.fact
+        && !meta.is_expired(now_ms)
+        && !shared.is_flushed(space, meta.version, now_ms)
+    {
+        return Ok(Use::Whole);
+    }
+    for older in all {
+        // A failed one may have records that its index does not know and a restart would find.
+        if older.has_failed() || older.index.get(key)?.is_some() {
+            return Ok(match entry.fact {
+                Fact::Put(_) => Use::Tombstone,
+                Fact::Tombstone(_) => Use::Whole,
+            });
+        }
+    }
+    // The tier below may have something older, until it was told.
+    let hides_below = shared
+        .below
+        .as_ref()
+        .is_some_and(|below| !below.has_passed(end_of(source)));
+    Ok(match (hides_below, entry.fact) {
+        (false, _) => Use::None,
+        (true, Fact::Put(_)) => Use::Tombstone,
+        (true, Fact::Tombstone(_)) => Use::Whole,
+    })
+}
+
+/// Makes the next incarnation of a generation, complete and not yet published.
+///
+/// # Errors
+/// [`Stopped`]; nothing is left of it then.
+pub(crate) fn rewrite(shared: &Shared, source: &Arc<Generation>) -> Result<Generation, Stopped> {
+    let target = shared.create_generation(source.name().next())?;
+    shared.set_settling_bytes(target.disk_bytes());
+    let mut rewrite = Rewrite {
+        shared,
+        source,
+        target,
+        pace: Pace::new(shared, source),
+        now_ms: unix_now_ms(),
+        workspace: Workspace::default(),
+        piece: Vec::new(),
+        entries: Vec::new(),
+        read_since_rest: 0,
+        synced_at: 0,
+    };
+    match rewrite.run() {
+        Ok(()) => Ok(rewrite.target),
+        Err(stopped) => {
+            discard(rewrite.target);
+            Err(stopped)
+        }
+    }
+}
+
+struct Rewrite<'a> {
+    shared: &'a Shared,
+    source: &'a Arc<Generation>,
+    target: Generation,
+    pace: Pace<'a>,
+    now_ms: u64,
+    workspace: Workspace,
+    /// Records that are not written yet.
+    piece: Vec<u8>,
+    /// The entries of these.
+    entries: Vec<(IndexKey, IndexEntry)>,
+    read_since_rest: usize,
+    synced_at: u64,
+}
+
+impl Rewrite<'_> {
+    fn run(&mut self) -> Result<(), Stopped> {
+        let source = self.source;
+        let mut records = source.log.records(0);
+        while let Some(record) = records.next()? {
+            self.take(&record)?;
+            self.read_since_rest += record.bytes.len();
+            if self.read_since_rest >= PIECE_LEN {
+                self.write()?;
+                self.pace.rest()?;
+                self.read_since_rest = 0;
+            }
+        }
+        if records.position() < records.end() {
+            // What follows can still be read where it is.
+            let position = records.position();
+            return Err(Stopped::Failed(format!("damaged record at {position}")));
+        }
+        self.write()?;
+        self.target.log.sync()?;
+        self.target.set_committed(self.target.log.end());
+        self.target.measure();
+        self.shared.set_settling_bytes(self.target.disk_bytes());
+        add(&self.shared.stats.settle_read_bytes, records.end());
+        add(
+            &self.shared.stats.settle_written_bytes,
+            self.target.log.end(),
+        );
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Stored) -> Result<(), Stopped> {
+        let key = index_key(record.space, record.key());
+        let Some(entry) = self.source.index.get(&key)? else {
+            // Of a write that failed.
+            return Ok(());
+        };
+        if entry.offset != record.offset {
+            return Ok(());
+        }
+        let place = (record.space, &*key);
+        match usefulness(self.shared, self.source, place, &entry, self.now_ms)? {
+            Use::None => Ok(()),
+            Use::Tombstone => {
+                let fact = Fact::Tombstone(record.fact.version());
+                let start = self.piece.len();
+                write_head(&mut self.piece, (record.space, record.key()), &fact, &[], 0);
+                self.push(key, fact, start);
+                Ok(())
+            }
+            Use::Whole => self.keep(key, record),
+        }
+    }
+
+    fn keep(&mut self, key: IndexKey, record: &Stored) -> Result<(), Stopped> {
+        let options = &self.shared.options;
+        let last = &self.shared.last;
+        // Recoding needs the value and both of its frames in memory.
+        let len_max = options.value_len_max.min(options.memory_bytes);
+        let is_recoded =
+            !record.frame().is_empty() && self.workspace.recode(record.frame(), last, len_max);
+        let start = self.piece.len();
+        if is_recoded {
+            let frame = &self.workspace.frame;
+            let bound = frame.get(..BOUND_FRAME_LEN).unwrap_or(frame);
+            let Ok(frame_len) = u32::try_from(frame.len()) else {
+                return Err(Stopped::Failed("frame of more than 4 GiB".to_owned()));
+            };
+            let place = (record.space, record.key());
+            write_head(&mut self.piece, place, &record.fact, bound, frame_len);
+            self.piece.extend_from_slice(frame);
+            add(&self.shared.stats.settle_recoded, 1);
+        } else if record.bytes.len() >= PIECE_LEN {
+            // Not copied once more.
+            self.write()?;
+            return self.append(key, record);
+        } else {
+            self.piece.extend_from_slice(&record.bytes);
+        }
+        self.push(key, record.fact, start);
+        self.workspace.shrink();
+        Ok(())
+    }
+
+    /// Notes that a record was put into the piece, from `start` on.
+    fn push(&mut self, key: IndexKey, fact: Fact, start: usize) {
+        let entry = IndexEntry {
+            fact,
+            offset: self.target.log.end() + start as u64,
+            record_len: u32::try_from(self.piece.len() - start).unwrap_or(u32::MAX),
+        };
+        self.entries.push((key, entry));
+    }
+
+    /// Writes a record from where it is.
+    fn append(&mut self, key: IndexKey, record: &Stored) -> Result<(), Stopped> {
+        let entry = IndexEntry {
+            fact: record.fact,
+            offset: self.target.log.end(),
+            record_len: record.len(),
+        };
+        self.entries.push((key, entry));
+        self.write_slice(&record.bytes)
+    }
+
+    fn write(&mut self) -> Result<(), Stopped> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let mut piece = std::mem::take(&mut self.piece);
+        self.write_slice(&piece)?;
+        piece.clear();
+        piece.shrink_to(4 * PIECE_LEN);
+        self.piece = piece;
+        Ok(())
+    }
+
+    fn write_slice(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+        self.shared.throttle.take(bytes.len() as u64);
+        let log = &self.target.log;
+        log.append(&mut [IoSlice::new(bytes)])
+            .map_err(|error| error.source)?;
+        let keys: u64 = self.entries.iter().map(|(key, _)| key.len() as u64).sum();
+        let count = self.entries.len() as u64;
+        self.target
+            .index
+            .commit(self.entries.drain(..), Some(log.end()))?;
+        self.target
+            .add_side_bytes(2 * keys + INDEX_ENTRY_COST * count);
+        self.shared.set_settling_bytes(self.target.disk_bytes());
+        self.shared.take_free(bytes.len() as u64);
+        if log.end() - self.synced_at >= SYNC_LEN {
+            log.sync()?;
+            self.synced_at = log.end();
+        }
+        Ok(())
+    }
+}

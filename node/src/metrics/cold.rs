@@ -1,0 +1,162 @@
+//! Metrics of the cold tier.
+
+use fonn_cold_tier::ColdTier;
+use fonn_runtime::metrics::Snapshot;
+
+pub(super) fn cold(snapshot: &mut Snapshot, tier: &ColdTier) {
+    let status = tier.status();
+    let mut gauge = |name, help, value: f64| snapshot.gauge(name, help, &[], value);
+    let flag = |is: bool| f64::from(u8::from(is));
+    gauge(
+        "fonn_cold_index_ready",
+        "1 when everything that the bucket has is found; before that what only it has may be a miss.",
+        flag(status.ready),
+    );
+    gauge(
+        "fonn_cold_index_failed",
+        "1 when the local index of the bucket failed: reads from the bucket miss until a restart.",
+        flag(status.index_failed),
+    );
+    gauge(
+        "fonn_cold_index_entries",
+        "Entries of the local index of the bucket, about; tombstones too.",
+        status.entries as f64,
+    );
+    gauge(
+        "fonn_cold_index_disk_bytes",
+        "Bytes on disk of the local index of the bucket.",
+        status.index_disk_bytes as f64,
+    );
+    gauge(
+        "fonn_cold_segments",
+        "Segments in the bucket, of all nodes and regions.",
+        status.segments as f64,
+    );
+    gauge(
+        "fonn_cold_segment_bytes",
+        "Bytes of segments in the bucket, of all nodes and regions.",
+        status.bytes as f64,
+    );
+    gauge(
+        "fonn_cold_live_bytes",
+        "Of these, bytes of records that count.",
+        status.live_bytes as f64,
+    );
+    gauge(
+        "fonn_cold_region_bytes",
+        "Bytes of this region's segments, which --cold-budget bounds.",
+        status.region_bytes as f64,
+    );
+    if let Some(budget) = status.budget_bytes {
+        gauge(
+            "fonn_cold_budget_bytes",
+            "Bytes that this region's segments may take.",
+            budget as f64,
+        );
+    }
+    gauge(
+        "fonn_cold_unspilled_entries",
+        "Entries that are not in the bucket yet, about: lost if the machine dies now.",
+        status.backlog.entries as f64,
+    );
+    gauge(
+        "fonn_cold_unspilled_bytes",
+        "Bytes of value logs that are not in the bucket yet: lost if the machine dies now.",
+        status.backlog.bytes as f64,
+    );
+    gauge(
+        "fonn_cold_unspilled_seconds",
+        "Age of the oldest entry that is not in the bucket yet.",
+        status.backlog_age.as_secs_f64(),
+    );
+    gauge(
+        "fonn_cold_memory_bytes",
+        "Bytes of segments and reads on their way to and from the bucket.",
+        (status.upload_memory_bytes + status.read_memory_bytes) as f64,
+    );
+    gauge(
+        "fonn_cold_collecting",
+        "1 on the node that collects the garbage of its region.",
+        flag(status.is_collector),
+    );
+    counters(snapshot, &status.counts);
+}
+
+fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
+    let help = "Reads from the bucket, by what came of them.";
+    for (result, count) in [
+        ("hit", counts.hits),
+        ("gone", counts.gone),
+        ("damaged", counts.damaged),
+        ("deadline", counts.deadline),
+        ("unavailable", counts.unavailable),
+    ] {
+        snapshot.counter("fonn_cold_reads_total", help, &[("result", result)], count);
+    }
+    let mut counter = |name, help, count| snapshot.counter(name, help, &[], count);
+    counter(
+        "fonn_cold_spilled_entries_total",
+        "Entries that were brought into the bucket.",
+        counts.spilled_entries,
+    );
+    counter(
+        "fonn_cold_spilled_bytes_total",
+        "Bytes of the segments that were brought into the bucket.",
+        counts.spilled_bytes,
+    );
+    counter(
+        "fonn_cold_spilled_segments_total",
+        "Segments that were brought into the bucket.",
+        counts.spilled_segments,
+    );
+    counter(
+        "fonn_cold_upload_retries_total",
+        "Uploads of segments that were tried again.",
+        counts.upload_retries,
+    );
+    counter(
+        "fonn_cold_lost_entries_total",
+        "Entries that the disk had to give up before the bucket had them.",
+        counts.lost_entries,
+    );
+    counter(
+        "fonn_cold_lost_bytes_total",
+        "Bytes of the entries that the disk had to give up before the bucket had them.",
+        counts.lost_bytes,
+    );
+    counter(
+        "fonn_cold_followed_segments_total",
+        "Segments of other nodes and regions that were taken into the index.",
+        counts.followed_segments,
+    );
+    counter(
+        "fonn_cold_unreadable_segments_total",
+        "Segments that could not be read.",
+        counts.unreadable_segments,
+    );
+    counter(
+        "fonn_cold_vanished_segments_total",
+        "Segments that the bucket does not have any more.",
+        counts.lost_segments,
+    );
+    counter(
+        "fonn_cold_collected_segments_total",
+        "Segments that this node deleted.",
+        counts.collected_segments,
+    );
+    counter(
+        "fonn_cold_collected_bytes_total",
+        "Bytes of the segments that this node deleted.",
+        counts.collected_bytes,
+    );
+    counter(
+        "fonn_cold_dropped_entries_total",
+        "Entries that were dropped from the bucket: expired, flushed, or for the budget.",
+        counts.dropped_entries,
+    );
+    counter(
+        "fonn_cold_checkpoints_total",
+        "Checkpoints of the index that this node wrote into the bucket.",
+        counts.checkpoints,
+    );
+}

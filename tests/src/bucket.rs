@@ -1,0 +1,91 @@
+//! A bucket of a test: an S3 server in the test's own process, on a port of its own.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Reply, S3Server};
+use tokio::runtime::Runtime;
+
+/// The bucket, and the server that has it.
+#[derive(Debug)]
+pub struct Bucket {
+    server: S3Server,
+    url: String,
+    // Dropped last: the server's task runs on it.
+    _runtime: Runtime,
+}
+
+impl Bucket {
+    /// A server with one empty bucket.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn in_process() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .context("cannot start a runtime for the bucket")?;
+        let server = runtime
+            .block_on(S3Server::start())
+            .context("cannot start the bucket's server")?;
+        Ok(Self {
+            server,
+            url: format!("s3://{BUCKET}/team"),
+            _runtime: runtime,
+        })
+    }
+
+    /// What `--cold-tier` needs.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What the environment needs: the server, its region, and credentials.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        let credentials = self.server.credentials();
+        vec![
+            ("AWS_ENDPOINT_URL", self.server.endpoint()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", credentials.key_id),
+            ("AWS_SECRET_ACCESS_KEY", credentials.secret),
+        ]
+    }
+
+    /// The files that are its objects below the cold tier's prefix, segments only, by name.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn segments(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut dirs = vec![self.server.bucket_dir().join("team/v1/seg")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(&dir).with_context(|| format!("{}", dir.display()))? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.extension().is_some_and(|it| it == "seg") {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// From now on every connection is closed without an answer.
+    pub fn go_down(&self) {
+        self.server.answer(Answer {
+            method: None,
+            times: u64::MAX,
+            reply: Reply::Disconnect,
+        });
+    }
+
+    /// It answers again.
+    pub fn come_up(&self) {
+        self.server.answer_itself();
+    }
+}

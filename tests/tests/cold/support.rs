@@ -1,0 +1,141 @@
+//! Nodes over a bucket, and what they say about it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use fonn_tests::bucket::Bucket;
+use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::values::ValuePool;
+
+/// A busy machine needs its time to compress and upload.
+const SPILL_LIMIT: Duration = Duration::from_secs(120);
+
+/// A node over the bucket, with short waits.
+pub fn over(bucket: &Bucket) -> NodeOptions {
+    let mut options = NodeOptions::new()
+        .flag("--cold-tier", bucket.url())
+        .flag("--spill", "write-behind:1s")
+        .flag("--cold-follow", "200ms")
+        .flag("--cold-read-timeout", "20s");
+    for (name, value) in bucket.environment() {
+        options = options.env(name, value);
+    }
+    options
+}
+
+/// A metric that is there, by its name and labels.
+pub fn metric(node: &FonnNode, name: &str) -> Result<f64> {
+    let page = node.http_get("/metrics")?;
+    let mut lines = page.body.lines().filter_map(|line| line.rsplit_once(' '));
+    let (_, value) = lines
+        .find(|(found, _)| *found == name)
+        .with_context(|| format!("there is no metric {name}"))?;
+    Ok(value.parse()?)
+}
+
+/// Requests that the node made to the bucket.
+pub fn requests(node: &FonnNode, operation: &str) -> Result<f64> {
+    metric(
+        node,
+        &format!("fonn_cold_store_requests_total{{op=\"{operation}\"}}"),
+    )
+}
+
+/// Waits until `is_so`.
+pub fn wait_until(
+    what: &str,
+    limit: Duration,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while !is_so()? {
+        ensure!(Instant::now() < deadline, "in {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Waits until everything that was written is in the bucket.
+pub fn wait_until_spilled(node: &FonnNode) -> Result<()> {
+    wait_until("everything is in the bucket", SPILL_LIMIT, || {
+        Ok(metric(node, "fonn_cold_unspilled_bytes")? == 0.0)
+    })
+}
+
+/// Waits until the node knows what is in the bucket.
+pub fn wait_until_ready(node: &FonnNode) -> Result<()> {
+    wait_until("the index is ready", SPILL_LIMIT, || {
+        Ok(metric(node, "fonn_cold_index_ready")? == 1.0)
+    })
+}
+
+/// The machine is gone: process and disk.
+pub fn destroy(mut node: FonnNode) -> Result<()> {
+    node.kill9()?;
+    std::fs::remove_dir_all(node.data_dir())?;
+    Ok(())
+}
+
+/// Entries by number, with lengths that repeat in `lens`.
+pub struct Entries<'a> {
+    pub pool: &'a ValuePool,
+    pub lens: &'a [usize],
+    pub prefix: &'a str,
+}
+
+impl Entries<'_> {
+    pub fn key(&self, number: u64) -> String {
+        format!("{}{number:016x}", self.prefix)
+    }
+
+    fn len(&self, number: u64) -> usize {
+        self.lens[number as usize % self.lens.len()]
+    }
+
+    /// Writes a range of them.
+    pub fn write(&self, cache: &mut dyn Cache, numbers: std::ops::Range<u64>) -> Result<()> {
+        for number in numbers {
+            let value = self.pool.value(number, self.len(number));
+            cache.set(&self.key(number), &value.to_vec(), None)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a range of them: all are there, byte for byte.
+    pub fn check(&self, cache: &mut dyn Cache, numbers: std::ops::Range<u64>) -> Result<()> {
+        for number in numbers {
+            let got = cache.get(&self.key(number))?;
+            let got = got.with_context(|| format!("entry {number} is lost"))?;
+            let value = self.pool.value(number, self.len(number));
+            value
+                .check(&got)
+                .with_context(|| format!("entry {number}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// A connection as sccache makes it.
+pub fn connect(node: &FonnNode) -> Result<Box<dyn Cache>> {
+    Dialect::Binary.connect(node.addr())
+}
+
+/// Bytes of all files below `dir`.
+pub fn bytes_below(dir: &Path) -> Result<u64> {
+    let mut total = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        total += if meta.is_dir() {
+            bytes_below(&entry.path())?
+        } else {
+            // The blocks: journals are longer than what is in them.
+            meta.blocks() * 512
+        };
+    }
+    Ok(total)
+}
