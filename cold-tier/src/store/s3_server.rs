@@ -146,12 +146,6 @@ impl S3Server {
         }
     }
 
-    /// The directory with the objects of its bucket, each a file.
-    #[must_use]
-    pub fn bucket_dir(&self) -> PathBuf {
-        self.dir.path().join(BUCKET)
-    }
-
     /// Takes back what [`S3Server::answer`] asked for and was not used yet.
     pub fn answer_itself(&self) {
         self.control.answers.lock().clear();
