@@ -36,7 +36,7 @@ resource "aws_launch_template" "this" {
   for_each = local.roles
 
   name                   = each.value.group
-  image_id               = data.aws_ssm_parameter.image.insecure_value
+  image_id               = coalesce(var.image_id, one(data.aws_ssm_parameter.image[*].insecure_value))
   instance_type          = each.value.type
   user_data              = each.value.user_data
   update_default_version = true

@@ -10,6 +10,8 @@ data "aws_vpc" "this" {
 }
 
 data "aws_ssm_parameter" "image" {
+  count = var.image_id == null ? 1 : 0
+
   name = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${module.sizing.architecture}"
 }
 

@@ -71,6 +71,12 @@ variable "routers" {
   }
 }
 
+variable "image_id" {
+  description = "Machine image, Amazon Linux 2023. null: the newest one at each apply, so that an apply may replace machines."
+  type        = string
+  default     = null
+}
+
 variable "cold_tier" {
   description = "Bucket, prefix, AWS region (null: the cluster's own), key if it is encrypted with one, and budget (bytes like 500g; null: unlimited)."
   type = object({

@@ -113,6 +113,21 @@ run "a_single_node" {
   }
 }
 
+run "an_image_of_ones_own" {
+  command = apply
+  variables {
+    image_id = "ami-0123456789abcdef0"
+  }
+  assert {
+    condition     = alltrue([for template in values(aws_launch_template.this) : template.image_id == "ami-0123456789abcdef0"])
+    error_message = "the image is not the one that was asked for"
+  }
+  assert {
+    condition     = length(data.aws_ssm_parameter.image) == 0
+    error_message = "the newest image is looked up all the same"
+  }
+}
+
 run "two_nodes_are_refused" {
   command = plan
   variables {
