@@ -3,7 +3,7 @@
 
 - Every FONN_… variable and every `--flag` of the programs exists; so do the ports.
 - Every relative link in docs/operations leads somewhere.
-- An image has one version everywhere.
+- An image has one version everywhere, and the compiler is the pinned one.
 """
 
 import json
@@ -79,9 +79,16 @@ def check_images(texts):
             yield f"{name} has several versions: {json.dumps(found)}"
 
 
+def check_compiler():
+    """The image of the build has the pinned compiler."""
+    pinned = re.search(r'channel = "([\d.]+)"', (ROOT / "rust-toolchain.toml").read_text())[1]
+    if f"RUST_IMAGE=rust:{pinned}-" not in (ROOT / "deploy/Dockerfile").read_text():
+        yield f"deploy/Dockerfile does not build with Rust {pinned}"
+
+
 def main():
     texts = list(files())
-    problems = list(check_images(texts))
+    problems = [*check_images(texts), *check_compiler()]
     for path, text in texts:
         # This file and its source name what they look for.
         if path.parts[:2] != ("deploy", "checks"):
