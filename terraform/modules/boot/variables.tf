@@ -46,9 +46,9 @@ variable "lifecycle_hook" {
 }
 
 variable "drain_seconds" {
-  description = "Longest time for handing over a node's share."
+  description = "How long a drained node goes on answering for what it has, before it is removed and ends."
   type        = number
-  default     = 900
+  default     = 120
   nullable    = false
 
   validation {

@@ -56,8 +56,8 @@ locals {
 
   release_object_arn = startswith(var.release.url, "s3://") ? "arn:${data.aws_partition.current.partition}:s3:::${trimprefix(var.release.url, "s3://")}" : null
 
-  # Ten seconds for a clean stop, and the time to hand everything over.
-  hook_seconds = var.drain_seconds + 60
+  # And a minute each for the calls before and after, ten seconds for a clean stop.
+  hook_seconds = var.drain_seconds + 180
 
   roles = {
     node = {

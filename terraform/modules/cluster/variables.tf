@@ -185,9 +185,9 @@ variable "metrics" {
 }
 
 variable "drain_seconds" {
-  description = "Longest time for handing over a node's share before it is replaced."
+  description = "How long a drained node goes on answering for what it has, before it is removed and ends."
   type        = number
-  default     = 900
+  default     = 120
   nullable    = false
 }
 
