@@ -135,7 +135,7 @@ impl admin_server::Admin for AdminService {
             source: None,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
-        let outcome = node.shared.engine.execute(&job, &mut acks, &mut scratch);
+        let outcome = node.shared.service.execute(&job, &mut acks, &mut scratch);
         let existed = match outcome.await {
             Outcome::Deleted { .. } => true,
             Outcome::NotFound => false,
