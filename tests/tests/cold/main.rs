@@ -1,5 +1,6 @@
 //! The bucket below the node: what outlives it, what it costs, and what happens when it is gone.
 
+mod auto;
 mod evict;
 mod kills;
 mod loss;
