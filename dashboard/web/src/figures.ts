@@ -8,6 +8,8 @@ export type Labels = Record<string, string | readonly string[]>;
 interface Series {
   name: string;
   labels: Map<string, string>;
+  /** Of a bucket, its upper bound. */
+  le: number;
 }
 
 /** The values of all series at an instant; what is missing is `undefined`. */
@@ -30,6 +32,8 @@ export class Figures {
   private series: Series[] = [];
   private readonly places = new Map<string, number>();
   private readonly byName = new Map<string, number[]>();
+  /** Which series match, by what was asked for: it is asked for hundreds of times a second. */
+  private matches = new Map<string, number[]>();
   /** Where the ids of the current stream are. */
   private streamPlaces: number[] = [];
   private streamValues: number[] = [];
@@ -97,22 +101,27 @@ export class Figures {
   }
 
   /** An estimate of a quantile of what a histogram recorded in the `spanMs` up to `atMs`, in its unit. */
-  quantile(
-    q: number,
+  quantile(q: number, name: string, labels: Labels, spanMs: number, atMs?: number): number | null {
+    return this.quantiles([q], name, labels, spanMs, atMs)[0] ?? null;
+  }
+
+  /** The same for several quantiles. */
+  quantiles(
+    qs: number[],
     name: string,
     labels: Labels,
     spanMs: number,
     atMs?: number,
-  ): number | null {
+  ): (number | null)[] {
     const pair = this.pair(spanMs, atMs);
-    if (!pair) return null;
+    if (!pair) return qs.map(() => null);
     const buckets = new Map<number, number>();
     for (const place of this.matching(`${name}_bucket`, labels)) {
-      const le = Number((this.series[place]?.labels.get("le") ?? "").replace("+Inf", "Infinity"));
+      const le = this.series[place]?.le ?? NaN;
       const grown = this.grown(pair, [place]) ?? 0;
       if (grown > 0) buckets.set(le, (buckets.get(le) ?? 0) + grown);
     }
-    return quantileOf(q, buckets);
+    return qs.map((q) => quantileOf(q, buckets));
   }
 
   /** All values of a label among the series of a name, sorted. */
@@ -145,9 +154,11 @@ export class Figures {
     let place = this.places.get(key);
     if (place === undefined) {
       place = this.series.length;
-      this.series.push({ name, labels });
+      const le = Number((labels.get("le") ?? "").replace("+Inf", "Infinity"));
+      this.series.push({ name, labels, le });
       this.places.set(key, place);
       this.byName.set(name, [...(this.byName.get(name) ?? []), place]);
+      this.matches.clear();
     }
     return place;
   }
@@ -200,6 +211,16 @@ export class Figures {
   }
 
   private matching(name: string, labels: Labels): number[] {
+    const key = `${name} ${JSON.stringify(labels)}`;
+    let places = this.matches.get(key);
+    if (!places) {
+      places = this.search(name, labels);
+      this.matches.set(key, places);
+    }
+    return places;
+  }
+
+  private search(name: string, labels: Labels): number[] {
     const wanted = Object.entries(labels);
     return (this.byName.get(name) ?? []).filter((place) =>
       wanted.every(([label, value]) => {

@@ -22,11 +22,11 @@ export class Trends implements Panel {
     range: [0, 1],
   });
   private readonly latency = new Chart({
-    title: "Latency of requests",
+    title: "Latency percentiles",
     curves: [
       { title: "50th", color: "--curve-1", format: latency },
       { title: "95th", color: "--curve-2", format: latency },
-      { title: "99th percentile", color: "--curve-3", format: latency },
+      { title: "99th", color: "--curve-3", format: latency },
     ],
     axis: latency,
     logarithmic: true,
@@ -83,13 +83,12 @@ export class Trends implements Panel {
     );
     this.gets.update(times, shares);
 
+    const quantiles = instants.map((ms) =>
+      old(ms) ? [] : figures.quantiles(QUANTILES, "fonn_request_duration_seconds", {}, spanMs, ms),
+    );
     this.latency.update(
       times,
-      QUANTILES.map((q) =>
-        instants.map((ms) =>
-          old(ms) ? null : figures.quantile(q, "fonn_request_duration_seconds", {}, spanMs, ms),
-        ),
-      ),
+      QUANTILES.map((_, at) => quantiles.map((values) => values[at] ?? null)),
     );
 
     const rates = (command: string | string[]) =>
