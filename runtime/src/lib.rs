@@ -18,5 +18,6 @@ pub mod shutdown;
 pub mod size;
 pub mod tasks;
 pub mod telemetry;
+pub mod users;
 
 mod text;
