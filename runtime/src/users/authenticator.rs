@@ -208,8 +208,8 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::users::tests_support::{PASSWORD, directory};
     use crate::users::Role;
+    use crate::users::tests_support::{PASSWORD, directory};
 
     fn peer() -> Option<IpAddr> {
         Some(IpAddr::from([10, 0, 0, 9]))
