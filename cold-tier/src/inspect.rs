@@ -8,7 +8,9 @@ use crate::error::ColdError;
 use crate::follow::{self, reconcile};
 use crate::footers;
 use crate::names::SegmentName;
-use crate::segment::{FlushMark, FooterEntry, SegmentError, verify as verify_bytes};
+use crate::segment::{
+    FlushMark, FooterEntry, HEADER_LEN, SegmentError, TRAILER_LEN, verify as verify_bytes,
+};
 use crate::shared::Shared;
 use crate::store::Operation;
 
@@ -26,6 +28,8 @@ pub struct SegmentReport {
 pub struct Inspection {
     /// Bytes of the object.
     pub size: u64,
+    /// Bytes of its footer there.
+    pub footer_len: u64,
     /// When it was made: Unix time in milliseconds.
     pub created_ms: u64,
     /// The flushes that its writer knew.
@@ -83,8 +87,11 @@ pub(crate) async fn inspect(
                 });
                 entries.push((entry, counts));
             }
+            // What is not header, records and trailer.
+            let around = (HEADER_LEN + TRAILER_LEN) as u64 + footer.data_len;
             Ok(Inspection {
                 size,
+                footer_len: size.saturating_sub(around),
                 created_ms: footer.header.created_ms,
                 flush_marks: footer.flush_marks,
                 entries,
@@ -93,37 +100,86 @@ pub(crate) async fn inspect(
         .await
 }
 
+/// The segments in the bucket, compared with the index.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Those in the bucket, each with its length in bytes.
+    pub listed: Vec<(SegmentName, u64)>,
+    /// Those that the index does not know. The next full comparison merges them.
+    pub unknown: Vec<SegmentName>,
+    /// Those that the index leads to and that are not in the bucket, besides those that are marked as
+    /// lost already.
+    pub missing: Vec<SegmentName>,
+}
+
+/// What the check of one segment found.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentCheck {
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Records in it; none are counted if it is damaged.
+    pub records: u64,
+    /// Entries of the index whose record is not where it says.
+    pub wrong_entries: u64,
+    /// How it is damaged.
+    pub damage: Option<String>,
+}
+
+pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<Comparison, ColdError> {
+    let listed = reconcile::list(shared).await?;
+    let in_bucket: HashSet<&SegmentName> = listed.iter().map(|(name, _)| name).collect();
+    let table = shared.index.table();
+    let missing = table.all().into_iter().filter(|(_, facts)| {
+        let is_lost = matches!(facts.state, SegmentState::Lost { .. });
+        facts.live_entries > 0 && !is_lost && !in_bucket.contains(&facts.name)
+    });
+    let missing = missing.map(|(_, facts)| facts.name).collect();
+    let names = listed.iter().map(|(name, _)| name);
+    let unknown = names.filter(|name| table.number(name).is_none());
+    let unknown = unknown.cloned().collect();
+    Ok(Comparison {
+        listed,
+        unknown,
+        missing,
+    })
+}
+
 pub(crate) async fn verify(
     shared: &Arc<Shared>,
     mut progress: impl FnMut(u64, u64) + Send,
 ) -> Result<VerifyReport, ColdError> {
-    let listed = reconcile::list(shared).await?;
-    let mut report = VerifyReport::default();
-    let in_bucket: HashSet<&SegmentName> = listed.iter().collect();
-    {
-        let table = shared.index.table();
-        let missing = table.all().into_iter().filter(|(_, facts)| {
-            let is_lost = matches!(facts.state, SegmentState::Lost { .. });
-            facts.live_entries > 0 && !is_lost && !in_bucket.contains(&facts.name)
-        });
-        report.missing = missing.map(|(_, facts)| facts.name).collect();
-        let unknown = listed.iter().filter(|name| table.number(name).is_none());
-        report.unknown = unknown.cloned().collect();
-    }
+    let Comparison {
+        listed,
+        unknown,
+        missing,
+    } = compare(shared).await?;
+    let mut report = VerifyReport {
+        unknown,
+        missing,
+        ..VerifyReport::default()
+    };
     let total = listed.len() as u64;
-    for (done, name) in listed.iter().enumerate() {
+    for (done, (name, _)) in listed.iter().enumerate() {
         progress(done as u64, total);
-        verify_segment(shared, name, &mut report).await?;
+        let Some(check) = verify_segment(shared, name).await? else {
+            continue;
+        };
+        report.segments += 1;
+        report.bytes += check.bytes;
+        report.records += check.records;
+        report.wrong_entries += check.wrong_entries;
+        let damage = check.damage.map(|damage| (name.clone(), damage));
+        report.damaged.extend(damage);
     }
     progress(total, total);
     Ok(report)
 }
 
-async fn verify_segment(
+/// None if there is no such segment.
+pub(crate) async fn verify_segment(
     shared: &Arc<Shared>,
     name: &SegmentName,
-    report: &mut VerifyReport,
-) -> Result<(), ColdError> {
+) -> Result<Option<SegmentCheck>, ColdError> {
     let key = name.key();
     let known = shared.index.table().number(name);
     let size = known.and_then(|id| Some(shared.index.table().facts(id)?.size));
@@ -132,11 +188,13 @@ async fn verify_segment(
     let about = (Operation::Get, key.as_str(), size);
     let bytes = match shared.call(about, shared.store.get(&key)).await {
         Ok(bytes) => bytes,
-        Err(error) if error.kind == crate::store::StoreErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind == crate::store::StoreErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    report.segments += 1;
-    report.bytes += bytes.len() as u64;
+    let mut check = SegmentCheck {
+        bytes: bytes.len() as u64,
+        ..SegmentCheck::default()
+    };
     let checked = name.clone();
     let outcome = shared
         .blocking(move |shared| {
@@ -171,19 +229,19 @@ async fn verify_segment(
         .await?;
     match outcome {
         Ok((records, wrong)) => {
-            report.records += records;
-            report.wrong_entries += wrong;
+            check.records = records;
+            check.wrong_entries = wrong;
         }
-        Err(error) => report.damaged.push((name.clone(), error.to_string())),
+        Err(error) => check.damage = Some(error.to_string()),
     }
-    Ok(())
+    Ok(Some(check))
 }
 
 pub(crate) async fn rebuild(
     shared: &Arc<Shared>,
     mut progress: impl FnMut(u64, u64) + Send,
 ) -> Result<(), ColdError> {
-    let listed = reconcile::list(shared).await?;
+    let listed = reconcile::names(shared).await?;
     let total = listed.len() as u64;
     let done = std::sync::atomic::AtomicU64::new(0);
     let progress = parking_lot::Mutex::new(&mut progress);

@@ -45,7 +45,7 @@ pub use breaker::BreakerState;
 pub use error::ColdError;
 pub use fetch::{ColdEntry, Fetched, Found, Location};
 pub use index::{IndexError, LostCopy};
-pub use inspect::{Inspection, SegmentReport, VerifyReport};
+pub use inspect::{Comparison, Inspection, SegmentCheck, SegmentReport, VerifyReport};
 pub use observer::ColdObserver;
 pub use options::{ColdOptions, RestoreFrom, SpillMode};
 pub use spill::source::{

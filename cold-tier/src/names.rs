@@ -219,6 +219,23 @@ impl SegmentName {
         parts.next().is_none().then_some(name)
     }
 
+    /// REGION/WRITER/SEQUENCE: the name without what all have in common, as operators see it.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let Self {
+            region,
+            writer,
+            seq,
+        } = self;
+        format!("{region}/{writer}/{seq:016x}")
+    }
+
+    /// The segment of a [`SegmentName::short`] name, or of an object's key.
+    #[must_use]
+    pub fn parse_short(text: &str) -> Option<Self> {
+        Self::parse(text).or_else(|| Self::parse(&format!("{SEGMENTS}{text}.seg")))
+    }
+
     /// The next segment of the same writer.
     #[must_use]
     pub fn next(&self) -> Self {
@@ -386,6 +403,14 @@ mod tests {
             name.key().as_str(),
             format!("v1/seg/{base}/000000000000002a.seg")
         );
+        let short = format!("{base}/000000000000002a");
+        assert_eq!(name.short(), short);
+        for text in [short.as_str(), name.key().as_str()] {
+            assert_eq!(SegmentName::parse_short(text), Some(name.clone()));
+        }
+        for text in ["", "eu-1", "eu-1//0", &short[..short.len() - 1]] {
+            assert_eq!(SegmentName::parse_short(text), None, "{text}");
+        }
         let manifest = checkpoint_manifest(&name.region, &name.writer, 7);
         assert_eq!(
             manifest.as_str(),

@@ -10,7 +10,7 @@ use fonn_runtime::tasks::{OnShutdown, Tasks};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::checkpoint::SegmentState;
+use crate::checkpoint::{IndexEntry, SegmentState};
 use crate::checkpointer;
 use crate::collect::Collector;
 use crate::error::ColdError;
@@ -18,8 +18,8 @@ use crate::fetch::{self, Fetched, Found, Location};
 use crate::follow::reconcile;
 use crate::follow::{Asked, Follower};
 use crate::index::{Index, IndexError, LostCopy};
-use crate::inspect::{self, SegmentReport, VerifyReport};
-use crate::names::KeyHash;
+use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport, VerifyReport};
+use crate::names::{KeyHash, SegmentName};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
 use crate::segment::{CopyVersion, FlushMark};
@@ -132,6 +132,30 @@ impl ColdTier {
             Some(name) => Found::At(Location { entry, name }),
             None => Found::Absent,
         }
+    }
+
+    /// The newest record of a key by the local index, with the segment that it is in: for the operator,
+    /// expired entries and tombstones too. No segment for a tombstone that is in none yet. Blocks like
+    /// [`ColdTier::find`].
+    ///
+    /// # Errors
+    /// [`ColdError::Index`].
+    pub fn locate(
+        &self,
+        space: u16,
+        key: &[u8],
+    ) -> Result<Option<(IndexEntry, Option<SegmentName>)>, ColdError> {
+        let index = &self.shared.index;
+        let entry = index.entry(KeyHash::of(space, key))?;
+        Ok(entry
+            .filter(|entry| self.shared.is_visible(space, entry.at.version))
+            .map(|entry| (entry, index.table().name(entry.segment).cloned())))
+    }
+
+    /// About how many entries the index has, tombstones included.
+    #[must_use]
+    pub fn entries_approx(&self) -> u64 {
+        self.shared.index.entries_approx()
     }
 
     /// Reads what [`ColdTier::find`] found, within the read timeout. Never an error: whatever is not a
@@ -255,6 +279,12 @@ impl ColdTier {
             .unwrap_or(false)
     }
 
+    /// The codec of what is spilled.
+    #[must_use]
+    pub fn codec(&self) -> CodecSpec {
+        *self.shared.codec.read()
+    }
+
     /// Changes the codec of what is spilled from now on.
     pub fn set_codec(&self, codec: CodecSpec) {
         *self.shared.codec.write() = codec;
@@ -286,7 +316,7 @@ impl ColdTier {
                 .iter()
                 .filter(move |(_, facts)| !is_lost(facts.state))
         };
-        let is_own = |name: &crate::names::SegmentName| name.region == shared.options.region;
+        let is_own = |name: &SegmentName| name.region == shared.options.region;
         let backlog = self.backlog();
         let budget = shared.budget.load(Ordering::Relaxed);
         ColdStatus {
@@ -358,7 +388,7 @@ impl ColdTier {
     /// [`ColdError`].
     pub async fn inspect(
         &self,
-        name: &crate::names::SegmentName,
+        name: &SegmentName,
     ) -> Result<inspect::Inspection, ColdError> {
         inspect::inspect(&self.shared, name).await
     }
@@ -373,6 +403,26 @@ impl ColdTier {
         progress: impl FnMut(u64, u64) + Send,
     ) -> Result<VerifyReport, ColdError> {
         inspect::verify(&self.shared, progress).await
+    }
+
+    /// Compares the list of the segments in the bucket with the index.
+    ///
+    /// # Errors
+    /// [`ColdError`].
+    pub async fn compare(&self) -> Result<Comparison, ColdError> {
+        inspect::compare(&self.shared).await
+    }
+
+    /// Reads a segment as a whole and checks every byte, and the index against it. None if there is no
+    /// such segment.
+    ///
+    /// # Errors
+    /// [`ColdError`]: the bucket or the index failed; damage is in the answer.
+    pub async fn verify_segment(
+        &self,
+        name: &SegmentName,
+    ) -> Result<Option<SegmentCheck>, ColdError> {
+        inspect::verify_segment(&self.shared, name).await
     }
 
     /// Merges the footer of every segment in the bucket again, and marks segments that are gone. The

@@ -16,11 +16,15 @@ use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
+use fonn_runtime::serve::Listener;
 use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
 
+use crate::admin::codecs::Codecs;
+use crate::admin::cold::{ColdAdmin, TierAdmin};
+use crate::admin::{Admin, Node};
 use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
@@ -28,7 +32,7 @@ use crate::entry::Space;
 use crate::levels::Level;
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
-use crate::server::{Listener, Server, Shared};
+use crate::server::{Server, Shared};
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -100,8 +104,10 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let admin_api = Admin::new(readiness.clone());
     let routes = Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
+        .with_grpc(admin_api.grpc()?)
         .with_fallback(dashboard);
     let admin = serve_admin(&config.admin_listen, routes, &admin_tasks, admin_stopped).await?;
 
@@ -115,7 +121,16 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         }
     };
     let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
-    crate::metrics::register(&metrics, &shared, bucket);
+    crate::metrics::register(&metrics, &shared, bucket.clone());
+    let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));
+    admin_api.open(Node {
+        shared: Arc::clone(&shared),
+        listeners: names.clone(),
+        durability: config.durability,
+        data_dir: config.data_dir.clone(),
+        codecs: Arc::clone(&codecs),
+        cold: cold_admin(&config, &engine, bucket, clock),
+    });
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
     let cold_tasks = Tasks::new();
     engine.start_cold(&cold_tasks);
@@ -129,7 +144,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
-            () = reload_signals.recv() => reload(&mut config, &engine, log),
+            () = reload_signals.recv() => reload(&mut config, &engine, &codecs, log),
             task = background.failed() => break Err(task),
             task = cold_tasks.failed() => break Err(task),
         }
@@ -242,6 +257,23 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
     }
 }
 
+/// The cold tier for the admin services.
+fn cold_admin(
+    config: &Config,
+    engine: &Engine,
+    bucket: Option<Opened>,
+    clock: Clock,
+) -> Option<Arc<dyn ColdAdmin>> {
+    let (cold, settings) = (engine.cold()?, config.cold.as_ref()?);
+    Some(Arc::new(TierAdmin {
+        tier: cold.tier().clone(),
+        bucket: bucket?,
+        location: settings.location.clone(),
+        region: settings.region.to_string(),
+        clock,
+    }))
+}
+
 /// What the settings mean for the tiers, and the bucket if there is one. It is not asked for anything.
 ///
 /// # Errors
@@ -310,7 +342,7 @@ fn connections_max() -> usize {
 }
 
 /// Reads the configuration again and applies what can change in a running node.
-fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
+fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogControl) {
     let new = match config::load(std::env::args_os()) {
         Ok(new) => new,
         Err(Early::Bad(error)) => {
@@ -328,19 +360,14 @@ fn reload(config: &mut Config, engine: &Engine, log: &LogControl) {
     }
     log.set(&new.log);
     engine.ram().set_budget(new.ram_budget.as_usize());
-    engine.ram_codec().set(new.codec_ram, new.codec_min_bytes);
+    codecs.reload(&new);
     if let Some(disk) = engine.disk() {
         if let Err(error) = disk.set_budget(new.disk_budget.bytes()) {
             tracing::error!(%error, "--disk-budget was not changed");
         }
-        disk.upper().set(new.codec_upper, new.codec_min_bytes);
-        disk.last().set(new.codec_last, new.codec_min_bytes);
     }
     if let (Some(cold), Some(new)) = (engine.cold(), &new.cold) {
         cold.tier().set_budget(new.budget.map(ByteCount::bytes));
-    }
-    if let Some(cold) = engine.cold() {
-        cold.tier().set_codec(new.codec_cold.begin(Level::Cold));
     }
     tracing::info!(
         ram_budget = %new.ram_budget,

@@ -10,6 +10,7 @@ use clap::Parser;
 use fonn_runtime::config::{self, ConfigError, Early, Layer};
 use fonn_runtime::duration::Span;
 use fonn_runtime::memory;
+use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use serde::{Deserialize, Deserializer};
@@ -18,7 +19,6 @@ use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
 use crate::levels::{CodecChoice, Level, LevelSetting};
 use crate::lsm::Durability;
 use crate::ram::LruMode;
-use crate::server::ListenAddr;
 
 pub use self::cold::{ColdBudget, ColdConfig};
 

@@ -16,6 +16,7 @@
 mod commit;
 mod fetch;
 mod hit;
+mod locate;
 mod multi;
 mod number;
 mod pressure;
@@ -26,6 +27,7 @@ mod tests;
 mod upkeep;
 
 pub use self::hit::Moment;
+pub use self::locate::{Form, Located};
 pub use self::upkeep::{EngineOptions, OpenError};
 
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Get, Outcome};
 use fonn_runtime::clock::Clock;
+pub use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
 
 use self::commit::Refused;
@@ -134,16 +137,6 @@ impl Acks {
             None => Vec::new(),
         }
     }
-}
-
-/// What a command works with besides the engine.
-pub struct Job<'a> {
-    /// Whose key it is.
-    pub space: Space,
-    /// The command.
-    pub command: &'a Command<'a>,
-    /// The allocation that the command borrows from, if its value is large and may be shared.
-    pub source: Option<&'a Bytes>,
 }
 
 /// A fetch from disk is good while this has not changed.

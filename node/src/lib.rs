@@ -1,8 +1,10 @@
 //! The cache process: client protocols in front of a RAM tier over a local LSM.
 
 pub mod ack;
+pub mod admin;
 mod allocator;
 pub mod cli;
+pub mod cluster;
 pub mod cold;
 pub mod config;
 pub mod engine;

@@ -194,6 +194,31 @@ impl Out {
         }
     }
 
+    /// How many bytes were taken out so far.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Moves the first `count` unsent bytes, or as many as there are, behind those of `to`.
+    pub fn move_to(&mut self, to: &mut Self, count: usize) {
+        let mut left = count.min(self.len());
+        self.sent += left as u64;
+        while left > 0 {
+            let Some(front) = self.chunks.front_mut() else {
+                to.put(&self.tail.split_to(left));
+                break;
+            };
+            let part = front.split_to(left.min(front.len()));
+            self.chunks_len -= part.len();
+            left -= part.len();
+            to.put_shared(&part);
+            if front.is_empty() {
+                self.chunks.pop_front();
+            }
+        }
+    }
+
     /// Everything unsent as one vector: for tests and small replies.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
@@ -203,6 +228,12 @@ impl Out {
             .for_each(|chunk| all.extend_from_slice(chunk));
         all.extend_from_slice(&self.tail);
         all
+    }
+
+    /// The buffer for copied bytes, for an encoder that fills in a length behind itself. It may only
+    /// append, or write over what it appended since it last put a shared value in.
+    pub(crate) fn tail_mut(&mut self) -> &mut BytesMut {
+        &mut self.tail
     }
 
     fn seal_tail(&mut self) {

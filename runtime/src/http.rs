@@ -1,32 +1,35 @@
-//! The admin port: a small HTTP/1.1 server for health, metrics and whatever is mounted.
+//! The admin port: a small server of HTTP/1.1 and HTTP/2 (without TLS: by prior knowledge, RFC 9113,
+//! section 3.3) for health, metrics, gRPC and whatever else is mounted.
 //!
-//! Invariant: it is bounded in connections, header size and time, so that nobody who reaches the
+//! Invariant: it is bounded in connections, calls, header size and time, so that nobody who reaches the
 //! port can exhaust the process; and it serves until its own shutdown, which the program requests
 //! last, so that health stays visible while everything else drains.
 //!
-//! Handlers are plain functions from a request without body to a complete response. They run on
-//! the runtime that drives the server and must not block.
+//! Pages are plain functions from a request without body to a complete response; gRPC services
+//! ([`Grpc`]) get whatever else has a content type of gRPC or gRPC-web. Both run on the runtime that
+//! drives the server and must not block.
 
+mod body;
+mod channel;
+mod connection;
+mod grpc;
 mod health;
+mod origin;
 mod routes;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use self::connection::Site;
 use crate::shutdown::Shutdown;
 
+pub use channel::{Channel, ChannelError};
+pub use grpc::{Grpc, GrpcError, GrpcService};
 pub use health::Readiness;
 pub use hyper::{HeaderMap, Method, StatusCode, header};
 pub use routes::{Request, Response, Routes};
@@ -41,11 +44,21 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub struct Options {
     /// Connections served at once; more wait in the kernel's queue.
     pub connections_max: usize,
-    /// From the start of waiting for a request until its headers are complete.
+    /// From the start of waiting for a request until its headers are complete. (HTTP/2: for the
+    /// beginning of the connection; afterwards its age counts.)
     pub header_timeout: Duration,
-    /// Age at which a connection is asked to end after its current response; half as much later it
-    /// is cut, which bounds readers that never read.
+    /// Age at which a connection is asked to end after its current responses; half as much later it
+    /// is cut, which bounds readers that never read, unless it has gRPC calls.
     pub connection_age_max: Duration,
+    /// Requests under way at once in one HTTP/2 connection.
+    pub streams_max: u32,
+    /// gRPC calls under way at once in all connections; more are refused as RESOURCE_EXHAUSTED. Below
+    /// `connections_max`, for a call may hold its connection as long as it lasts.
+    pub calls_max: usize,
+    /// From the headers of a gRPC call until its response begins.
+    pub answer_timeout: Duration,
+    /// How long a gRPC call keeps an aged connection from being cut.
+    pub call_age_max: Duration,
 }
 
 impl Default for Options {
@@ -54,6 +67,10 @@ impl Default for Options {
             connections_max: 64,
             header_timeout: Duration::from_secs(10),
             connection_age_max: Duration::from_secs(60),
+            streams_max: 32,
+            calls_max: 32,
+            answer_timeout: Duration::from_secs(60),
+            call_age_max: Duration::from_secs(12 * 60 * 60),
         }
     }
 }
@@ -63,7 +80,7 @@ impl Default for Options {
 pub struct Server {
     listener: TcpListener,
     local_addr: SocketAddr,
-    routes: Arc<Routes>,
+    site: Arc<Site>,
     options: Options,
 }
 
@@ -78,7 +95,7 @@ impl Server {
         Ok(Self {
             listener,
             local_addr,
-            routes: Arc::new(routes),
+            site: Arc::new(Site::new(routes, options, local_addr)),
             options,
         })
     }
@@ -101,8 +118,8 @@ impl Server {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if has_room => match accepted {
                     Ok((stream, _)) => {
-                        let routes = Arc::clone(&self.routes);
-                        connections.spawn(serve(stream, routes, self.options, shutdown.clone()));
+                        let site = Arc::clone(&self.site);
+                        connections.spawn(connection::serve(stream, site, shutdown.clone()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "accepting a connection on the admin port");
@@ -118,34 +135,6 @@ impl Server {
             // Dropping the set cuts the rest.
             () = shutdown.overdue() => {}
         }
-    }
-}
-
-async fn serve(stream: TcpStream, routes: Arc<Routes>, options: Options, shutdown: Shutdown) {
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let response = routes.answer(&request.map(drop)).map(Full::<Bytes>::new);
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_buf_size(HEAD_MAX_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    // Clients that break the protocol or leave are their own fault, hence `debug`.
-    let ended = |result: hyper::Result<()>| {
-        if let Err(error) = result {
-            tracing::debug!(%error, "connection on the admin port ended");
-        }
-    };
-    tokio::select! {
-        result = &mut connection => return ended(result),
-        () = shutdown.requested() => {}
-        () = tokio::time::sleep(options.connection_age_max) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    if let Ok(result) = tokio::time::timeout(options.connection_age_max / 2, connection).await {
-        ended(result);
     }
 }
 

@@ -11,6 +11,7 @@
 pub mod cells;
 pub mod process;
 mod snapshot;
+pub mod striped;
 
 use std::collections::BTreeMap;
 use std::fmt;

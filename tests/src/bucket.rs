@@ -1,5 +1,7 @@
 //! A bucket of a test: an S3 server in the test's own process, on a port of its own.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Reply, S3Server};
 use tokio::runtime::Runtime;
@@ -50,6 +52,27 @@ impl Bucket {
             ("AWS_ACCESS_KEY_ID", credentials.key_id),
             ("AWS_SECRET_ACCESS_KEY", credentials.secret),
         ]
+    }
+
+    /// The files that are its objects below the cold tier's prefix, segments only, by name.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn segments(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut dirs = vec![self.server.bucket_dir().join("team/v1/seg")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(&dir).with_context(|| format!("{}", dir.display()))? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.extension().is_some_and(|it| it == "seg") {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
     }
 
     /// From now on every connection is closed without an answer.

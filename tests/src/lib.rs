@@ -9,6 +9,7 @@ pub mod checker;
 pub mod client;
 pub mod compare;
 pub mod component;
+pub mod ctl;
 pub mod load;
 pub mod node;
 pub mod peers;

@@ -122,22 +122,27 @@ impl NodeOptions {
 /// # Errors
 /// When there is none.
 pub fn node_program() -> Result<PathBuf> {
-    if let Some(program) = std::env::var_os("FONN_NODE_BIN") {
+    program("FONN_NODE_BIN", "fonn-node-under-test")
+}
+
+/// The admin command under test: `FONN_CTL_BIN`, or the one built with this package.
+///
+/// # Errors
+/// When there is none.
+pub fn ctl_program() -> Result<PathBuf> {
+    program("FONN_CTL_BIN", "fonnctl-under-test")
+}
+
+fn program(variable: &str, name: &str) -> Result<PathBuf> {
+    if let Some(program) = std::env::var_os(variable) {
         return Ok(PathBuf::from(program));
     }
     // Test executables lie in target/PROFILE/deps, this package's programs one level up; Cargo
     // builds them before it runs the suites in tests/.
     let this = std::env::current_exe()?;
     let dirs = this.ancestors().skip(1).take(2);
-    let program = dirs
-        .map(|dir| dir.join("fonn-node-under-test"))
-        .find(|file| file.is_file());
-    program.with_context(|| {
-        format!(
-            "no fonn-node-under-test beside {}; set FONN_NODE_BIN",
-            this.display()
-        )
-    })
+    let program = dirs.map(|dir| dir.join(name)).find(|file| file.is_file());
+    program.with_context(|| format!("no {name} beside {}; set {variable}", this.display()))
 }
 
 /// A node process; killed and its temporary directory removed when dropped.

@@ -1,5 +1,6 @@
 //! Project tools: `cargo xtask COMMAND`.
 
+mod codegen;
 mod generated;
 mod metrics_list;
 mod protocols;
@@ -18,6 +19,7 @@ Usage: cargo xtask COMMAND
 
 Commands:
   tidy           check who imports whom, the length of files, and that no machine's paths are in them
+  codegen        write proto/src/gen/ from proto/fonn/v1/*.proto
   protocols      write the tables of docs/protocols.md
   sample-config  write deploy/config/node.sample.toml and the settings in README.md
   metrics-list   write the tables of docs/metrics.md
@@ -51,6 +53,7 @@ fn run() -> Result<ExitCode> {
             }
             Ok(ExitCode::from(u8::from(!findings.is_empty())))
         }
+        ["codegen"] => write(&codegen::FILES),
         ["protocols"] => write(&protocols::FILES),
         ["sample-config"] => write(&settings::FILES),
         ["metrics-list"] => write(&metrics_list::FILES),

@@ -24,7 +24,7 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
         all.map(|(id, facts)| (facts.name, (id, facts.state)))
             .collect()
     };
-    let listed = list(shared).await?;
+    let listed = names(shared).await?;
     shared.crash_point("listed").await;
     adopt(shared, &listed).await?;
     find_lost(shared, &known_before, &listed).await?;
@@ -37,17 +37,26 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
 }
 
 /// The names of all segments in the bucket, in their order.
-pub(crate) async fn list(shared: &Shared) -> Result<Vec<SegmentName>, ColdError> {
-    let mut names = Vec::new();
+pub(crate) async fn names(shared: &Shared) -> Result<Vec<SegmentName>, ColdError> {
+    let listed = list(shared).await?;
+    Ok(listed.into_iter().map(|(name, _)| name).collect())
+}
+
+/// All segments in the bucket with their lengths in bytes, in the order of their names.
+pub(crate) async fn list(shared: &Shared) -> Result<Vec<(SegmentName, u64)>, ColdError> {
+    let mut listed = Vec::new();
     let mut from = None;
     loop {
         let call = shared.store.list(SEGMENTS, from.as_ref(), PAGE_MAX);
         let page = shared.call((Operation::List, SEGMENTS, 0), call).await?;
         let parsed = page.objects.iter();
-        names.extend(parsed.filter_map(|object| SegmentName::parse(object.key.as_str())));
+        listed.extend(parsed.filter_map(|object| {
+            let name = SegmentName::parse(object.key.as_str())?;
+            Some((name, object.size_bytes))
+        }));
         match page.next {
             Some(next) => from = Some(next),
-            None => return Ok(names),
+            None => return Ok(listed),
         }
     }
 }

@@ -125,6 +125,8 @@ pub struct OperationStats {
     pub calls: u64,
     /// Requests that are paid for.
     pub billed_requests: u64,
+    /// What they cost, in US dollars: an estimate by the prices that were configured.
+    pub cost_dollars: f64,
     /// Calls that were dropped before their answer.
     pub abandoned: u64,
     /// Calls that failed, in the order of [`StoreErrorKind::ALL`].
@@ -156,6 +158,7 @@ impl MeterStats {
             operation,
             calls: cells.calls.get(),
             billed_requests: cells.billed_requests.get(),
+            cost_dollars: cells.billed_requests.get() as f64 * self.options.prices.of(operation),
             abandoned: cells.abandoned.get(),
             errors: std::array::from_fn(|kind| cells.errors[kind].get()),
             sent_bytes: cells.sent_bytes.get(),
@@ -173,10 +176,7 @@ impl MeterStats {
     /// What all requests cost, in US dollars: an estimate by the prices that were configured.
     #[must_use]
     pub fn cost_dollars(&self) -> f64 {
-        let costs = Operation::ALL.iter().map(|&operation| {
-            let cells = self.operations[operation.index()].lock();
-            cells.billed_requests.get() as f64 * self.options.prices.of(operation)
-        });
+        let costs = Operation::ALL.iter().map(|&it| self.of(it).cost_dollars);
         costs.sum()
     }
 

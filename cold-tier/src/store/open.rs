@@ -42,6 +42,8 @@ pub struct StoreOptions {
 pub struct Opened {
     /// The store.
     pub store: Arc<dyn ObjectStore>,
+    /// The same, whose calls are made once: what [`super::probe::probe`] wants.
+    pub without_retries: Arc<dyn ObjectStore>,
     /// Each attempt.
     pub meter: Arc<MeterStats>,
     /// Calls at once.
@@ -137,10 +139,13 @@ fn decorate(store: Arc<dyn ObjectStore>, options: &StoreOptions, meter: MeterOpt
     let meter = store.stats();
     let store = LimitStore::new(Arc::new(store), options.limit);
     let limit = store.stats();
-    let store = RetryStore::new(Arc::new(store), options.retry, SplitMix64::from_entropy());
+    let without_retries: Arc<dyn ObjectStore> = Arc::new(store);
+    let random = SplitMix64::from_entropy();
+    let store = RetryStore::new(Arc::clone(&without_retries), options.retry, random);
     let retry = store.stats();
     Opened {
         store: Arc::new(store),
+        without_retries,
         meter,
         limit,
         retry,

@@ -97,8 +97,19 @@ pub struct Finding {
     pub check: Check,
     /// How it ended.
     pub outcome: Outcome,
-    /// What was found, and where it is wrong, what to do.
+    /// What was found, and where it is wrong, what to do, behind the last colon.
     pub sentence: String,
+}
+
+impl Finding {
+    /// What was found, and where it is wrong, what to do.
+    #[must_use]
+    pub fn parts(&self) -> (&str, Option<&str>) {
+        match self.sentence.rsplit_once(": ") {
+            Some((found, remedy)) if self.outcome != Outcome::Passed => (found, Some(remedy)),
+            _ => (&self.sentence, None),
+        }
+    }
 }
 
 /// The time for each request.

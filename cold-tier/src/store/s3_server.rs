@@ -43,7 +43,7 @@ pub struct S3Server {
     address: SocketAddr,
     control: Arc<Control>,
     task: JoinHandle<()>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl S3Server {
             address,
             control,
             task,
-            _dir: dir,
+            dir,
         })
     }
 
@@ -133,6 +133,12 @@ impl S3Server {
             credentials: Some(self.credentials()),
             ..S3Options::new(BUCKET)
         }
+    }
+
+    /// The directory with the objects of its bucket, each a file.
+    #[must_use]
+    pub fn bucket_dir(&self) -> PathBuf {
+        self.dir.path().join(BUCKET)
     }
 
     /// Takes back what [`S3Server::answer`] asked for and was not used yet.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_runtime::clock::Clock;
+use fonn_runtime::serve::{ListenAddr, Listener, Tuning};
 
-use super::{ListenAddr, Listener, Server, Shared, Tuning};
+use super::{Server, Shared};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
 use crate::lsm::{DiskOptions, Durability};
@@ -98,7 +99,7 @@ impl Node {
     }
 
     fn count(&self, counter: Counter) -> u64 {
-        self.shared.engine.stats().total(counter)
+        self.shared.service.stats().total(counter)
     }
 
     /// Ends the server and returns how long that took.

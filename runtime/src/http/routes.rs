@@ -9,7 +9,7 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 
-use super::Readiness;
+use super::{Grpc, Readiness};
 use crate::metrics::{self, Metrics};
 
 /// A request, without its body.
@@ -93,6 +93,7 @@ type Fallback = Box<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 pub struct Routes {
     exact: BTreeMap<&'static str, Handler>,
     fallback: Option<Fallback>,
+    pub(super) grpc: Option<Grpc>,
 }
 
 impl fmt::Debug for Routes {
@@ -146,6 +147,13 @@ impl Routes {
         handler: impl Fn(&Request) -> Option<Response> + Send + Sync + 'static,
     ) -> Self {
         self.fallback = Some(Box::new(handler));
+        self
+    }
+
+    /// Answers gRPC and gRPC-web.
+    #[must_use]
+    pub fn with_grpc(mut self, grpc: Grpc) -> Self {
+        self.grpc = Some(grpc);
         self
     }
 

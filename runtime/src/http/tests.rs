@@ -1,4 +1,7 @@
+mod grpc;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -27,6 +30,7 @@ async fn start(options: Options) -> Fixture {
             Response::ok("application/octet-stream", vec![b'x'; 64 << 20])
         })
         .with("/panic", |_| panic!("by the test"))
+        .with_grpc(Grpc::new().with_standard(readiness.clone(), &[]).unwrap())
         .with_fallback(|request| {
             (request.uri().path() == "/page").then(|| Response {
                 etag: Some("\"v1\"".to_owned()),

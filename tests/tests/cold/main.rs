@@ -2,6 +2,7 @@
 
 mod evict;
 mod loss;
+mod operator;
 mod outage;
 mod requests;
 mod support;

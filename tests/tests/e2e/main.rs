@@ -1,6 +1,7 @@
 //! One node from the outside: what its clients, its operator and its operating system see.
 
 mod admin;
+mod admin_grpc;
 mod budgets;
 mod configuration;
 mod dialects;

@@ -22,6 +22,8 @@ async fn outcomes(store: &FaultStore) -> Vec<(Check, Outcome)> {
     );
     for finding in &findings {
         assert!(!finding.sentence.is_empty() && !finding.sentence.ends_with('.'));
+        let is_wrong = matches!(finding.outcome, Outcome::Warned | Outcome::Failed);
+        assert_eq!(finding.parts().1.is_some(), is_wrong, "{finding:?}");
     }
     outcomes
 }

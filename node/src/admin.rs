@@ -1,0 +1,105 @@
+//! The admin services of a node: state and settings over gRPC.
+//!
+//! The services (`fonn/v1/admin.proto`, `cold.proto`) are thin: they translate between messages and what
+//! engine and cold tier offer. They are mounted before the store is open, so that the port answers while it
+//! recovers; until [`Admin::open`] only the status does.
+
+pub mod codecs;
+pub mod cold;
+mod service;
+mod status;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use fonn_proto::grpc::DESCRIPTORS;
+use fonn_proto::grpc::v1::admin_server::AdminServer;
+use fonn_proto::grpc::v1::cold_server::ColdServer;
+use fonn_runtime::http::{Grpc, GrpcError, Readiness};
+use tonic::Status;
+
+use self::codecs::Codecs;
+use self::cold::ColdAdmin;
+use crate::lsm::Durability;
+use crate::server::Shared;
+
+/// Longest request: a key of 32 KiB and a little.
+const REQUEST_MAX_BYTES: usize = 64 << 10;
+
+/// The only namespace there is without users.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// What the services know; clones are the same.
+#[derive(Clone)]
+pub struct Admin(Arc<State>);
+
+struct State {
+    started: Instant,
+    readiness: Readiness,
+    node: OnceLock<Node>,
+}
+
+/// A node whose store is open.
+pub struct Node {
+    /// Engine and connections.
+    pub shared: Arc<Shared>,
+    /// Where clients connect.
+    pub listeners: Vec<String>,
+    /// When a write is acknowledged.
+    pub durability: Durability,
+    /// The data directory, if there is one.
+    pub data_dir: Option<PathBuf>,
+    /// The codecs of the levels.
+    pub codecs: Arc<Codecs>,
+    /// The cold tier, if there is one.
+    pub cold: Option<Arc<dyn ColdAdmin>>,
+}
+
+impl Admin {
+    /// The services of a node that is starting.
+    #[must_use]
+    pub fn new(readiness: Readiness) -> Self {
+        Self(Arc::new(State {
+            started: Instant::now(),
+            readiness,
+            node: OnceLock::new(),
+        }))
+    }
+
+    /// Lets the services answer for a node. Only the first call counts.
+    pub fn open(&self, node: Node) {
+        let _ = self.0.node.set(node);
+    }
+
+    /// The services, for the admin port.
+    ///
+    /// # Errors
+    /// If the generated descriptors do not decode.
+    pub fn grpc(&self) -> Result<Grpc, GrpcError> {
+        let admin = AdminServer::new(service::AdminService(self.clone()));
+        let cold = ColdServer::new(cold::ColdService::new(self.clone()));
+        Grpc::new()
+            .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
+    }
+
+    fn node(&self) -> Result<&Node, Status> {
+        let node = self.0.node.get();
+        node.ok_or_else(|| Status::unavailable("the node is still opening its store; try again"))
+    }
+}
+
+/// The number of a namespace; empty is the default one.
+fn namespace(name: &str) -> Result<u16, Status> {
+    match name {
+        "" | DEFAULT_NAMESPACE => Ok(0),
+        other => Err(Status::not_found(format!(
+            "there is no namespace `{other}`; this node has: {DEFAULT_NAMESPACE}"
+        ))),
+    }
+}

@@ -1,0 +1,147 @@
+//! The codecs of the levels, which may change while the node runs: by the admin service, or by a reload.
+
+use std::sync::Arc;
+
+use fonn_codec::CodecSpec;
+use parking_lot::Mutex;
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::levels::{CodecChoice, Level, LevelSetting};
+
+/// The codecs that were chosen. Whoever changes one does it here, so that what is told is what is done.
+pub struct Codecs {
+    engine: Arc<Engine>,
+    chosen: Mutex<Chosen>,
+}
+
+#[derive(Clone, Copy)]
+struct Chosen {
+    ram: CodecChoice,
+    upper: CodecChoice,
+    last: CodecChoice,
+    cold: CodecChoice,
+    min_bytes: usize,
+}
+
+impl Chosen {
+    fn of(config: &Config) -> Self {
+        Self {
+            ram: config.codec_ram,
+            upper: config.codec_upper,
+            last: config.codec_last,
+            cold: config.codec_cold,
+            min_bytes: config.codec_min_bytes,
+        }
+    }
+
+    fn level(&mut self, level: Level) -> &mut CodecChoice {
+        match level {
+            Level::Ram => &mut self.ram,
+            Level::Upper => &mut self.upper,
+            Level::Last => &mut self.last,
+            Level::Cold => &mut self.cold,
+        }
+    }
+}
+
+/// The codec of one level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CodecInForce {
+    /// The level.
+    pub level: Level,
+    /// What was chosen for it.
+    pub choice: CodecChoice,
+    /// What the next value gets: what `auto` has found, or the choice itself.
+    pub active: CodecSpec,
+}
+
+impl Codecs {
+    /// The codecs that the engine was opened with.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, config: &Config) -> Self {
+        Self {
+            engine,
+            chosen: Mutex::new(Chosen::of(config)),
+        }
+    }
+
+    /// Applies what the configuration says.
+    pub fn reload(&self, config: &Config) {
+        let (mut chosen, new) = (self.chosen.lock(), Chosen::of(config));
+        for level in Level::ALL {
+            self.apply(level, new);
+        }
+        *chosen = new;
+    }
+
+    /// The levels that there are with their codecs, the fastest first, and the length below which values
+    /// are stored verbatim.
+    #[must_use]
+    pub fn list(&self) -> (Vec<CodecInForce>, usize) {
+        let mut chosen = *self.chosen.lock();
+        let levels = Level::ALL.into_iter().filter_map(|level| {
+            Some(CodecInForce {
+                level,
+                choice: *chosen.level(level),
+                active: self.active(level)?,
+            })
+        });
+        (levels.collect(), chosen.min_bytes)
+    }
+
+    /// Changes the codec of a level, both as in `--codec`; returns what was chosen before and what is now.
+    ///
+    /// # Errors
+    /// A sentence that says what would be accepted.
+    pub fn set(&self, level: &str, codec: &str) -> Result<(CodecChoice, CodecChoice), String> {
+        let setting: LevelSetting = format!("{level}={codec}").parse()?;
+        if self.active(setting.level).is_none() {
+            let (tier, why) = match setting.level {
+                Level::Cold => ("cold", "no --cold-tier"),
+                _ => ("disk", "--data-dir none"),
+            };
+            return Err(format!(
+                "`{level}` is a level of the {tier} tier, and this node has none ({why})"
+            ));
+        }
+        let mut chosen = self.chosen.lock();
+        let previous = std::mem::replace(chosen.level(setting.level), setting.codec);
+        self.apply(setting.level, *chosen);
+        Ok((previous, setting.codec))
+    }
+
+    /// What the next value of a level gets; None if there is no such level.
+    fn active(&self, level: Level) -> Option<CodecSpec> {
+        let engine = &self.engine;
+        match level {
+            Level::Ram => Some(engine.ram_codec().active().0),
+            Level::Upper => engine.disk().map(|disk| disk.upper().active().0),
+            Level::Last => engine.disk().map(|disk| disk.last().active().0),
+            Level::Cold => engine.cold().map(|cold| cold.tier().codec()),
+        }
+    }
+
+    fn apply(&self, level: Level, mut chosen: Chosen) {
+        let (choice, min_bytes) = (*chosen.level(level), chosen.min_bytes);
+        let (disk, cold) = (self.engine.disk(), self.engine.cold());
+        match level {
+            Level::Ram => self.engine.ram_codec().set(choice, min_bytes),
+            Level::Upper => {
+                if let Some(disk) = disk {
+                    disk.upper().set(choice, min_bytes);
+                }
+            }
+            Level::Last => {
+                if let Some(disk) = disk {
+                    disk.last().set(choice, min_bytes);
+                }
+            }
+            Level::Cold => {
+                if let Some(cold) = cold {
+                    cold.tier().set_codec(choice.begin(Level::Cold));
+                }
+            }
+        }
+    }
+}

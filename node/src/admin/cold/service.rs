@@ -1,0 +1,156 @@
+//! `fonn.v1.Cold`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use fonn_proto::grpc::v1::cold_server;
+use fonn_proto::grpc::v1::{
+    ColdStatusRequest, ColdStatusResponse, DoctorRequest, DoctorResponse, InspectSegmentRequest,
+    InspectSegmentResponse, ListSegmentsRequest, ListSegmentsResponse, RebuildRequest,
+    RebuildResponse, VerifyRequest, VerifyResponse,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{ColdAdmin, InspectQuery, SegmentQuery, message};
+use crate::admin::Admin;
+
+/// Items of a page when none are asked for.
+const PAGE_DEFAULT: usize = 100;
+/// Items of a page at most.
+const PAGE_MAX: usize = 1000;
+/// Pieces of long work (doctor, verify, rebuild) at once: each reads the bucket as fast as it may.
+const WORK_MAX: usize = 1;
+
+/// The service.
+pub(in crate::admin) struct ColdService {
+    admin: Admin,
+    work: Arc<Semaphore>,
+}
+
+impl ColdService {
+    pub(in crate::admin) fn new(admin: Admin) -> Self {
+        Self {
+            admin,
+            work: Arc::new(Semaphore::new(WORK_MAX)),
+        }
+    }
+
+    fn cold(&self) -> Result<&Arc<dyn ColdAdmin>, Status> {
+        self.admin.node()?.cold.as_ref().ok_or_else(|| {
+            Status::failed_precondition(
+                "this node has no cold tier; start it with --cold-tier s3://bucket/prefix",
+            )
+        })
+    }
+
+    fn begin_work(&self) -> Result<OwnedSemaphorePermit, Status> {
+        Arc::clone(&self.work).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(
+                "a doctor, verify or rebuild is already running on this node; wait for its end",
+            )
+        })
+    }
+}
+
+fn limit(page_size: u32) -> usize {
+    match page_size {
+        0 => PAGE_DEFAULT,
+        size => (size as usize).min(PAGE_MAX),
+    }
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[async_trait]
+impl cold_server::Cold for ColdService {
+    async fn status(
+        &self,
+        _: Request<ColdStatusRequest>,
+    ) -> Result<Response<ColdStatusResponse>, Status> {
+        let status = message::status(self.cold()?.status().await);
+        Ok(Response::new(ColdStatusResponse {
+            status: Some(status),
+        }))
+    }
+
+    type DoctorStream = Responses<DoctorResponse>;
+
+    async fn doctor(
+        &self,
+        _: Request<DoctorRequest>,
+    ) -> Result<Response<Self::DoctorStream>, Status> {
+        let cold = self.cold()?;
+        let permit = self.begin_work()?;
+        let findings = cold.doctor().map(move |finding| {
+            // Held until the stream is dropped.
+            let _ = &permit;
+            Ok(message::finding(finding))
+        });
+        Ok(Response::new(Box::pin(findings)))
+    }
+
+    async fn list_segments(
+        &self,
+        request: Request<ListSegmentsRequest>,
+    ) -> Result<Response<ListSegmentsResponse>, Status> {
+        let request = request.into_inner();
+        let query = SegmentQuery {
+            region: some(request.region),
+            limit: limit(request.page_size),
+            token: some(request.page_token),
+        };
+        let page = self.cold()?.segments(query).await?;
+        Ok(Response::new(message::segments(page)))
+    }
+
+    async fn inspect_segment(
+        &self,
+        request: Request<InspectSegmentRequest>,
+    ) -> Result<Response<InspectSegmentResponse>, Status> {
+        let request = request.into_inner();
+        let query = InspectQuery {
+            name: request.name,
+            limit: limit(request.page_size),
+            token: some(request.page_token),
+        };
+        let inspection = self.cold()?.inspect(query).await?;
+        Ok(Response::new(message::inspection(inspection)))
+    }
+
+    type VerifyStream = Responses<VerifyResponse>;
+
+    async fn verify(
+        &self,
+        request: Request<VerifyRequest>,
+    ) -> Result<Response<Self::VerifyStream>, Status> {
+        let cold = self.cold()?;
+        let permit = self.begin_work()?;
+        let news = cold.verify(some(request.into_inner().segment));
+        let news = news.map(move |news| {
+            let _ = &permit;
+            news.map(message::verify).map_err(Status::from)
+        });
+        Ok(Response::new(Box::pin(news)))
+    }
+
+    type RebuildStream = Responses<RebuildResponse>;
+
+    async fn rebuild(
+        &self,
+        _: Request<RebuildRequest>,
+    ) -> Result<Response<Self::RebuildStream>, Status> {
+        let cold = self.cold()?;
+        let permit = self.begin_work()?;
+        let news = cold.rebuild().map(move |news| {
+            let _ = &permit;
+            news.map(message::rebuild).map_err(Status::from)
+        });
+        Ok(Response::new(Box::pin(news)))
+    }
+}

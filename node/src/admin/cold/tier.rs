@@ -1,0 +1,401 @@
+//! The cold tier of this node, as [`ColdAdmin`].
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use fonn_cold_tier::checkpoint::SegmentState as State;
+use fonn_cold_tier::names::SegmentName;
+use fonn_cold_tier::segment::FORMAT;
+use fonn_cold_tier::store::probe::{self, Outcome};
+use fonn_cold_tier::store::{Location, Opened, Operation, StoreErrorKind};
+use fonn_cold_tier::{BreakerState, ColdError as TierError, ColdStatus, ColdTier, SegmentReport};
+use fonn_runtime::clock::Clock;
+
+use super::news::{Teller, news};
+use super::{
+    Answer, ColdAdmin, ColdError, ColdLocation, Cost, Finding, InspectQuery, Inspection, News,
+    Page, Part, RebuildProgress, RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentQuery,
+    SegmentState, Severity, SpillLag, Status, VerifyNews, VerifyProgress,
+};
+use crate::entry::Space;
+
+/// S3 Standard in us-east-1, 2026.
+const STORAGE_DOLLARS_PER_GB_MONTH: f64 = 0.023;
+
+/// The tier, and what it was opened with.
+pub struct TierAdmin {
+    /// The tier.
+    pub tier: ColdTier,
+    /// The bucket.
+    pub bucket: Opened,
+    /// As in `--cold-tier`.
+    pub location: Location,
+    /// As in `--region`.
+    pub region: String,
+    /// This machine's clock.
+    pub clock: Clock,
+}
+
+impl From<TierError> for ColdError {
+    fn from(error: TierError) -> Self {
+        let text = chain(&error);
+        match &error {
+            TierError::Store(store) if store.kind == StoreErrorKind::NotFound => {
+                Self::NotFound("the bucket has no such segment".to_owned())
+            }
+            TierError::Segment { .. } | TierError::Checkpoint(_) => Self::Damaged(text),
+            _ => Self::Unavailable(text),
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing into a string cannot fail.
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Runs what blocks for a moment.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ColdError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| ColdError::Unavailable("the work panicked; the log has more".to_owned()))
+}
+
+fn segment_name(text: &str) -> Result<SegmentName, ColdError> {
+    SegmentName::parse_short(text).ok_or_else(|| {
+        ColdError::Invalid(format!(
+            "`{text}` is not REGION/WRITER/SEQUENCE, as `fonnctl cold ls` shows it"
+        ))
+    })
+}
+
+fn segment(report: SegmentReport) -> Segment {
+    let facts = report.facts;
+    Segment {
+        region: facts.name.region.to_string(),
+        writer: facts.name.writer.to_string(),
+        sequence: facts.name.seq,
+        size_bytes: facts.size,
+        data_bytes: facts.data_len,
+        live_bytes: facts.live_bytes,
+        entries: u64::from(facts.entries.saturating_sub(facts.tombstones)),
+        tombstones: u64::from(facts.tombstones),
+        created_at_ms: facts.created_ms,
+        last_read_at_ms: (facts.last_read_ms > 0).then_some(facts.last_read_ms),
+        state: match facts.state {
+            State::Live => SegmentState::Live,
+            State::Doomed { .. } => SegmentState::Doomed,
+            State::Lost { .. } => SegmentState::Lost,
+        },
+    }
+}
+
+/// What is wrong with the tier, in a sentence; empty when nothing is.
+fn trouble(status: &ColdStatus, is_failing: bool) -> String {
+    let because = || match &status.last_error {
+        Some(error) => format!(": {}", error.message),
+        None => String::new(),
+    };
+    if status.index_failed {
+        "the local index failed; restart the node to have it built again".to_owned()
+    } else if is_failing {
+        format!("nothing can be brought into the bucket{}", because())
+    } else if status.breaker != BreakerState::Closed {
+        format!("reads are refused for a while{}", because())
+    } else if status.lost_segments > 0 {
+        let lost = status.lost_segments;
+        format!("{lost} segments are gone from the bucket; their entries are misses")
+    } else {
+        String::new()
+    }
+}
+
+impl TierAdmin {
+    fn cost(&self, stored_bytes: u64) -> Cost {
+        let meter = &self.bucket.meter;
+        let mut cost = Cost {
+            requests_dollars: meter.cost_dollars(),
+            ..Cost::default()
+        };
+        if matches!(self.location, Location::S3 { .. }) {
+            cost.storage_dollars_per_month =
+                stored_bytes as f64 / 1e9 * STORAGE_DOLLARS_PER_GB_MONTH;
+        }
+        for operation in Operation::ALL {
+            let stats = meter.of(operation);
+            cost.uploaded_bytes += stats.sent_bytes;
+            cost.downloaded_bytes += stats.received_bytes;
+            if stats.calls > 0 {
+                // That there is nothing is an answer: it is how others are followed.
+                let answers = stats.errors_of(StoreErrorKind::NotFound)
+                    + stats.errors_of(StoreErrorKind::AlreadyExists);
+                cost.requests.push(RequestCost {
+                    kind: operation.as_str().to_owned(),
+                    count: stats.calls,
+                    failed: stats.errors.iter().sum::<u64>().saturating_sub(answers),
+                    dollars: stats.cost_dollars,
+                });
+            }
+        }
+        cost
+    }
+}
+
+impl ColdAdmin for TierAdmin {
+    fn status(&self) -> Answer<'_, Status> {
+        Box::pin(async {
+            let tier = self.tier.clone();
+            let known = blocking(move || (tier.status(), tier.is_failing())).await;
+            let head = Status {
+                url: self.location.to_string(),
+                region: self.region.clone(),
+                ..Status::default()
+            };
+            match known {
+                Err(error) => Status {
+                    trouble: error.to_string(),
+                    ..head
+                },
+                Ok((status, is_failing)) => Status {
+                    ready: status.ready,
+                    trouble: trouble(&status, is_failing),
+                    segments: status.segments,
+                    stored_bytes: status.bytes,
+                    budget_bytes: status.budget_bytes,
+                    entries: status.entries,
+                    live_bytes: status.live_bytes,
+                    lag: SpillLag {
+                        age_ms: u64::try_from(status.backlog_age.as_millis()).unwrap_or(u64::MAX),
+                        entries: status.backlog.entries,
+                        bytes: status.backlog.bytes,
+                    },
+                    cost: self.cost(status.bytes),
+                    ..head
+                },
+            }
+        })
+    }
+
+    fn find(
+        &self,
+        space: Space,
+        key: Vec<u8>,
+    ) -> Answer<'_, Result<Option<ColdLocation>, ColdError>> {
+        Box::pin(async move {
+            let tier = self.tier.clone();
+            let found = blocking(move || tier.locate(space.0, &key)).await??;
+            Ok(found.map(|(entry, segment)| ColdLocation {
+                // A tombstone that is not in the bucket yet.
+                segment: segment.map_or_else(|| "none yet".to_owned(), |name| name.short()),
+                offset: entry.offset,
+                length: u64::from(entry.len),
+                version: entry.at.version,
+                expires_at_ms: entry.expires_at_ms,
+                tombstone: entry.tombstone,
+            }))
+        })
+    }
+
+    fn doctor(&self) -> News<Finding> {
+        let (store, clock) = (self.bucket.without_retries.clone(), self.clock.clone());
+        news(move |teller| async move {
+            for finding in probe::probe(store.as_ref(), &clock).await {
+                let (message, remedy) = finding.parts();
+                let finding = Finding {
+                    check: finding.check.to_string(),
+                    severity: match finding.outcome {
+                        Outcome::Passed => Severity::Ok,
+                        Outcome::Warned => Severity::Warning,
+                        Outcome::Failed => Severity::Failed,
+                        Outcome::Skipped => Severity::Skipped,
+                    },
+                    message: message.to_owned(),
+                    remedy: remedy.unwrap_or_default().to_owned(),
+                    duration_ms: 0,
+                };
+                if teller.send(finding).await.is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    fn segments(&self, query: SegmentQuery) -> Answer<'_, Result<Page<Segment>, ColdError>> {
+        Box::pin(async move {
+            let after = query.token.as_deref().map(segment_name).transpose()?;
+            let is_wanted = |name: &SegmentName| {
+                let region = query.region.as_deref();
+                region.is_none_or(|region| name.region.as_str() == region)
+                    && after.as_ref().is_none_or(|after| name > after)
+            };
+            let all = self.tier.list().into_iter();
+            let mut wanted = all.filter(|report| is_wanted(&report.facts.name)).peekable();
+            let items: Vec<Segment> = wanted.by_ref().take(query.limit).map(segment).collect();
+            let next = match (items.last(), wanted.peek()) {
+                (Some(last), Some(_)) => Some(last.name()),
+                _ => None,
+            };
+            Ok(Page { items, next })
+        })
+    }
+
+    fn inspect(&self, query: InspectQuery) -> Answer<'_, Result<Inspection, ColdError>> {
+        Box::pin(async move {
+            let name = segment_name(&query.name)?;
+            let start = match query.token.as_deref().map(str::parse::<usize>) {
+                None => 0,
+                Some(Ok(start)) => start,
+                Some(Err(_)) => {
+                    return Err(ColdError::Invalid("this is no page token".to_owned()));
+                }
+            };
+            let found = self.tier.inspect(&name).await.map_err(|error| {
+                match ColdError::from(error) {
+                    ColdError::NotFound(_) => {
+                        ColdError::NotFound(format!("the bucket has no segment `{}`", name.short()))
+                    }
+                    other => other,
+                }
+            })?;
+            let records = found.entries.len();
+            let end = start.saturating_add(query.limit);
+            let part = found.entries.into_iter().skip(start).take(query.limit);
+            let items = part.map(|(entry, current)| SegmentEntry {
+                space: Space(entry.space),
+                key: entry.key.into_vec(),
+                offset: entry.offset,
+                length: u64::from(entry.len),
+                epoch: entry.at.epoch,
+                version: entry.at.version,
+                expires_at_ms: entry.expires_at_ms,
+                tombstone: entry.tombstone,
+                current,
+            });
+            let known = self.tier.list().into_iter();
+            Ok(Inspection {
+                segment: known
+                    .map(segment)
+                    .find(|segment| segment.name() == name.short()),
+                format_version: FORMAT,
+                footer_bytes: found.footer_len,
+                records: records as u64,
+                entries: Page {
+                    items: items.collect(),
+                    next: (end < records).then(|| end.to_string()),
+                },
+            })
+        })
+    }
+
+    fn verify(&self, segment: Option<String>) -> News<Result<VerifyNews, ColdError>> {
+        let tier = self.tier.clone();
+        news(move |teller| async move {
+            if let Err(error) = verify(&tier, segment, &teller).await {
+                // Whoever asked may be gone.
+                let _ = teller.send(Err(error)).await;
+            }
+        })
+    }
+
+    fn rebuild(&self) -> News<Result<RebuildProgress, ColdError>> {
+        let (tier, meter) = (self.tier.clone(), self.bucket.meter.clone());
+        news(move |teller| async move {
+            let read = move || meter.of(Operation::GetSuffix).received_bytes;
+            let before = read();
+            let progress = |phase: &str, done, total| RebuildProgress {
+                phase: phase.to_owned(),
+                segments: Part { done, total },
+                entries: tier.entries_approx(),
+                bytes_read: read().saturating_sub(before),
+            };
+            let _ = teller.send(Ok(progress("listing", 0, 0))).await;
+            let mut last = 0;
+            let rebuilt = tier.rebuild(|done, total| {
+                last = total;
+                // Who is slow to read misses some of it.
+                let _ = teller.try_send(Ok(progress("reading footers", done, total)));
+            });
+            let end = match rebuilt.await {
+                Ok(()) => Ok(progress("done", last, last)),
+                Err(error) => Err(error.into()),
+            };
+            let _ = teller.send(end).await;
+        })
+    }
+}
+
+/// Checks one segment, or all.
+async fn verify(
+    tier: &ColdTier,
+    segment: Option<String>,
+    teller: &Teller<Result<VerifyNews, ColdError>>,
+) -> Result<(), ColdError> {
+    let mut progress = VerifyProgress::default();
+    let tell = async |news: VerifyNews| {
+        // Whoever asked is gone: the stream that drives this is dropped too.
+        let _ = teller.send(Ok(news)).await;
+    };
+    let damage = |name: &SegmentName, message: String| {
+        VerifyNews::Damage(SegmentDamage {
+            segment: name.short(),
+            offset: None,
+            message,
+        })
+    };
+    let listed = match &segment {
+        Some(name) => {
+            let name = segment_name(name)?;
+            let known = tier.list().into_iter();
+            let mut sizes = known.filter(|report| report.facts.name == name);
+            let size = sizes.next().map_or(0, |report| report.facts.size);
+            vec![(name, size)]
+        }
+        None => {
+            let compared = tier.compare().await?;
+            for name in &compared.missing {
+                progress.damages += 1;
+                let text = "the index leads to it, and it is not in the bucket; `fonnctl cold \
+                            rebuild` makes its entries misses";
+                tell(damage(name, text.to_owned())).await;
+            }
+            compared.listed
+        }
+    };
+    progress.segments.total = listed.len() as u64;
+    progress.bytes.total = listed.iter().map(|(_, size)| size).sum();
+    tell(VerifyNews::Progress(progress)).await;
+    for (name, _) in &listed {
+        let Some(check) = tier.verify_segment(name).await? else {
+            if segment.is_some() {
+                let text = format!("the bucket has no segment `{}`", name.short());
+                return Err(ColdError::NotFound(text));
+            }
+            // Collected since it was listed.
+            progress.segments.total -= 1;
+            continue;
+        };
+        progress.segments.done += 1;
+        progress.bytes.done += check.bytes;
+        progress.records_sound += check.records;
+        if let Some(message) = check.damage {
+            progress.damages += 1;
+            tell(damage(name, message)).await;
+        }
+        if check.wrong_entries > 0 {
+            progress.damages += 1;
+            let count = check.wrong_entries;
+            let text = format!("the index lacks {count} of its entries; `fonnctl cold rebuild`");
+            tell(damage(name, text)).await;
+        }
+        tell(VerifyNews::Progress(progress)).await;
+    }
+    Ok(())
+}

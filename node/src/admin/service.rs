@@ -1,0 +1,170 @@
+//! `fonn.v1.Admin`.
+
+use std::sync::Arc;
+
+use fonn_proto::grpc::v1::admin_server;
+use fonn_proto::grpc::v1::{
+    FlushRequest, FlushResponse, GetCodecsRequest, GetCodecsResponse, KeyCopy, KeyRequest,
+    KeyResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::cold::{self, ColdLocation};
+use super::{Admin, namespace, status};
+use crate::engine::Located;
+use crate::entry::Space;
+
+/// Longest key of any protocol.
+const KEY_LEN_MAX: usize = 32 << 10;
+
+/// The service.
+pub(super) struct AdminService(pub Admin);
+
+/// A database of a namespace.
+fn space(name: &str, database: u32) -> Result<Space, Status> {
+    let namespace = namespace(name)?;
+    match u8::try_from(database) {
+        Ok(database) if u16::from(database) < Space::DATABASES => {
+            Ok(Space::new(namespace, database))
+        }
+        _ => Err(Status::invalid_argument(format!(
+            "there is no database {database}; they are 0 to {}",
+            Space::DATABASES - 1
+        ))),
+    }
+}
+
+fn copy(tier: Tier, located: Located) -> KeyCopy {
+    let form = located.form.as_ref();
+    KeyCopy {
+        tier: tier.into(),
+        version: located.version,
+        tombstone: located.tombstone,
+        codec: form.map_or_else(String::new, |form| form.codec.clone()),
+        value_bytes: form.map_or(0, |form| form.value_len as u64),
+        stored_bytes: form.map_or(0, |form| form.stored_len as u64),
+        flags: located.meta.map_or(0, |meta| meta.flags),
+        expires_at_ms: located.meta.map_or(0, |meta| meta.expires_at_ms),
+        dirty: located.dirty,
+        location: located.place,
+        damaged: !located.tombstone && form.is_none(),
+    }
+}
+
+fn cold_copy(found: ColdLocation) -> KeyCopy {
+    KeyCopy {
+        tier: Tier::Cold.into(),
+        version: found.version,
+        tombstone: found.tombstone,
+        codec: String::new(),
+        value_bytes: 0,
+        stored_bytes: found.length,
+        flags: 0,
+        expires_at_ms: found.expires_at_ms,
+        dirty: false,
+        location: format!("segment {} at {}", found.segment, found.offset),
+        damaged: false,
+    }
+}
+
+#[async_trait]
+impl admin_server::Admin for AdminService {
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        let mut status = status::status(&self.0);
+        if let Some(cold) = self.0.node().ok().and_then(|node| node.cold.as_ref()) {
+            status.cold = Some(cold::message::status(cold.status().await));
+        }
+        Ok(Response::new(status))
+    }
+
+    async fn key(&self, request: Request<KeyRequest>) -> Result<Response<KeyResponse>, Status> {
+        let request = request.into_inner();
+        let node = self.0.node()?;
+        let space = space(&request.namespace, request.database)?;
+        let key = request.key;
+        if key.is_empty() || key.len() > KEY_LEN_MAX {
+            let len = key.len();
+            return Err(Status::invalid_argument(format!(
+                "a key of {len} bytes cannot be; keys have 1 to {KEY_LEN_MAX}"
+            )));
+        }
+        let engine = &node.shared.service;
+        let mut copies = Vec::new();
+        if let Some(located) = engine.locate_in_ram(space, &key) {
+            copies.push(copy(Tier::Ram, located));
+        }
+        let (on_disk, key_on_disk) = (Arc::clone(engine), key.clone());
+        let located =
+            tokio::task::spawn_blocking(move || on_disk.locate_on_disk(space, &key_on_disk))
+                .await
+                .map_err(|_| {
+                    Status::internal("looking the key up on disk panicked; the log has more")
+                })?
+                .map_err(|error| Status::unavailable(error.to_string()))?;
+        copies.extend(located.map(|located| copy(Tier::Disk, located)));
+        if let Some(cold) = &node.cold {
+            let found = cold.find(space, key).await.map_err(Status::from)?;
+            copies.extend(found.map(cold_copy));
+        }
+        Ok(Response::new(KeyResponse {
+            copies,
+            flushed_below_version: engine.flushed_below(space),
+            now_ms: engine.now_ms(),
+        }))
+    }
+
+    async fn flush(
+        &self,
+        request: Request<FlushRequest>,
+    ) -> Result<Response<FlushResponse>, Status> {
+        let request = request.into_inner();
+        let node = self.0.node()?;
+        if request.namespace.is_empty() {
+            return Err(Status::invalid_argument(
+                "a flush must name its namespace; the default one is `default`",
+            ));
+        }
+        let spaces: Vec<Space> = match request.database {
+            Some(database) => vec![space(&request.namespace, database)?],
+            None => Space::of_namespace(namespace(&request.namespace)?).collect(),
+        };
+        let flushed = node.shared.service.flush(&spaces, 0).await;
+        flushed.map_err(|_| {
+            Status::unavailable("the flush could not be made durable; what it hid may come back")
+        })?;
+        tracing::info!(
+            namespace = request.namespace,
+            databases = spaces.len(),
+            "flushed by the admin service"
+        );
+        Ok(Response::new(FlushResponse {
+            databases: spaces.len() as u32,
+        }))
+    }
+
+    async fn get_codecs(
+        &self,
+        _: Request<GetCodecsRequest>,
+    ) -> Result<Response<GetCodecsResponse>, Status> {
+        let (codecs, codec_min_bytes) = status::codecs(self.0.node()?);
+        Ok(Response::new(GetCodecsResponse {
+            codecs,
+            codec_min_bytes,
+        }))
+    }
+
+    async fn set_codec(
+        &self,
+        request: Request<SetCodecRequest>,
+    ) -> Result<Response<SetCodecResponse>, Status> {
+        let request = request.into_inner();
+        let codecs = &self.0.node()?.codecs;
+        let set = codecs.set(&request.level, &request.codec);
+        let (previous, codec) = set.map_err(Status::invalid_argument)?;
+        tracing::info!(level = request.level, %previous, %codec, "codec changed by the admin service");
+        Ok(Response::new(SetCodecResponse {
+            previous: previous.to_string(),
+            codec: codec.to_string(),
+        }))
+    }
+}

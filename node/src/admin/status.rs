@@ -1,0 +1,94 @@
+//! The status of a node as a message.
+
+use fonn_proto::grpc::v1::{Count, DiskStatus, LevelCodec, Lookups, RamStatus, StatusResponse};
+use fonn_runtime::size::ByteCount;
+
+use super::{Admin, Node};
+use crate::stats::Counter;
+
+/// As the tiers of `fonn_hits_total`.
+const HITS: [(&str, Counter); 3] = [
+    ("ram", Counter::HitsRam),
+    ("disk", Counter::HitsDisk),
+    ("cold", Counter::HitsCold),
+];
+
+/// As the reasons of `fonn_misses_total`.
+const MISSES: [(&str, Counter); 6] = [
+    ("absent", Counter::MissesAbsent),
+    ("expired", Counter::MissesExpired),
+    ("flushed", Counter::MissesFlushed),
+    ("error", Counter::MissesError),
+    ("deadline", Counter::MissesDeadline),
+    ("unavailable", Counter::MissesUnavailable),
+];
+
+/// The status; of the cold tier nothing.
+pub(super) fn status(admin: &Admin) -> StatusResponse {
+    let state = &*admin.0;
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let mut status = StatusResponse {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: state.started.elapsed().as_millis() as u64,
+        now_ms: since_epoch.map_or(0, |it| it.as_millis() as u64),
+        not_ready_reason: state.readiness.reason().unwrap_or_default().to_owned(),
+        resident_bytes: fonn_runtime::memory::resident().map_or(0, ByteCount::bytes),
+        ..StatusResponse::default()
+    };
+    if let Some(node) = state.node.get() {
+        fill(&mut status, node);
+    }
+    status
+}
+
+fn fill(status: &mut StatusResponse, node: &Node) {
+    let engine = &node.shared.service;
+    let ram = engine.ram().stats();
+    status.now_ms = engine.now_ms();
+    status.listeners.clone_from(&node.listeners);
+    status.durability = format!("{:?}", node.durability).to_lowercase();
+    status.ram = Some(RamStatus {
+        budget_bytes: ram.budget_bytes as u64,
+        used_bytes: ram.used_bytes as u64,
+        entries: ram.entries as u64,
+        dirty_entries: ram.dirty as u64,
+        evictions: ram.counters.evictions,
+    });
+    status.disk = engine.disk().map(|disk| {
+        let usage = disk.usage();
+        let directory = node.data_dir.as_ref();
+        DiskStatus {
+            directory: directory.map_or_else(String::new, |dir| dir.display().to_string()),
+            budget_bytes: usage.budget_bytes,
+            used_bytes: usage.bytes_on_disk,
+            entries: usage.entries_approx,
+            generations: u32::try_from(usage.generations).unwrap_or(u32::MAX),
+            queue_bytes: usage.queue_bytes as u64,
+            queue_bytes_max: usage.queue_bytes_max as u64,
+        }
+    });
+    let count = |&(name, counter): &(&str, Counter)| Count {
+        name: name.to_owned(),
+        count: engine.stats().total(counter),
+    };
+    status.lookups = Some(Lookups {
+        hits: HITS.iter().map(count).collect(),
+        misses: MISSES.iter().map(count).collect(),
+    });
+    let (codecs, min_bytes) = codecs(node);
+    status.codecs = codecs;
+    status.codec_min_bytes = min_bytes;
+    status.connections = node.shared.registry.len() as u64;
+    status.connections_max = node.shared.connections_max as u64;
+}
+
+/// The codecs of the levels as messages.
+pub(super) fn codecs(node: &Node) -> (Vec<LevelCodec>, u64) {
+    let (levels, min_bytes) = node.codecs.list();
+    let levels = levels.into_iter().map(|it| LevelCodec {
+        level: it.level.to_string(),
+        codec: it.choice.to_string(),
+        active: it.active.to_string(),
+    });
+    (levels.collect(), min_bytes as u64)
+}

@@ -1,0 +1,134 @@
+//! Every method over a real socket, with a store on disk and a cold tier of the tests.
+
+mod admin;
+mod cold;
+mod fake;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fonn_proto::grpc::v1::admin_client::AdminClient;
+use fonn_proto::grpc::v1::cold_client::ColdClient;
+use fonn_proto::{Command, ExpirySpec, Store};
+use fonn_runtime::clock::Clock;
+use fonn_runtime::http::{Channel, Options, Readiness, Routes, Server};
+use fonn_runtime::shutdown::{self, ShutdownTrigger};
+use fonn_runtime::size::{Budget, ByteCount};
+use tempfile::TempDir;
+
+use super::codecs::Codecs;
+use super::cold::ColdAdmin;
+use super::{Admin, Node};
+use crate::config::{self, Settings};
+use crate::engine::{Acks, Engine, Job};
+use crate::entry::Space;
+use crate::server::Shared;
+
+const GRACE: Duration = Duration::from_secs(30);
+
+/// A node's admin port.
+struct Rig {
+    admin: Admin,
+    engine: Arc<Engine>,
+    config: config::Config,
+    readiness: Readiness,
+    addr: SocketAddr,
+    _dir: TempDir,
+    _stop: ShutdownTrigger,
+}
+
+impl Rig {
+    /// A node whose store is open.
+    async fn open(cold: Option<Arc<dyn ColdAdmin>>) -> Self {
+        let rig = Self::starting(true).await;
+        rig.open_store(cold);
+        rig
+    }
+
+    /// A node whose store is not.
+    async fn starting(has_disk: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = match has_disk {
+            true => dir.path().to_owned(),
+            false => "none".into(),
+        };
+        let settings = Settings {
+            data_dir: Some(data_dir),
+            ram_budget: Some(Budget::Bytes(ByteCount::mib(16))),
+            disk_budget: Some(ByteCount::mib(256)),
+            threads: Some(1),
+            ..Settings::default()
+        };
+        let config = config::resolve(settings).unwrap();
+        let options = crate::cli::engine_options(&config, Clock::system()).await;
+        let engine = Engine::open(options.unwrap().0).unwrap();
+        let readiness = Readiness::new();
+        let admin = Admin::new(readiness.clone());
+        let routes = Routes::new().with_grpc(admin.grpc().unwrap());
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, Options::default());
+        let server = server.await.unwrap();
+        let addr = server.local_addr();
+        let (stop, stopped) = shutdown::channel();
+        tokio::spawn(server.run(stopped));
+        Self {
+            admin,
+            engine,
+            config,
+            readiness,
+            addr,
+            _dir: dir,
+            _stop: stop,
+        }
+    }
+
+    fn open_store(&self, cold: Option<Arc<dyn ColdAdmin>>) {
+        let engine = Arc::clone(&self.engine);
+        self.admin.open(Node {
+            shared: Shared::new(Arc::clone(&engine), Vec::new(), 100),
+            listeners: vec!["127.0.0.1:11211".to_owned()],
+            durability: self.config.durability,
+            data_dir: self.config.data_dir.clone(),
+            codecs: Arc::new(Codecs::new(engine, &self.config)),
+            cold,
+        });
+        self.readiness.set_ready();
+    }
+
+    async fn channel(&self) -> Channel {
+        Channel::connect(&self.addr.to_string(), GRACE)
+            .await
+            .unwrap()
+    }
+
+    async fn admin(&self) -> AdminClient<Channel> {
+        let channel = self.channel().await;
+        let origin = channel.origin();
+        AdminClient::with_origin(channel, origin)
+    }
+
+    async fn cold(&self) -> ColdClient<Channel> {
+        let channel = self.channel().await;
+        let origin = channel.origin();
+        ColdClient::with_origin(channel, origin)
+    }
+
+    /// Executes a command and waits for its acknowledgement.
+    async fn execute(&self, space: Space, command: &Command<'_>, source: Option<&Bytes>) {
+        let job = Job {
+            space,
+            command,
+            source,
+        };
+        let (mut acks, mut scratch) = (Acks::default(), Vec::new());
+        self.engine.execute(&job, &mut acks, &mut scratch).await;
+        assert!(acks.wait().await.is_empty());
+    }
+
+    async fn set(&self, space: Space, key: &[u8], value: &[u8], expiry: ExpirySpec) {
+        let value = Bytes::copy_from_slice(value);
+        let store = Command::Store(Store::set(key, &value, 7, expiry));
+        self.execute(space, &store, Some(&value)).await;
+    }
+}

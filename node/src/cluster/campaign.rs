@@ -1,0 +1,97 @@
+//! The task that stands for election when no leader is heard; when, is up to [`election`](super::election).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openraft::ServerState;
+use tokio::task::JoinSet;
+
+use fonn_proto::grpc::v1::PreVoteRequest;
+use fonn_runtime::random::SplitMix64;
+
+use super::election::{Timer, is_majority};
+use super::network::{PAYLOAD_VERSION, client, json};
+use super::participant::Participant;
+use super::types::{Metrics, RaftId};
+
+/// How long the other voters have for their answers.
+const ANSWER_DEADLINE: Duration = Duration::from_millis(300);
+
+/// Runs until the member stops.
+pub(super) async fn run(participant: Arc<Participant>) {
+    let options = participant.options.election;
+    let random = SplitMix64::from_entropy();
+    let mut timer = Timer::new(options, random, Instant::now());
+    let mut heard_changes = participant.heard.subscribe();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(timer.due().into()) => {}
+            changed = heard_changes.changed() => if changed.is_err() { return },
+            () = participant.closed() => return,
+        }
+        let metrics = participant.metrics();
+        let heard = participant.heard(&metrics);
+        if !timer.is_due(heard, Instant::now()) || !may_stand(&metrics) {
+            continue;
+        }
+        if is_wanted(&participant, &metrics).await {
+            tracing::info!(
+                term = metrics.current_term,
+                "no leader is heard: standing for election"
+            );
+            if participant.raft.trigger().elect().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether this member votes and does not lead.
+fn may_stand(metrics: &Metrics) -> bool {
+    let membership = metrics.membership_config.membership();
+    let is_voter = membership.voter_ids().any(|id| id == metrics.id);
+    is_voter && metrics.state != ServerState::Leader
+}
+
+/// Whether a majority of the voters would vote for this member.
+async fn is_wanted(participant: &Arc<Participant>, metrics: &Metrics) -> bool {
+    let membership = metrics.membership_config.membership();
+    let configs = membership.get_joint_config();
+    let mut yes = BTreeSet::from([participant.raft_id()]);
+    if is_majority(configs, &yes) {
+        return true;
+    }
+    let Ok(last_log) = json(&participant.log.last()) else {
+        return false;
+    };
+    let voters: BTreeSet<RaftId> = membership.voter_ids().collect();
+    let mut asked = JoinSet::new();
+    for voter in voters {
+        let Some(node) = membership.get_node(&voter) else {
+            continue;
+        };
+        if voter == participant.raft_id() {
+            continue;
+        }
+        let address = node.addr.clone();
+        let request = PreVoteRequest {
+            ends: Some(participant.belonging.ends(voter)),
+            version: PAYLOAD_VERSION,
+            last_log: last_log.clone(),
+        };
+        let peers = participant.peers.clone();
+        asked.spawn(async move {
+            let call = |channel| async move { client(channel).pre_vote(request).await };
+            let answer = peers.call(&address, ANSWER_DEADLINE, call).await;
+            answer.is_ok_and(|answer| answer.granted).then_some(voter)
+        });
+    }
+    while let Some(answer) = asked.join_next().await {
+        yes.extend(answer.ok().flatten());
+        if is_majority(configs, &yes) {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,138 @@
+//! Who answers and who does not: from the times of answers to a decision, without a clock or a socket.
+//!
+//! A member is down after [`Options::silence`] without an answer. It is up again only after it has
+//! answered without a gap for a while, and for twice that while with each fall that came soon after the
+//! last one, so that a bad link makes one change and not a hundred. A pause of this process itself (it
+//! was stopped, or its machine slept) is not counted as anybody's silence.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::types::RaftId;
+
+/// Times of the detector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How often everybody is asked.
+    pub period: Duration,
+    /// Silence after which a member is down.
+    pub silence: Duration,
+    /// How long a member must answer before it is up again, after a first fall.
+    pub stable: Duration,
+    /// The longest such time, after many falls.
+    pub stable_max: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_millis(250),
+            silence: Duration::from_millis(1500),
+            stable: Duration::from_secs(5),
+            stable_max: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What is known of everybody.
+#[derive(Debug)]
+pub(super) struct Detector {
+    options: Options,
+    watched: BTreeMap<RaftId, Watched>,
+    last_tick: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    last_answer: Instant,
+    /// Since when the answers came without a gap; none before the first.
+    answering_since: Option<Instant>,
+    was_down: bool,
+    /// Falls that came soon one after the other, and the time of the last.
+    falls: u32,
+    last_fall: Option<Instant>,
+}
+
+impl Detector {
+    pub(super) const fn new(options: Options) -> Self {
+        Self {
+            options,
+            watched: BTreeMap::new(),
+            last_tick: None,
+        }
+    }
+
+    /// Sets whom to watch. Somebody new has the whole silence before the first answer is due.
+    pub(super) fn watch(&mut self, ids: &BTreeSet<RaftId>, now: Instant) {
+        self.watched.retain(|id, _| ids.contains(id));
+        for id in ids {
+            self.watched.entry(*id).or_insert(Watched {
+                last_answer: now,
+                answering_since: None,
+                was_down: false,
+                falls: 0,
+                last_fall: None,
+            });
+        }
+    }
+
+    /// Notes an answer.
+    pub(super) fn answered(&mut self, id: RaftId, now: Instant) {
+        let silence = self.options.silence;
+        let Some(watched) = self.watched.get_mut(&id) else {
+            return;
+        };
+        let gap = now.saturating_duration_since(watched.last_answer);
+        if watched.answering_since.is_none() || gap >= silence {
+            watched.answering_since = Some(now);
+        }
+        watched.last_answer = watched.last_answer.max(now);
+    }
+
+    /// To be called each [`Options::period`]: a longer time between two calls was a pause of our own.
+    pub(super) fn tick(&mut self, now: Instant) {
+        let last = self.last_tick.replace(now).unwrap_or(now);
+        let pause = now
+            .saturating_duration_since(last)
+            .saturating_sub(2 * self.options.period);
+        for watched in self.watched.values_mut() {
+            // An answer that came during the pause is not moved into the future.
+            watched.last_answer = (watched.last_answer + pause).min(now.max(watched.last_answer));
+        }
+    }
+
+    /// Whether a member is to be held for down, by what it is held for now. `is_down` comes from the
+    /// agreed state, so that whoever leads next goes on where the last one was.
+    pub(super) fn is_down(&mut self, id: RaftId, is_down: bool, now: Instant) -> bool {
+        let options = self.options;
+        let Some(watched) = self.watched.get_mut(&id) else {
+            return is_down;
+        };
+        if is_down && !watched.was_down {
+            let soon = |last: Instant| now.saturating_duration_since(last) < 4 * options.stable_max;
+            let is_soon = watched.last_fall.is_some_and(soon);
+            watched.falls = if is_soon { watched.falls + 1 } else { 1 };
+            watched.last_fall = Some(now);
+        }
+        watched.was_down = is_down;
+        let silence = now.saturating_duration_since(watched.last_answer);
+        if silence >= options.silence {
+            return true;
+        }
+        let doublings = watched.falls.saturating_sub(1).min(16);
+        let stable = (options.stable * (1 << doublings)).min(options.stable_max);
+        let answering = watched.answering_since;
+        let is_stable =
+            answering.is_some_and(|since| now.saturating_duration_since(since) >= stable);
+        is_down && !is_stable
+    }
+
+    /// For how long a member has not answered.
+    pub(super) fn silence(&self, id: RaftId, now: Instant) -> Option<Duration> {
+        let watched = self.watched.get(&id)?;
+        Some(now.saturating_duration_since(watched.last_answer))
+    }
+}

@@ -1,0 +1,196 @@
+//! When to stand for election: openraft 0.9 has no pre-vote, so here is one.
+//!
+//! openraft's own timer is off (`enable_elect`). A voter that has not heard a leader for a while first
+//! asks the other voters whether they would vote for it. Nobody who hears a leader says yes, and the
+//! question changes nothing; only when a majority says yes is the election started, and with it the term
+//! raised. So a member that was cut off comes back with the term it had, and deposes nobody (Ongaro,
+//! "Consensus: Bridging Theory and Practice", 9.6).
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use fonn_runtime::random::SplitMix64;
+
+use super::types::{LogId, RaftId};
+
+/// Times of elections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How often a leader lets hear from it.
+    pub heartbeat: Duration,
+    /// For how long after it was heard a leader has nobody's vote against it.
+    pub lease: Duration,
+    /// Silence of the leader after which a voter asks the others, at least.
+    pub silence_min: Duration,
+    /// The same at most; each time another length in between is drawn.
+    pub silence_max: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(150),
+            lease: Duration::from_millis(600),
+            silence_min: Duration::from_millis(800),
+            silence_max: Duration::from_millis(1200),
+        }
+    }
+}
+
+/// The timer of one voter.
+#[derive(Debug)]
+pub(super) struct Timer {
+    options: Options,
+    random: SplitMix64,
+    due: Instant,
+    /// What was heard when `due` was drawn.
+    heard: Option<Instant>,
+}
+
+impl Timer {
+    pub(super) fn new(options: Options, random: SplitMix64, now: Instant) -> Self {
+        let mut timer = Self {
+            options,
+            random,
+            due: now,
+            heard: None,
+        };
+        timer.draw(now);
+        timer
+    }
+
+    /// When to look again, at the latest.
+    pub(super) const fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Whether to ask the others now. `heard` is when a leader was last heard.
+    pub(super) fn is_due(&mut self, heard: Option<Instant>, now: Instant) -> bool {
+        if heard > self.heard {
+            self.heard = heard;
+            self.draw(heard.unwrap_or(now));
+        }
+        if now < self.due {
+            return false;
+        }
+        self.draw(now);
+        true
+    }
+
+    fn draw(&mut self, from: Instant) {
+        let spread = self
+            .options
+            .silence_max
+            .saturating_sub(self.options.silence_min);
+        let jitter = self.random.below(spread.as_micros() as u64);
+        self.due = from + self.options.silence_min + Duration::from_micros(jitter);
+    }
+}
+
+/// What a voter knows when it is asked for its vote.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Voter {
+    /// When it last heard a leader; now, if it is one that a majority follows.
+    pub(super) heard: Option<Instant>,
+    /// The end of its log.
+    pub(super) last_log: Option<LogId>,
+}
+
+impl Voter {
+    /// Whether it would vote for a candidate whose log ends at `candidate`.
+    pub(super) fn would_vote(
+        self,
+        candidate: Option<LogId>,
+        lease: Duration,
+        now: Instant,
+    ) -> bool {
+        let silence = self.heard.map(|heard| now.saturating_duration_since(heard));
+        silence.is_none_or(|silence| silence > lease) && candidate >= self.last_log
+    }
+}
+
+/// Whether `yes` is a majority of each of the voter sets; there are two while voters change.
+pub(super) fn is_majority(configs: &[BTreeSet<RaftId>], yes: &BTreeSet<RaftId>) -> bool {
+    let has = |config: &BTreeSet<RaftId>| 2 * config.intersection(yes).count() > config.len();
+    !configs.is_empty() && configs.iter().all(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::CommittedLeaderId;
+
+    use super::*;
+
+    fn log_id(term: u64, index: u64) -> Option<LogId> {
+        Some(LogId::new(CommittedLeaderId::new(term, 1), index))
+    }
+
+    #[test]
+    fn a_voter_that_hears_a_leader_votes_for_nobody() {
+        let options = Options::default();
+        let start = Instant::now();
+        let voter = Voter {
+            heard: Some(start),
+            last_log: log_id(2, 5),
+        };
+        let vote = |after| voter.would_vote(log_id(9, 9), options.lease, start + after);
+        assert!(!vote(Duration::ZERO));
+        assert!(!vote(options.lease));
+        assert!(vote(options.lease + Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_shorter_log_gets_no_vote() {
+        let voter = |last_log| Voter {
+            heard: None,
+            last_log,
+        };
+        let vote = |mine, theirs| voter(mine).would_vote(theirs, Duration::ZERO, Instant::now());
+        assert!(vote(None, None));
+        assert!(vote(log_id(2, 5), log_id(2, 5)));
+        assert!(vote(log_id(2, 5), log_id(3, 4)));
+        assert!(!vote(log_id(2, 5), log_id(2, 4)));
+        assert!(!vote(log_id(2, 5), None));
+    }
+
+    #[test]
+    fn both_voter_sets_count_while_they_change() {
+        let set = |ids: &[RaftId]| ids.iter().copied().collect::<BTreeSet<_>>();
+        let configs = [set(&[1, 2, 3]), set(&[3, 4, 5])];
+        assert!(is_majority(&configs, &set(&[1, 3, 4])));
+        assert!(!is_majority(&configs, &set(&[1, 2, 3])));
+        assert!(!is_majority(&configs[..1], &set(&[1])));
+        assert!(!is_majority(&[], &set(&[1])));
+        assert!(!is_majority(&[set(&[1, 2])], &set(&[1])));
+    }
+
+    #[test]
+    fn the_timer_asks_only_after_silence_and_again_after_each_round() {
+        let options = Options::default();
+        let start = Instant::now();
+        for seed in 0..100 {
+            let mut timer = Timer::new(options, SplitMix64::new(seed), start);
+            let mut now = start;
+            for _ in 0..50 {
+                now += options.heartbeat;
+                assert!(!timer.is_due(Some(now), now));
+            }
+            let silent_since = now;
+            let mut rounds = Vec::new();
+            while rounds.len() < 3 {
+                now += Duration::from_millis(10);
+                if timer.is_due(Some(silent_since), now) {
+                    rounds.push(now);
+                }
+            }
+            for pair in [silent_since, rounds[0], rounds[1], rounds[2]].windows(2) {
+                let wait = pair[1] - pair[0];
+                assert!(wait >= options.silence_min, "{wait:?}");
+                assert!(
+                    wait <= options.silence_max + Duration::from_millis(10),
+                    "{wait:?}"
+                );
+            }
+        }
+    }
+}

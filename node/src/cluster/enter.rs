@@ -1,0 +1,127 @@
+//! The task by which a member enters its cluster: it forms one, joins one, or tells the one it belongs
+//! to that it is back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::BasicNode;
+
+use fonn_proto::grpc::v1::JoinRequest;
+use fonn_runtime::backoff::Backoff;
+use fonn_runtime::random::SplitMix64;
+
+use super::Start;
+use super::identity::{self, IdentityError};
+use super::participant::{Participant, client};
+use super::state::Change;
+
+/// How long one member has for its answer.
+const JOIN_DEADLINE: Duration = Duration::from_secs(3);
+/// How long an agreement may take.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(3);
+/// Waits between attempts; there is no last one.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(200),
+    cap: Duration::from_secs(5),
+    attempts_max: u32::MAX,
+};
+
+/// Runs until the member has entered, or stops.
+pub(super) async fn run(participant: Arc<Participant>) {
+    tokio::select! {
+        () = enter(&participant) => {}
+        () = participant.closed() => {}
+    }
+}
+
+async fn enter(participant: &Arc<Participant>) {
+    let mut random = SplitMix64::from_entropy();
+    for attempt in 0.. {
+        let entered = match &participant.options.start {
+            // Who belongs to a cluster forms no second one, whatever it was started with.
+            Start::Bootstrap if participant.belonging.cluster() == 0 => form(participant).await,
+            Start::Bootstrap => announce(participant, &[]).await,
+            Start::Join(addresses) => announce(participant, addresses).await,
+        };
+        match entered {
+            Ok(()) => return,
+            Err(why) => {
+                let own = &participant.info.id;
+                tracing::warn!(node = own, why, "not in the cluster yet; trying again");
+            }
+        }
+        let wait = BACKOFF.delay(attempt.min(16), &mut random);
+        tokio::time::sleep(wait.unwrap_or(BACKOFF.cap)).await;
+    }
+}
+
+/// Forms a cluster of one.
+async fn form(participant: &Arc<Participant>) -> Result<(), String> {
+    let info = &participant.info;
+    let initialized = participant.raft.is_initialized().await;
+    if !initialized.map_err(|error| error.to_string())? {
+        let founder = BTreeMap::from([(info.raft_id, BasicNode::new(&info.cluster_address))]);
+        let initialized = participant.raft.initialize(founder).await;
+        initialized.map_err(|error| error.to_string())?;
+    }
+    let form = Change::Form {
+        cluster: identity::draw(),
+        founder: info.clone(),
+    };
+    let formed = participant.propose(form, CHANGE_DEADLINE).await;
+    formed.map_err(|error| error.to_string())?;
+    let cluster = participant.state().cluster;
+    belong(participant, cluster).await
+}
+
+/// Asks one member after the other to be taken in, or to be known as what this member is now.
+async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Result<(), String> {
+    if participant
+        .leader()
+        .is_some_and(|(id, _)| id == participant.raft_id())
+    {
+        let join = Change::Join(participant.info.clone());
+        let joined = participant.propose_here(join, CHANGE_DEADLINE).await;
+        joined.map_err(|error| error.to_string())?;
+        return belong(participant, participant.state().cluster).await;
+    }
+    let state = participant.state();
+    let own = &participant.info;
+    let known = state
+        .live()
+        .filter(|it| it.info.id != own.id)
+        .map(|it| it.info.cluster_address.clone());
+    let mut last = "no address to join at is known".to_owned();
+    for address in addresses.iter().cloned().chain(known) {
+        let request = JoinRequest {
+            cluster: participant.belonging.cluster(),
+            id: own.id.clone(),
+            raft_id: own.raft_id,
+            client_address: own.client_address.clone(),
+            cluster_address: own.cluster_address.clone(),
+            zone: own.zone.clone(),
+            weight: own.weight.into(),
+            version: own.version.clone(),
+            forwarded: false,
+        };
+        let call = |channel| async move { client(channel).join(request).await };
+        match participant.peers.call(&address, JOIN_DEADLINE, call).await {
+            Ok(response) => return belong(participant, response.cluster).await,
+            Err(status) => last = format!("{address}: {}", status.message()),
+        }
+    }
+    Err(last)
+}
+
+/// Notes the cluster for good.
+async fn belong(participant: &Arc<Participant>, cluster: u64) -> Result<(), String> {
+    let holder = Arc::clone(participant);
+    let save = move || -> Result<(), IdentityError> { holder.identity.lock().set_cluster(cluster) };
+    let saved = fonn_runtime::pool::run_blocking(&participant.pool, save).await;
+    saved
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())?;
+    participant.belonging.set_cluster(cluster);
+    Ok(())
+}

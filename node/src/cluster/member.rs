@@ -1,0 +1,143 @@
+//! A member of the cluster, as everybody in it knows it.
+
+use serde::{Deserialize, Serialize};
+
+use super::types::RaftId;
+
+/// Longest name of a member and of a zone, in bytes.
+const NAME_LEN_MAX: usize = 64;
+/// Longest address and version, in bytes.
+const TEXT_LEN_MAX: usize = 256;
+
+/// What a member says of itself when it joins, and again at each of its starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// Its name (`--node-id`): what its slots depend on. 1–64 letters, digits, `.`, `_`, `-`.
+    pub id: String,
+    /// Which disk it runs on.
+    pub raft_id: RaftId,
+    /// Host and port for clients.
+    pub client_address: String,
+    /// Host and port for other members.
+    pub cluster_address: String,
+    /// Failure zone.
+    pub zone: String,
+    /// Its share of the slots relative to others; 0 owns none.
+    pub weight: u16,
+    /// The version of the software.
+    pub version: String,
+}
+
+impl MemberInfo {
+    /// Checks what arrived from outside.
+    ///
+    /// # Errors
+    /// One sentence that names the field and what is allowed.
+    pub fn validate(&self) -> Result<(), String> {
+        let is_name = |text: &str| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            (1..=NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(allowed)
+        };
+        for (field, text) in [("node id", &self.id), ("zone", &self.zone)] {
+            if !is_name(text) {
+                return Err(format!(
+                    "{field} {text:?} must be 1 to {NAME_LEN_MAX} letters, digits, dots, underscores or hyphens"
+                ));
+            }
+        }
+        let addresses = [
+            ("client address", &self.client_address),
+            ("cluster address", &self.cluster_address),
+        ];
+        for (field, text) in addresses {
+            let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            if text.len() > TEXT_LEN_MAX || !matches!(port, Some(Ok(1..))) {
+                return Err(format!(
+                    "{field} {text:?} must be HOST:PORT of at most {TEXT_LEN_MAX} bytes"
+                ));
+            }
+        }
+        if self.version.len() > TEXT_LEN_MAX {
+            return Err(format!("version must be at most {TEXT_LEN_MAX} bytes"));
+        }
+        if self.raft_id == 0 {
+            return Err("raft id must not be 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// How far a member is in its life, as operators and the cluster itself decide it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Known, not yet following the log: owns nothing.
+    Joining,
+    /// Owns slots.
+    Active,
+    /// On its way out: owns nothing any more, still answers for what it has.
+    Draining,
+    /// Gone for good; kept so that its disk cannot come back by mistake.
+    Removed,
+}
+
+/// The state of a member, of [`Phase`] and reachability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// [`Phase::Joining`].
+    Joining,
+    /// [`Phase::Active`], and it answers.
+    Active,
+    /// [`Phase::Draining`], and it answers.
+    Draining,
+    /// It does not answer.
+    Down,
+    /// [`Phase::Removed`].
+    Removed,
+}
+
+impl MemberState {
+    /// Its name, as shown and as sent.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Down => "down",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// A member as the cluster knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// What it said of itself.
+    pub info: MemberInfo,
+    /// 1 for its first disk, one more for each further one.
+    pub incarnation: u64,
+    /// How far it is.
+    pub phase: Phase,
+    /// Whether the failure detector holds it for dead.
+    pub is_down: bool,
+}
+
+impl Member {
+    /// Phase and reachability in one.
+    #[must_use]
+    pub const fn state(&self) -> MemberState {
+        match (self.phase, self.is_down) {
+            (Phase::Removed, _) => MemberState::Removed,
+            (Phase::Joining, _) => MemberState::Joining,
+            (_, true) => MemberState::Down,
+            (Phase::Active, false) => MemberState::Active,
+            (Phase::Draining, false) => MemberState::Draining,
+        }
+    }
+
+    /// Whether it takes part: everybody but those removed.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        !matches!(self.phase, Phase::Removed)
+    }
+}

@@ -1,0 +1,231 @@
+//! What the tasks and services of one member share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openraft::ServerState;
+use openraft::error::{ClientWriteError, RaftError};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tonic::{Code, Status};
+
+use fonn_proto::grpc::v1::members_client::MembersClient;
+use fonn_proto::grpc::v1::{JoinRequest, ProposeRequest};
+use fonn_runtime::pool::BlockingPool;
+
+use super::belonging::Belonging;
+use super::detector::Detector;
+use super::identity::Identity;
+use super::log_store::LogStore;
+use super::map::Map;
+use super::member::MemberInfo;
+use super::network::{PAYLOAD_VERSION, json};
+use super::peers::{MESSAGE_LEN_MAX, Peers};
+use super::state::{Change, Outcome, State};
+use super::types::{Metrics, Raft, RaftId};
+use super::{ChangeError, Options};
+
+/// Wait before the leader is looked for again.
+const LEADER_WAIT: Duration = Duration::from_millis(100);
+/// A leader that a majority has answered within this time decides; past it, it may be cut off.
+const QUORUM_FRESH: Duration = Duration::from_secs(1);
+
+/// One member: its raft participant and what is known around it.
+pub(super) struct Participant {
+    pub(super) options: Options,
+    /// What it says of itself.
+    pub(super) info: MemberInfo,
+    pub(super) identity: Mutex<Identity>,
+    pub(super) belonging: Belonging,
+    pub(super) raft: Raft,
+    pub(super) log: LogStore,
+    pub(super) pool: BlockingPool,
+    pub(super) states: watch::Receiver<Arc<State>>,
+    pub(super) maps: watch::Receiver<Arc<Map>>,
+    pub(super) peers: Peers,
+    pub(super) detector: Mutex<Detector>,
+    /// When a leader was last heard.
+    pub(super) heard: watch::Sender<Option<Instant>>,
+    /// Set when the member stops.
+    pub(super) closing: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Participant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Participant")
+            .field("info", &self.info)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Participant {
+    pub(super) fn metrics(&self) -> Metrics {
+        self.raft.metrics().borrow().clone()
+    }
+
+    pub(super) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.states.borrow())
+    }
+
+    pub(super) const fn raft_id(&self) -> RaftId {
+        self.belonging.raft_id()
+    }
+
+    /// Waits until the member stops.
+    pub(super) async fn closed(&self) {
+        // An error means the same: nobody is left to close it.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// Notes that a leader was heard.
+    pub(super) fn hear_leader(&self) {
+        self.heard.send_replace(Some(Instant::now()));
+    }
+
+    /// When this member last heard a leader; now, if it is one itself that a majority follows.
+    pub(super) fn heard(&self, metrics: &Metrics) -> Option<Instant> {
+        if leads(metrics) {
+            return Some(Instant::now());
+        }
+        *self.heard.borrow()
+    }
+
+    /// Raft id and address of the leader, if one is known.
+    pub(super) fn leader(&self) -> Option<(RaftId, String)> {
+        let metrics = self.metrics();
+        let leader = metrics.current_leader?;
+        let node = metrics.membership_config.membership().get_node(&leader)?;
+        Some((leader, node.addr.clone()))
+    }
+
+    /// Changes what members agree on, through the leader, wherever it is.
+    ///
+    /// # Errors
+    /// [`ChangeError::Refused`] for good; [`ChangeError::Unavailable`] if no leader took it within
+    /// `deadline`, and it may or may not happen yet.
+    pub(super) async fn propose(
+        &self,
+        change: Change,
+        deadline: Duration,
+    ) -> Result<u64, ChangeError> {
+        let until = Instant::now() + deadline;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let why = match self.propose_once(&change, left).await {
+                Err(ChangeError::Unavailable(why)) => why,
+                done => return done,
+            };
+            // All changes can be made twice, so it is safe to ask again without having an answer.
+            if until.saturating_duration_since(Instant::now()) <= LEADER_WAIT {
+                return Err(ChangeError::Unavailable(why));
+            }
+            tokio::time::sleep(LEADER_WAIT).await;
+        }
+    }
+
+    async fn propose_once(&self, change: &Change, left: Duration) -> Result<u64, ChangeError> {
+        match self.leader() {
+            None => Err(ChangeError::no_leader()),
+            Some((id, _)) if id == self.raft_id() => self.propose_here(change.clone(), left).await,
+            Some((_, address)) => {
+                let request = ProposeRequest {
+                    cluster: self.belonging.cluster(),
+                    version: PAYLOAD_VERSION,
+                    change: json(change).map_err(refused_or_unavailable)?,
+                    forwarded: true,
+                };
+                let call = |channel| async move { client(channel).propose(request).await };
+                let answer = self.peers.call(&address, left, call).await;
+                Ok(answer.map_err(refused_or_unavailable)?.epoch)
+            }
+        }
+    }
+
+    /// Changes what members agree on, as the leader.
+    pub(super) async fn propose_here(
+        &self,
+        change: Change,
+        deadline: Duration,
+    ) -> Result<u64, ChangeError> {
+        let written = tokio::time::timeout(deadline, self.raft.client_write(change)).await;
+        if matches!(written, Ok(Ok(_))) {
+            // Followers learn with the next message what was agreed on: not only with the next heartbeat
+            // that is due. An error means that raft has stopped, and was told above or will be.
+            let _ = self.raft.trigger().heartbeat().await;
+        }
+        match written {
+            Err(_) => Err(ChangeError::Unavailable(format!(
+                "no majority of the voters agreed within {deadline:?}"
+            ))),
+            Ok(Ok(written)) => match written.data {
+                Outcome::Applied { epoch } => Ok(epoch),
+                Outcome::Refused(refusal) => Err(ChangeError::Refused(refusal.to_string())),
+            },
+            Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
+                Err(ChangeError::no_leader())
+            }
+            Ok(Err(error)) => Err(ChangeError::Unavailable(error.to_string())),
+        }
+    }
+
+    /// Takes a member in, as the leader.
+    ///
+    /// # Errors
+    /// A status for whoever asked.
+    pub(super) async fn admit(&self, info: MemberInfo, deadline: Duration) -> Result<(), Status> {
+        let state = self.state();
+        if let Some(member) = state.members.get(&info.id)
+            && member.is_live()
+            && member.info.raft_id != info.raft_id
+        {
+            let old = member.info.raft_id;
+            let silence = self.detector.lock().silence(old, Instant::now());
+            let is_alive = silence.is_some_and(|it| it < self.options.detector.silence);
+            if is_alive || old == self.raft_id() {
+                let why = format!(
+                    "node {:?} runs at {}: stop it, or give this one another --node-id",
+                    info.id, member.info.cluster_address
+                );
+                return Err(Status::already_exists(why));
+            }
+        }
+        let joined = self.propose_here(Change::Join(info), deadline).await;
+        joined.map(|_| ()).map_err(Into::into)
+    }
+
+    /// Passes a request to join on to the leader.
+    pub(super) async fn forward_join(
+        &self,
+        address: &str,
+        request: JoinRequest,
+        deadline: Duration,
+    ) -> Result<u64, Status> {
+        let call = |channel| async move { client(channel).join(request).await };
+        let response = self.peers.call(address, deadline, call).await?;
+        Ok(response.cluster)
+    }
+}
+
+/// Whether it is a leader that a majority followed a moment ago.
+pub(super) fn leads(metrics: &Metrics) -> bool {
+    let fresh = |millis| Duration::from_millis(millis) <= QUORUM_FRESH;
+    metrics.state == ServerState::Leader && metrics.millis_since_quorum_ack.is_some_and(fresh)
+}
+
+/// The client of the service over a connection.
+pub(super) fn client(
+    channel: tonic::transport::Channel,
+) -> MembersClient<tonic::transport::Channel> {
+    MembersClient::new(channel)
+        .max_decoding_message_size(MESSAGE_LEN_MAX)
+        .max_encoding_message_size(MESSAGE_LEN_MAX)
+}
+
+fn refused_or_unavailable(status: Status) -> ChangeError {
+    let why = status.message().to_owned();
+    match status.code() {
+        Code::FailedPrecondition | Code::InvalidArgument => ChangeError::Refused(why),
+        _ => ChangeError::Unavailable(why),
+    }
+}

@@ -1,0 +1,267 @@
+//! The services on `--cluster-listen`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, VoteRequest,
+};
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use fonn_proto::grpc::v1;
+use fonn_proto::grpc::v1::members_server::Members;
+use fonn_proto::grpc::v1::raft_server::Raft;
+
+use super::election::Voter;
+use super::map::{Map, MapMember};
+use super::member::{MemberInfo, MemberState};
+use super::network::{json, parse};
+use super::participant::Participant;
+use super::snapshot;
+use super::state::Change;
+use super::types::{LogId, TypeConfig};
+
+/// A request of a member that has to be agreed on takes at most this long.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(3);
+
+/// The services of one member.
+#[derive(Clone, Debug)]
+pub(super) struct Service(pub(super) Arc<Participant>);
+
+#[tonic::async_trait]
+impl Raft for Service {
+    async fn append(
+        &self,
+        request: Request<v1::RaftRequest>,
+    ) -> Result<Response<v1::RaftResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        let append: AppendEntriesRequest<TypeConfig> = parse(request.version, &request.payload)?;
+        let result = self.0.raft.append_entries(append).await;
+        if matches!(&result, Ok(response) if !matches!(response, AppendEntriesResponse::HigherVote(_)))
+        {
+            self.0.hear_leader();
+        }
+        answer(&result)
+    }
+
+    async fn vote(
+        &self,
+        request: Request<v1::RaftRequest>,
+    ) -> Result<Response<v1::RaftResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        let vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
+        answer(&self.0.raft.vote(vote).await)
+    }
+
+    async fn pre_vote(
+        &self,
+        request: Request<v1::PreVoteRequest>,
+    ) -> Result<Response<v1::PreVoteResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        let candidate: Option<LogId> = parse(request.version, &request.last_log)?;
+        let voter = Voter {
+            heard: self.0.heard(&self.0.metrics()),
+            last_log: self.0.log.last(),
+        };
+        let lease = self.0.options.election.lease;
+        let granted = voter.would_vote(candidate, lease, Instant::now());
+        Ok(Response::new(v1::PreVoteResponse { granted }))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<v1::SnapshotRequest>,
+    ) -> Result<Response<v1::RaftResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        // The offset becomes a length in memory.
+        if request.offset.saturating_add(request.data.len() as u64) > snapshot::LEN_MAX {
+            let why = format!("a snapshot is longer than {} bytes", snapshot::LEN_MAX);
+            return Err(Status::invalid_argument(why));
+        }
+        let install = InstallSnapshotRequest {
+            vote: parse(request.version, &request.vote)?,
+            meta: parse(request.version, &request.meta)?,
+            offset: request.offset,
+            data: request.data,
+            done: request.done,
+        };
+        let vote = install.vote;
+        let result = self.0.raft.install_snapshot(install).await;
+        if matches!(&result, Ok(response) if response.vote <= vote) {
+            self.0.hear_leader();
+        }
+        answer(&result)
+    }
+}
+
+/// The result of raft as an answer.
+fn answer(result: &impl serde::Serialize) -> Result<Response<v1::RaftResponse>, Status> {
+    let payload = json(result)?;
+    Ok(Response::new(v1::RaftResponse { payload }))
+}
+
+#[tonic::async_trait]
+impl Members for Service {
+    type MapStream = Pin<Box<dyn Stream<Item = Result<v1::ClusterMap, Status>> + Send>>;
+
+    async fn join(
+        &self,
+        request: Request<v1::JoinRequest>,
+    ) -> Result<Response<v1::JoinResponse>, Status> {
+        let mut request = request.into_inner();
+        let own = self.0.belonging.cluster();
+        // A member without a cluster asks for any.
+        let wanted = if request.cluster == 0 {
+            own
+        } else {
+            request.cluster
+        };
+        self.0.belonging.check_cluster(wanted)?;
+        let info = info(&request)?;
+        match self.0.leader() {
+            Some((leader, _)) if leader == self.0.raft_id() => {
+                self.0.admit(info, CHANGE_DEADLINE).await?;
+            }
+            Some((_, address)) if !request.forwarded => {
+                request.forwarded = true;
+                self.0
+                    .forward_join(&address, request, CHANGE_DEADLINE)
+                    .await?;
+            }
+            _ => return Err(no_leader()),
+        }
+        Ok(Response::new(v1::JoinResponse { cluster: own }))
+    }
+
+    async fn propose(
+        &self,
+        request: Request<v1::ProposeRequest>,
+    ) -> Result<Response<v1::ProposeResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check_cluster(request.cluster)?;
+        let change: Change = parse(request.version, &request.change)?;
+        let epoch = if request.forwarded {
+            self.0.propose_here(change, CHANGE_DEADLINE).await
+        } else {
+            self.0.propose(change, CHANGE_DEADLINE).await
+        };
+        Ok(Response::new(v1::ProposeResponse { epoch: epoch? }))
+    }
+
+    async fn ping(
+        &self,
+        request: Request<v1::PingRequest>,
+    ) -> Result<Response<v1::PingResponse>, Status> {
+        self.0.belonging.check(request.into_inner().ends.as_ref())?;
+        // A member whose raft has stopped (its disk failed) follows no map any more.
+        if let Err(error) = self.0.metrics().running_state {
+            return Err(Status::unavailable(error.to_string()));
+        }
+        let epoch = self.0.states.borrow().epoch;
+        Ok(Response::new(v1::PingResponse { epoch }))
+    }
+
+    async fn map(
+        &self,
+        request: Request<v1::MapRequest>,
+    ) -> Result<Response<Self::MapStream>, Status> {
+        let wanted = request.into_inner().cluster;
+        let own = self.0.belonging.cluster();
+        self.0
+            .belonging
+            .check_cluster(if wanted == 0 { own } else { wanted })?;
+        let maps = WatchStream::new(self.0.maps.clone())
+            .filter(|map| map.epoch > 0)
+            .map(|map| Some(Ok(message(&map))));
+        let participant = Arc::clone(&self.0);
+        let closed = once(async move { participant.closed().await });
+        // Ends with the member: the first `None` is the end.
+        let until_closed = maps.merge(closed).map_while(|item| item);
+        Ok(Response::new(Box::pin(until_closed)))
+    }
+}
+
+/// A stream of one `None`, when `future` is done.
+fn once<T>(future: impl Future<Output = ()> + Send) -> impl Stream<Item = Option<T>> + Send
+where
+    T: Send,
+{
+    Once(Some(Box::pin(future)), std::marker::PhantomData)
+}
+
+struct Once<F, T>(Option<Pin<Box<F>>>, std::marker::PhantomData<fn() -> T>);
+
+impl<F: Future<Output = ()>, T> Stream for Once<F, T> {
+    type Item = Option<T>;
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        ctx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Option<T>>> {
+        let this = self.get_mut();
+        let Some(future) = this.0.as_mut() else {
+            return std::task::Poll::Ready(None);
+        };
+        std::task::ready!(future.as_mut().poll(ctx));
+        this.0 = None;
+        std::task::Poll::Ready(Some(None))
+    }
+}
+
+fn no_leader() -> Status {
+    Status::unavailable("the cluster has no leader at the moment: try again")
+}
+
+fn info(request: &v1::JoinRequest) -> Result<MemberInfo, Status> {
+    let weight = u16::try_from(request.weight)
+        .map_err(|_| Status::invalid_argument("the weight must be 0 to 65535"))?;
+    let info = MemberInfo {
+        id: request.id.clone(),
+        raft_id: request.raft_id,
+        client_address: request.client_address.clone(),
+        cluster_address: request.cluster_address.clone(),
+        zone: request.zone.clone(),
+        weight,
+        version: request.version.clone(),
+    };
+    info.validate().map_err(Status::invalid_argument)?;
+    Ok(info)
+}
+
+/// A map as it is sent.
+fn message(map: &Map) -> v1::ClusterMap {
+    let member = |member: &MapMember| v1::ClusterMember {
+        id: member.id.clone(),
+        client_address: member.client_address.clone(),
+        cluster_address: member.cluster_address.clone(),
+        zone: member.zone.clone(),
+        weight: member.weight.into(),
+        share: member.share.into(),
+        state: state(member.state).into(),
+        incarnation: member.incarnation,
+        version: member.version.clone(),
+    };
+    v1::ClusterMap {
+        cluster: map.cluster,
+        epoch: map.epoch,
+        replicas: map.replicas.into(),
+        members: map.members.iter().map(member).collect(),
+    }
+}
+
+const fn state(state: MemberState) -> v1::MemberState {
+    match state {
+        MemberState::Joining => v1::MemberState::Joining,
+        MemberState::Active => v1::MemberState::Active,
+        MemberState::Draining => v1::MemberState::Draining,
+        MemberState::Down => v1::MemberState::Down,
+        MemberState::Removed => v1::MemberState::Removed,
+    }
+}

@@ -1,0 +1,405 @@
+//! What the members of a cluster agree on, and the changes of it.
+//!
+//! [`State::apply`] is the state machine under raft: pure and the same everywhere, it never fails but
+//! answers [`Outcome::Refused`], and a change that is applied a second time changes nothing. Everything
+//! in a [`State`] is bounded, since every member holds all of it. Cached data is never in here.
+//!
+//! Invariant: the epoch grows by one with each change that alters what [`Map`](super::map::Map) shows,
+//! and with no other.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::member::{Member, MemberInfo, Phase};
+use super::types::RaftId;
+
+/// Most members, those removed not counted.
+pub const MEMBERS_MAX: usize = 512;
+/// Most removed members that are remembered; the one removed first is forgotten first.
+const REMOVED_MAX: usize = 128;
+/// Most records of each kind.
+const RECORDS_MAX: usize = 4096;
+/// Longest name of a record, in bytes.
+const RECORD_NAME_LEN_MAX: usize = 256;
+/// Longest text of a record, in bytes.
+const RECORD_LEN_MAX: usize = 16 << 10;
+/// Most bytes of all records of a kind, names included.
+const RECORDS_LEN_MAX: usize = 2 << 20;
+
+/// The state of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Drawn when the cluster was formed; 0 before.
+    pub cluster: u64,
+    /// The version of the map.
+    pub epoch: u64,
+    /// Owners of each slot, 1 to 3; 0 only before the cluster is formed.
+    pub replicas: u8,
+    /// Members by name, with those removed.
+    pub members: BTreeMap<String, Member>,
+    /// Raft ids that may not come back, the first removed first.
+    removed: Vec<RaftId>,
+    /// Namespaces: name to an opaque text.
+    pub namespaces: BTreeMap<String, String>,
+    /// Users: name to an opaque text.
+    pub users: BTreeMap<String, String>,
+    /// Settings that hold for the whole cluster and change while it runs.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A change that members agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Founds the cluster. The founder owns all slots at once.
+    Form {
+        /// A number drawn at random.
+        cluster: u64,
+        /// The first member.
+        founder: MemberInfo,
+    },
+    /// Takes a member in, or notes what is new about one. Another raft id under a known name is a new
+    /// incarnation with an empty disk.
+    Join(MemberInfo),
+    /// Gives a member its slots: one that joined and follows the log, or one that was draining.
+    Activate {
+        /// The name.
+        id: String,
+        /// Which incarnation is meant.
+        raft_id: RaftId,
+    },
+    /// Notes what the failure detector found.
+    SetDown {
+        /// The name.
+        id: String,
+        /// Which incarnation is meant.
+        raft_id: RaftId,
+        /// Whether it is held for dead.
+        is_down: bool,
+    },
+    /// Takes the slots from a member, which goes on answering.
+    Drain {
+        /// The name.
+        id: String,
+    },
+    /// Removes a member for good; it can come back only with an empty disk.
+    Remove {
+        /// The name.
+        id: String,
+    },
+    /// Sets a member's share of the slots, until the member starts again with another.
+    SetWeight {
+        /// The name.
+        id: String,
+        /// The share.
+        weight: u16,
+    },
+    /// Sets the number of owners of each slot.
+    SetReplicas(u8),
+    /// Sets a record, or removes it.
+    Put {
+        /// The kind.
+        kind: RecordKind,
+        /// The name.
+        name: String,
+        /// Its text; none removes it.
+        record: Option<String>,
+    },
+}
+
+/// Kinds of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RecordKind {
+    /// [`State::namespaces`].
+    Namespace,
+    /// [`State::users`].
+    User,
+    /// [`State::settings`].
+    Setting,
+}
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It holds, since now or before.
+    Applied {
+        /// The epoch behind it.
+        epoch: u64,
+    },
+    /// It cannot be.
+    Refused(Refusal),
+}
+
+/// Why a change cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing can be changed before the cluster is formed.
+    #[error("no cluster is formed yet: start one member with --bootstrap")]
+    NotFormed,
+    /// A cluster is formed once.
+    #[error("the cluster is formed already: join it instead")]
+    AlreadyFormed,
+    /// No such member, or another incarnation of it.
+    #[error("no member {0:?} of that incarnation")]
+    UnknownMember(String),
+    /// The member was removed together with its disk.
+    #[error("member {0:?} was removed: empty its raft directory to let it join again")]
+    Removed(String),
+    /// Nobody would own the slots.
+    #[error("member {0:?} is the last active one: activate another first")]
+    LastActive(String),
+    /// A value is not allowed.
+    #[error("{0}")]
+    Invalid(String),
+    /// A bound is reached.
+    #[error("no more than {max} {what} are allowed: remove some first")]
+    Full {
+        /// Of what.
+        what: String,
+        /// The bound.
+        max: usize,
+    },
+}
+
+/// What a change altered.
+enum Effect {
+    /// Nothing that the map shows.
+    Unseen,
+    /// The map.
+    Map,
+}
+
+impl State {
+    /// Applies a change.
+    pub fn apply(&mut self, change: Change) -> Outcome {
+        match self.change(change) {
+            Ok(Effect::Unseen) => {}
+            Ok(Effect::Map) => self.epoch += 1,
+            Err(refusal) => return Outcome::Refused(refusal),
+        }
+        Outcome::Applied { epoch: self.epoch }
+    }
+
+    /// Members that take part, by name.
+    pub fn live(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(|member| member.is_live())
+    }
+
+    /// The member that runs as `raft_id`, if it takes part.
+    #[must_use]
+    pub fn by_raft_id(&self, raft_id: RaftId) -> Option<&Member> {
+        self.live().find(|member| member.info.raft_id == raft_id)
+    }
+
+    /// Whether that disk was removed from the cluster.
+    #[must_use]
+    pub fn is_removed(&self, raft_id: RaftId) -> bool {
+        self.removed.contains(&raft_id)
+    }
+
+    fn change(&mut self, change: Change) -> Result<Effect, Refusal> {
+        if let Change::Form { cluster, founder } = change {
+            return self.form(cluster, founder);
+        }
+        if self.cluster == 0 {
+            return Err(Refusal::NotFormed);
+        }
+        match change {
+            Change::Form { .. } => Err(Refusal::AlreadyFormed),
+            Change::Join(info) => self.join(info),
+            Change::Activate { id, raft_id } => {
+                let member = self.incarnation(&id, raft_id)?;
+                Ok(set(&mut member.phase, Phase::Active))
+            }
+            Change::SetDown {
+                id,
+                raft_id,
+                is_down,
+            } => {
+                let member = self.incarnation(&id, raft_id)?;
+                let joining = member.phase == Phase::Joining;
+                let effect = set(&mut member.is_down, is_down);
+                Ok(if joining { Effect::Unseen } else { effect })
+            }
+            Change::Drain { id } => self.drain(&id),
+            Change::Remove { id } => self.remove(&id),
+            Change::SetWeight { id, weight } => Ok(set(&mut self.member(&id)?.info.weight, weight)),
+            Change::SetReplicas(replicas @ 1..=3) => Ok(set(&mut self.replicas, replicas)),
+            Change::SetReplicas(replicas) => {
+                let why = format!("{replicas} replicas are not possible: set 1, 2 or 3");
+                Err(Refusal::Invalid(why))
+            }
+            Change::Put { kind, name, record } => self.put(kind, name, record),
+        }
+    }
+
+    fn form(&mut self, cluster: u64, founder: MemberInfo) -> Result<Effect, Refusal> {
+        let again = self.members.get(&founder.id);
+        if self.cluster != 0 {
+            let same = self.cluster == cluster
+                && again.is_some_and(|member| member.info.raft_id == founder.raft_id);
+            return if same {
+                Ok(Effect::Unseen)
+            } else {
+                Err(Refusal::AlreadyFormed)
+            };
+        }
+        founder.validate().map_err(Refusal::Invalid)?;
+        if cluster == 0 {
+            return Err(Refusal::Invalid("cluster id must not be 0".to_owned()));
+        }
+        self.cluster = cluster;
+        self.replicas = 1;
+        let member = Member {
+            incarnation: 1,
+            phase: Phase::Active,
+            is_down: false,
+            info: founder,
+        };
+        self.members.insert(member.info.id.clone(), member);
+        Ok(Effect::Map)
+    }
+
+    fn join(&mut self, info: MemberInfo) -> Result<Effect, Refusal> {
+        info.validate().map_err(Refusal::Invalid)?;
+        if self.is_removed(info.raft_id) {
+            return Err(Refusal::Removed(info.id));
+        }
+        if self
+            .by_raft_id(info.raft_id)
+            .is_some_and(|it| it.info.id != info.id)
+        {
+            let why =
+                "its raft directory belongs to a member of another name: start it under that one";
+            return Err(Refusal::Invalid(why.to_owned()));
+        }
+        let live = self.live().count();
+        let known = self.members.get_mut(&info.id);
+        if live >= MEMBERS_MAX && !known.as_ref().is_some_and(|member| member.is_live()) {
+            return Err(full("members", MEMBERS_MAX));
+        }
+        match known {
+            Some(member) if member.is_live() && member.info.raft_id == info.raft_id => {
+                Ok(set(&mut member.info, info))
+            }
+            Some(member) => {
+                // Its old disk is gone, so it has to follow the log anew before it owns anything.
+                member.incarnation += 1;
+                member.phase = Phase::Joining;
+                member.is_down = false;
+                member.info = info;
+                Ok(Effect::Map)
+            }
+            None => {
+                let member = Member {
+                    incarnation: 1,
+                    phase: Phase::Joining,
+                    is_down: false,
+                    info,
+                };
+                self.members.insert(member.info.id.clone(), member);
+                Ok(Effect::Map)
+            }
+        }
+    }
+
+    fn drain(&mut self, id: &str) -> Result<Effect, Refusal> {
+        self.keep_an_active_one(id)?;
+        Ok(set(&mut self.member(id)?.phase, Phase::Draining))
+    }
+
+    fn remove(&mut self, id: &str) -> Result<Effect, Refusal> {
+        let known = self.members.get(id);
+        if known.is_some_and(|member| !member.is_live()) {
+            return Ok(Effect::Unseen);
+        }
+        self.keep_an_active_one(id)?;
+        let member = self.member(id)?;
+        member.phase = Phase::Removed;
+        let raft_id = member.info.raft_id;
+        self.removed.push(raft_id);
+        if self.removed.len() > REMOVED_MAX {
+            let forgotten = self.removed.remove(0);
+            let is_it = |member: &Member| !member.is_live() && member.info.raft_id == forgotten;
+            self.members.retain(|_, member| !is_it(member));
+        }
+        Ok(Effect::Map)
+    }
+
+    /// Refuses to take its slots from the only member that has any.
+    fn keep_an_active_one(&self, id: &str) -> Result<(), Refusal> {
+        let mut active = self.live().filter(|member| member.phase == Phase::Active);
+        match (active.next(), active.next()) {
+            (Some(only), None) if only.info.id == id => Err(Refusal::LastActive(id.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn put(
+        &mut self,
+        kind: RecordKind,
+        name: String,
+        record: Option<String>,
+    ) -> Result<Effect, Refusal> {
+        let records = match kind {
+            RecordKind::Namespace => &mut self.namespaces,
+            RecordKind::User => &mut self.users,
+            RecordKind::Setting => &mut self.settings,
+        };
+        let Some(record) = record else {
+            records.remove(&name);
+            return Ok(Effect::Unseen);
+        };
+        if name.is_empty() || name.len() > RECORD_NAME_LEN_MAX || record.len() > RECORD_LEN_MAX {
+            let why = format!(
+                "a record has a name of 1 to {RECORD_NAME_LEN_MAX} bytes and a text of at most {RECORD_LEN_MAX}"
+            );
+            return Err(Refusal::Invalid(why));
+        }
+        let others = records.iter().filter(|(other, _)| **other != name);
+        let (count, bytes) = others.fold((0, 0), |(count, bytes), (name, record)| {
+            (count + 1, bytes + name.len() + record.len())
+        });
+        if count >= RECORDS_MAX {
+            return Err(full("records of a kind", RECORDS_MAX));
+        }
+        if bytes + name.len() + record.len() > RECORDS_LEN_MAX {
+            return Err(full("bytes of records of a kind", RECORDS_LEN_MAX));
+        }
+        records.insert(name, record);
+        Ok(Effect::Unseen)
+    }
+
+    fn member(&mut self, id: &str) -> Result<&mut Member, Refusal> {
+        let member = self.members.get_mut(id).filter(|member| member.is_live());
+        member.ok_or_else(|| Refusal::UnknownMember(id.to_owned()))
+    }
+
+    fn incarnation(&mut self, id: &str, raft_id: RaftId) -> Result<&mut Member, Refusal> {
+        let member = self.member(id)?;
+        if member.info.raft_id == raft_id {
+            Ok(member)
+        } else {
+            Err(Refusal::UnknownMember(id.to_owned()))
+        }
+    }
+}
+
+/// Sets a value that the map shows.
+fn set<T: PartialEq>(place: &mut T, value: T) -> Effect {
+    if *place == value {
+        return Effect::Unseen;
+    }
+    *place = value;
+    Effect::Map
+}
+
+fn full(what: &str, max: usize) -> Refusal {
+    Refusal::Full {
+        what: what.to_owned(),
+        max,
+    }
+}

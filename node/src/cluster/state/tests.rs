@@ -1,0 +1,284 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cluster::map::{self, Map};
+use crate::cluster::member::MemberState;
+
+fn info(id: &str, raft_id: RaftId) -> MemberInfo {
+    MemberInfo {
+        id: id.to_owned(),
+        raft_id,
+        client_address: format!("{id}:11211"),
+        cluster_address: format!("{id}:11290"),
+        zone: "z".to_owned(),
+        weight: 100,
+        version: "0.1.0".to_owned(),
+    }
+}
+
+fn formed() -> State {
+    let mut state = State::default();
+    let founder = info("a", 1);
+    let outcome = state.apply(Change::Form {
+        cluster: 9,
+        founder,
+    });
+    assert_eq!(outcome, Outcome::Applied { epoch: 1 });
+    state
+}
+
+fn activate(id: &str, raft_id: RaftId) -> Change {
+    let id = id.to_owned();
+    Change::Activate { id, raft_id }
+}
+
+fn down(id: &str, raft_id: RaftId, is_down: bool) -> Change {
+    let id = id.to_owned();
+    Change::SetDown {
+        id,
+        raft_id,
+        is_down,
+    }
+}
+
+fn state_of(state: &State, id: &str) -> MemberState {
+    state.members[id].state()
+}
+
+#[test]
+fn a_member_joins_becomes_active_falls_returns_drains_and_goes() {
+    let mut state = formed();
+    for (change, expected, epoch) in [
+        (Change::Join(info("b", 2)), MemberState::Joining, 2),
+        (activate("b", 2), MemberState::Active, 3),
+        (down("b", 2, true), MemberState::Down, 4),
+        (down("b", 2, false), MemberState::Active, 5),
+        (Change::Drain { id: "b".into() }, MemberState::Draining, 6),
+        (Change::Remove { id: "b".into() }, MemberState::Removed, 7),
+    ] {
+        // Twice: the second time it holds already.
+        for _ in 0..2 {
+            assert_eq!(
+                state.apply(change.clone()),
+                Outcome::Applied { epoch },
+                "{change:?}"
+            );
+            assert_eq!(state_of(&state, "b"), expected);
+        }
+    }
+}
+
+#[test]
+fn a_removed_disk_cannot_return_and_an_empty_one_can() {
+    let mut state = formed();
+    state.apply(Change::Join(info("b", 2)));
+    state.apply(Change::Remove { id: "b".into() });
+    let refused = Outcome::Refused(Refusal::Removed("b".into()));
+    assert_eq!(state.apply(Change::Join(info("b", 2))), refused);
+    state.apply(Change::Join(info("b", 3)));
+    assert_eq!(state_of(&state, "b"), MemberState::Joining);
+    assert_eq!(state.members["b"].incarnation, 2);
+}
+
+#[test]
+fn an_empty_disk_is_a_new_incarnation_that_old_decisions_do_not_reach() {
+    let mut state = formed();
+    state.apply(Change::Join(info("b", 2)));
+    state.apply(activate("b", 2));
+    state.apply(Change::Join(info("b", 3)));
+    assert_eq!(state_of(&state, "b"), MemberState::Joining);
+    let unknown = Outcome::Refused(Refusal::UnknownMember("b".into()));
+    assert_eq!(state.apply(down("b", 2, true)), unknown);
+    assert_eq!(state.apply(activate("b", 2)), unknown);
+    assert!(!state.members["b"].is_down);
+}
+
+#[test]
+fn the_last_active_member_keeps_its_slots() {
+    let mut state = formed();
+    state.apply(Change::Join(info("b", 2)));
+    let refused = Outcome::Refused(Refusal::LastActive("a".into()));
+    assert_eq!(state.apply(Change::Drain { id: "a".into() }), refused);
+    assert_eq!(state.apply(Change::Remove { id: "a".into() }), refused);
+    state.apply(activate("b", 2));
+    assert!(matches!(
+        state.apply(Change::Drain { id: "a".into() }),
+        Outcome::Applied { .. }
+    ));
+}
+
+#[test]
+fn a_cluster_is_formed_once_and_first() {
+    let mut state = State::default();
+    let refused = Outcome::Refused(Refusal::NotFormed);
+    assert_eq!(state.apply(Change::Join(info("b", 2))), refused);
+    let mut state = formed();
+    let again = Change::Form {
+        cluster: 8,
+        founder: info("b", 2),
+    };
+    assert_eq!(state.apply(again), Outcome::Refused(Refusal::AlreadyFormed));
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_and_changes_nothing() {
+    let state = formed();
+    let long = "x".repeat(70_000);
+    let put = |name: &str, record: &str| Change::Put {
+        kind: RecordKind::User,
+        name: name.to_owned(),
+        record: Some(record.to_owned()),
+    };
+    let odd = |change: fn(&mut MemberInfo)| {
+        let mut info = info("b", 2);
+        change(&mut info);
+        Change::Join(info)
+    };
+    for change in [
+        Change::SetReplicas(0),
+        Change::SetReplicas(4),
+        put("", "x"),
+        put(&long, "x"),
+        put("x", &long),
+        odd(|it| it.id = "a b".into()),
+        odd(|it| it.id = String::new()),
+        odd(|it| it.zone = "ü".into()),
+        odd(|it| it.raft_id = 0),
+        odd(|it| it.raft_id = 1),
+        odd(|it| it.cluster_address = "host".into()),
+        odd(|it| it.client_address = "host:0".into()),
+        odd(|it| it.version = "v".repeat(300)),
+    ] {
+        let mut changed = state.clone();
+        let outcome = changed.apply(change.clone());
+        assert!(
+            matches!(outcome, Outcome::Refused(_)),
+            "{change:?}: {outcome:?}"
+        );
+        assert_eq!(changed, state, "{change:?}");
+    }
+}
+
+#[test]
+fn records_are_bounded_in_count_and_bytes() {
+    let mut state = formed();
+    let put = |number: usize, len: usize| Change::Put {
+        kind: RecordKind::Namespace,
+        name: number.to_string(),
+        record: Some("x".repeat(len)),
+    };
+    let accepted = (0..RECORDS_MAX + 10)
+        .filter(|&number| matches!(state.apply(put(number, 0)), Outcome::Applied { .. }))
+        .count();
+    assert_eq!(accepted, RECORDS_MAX);
+    let mut state = formed();
+    while matches!(
+        state.apply(put(state.namespaces.len(), RECORD_LEN_MAX)),
+        Outcome::Applied { .. }
+    ) {}
+    let bytes: usize = state.namespaces.values().map(String::len).sum();
+    assert!(bytes <= RECORDS_LEN_MAX && bytes > RECORDS_LEN_MAX - 2 * RECORD_LEN_MAX);
+    assert_eq!(state.epoch, 1);
+}
+
+#[test]
+fn removed_members_are_remembered_within_bounds() {
+    let mut state = formed();
+    for number in 2..(REMOVED_MAX as u64 + 50) {
+        let id = format!("m{number}");
+        state.apply(Change::Join(info(&id, number)));
+        state.apply(Change::Remove { id });
+    }
+    assert_eq!(state.removed.len(), REMOVED_MAX);
+    assert_eq!(state.members.len(), REMOVED_MAX + 1);
+}
+
+#[test]
+fn a_fallen_member_owns_nothing_unless_all_have_fallen() {
+    let mut state = formed();
+    state.apply(Change::Join(info("b", 2)));
+    state.apply(activate("b", 2));
+    let owners = |state: &State| {
+        let map = Map::new(state);
+        let slots = 0..fonn_proto::placement::SLOT_COUNT;
+        slots
+            .flat_map(|slot| map.owners(slot).map(|it| it.id.clone()).collect::<Vec<_>>())
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(owners(&state), ["a", "b"].map(String::from).into());
+    state.apply(down("b", 2, true));
+    assert_eq!(owners(&state), ["a"].map(String::from).into());
+    state.apply(down("a", 1, true));
+    assert_eq!(owners(&state), ["a", "b"].map(String::from).into());
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    let id = || prop::sample::select(vec!["a", "b", "c", "d", "?"]).prop_map(str::to_owned);
+    let raft_id = || 0..6u64;
+    let any_info = (id(), raft_id(), 0..3u16).prop_map(|(id, raft_id, weight)| MemberInfo {
+        weight,
+        ..info(&id, raft_id)
+    });
+    let kind = prop::sample::select(vec![
+        RecordKind::Namespace,
+        RecordKind::User,
+        RecordKind::Setting,
+    ]);
+    prop_oneof![
+        (0..3u64, any_info.clone())
+            .prop_map(|(cluster, founder)| Change::Form { cluster, founder }),
+        any_info.prop_map(Change::Join),
+        (id(), raft_id()).prop_map(|(id, raft_id)| Change::Activate { id, raft_id }),
+        (id(), raft_id(), any::<bool>()).prop_map(|(id, raft_id, is_down)| Change::SetDown {
+            id,
+            raft_id,
+            is_down
+        }),
+        id().prop_map(|id| Change::Drain { id }),
+        id().prop_map(|id| Change::Remove { id }),
+        (id(), 0..3u16).prop_map(|(id, weight)| Change::SetWeight { id, weight }),
+        (0..5u8).prop_map(Change::SetReplicas),
+        (kind, id(), any::<Option<String>>()).prop_map(|(kind, name, record)| Change::Put {
+            kind,
+            name,
+            record
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn the_epoch_counts_exactly_the_changes_of_the_map(
+        changes in prop::collection::vec(changes(), 0..40)
+    ) {
+        let mut state = State::default();
+        for change in changes {
+            let before = state.clone();
+            let outcome = state.apply(change.clone());
+            // The table is made from these alone.
+            let seen = |state: &State| (state.cluster, state.replicas, map::members(state));
+            let altered = seen(&before) != seen(&state);
+            prop_assert_eq!(state.epoch, before.epoch + u64::from(altered), "{:?}", change);
+            if matches!(outcome, Outcome::Refused(_)) {
+                prop_assert_eq!(&before, &state, "{:?}", change);
+            }
+            let once = state.clone();
+            state.apply(change.clone());
+            prop_assert_eq!(&once, &state, "twice: {:?}", change);
+        }
+        let text = serde_json::to_vec(&state).unwrap();
+        prop_assert_eq!(serde_json::from_slice::<State>(&text).unwrap(), state.clone());
+        let raft_ids: BTreeSet<RaftId> = state.live().map(|it| it.info.raft_id).collect();
+        prop_assert_eq!(raft_ids.len(), state.live().count());
+    }
+
+    #[test]
+    fn a_change_survives_its_encoding(change in changes()) {
+        let text = serde_json::to_vec(&change).unwrap();
+        prop_assert_eq!(serde_json::from_slice::<Change>(&text).unwrap(), change);
+    }
+}

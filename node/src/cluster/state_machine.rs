@@ -1,0 +1,196 @@
+//! The state machine under raft: a [`State`] in memory, and its last snapshot on disk.
+//!
+//! What was applied behind the snapshot is applied again from the log at the next start, as far as it
+//! was known to hold; so a member knows its last map before it reaches anybody.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use openraft::storage::RaftStateMachine;
+use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use fonn_runtime::pool::{BlockingPool, run_blocking};
+
+use super::snapshot::{self, SnapshotError, Stored};
+use super::state::{Outcome, State};
+use super::types::{
+    Entry, LogId, Snapshot, SnapshotMeta, StorageError, StoredMembership, TypeConfig,
+};
+
+/// The state machine of one participant; clones are the same one.
+#[derive(Clone, Debug)]
+pub(super) struct StateMachine {
+    shared: Arc<Mutex<Applied>>,
+    published: Arc<watch::Sender<Arc<State>>>,
+    dir: Arc<PathBuf>,
+    pool: BlockingPool,
+}
+
+/// The state and how far it is.
+#[derive(Clone, Debug, Default)]
+struct Applied {
+    last: Option<LogId>,
+    membership: StoredMembership,
+    state: State,
+}
+
+impl StateMachine {
+    /// Loads the snapshot in `dir`; blocks.
+    pub(super) fn open(dir: &Path, pool: BlockingPool) -> Result<Self, SnapshotError> {
+        let applied = match snapshot::load(dir)? {
+            None => Applied::default(),
+            Some(stored) => {
+                let path = || dir.join("snapshot");
+                let corrupt = |_| SnapshotError::Corrupt { path: path() };
+                Applied {
+                    last: stored.meta.last_log_id,
+                    membership: stored.meta.last_membership,
+                    state: serde_json::from_slice(&stored.state).map_err(corrupt)?,
+                }
+            }
+        };
+        let published = watch::Sender::new(Arc::new(applied.state.clone()));
+        Ok(Self {
+            shared: Arc::new(Mutex::new(applied)),
+            published: Arc::new(published),
+            dir: Arc::new(dir.to_owned()),
+            pool,
+        })
+    }
+
+    /// The state after each batch of entries that was applied.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<State>> {
+        self.published.subscribe()
+    }
+
+    async fn save(&self, stored: Stored) -> Result<(), StorageError> {
+        let dir = Arc::clone(&self.dir);
+        let signature = stored.meta.signature();
+        let saved = run_blocking(&self.pool, move || snapshot::save(&dir, &stored)).await;
+        let error = match saved {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => AnyError::new(&error),
+            Err(error) => AnyError::new(&error),
+        };
+        Err(StorageIOError::write_snapshot(Some(signature), error).into())
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), StorageError> {
+        let applied = self.shared.lock();
+        Ok((applied.last, applied.membership.clone()))
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Outcome>, StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut applied = self.shared.lock();
+        let mut outcomes = Vec::new();
+        for entry in entries {
+            applied.last = Some(entry.log_id);
+            outcomes.push(match entry.payload {
+                EntryPayload::Normal(change) => applied.state.apply(change),
+                EntryPayload::Blank => unchanged(&applied.state),
+                EntryPayload::Membership(membership) => {
+                    applied.membership = StoredMembership::new(Some(entry.log_id), membership);
+                    unchanged(&applied.state)
+                }
+            });
+        }
+        let state = &applied.state;
+        self.published.send_if_modified(|published| {
+            let is_new = **published != *state;
+            if is_new {
+                *published = Arc::new(state.clone());
+            }
+            is_new
+        });
+        Ok(outcomes)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Cursor<Vec<u8>>>, StorageError> {
+        Ok(Box::new(Cursor::new(Vec::new())))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        data: Box<Cursor<Vec<u8>>>,
+    ) -> Result<(), StorageError> {
+        let data = data.into_inner();
+        let state: State = serde_json::from_slice(&data).map_err(|error| {
+            StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error))
+        })?;
+        let stored = Stored {
+            meta: meta.clone(),
+            state: data,
+        };
+        self.save(stored).await?;
+        let published = Arc::new(state.clone());
+        *self.shared.lock() = Applied {
+            last: meta.last_log_id,
+            membership: meta.last_membership.clone(),
+            state,
+        };
+        self.published.send_replace(published);
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
+        let dir = Arc::clone(&self.dir);
+        let loaded = run_blocking(&self.pool, move || snapshot::load(&dir)).await;
+        let error = match loaded {
+            Ok(Ok(stored)) => {
+                return Ok(stored.map(|stored| Snapshot {
+                    meta: stored.meta,
+                    snapshot: Box::new(Cursor::new(stored.state)),
+                }));
+            }
+            Ok(Err(error)) => AnyError::new(&error),
+            Err(error) => AnyError::new(&error),
+        };
+        Err(StorageIOError::read_snapshot(None, error).into())
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
+    async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
+        let applied = self.shared.lock().clone();
+        let state = serde_json::to_vec(&applied.state)
+            .map_err(|error| StorageIOError::read_state_machine(AnyError::new(&error)))?;
+        let position = applied.last.map_or(0, |log_id| log_id.index);
+        let term = applied.last.map_or(0, |log_id| log_id.leader_id.term);
+        let meta = SnapshotMeta {
+            last_log_id: applied.last,
+            last_membership: applied.membership,
+            // Unique: what is applied up to a log id is the same everywhere.
+            snapshot_id: format!("{term}-{position}"),
+        };
+        let stored = Stored {
+            meta: meta.clone(),
+            state: state.clone(),
+        };
+        self.save(stored).await?;
+        Ok(Snapshot {
+            meta,
+            snapshot: Box::new(Cursor::new(state)),
+        })
+    }
+}
+
+/// The answer to an entry that is not a change.
+fn unchanged(state: &State) -> Outcome {
+    Outcome::Applied { epoch: state.epoch }
+}

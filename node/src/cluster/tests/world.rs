@@ -1,0 +1,188 @@
+//! Members in one process, each with its own directory, port and tasks.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use fonn_runtime::tasks::Tasks;
+
+use super::faults::Links;
+use crate::cluster::map::{Map, MapMember};
+use crate::cluster::member::MemberState;
+use crate::cluster::participant::Participant;
+use crate::cluster::state::Change;
+use crate::cluster::{ChangeError, Cluster, Options, Start, Status};
+
+/// Everything ends long before; a machine under load is slow.
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+/// A proposal of a test has this long.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+pub(super) struct World {
+    pub(super) links: Links,
+    dir: TempDir,
+}
+
+pub(super) struct Node {
+    pub(super) cluster: Cluster,
+    tasks: Tasks,
+    id: String,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self {
+            links: Links::default(),
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(super) fn dir(&self, id: &str) -> PathBuf {
+        self.dir.path().join(id)
+    }
+
+    pub(super) fn options(&self, id: &str, start: Start) -> Options {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let mut options = Options::new(id, start, listen, "127.0.0.1:11211", self.dir(id));
+        // The times that are asserted are the default ones; this one is only waited for.
+        options.detector.stable = Duration::from_secs(1);
+        options.replace_voter_after = Duration::from_secs(2);
+        options.faults = self.links.clone();
+        options
+    }
+
+    pub(super) async fn start(&self, options: Options) -> Node {
+        let tasks = Tasks::new();
+        let id = options.id.clone();
+        let cluster = Cluster::start(options, &tasks).await.unwrap();
+        Node { cluster, tasks, id }
+    }
+
+    pub(super) async fn found(&self, id: &str) -> Node {
+        self.start(self.options(id, Start::Bootstrap)).await
+    }
+
+    pub(super) async fn join(&self, id: &str, at: &Node) -> Node {
+        let start = Start::Join(vec![at.address()]);
+        self.start(self.options(id, start)).await
+    }
+
+    /// A cluster of these members, all active, the first one founding it.
+    pub(super) async fn form(&self, ids: &[&str]) -> Vec<Node> {
+        let mut nodes = vec![self.found(ids[0]).await];
+        for id in &ids[1..] {
+            nodes.push(self.join(id, &nodes[0]).await);
+        }
+        for node in &nodes {
+            node.sees(ids, MemberState::Active).await;
+        }
+        nodes
+    }
+}
+
+impl Node {
+    pub(super) fn address(&self) -> String {
+        self.cluster.address().to_string()
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Waits for a map.
+    pub(super) async fn map(&self, wanted: impl Fn(&Map) -> bool) -> Arc<Map> {
+        let mut maps = self.cluster.map();
+        let found = tokio::time::timeout(PATIENCE, maps.wait_for(|map| wanted(map))).await;
+        match found {
+            Ok(map) => Arc::clone(&map.unwrap()),
+            Err(_) => {
+                let shown = |it: &MapMember| format!("{}: {:?}", it.id, it.state);
+                let map = self.cluster.map().borrow().clone();
+                let members: Vec<String> = map.members.iter().map(shown).collect();
+                panic!("{} sees {members:?}, {:?}", self.id, self.cluster.status());
+            }
+        }
+    }
+
+    /// Waits until this member sees these members in that state.
+    pub(super) async fn sees(&self, ids: &[&str], state: MemberState) -> Arc<Map> {
+        let is_so = |map: &Map, id: &str| map.member(id).is_some_and(|it| it.state == state);
+        self.map(|map| ids.iter().all(|id| is_so(map, id))).await
+    }
+
+    /// Waits for a status.
+    pub(super) async fn status(&self, wanted: impl Fn(&Status) -> bool) -> Status {
+        let mut metrics = self.cluster.participant.raft.metrics();
+        let found = async {
+            loop {
+                metrics.borrow_and_update();
+                let status = self.cluster.status();
+                if wanted(&status) {
+                    return status;
+                }
+                metrics.changed().await.unwrap();
+            }
+        };
+        match tokio::time::timeout(PATIENCE, found).await {
+            Ok(status) => status,
+            Err(_) => panic!("{}: {:?}", self.id, self.cluster.status()),
+        }
+    }
+
+    /// Waits until it is agreed that these vote and nobody else. (While voters change, a majority of
+    /// the old ones is needed too.)
+    pub(super) async fn voters(&self, ids: &[&str]) {
+        let is_settled = || {
+            let metrics = self.cluster.participant.metrics();
+            let stored = metrics.membership_config;
+            let is_uniform = stored.membership().get_joint_config().len() == 1;
+            is_uniform && metrics.last_applied >= *stored.log_id()
+        };
+        self.status(|status| {
+            let mut voters = status.voters.clone();
+            voters.sort();
+            voters == ids && is_settled()
+        })
+        .await;
+    }
+
+    pub(super) async fn propose(&self, change: Change) -> Result<u64, ChangeError> {
+        self.cluster.propose(change, DEADLINE).await
+    }
+
+    /// Stops without a word to the others, and waits until its directory is free.
+    pub(super) async fn stop(self) {
+        let participant: Weak<Participant> = Arc::downgrade(&self.cluster.participant);
+        self.cluster.stop().await;
+        let late = self.tasks.finish(Instant::now() + PATIENCE).await;
+        assert_eq!(late, Vec::<&str>::new(), "{}", self.id);
+        drop(self.cluster);
+        let until = Instant::now() + PATIENCE;
+        while participant.strong_count() > 0 {
+            assert!(Instant::now() < until, "{} is still used", self.id);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Waits until all of them know that these vote.
+pub(super) async fn voters(nodes: &[Node], ids: &[&str]) {
+    for node in nodes {
+        node.voters(ids).await;
+    }
+}
+
+/// The position of the leader.
+pub(super) async fn leader(nodes: &[Node]) -> usize {
+    let status = nodes[0].status(|status| status.leader.is_some()).await;
+    let name = status.leader.unwrap();
+    let position = nodes.iter().position(|node| node.id == name).unwrap();
+    nodes[position].status(|status| status.is_leading).await;
+    position
+}
+
+pub(super) fn remove_dir(dir: &Path) {
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -1,0 +1,7 @@
+//! The admin command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fonn_router::ctl::main()
+}

@@ -1,0 +1,86 @@
+//! `fonnctl`: asks the admin port of a node and shows what it answers.
+//!
+//! Each command is a file: it calls one or two methods, and a pure function turns the answer into text. With
+//! `--json` the answer itself goes out, one object a line.
+//!
+//! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage.
+
+mod args;
+mod codec;
+mod cold;
+mod connection;
+mod doctor;
+mod error;
+mod flush;
+mod key;
+mod output;
+mod progress;
+mod status;
+mod table;
+mod user;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use self::args::{Cli, Command};
+use self::connection::Connection;
+use self::error::CtlError;
+use self::output::Output;
+
+/// What a command found, where it could do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Bad,
+}
+
+/// Runs the command; the whole of `main`.
+#[must_use]
+pub fn main() -> ExitCode {
+    // Wrong usage ends here, with 2.
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(cli)),
+        Err(error) => Err(CtlError::Output(error)),
+    };
+    match result {
+        Ok(Verdict::Good) => ExitCode::SUCCESS,
+        Ok(Verdict::Bad) => ExitCode::from(1),
+        // Whoever reads the output has seen enough, as `| head` does.
+        Err(CtlError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            // Nobody is left to tell when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<Verdict, CtlError> {
+    let output = Output::new(cli.json);
+    let connect = || Connection::open(&cli.admin);
+    match cli.command {
+        Command::Status => status::run(&connect().await?, &output).await,
+        Command::Key(args) => key::run(&connect().await?, args, &output).await,
+        Command::Codec { setting } => codec::run(&connect().await?, setting, &output).await,
+        Command::Flush(args) => flush::run(&connect().await?, args, &output).await,
+        Command::Doctor => doctor::run(&connect().await?, &output).await,
+        Command::Cold(command) => cold::run(&connect().await?, command, &output).await,
+        Command::User(args::User::Hash) => user::hash(&output),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "fonnctl", &mut output.lock());
+            Ok(Verdict::Good)
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Shows and changes what a Fonn node does, through its admin port.
+#[derive(Debug, Parser)]
+#[command(name = "fonnctl", version, max_term_width = 100)]
+pub(super) struct Cli {
+    /// Admin port of the node, HOST:PORT
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "FONN_ADMIN",
+        default_value = "127.0.0.1:11280",
+        global = true
+    )]
+    pub admin: AdminAddr,
+    /// JSON instead of tables: one object a line
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// What the node is, how full its tiers are, what they answered
+    Status,
+    /// Which tiers have a key, and in which form; exit code 1 if none serves it
+    Key(Key),
+    /// Show the codec of each level, or change one until the next restart
+    Codec {
+        /// ram, upper, last or cold, and its codec from now on, as in upper=zstd:3
+        #[arg(value_name = "LEVEL=CODEC")]
+        setting: Option<CodecSetting>,
+    },
+    /// Make every entry of a namespace invisible, on all tiers
+    Flush(Flush),
+    /// Check ports, clock and bucket, and say how to cure what is wrong
+    Doctor,
+    /// The cold tier: what is in the bucket
+    #[command(subcommand)]
+    Cold(Cold),
+    /// Users
+    #[command(subcommand)]
+    User(User),
+    /// Print the completion script of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Key {
+    /// The key, as it is: no prefix is added
+    pub key: OsString,
+    /// Its namespace
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub namespace: String,
+    /// Its database (Redis's SELECT)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub db: u32,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Flush {
+    /// The namespace; without users there is one, called default
+    pub namespace: String,
+    /// Only this database of it
+    #[arg(long, value_name = "N")]
+    pub db: Option<u32>,
+    /// Yes, really
+    #[arg(long, required = true)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Cold {
+    /// How full the cold tier is, how far it lags behind, what it costs
+    Status,
+    /// List segments, by region and writer
+    Ls {
+        /// Only segments that this region wrote
+        #[arg(long, value_name = "NAME")]
+        region: Option<String>,
+        /// At most so many
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+    },
+    /// Show what is in a segment
+    Inspect {
+        /// REGION/WRITER/SEQUENCE, as `ls` shows it
+        segment: String,
+        /// At most so many entries
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Read segments in full and check every record; exit code 1 if one is bad
+    Verify {
+        /// REGION/WRITER/SEQUENCE; all segments if it is left out
+        segment: Option<String>,
+    },
+    /// Merge everything in the bucket into the node's index again
+    Rebuild,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum User {
+    /// Read a password from standard input and print its hash for the users file
+    Hash,
+}
+
+/// HOST:PORT, also as a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AdminAddr(pub String);
+
+impl FromStr for AdminAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bare = text.strip_prefix("http://").unwrap_or(text);
+        let bare = bare.trim_end_matches('/');
+        let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+        let in_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+        match bare.rsplit_once(':') {
+            Some((host, port))
+                if !host.is_empty() && host.chars().all(in_host) && is_port(port) =>
+            {
+                Ok(Self(bare.to_owned()))
+            }
+            _ => Err("expected HOST:PORT, as in 127.0.0.1:11280".to_owned()),
+        }
+    }
+}
+
+/// `LEVEL=CODEC`; the node knows which there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CodecSetting {
+    pub level: String,
+    pub codec: String,
+}
+
+impl FromStr for CodecSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((level, codec)) if !level.is_empty() && !codec.is_empty() => Ok(Self {
+                level: level.to_owned(),
+                codec: codec.to_owned(),
+            }),
+            _ => Err("expected LEVEL=CODEC, as in upper=zstd:3".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A connection to an admin port, and the clients on it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use fonn_proto::grpc::v1::admin_client::AdminClient;
+use fonn_proto::grpc::v1::cold_client::ColdClient;
+use fonn_runtime::http::{Channel, ChannelError};
+
+use super::args::AdminAddr;
+use super::error::CtlError;
+
+/// Until the connection stands.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Until a call is answered; for a stream, until it begins.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A connection to a node.
+#[derive(Debug)]
+pub(super) struct Connection {
+    addr: String,
+    channel: Channel,
+}
+
+impl Connection {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`CtlError::Unreachable`], or [`CtlError::Foreign`] if what is there breaks HTTP/2 at once.
+    pub(super) async fn open(addr: &AdminAddr) -> Result<Self, CtlError> {
+        let addr = addr.0.clone();
+        match Channel::connect(&addr, CONNECT_TIMEOUT).await {
+            Ok(channel) => Ok(Self { addr, channel }),
+            Err(error @ ChannelError::Protocol(_)) => Err(CtlError::Foreign {
+                addr,
+                reason: error.to_string(),
+            }),
+            Err(error) => Err(CtlError::Unreachable {
+                addr,
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    /// The address, for messages.
+    pub(super) fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// The client of the admin service.
+    pub(super) fn admin(&self) -> AdminClient<Channel> {
+        AdminClient::with_origin(self.channel.clone(), self.channel.origin())
+    }
+
+    /// The client of the cold service. Pages of a thousand long keys are larger than the default limit.
+    pub(super) fn cold(&self) -> ColdClient<Channel> {
+        ColdClient::with_origin(self.channel.clone(), self.channel.origin())
+            .max_decoding_message_size(64 << 20)
+    }
+
+    /// Waits for the answer of a call.
+    ///
+    /// # Errors
+    /// As the node says, or [`CtlError::Late`].
+    pub(super) async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, CtlError> {
+        match tokio::time::timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(CtlError::of(&status, &self.addr)),
+            Err(_) => Err(CtlError::Late {
+                addr: self.addr.clone(),
+                secs: CALL_TIMEOUT.as_secs(),
+            }),
+        }
+    }
+
+    /// The next message of a stream; None at its end. A node that is gone is noticed by the connection.
+    ///
+    /// # Errors
+    /// As the node says.
+    pub(super) async fn next<T>(
+        &self,
+        stream: &mut tonic::Streaming<T>,
+    ) -> Result<Option<T>, CtlError> {
+        let message = stream.message().await;
+        message.map_err(|status| CtlError::of(&status, &self.addr))
+    }
+}

@@ -1,0 +1,177 @@
+//! `fonnctl doctor`: ports, readiness and clock, seen from here; the bucket, seen by the node.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fonn_proto::grpc::v1::{DoctorRequest, Finding, Severity, StatusRequest, StatusResponse};
+use tokio::net::TcpStream;
+
+use super::Verdict;
+use super::connection::Connection;
+use super::error::CtlError;
+use super::output::Output;
+use super::table::printable;
+use super::words::duration;
+
+const PORT_TIMEOUT: Duration = Duration::from_secs(3);
+/// S3 refuses requests whose clock is 15 minutes off; entries expire by the clock of each machine.
+const CLOCK_FAILED_MS: u64 = 10 * 60 * 1000;
+const CLOCK_WARNING_MS: u64 = 2000;
+
+/// Bad is any check that failed.
+pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
+    let mut verdict = Verdict::Good;
+    let mut tell = |finding: &Finding| {
+        if finding.severity() == Severity::Failed {
+            verdict = Verdict::Bad;
+        }
+        output.show(finding, render)
+    };
+    let asked = Instant::now();
+    let status = node.call(node.admin().status(StatusRequest {})).await?;
+    let took_ms = asked.elapsed().as_millis() as u64;
+    tell(&admin_port(node.addr(), &status, took_ms))?;
+    tell(&readiness(&status))?;
+    tell(&clock(status.now_ms, local_now_ms(), took_ms))?;
+    let admin_host = node.addr().rsplit_once(':').map_or("", |(host, _)| host);
+    for listener in &status.listeners {
+        tell(&client_port(listener, admin_host).await)?;
+    }
+    if status.cold.is_none() && status.ram.is_some() {
+        let message = "this node has no cold tier (--cold-tier)".to_owned();
+        tell(&finding("bucket", Severity::Skipped, message, ""))?;
+        return Ok(verdict);
+    }
+    let mut findings = node.call(node.cold().doctor(DoctorRequest {})).await?;
+    while let Some(news) = node.next(&mut findings).await? {
+        if let Some(finding) = news.finding {
+            tell(&finding)?;
+        }
+    }
+    Ok(verdict)
+}
+
+fn local_now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |it| it.as_millis() as u64)
+}
+
+fn finding(check: &str, severity: Severity, message: String, remedy: &str) -> Finding {
+    Finding {
+        check: check.to_owned(),
+        severity: severity.into(),
+        message,
+        remedy: remedy.to_owned(),
+        duration_ms: 0,
+    }
+}
+
+fn admin_port(addr: &str, status: &StatusResponse, took_ms: u64) -> Finding {
+    let message = format!("fonn-node {} answers at {addr}", status.version);
+    Finding {
+        duration_ms: took_ms,
+        ..finding("admin port", Severity::Ok, message, "")
+    }
+}
+
+pub(super) fn readiness(status: &StatusResponse) -> Finding {
+    match status.not_ready_reason.as_str() {
+        "" => finding(
+            "readiness",
+            Severity::Ok,
+            "the node takes traffic".to_owned(),
+            "",
+        ),
+        reason => finding(
+            "readiness",
+            Severity::Failed,
+            format!("the node takes no traffic: {reason}"),
+            "wait until its store is open, or look at its log; a draining node is about to end",
+        ),
+    }
+}
+
+pub(super) fn clock(node_ms: u64, local_ms: u64, took_ms: u64) -> Finding {
+    // The node looked at its clock at some time during the call.
+    let apart = node_ms.abs_diff(local_ms).saturating_sub(took_ms);
+    let message = format!(
+        "the clocks of this machine and the node are {} apart",
+        duration(apart)
+    );
+    let remedy = "let NTP (chrony, systemd-timesyncd) set both clocks; S3 refuses requests whose clock \
+                  is 15 min off, and entries expire by it";
+    match apart {
+        CLOCK_FAILED_MS.. => finding("clock", Severity::Failed, message, remedy),
+        CLOCK_WARNING_MS.. => finding("clock", Severity::Warning, message, remedy),
+        _ => finding("clock", Severity::Ok, message, ""),
+    }
+}
+
+/// Where a client here would connect: the listener's address, or the admin port's host if the node
+/// listens on all of its own. None for what is not reachable from elsewhere.
+pub(super) fn client_addr(listener: &str, admin_host: &str) -> Option<String> {
+    let (host, port) = listener.rsplit_once(':')?;
+    if host == "unix" {
+        return None;
+    }
+    let bare = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().ok();
+    let is_here = admin_host == "localhost" || bare(admin_host).is_some_and(|ip| ip.is_loopback());
+    match bare(host) {
+        Some(ip) if ip.is_unspecified() => Some(format!("{admin_host}:{port}")),
+        // Another machine's loopback.
+        Some(ip) if ip.is_loopback() && !is_here => None,
+        _ => Some(listener.to_owned()),
+    }
+}
+
+async fn client_port(listener: &str, admin_host: &str) -> Finding {
+    const CHECK: &str = "client port";
+    let Some(addr) = client_addr(listener, admin_host) else {
+        let message = format!("{listener} can be reached from the node's own machine only");
+        return finding(CHECK, Severity::Skipped, message, "");
+    };
+    let started = Instant::now();
+    let failed = |reason: String| {
+        finding(
+            CHECK,
+            Severity::Failed,
+            format!("cannot connect to {addr}: {reason}"),
+            "let the firewall pass the port, or compare --listen with what clients use",
+        )
+    };
+    match tokio::time::timeout(PORT_TIMEOUT, TcpStream::connect(&addr)).await {
+        Ok(Ok(_)) => Finding {
+            duration_ms: started.elapsed().as_millis() as u64,
+            ..finding(
+                CHECK,
+                Severity::Ok,
+                format!("{addr} accepts connections"),
+                "",
+            )
+        },
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(_) => failed("no connection within 3 s".to_owned()),
+    }
+}
+
+/// A line, and the remedy below it.
+pub(super) fn render(finding: &Finding) -> String {
+    let mark = match finding.severity() {
+        Severity::Ok => "ok",
+        Severity::Warning => "WARNING",
+        Severity::Failed => "FAILED",
+        Severity::Skipped => "skipped",
+        Severity::Unspecified => "?",
+    };
+    let took = match finding.duration_ms {
+        0 => String::new(),
+        ms => format!(" ({})", duration(ms)),
+    };
+    let (check, message) = (printable(&finding.check), printable(&finding.message));
+    let mut text = format!("{mark:<8} {check}: {message}{took}\n");
+    if !finding.remedy.is_empty() {
+        let remedy = printable(&finding.remedy);
+        text.push_str(&format!("         to cure it: {remedy}\n"));
+    }
+    text
+}

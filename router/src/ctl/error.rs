@@ -1,0 +1,71 @@
+//! Why a command could not do its work.
+
+use std::io;
+
+use tonic::{Code, Status};
+
+/// Each is one sentence that names the remedy where there is one.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CtlError {
+    /// Nothing answers at the address.
+    #[error(
+        "no node answers at {addr}: {reason}; start fonn-node, or name its admin port with --admin HOST:PORT or FONN_ADMIN"
+    )]
+    Unreachable {
+        /// Where.
+        addr: String,
+        /// Why.
+        reason: String,
+    },
+    /// Something answers that does not speak gRPC, or the connection broke.
+    #[error(
+        "{addr} does not answer as the admin port of a Fonn node ({reason}); it is named with --admin HOST:PORT or FONN_ADMIN, 11280 by default"
+    )]
+    Foreign {
+        /// Where.
+        addr: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// No answer in time.
+    #[error("{addr} did not answer within {secs} s; the node may be overloaded or stopped")]
+    Late {
+        /// Where.
+        addr: String,
+        /// For how long.
+        secs: u64,
+    },
+    /// The node refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+    /// The input cannot be used.
+    #[error("{0}")]
+    Input(String),
+}
+
+impl CtlError {
+    /// What a call came to.
+    pub(super) fn of(status: &Status, addr: &str) -> Self {
+        let text = status.message();
+        // tonic makes these of whatever is no gRPC: HTTP errors, broken connections.
+        let foreign = std::error::Error::source(status).is_some()
+            || (status.code() == Code::Unknown && !status.metadata().contains_key("grpc-status"));
+        match status.code() {
+            Code::Unimplemented => Self::Refused(format!(
+                "the node at {addr} is older than this fonnctl: it does not know this command ({text})"
+            )),
+            _ if foreign || text.is_empty() => Self::Foreign {
+                addr: addr.to_owned(),
+                reason: if text.is_empty() {
+                    status.code().description().to_owned()
+                } else {
+                    text.to_owned()
+                },
+            },
+            _ => Self::Refused(text.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! `fonnctl key`.
+
+use std::os::unix::ffi::OsStringExt as _;
+
+use fonn_proto::grpc::v1::{KeyCopy, KeyRequest, KeyResponse, Tier};
+
+use super::Verdict;
+use super::args;
+use super::connection::Connection;
+use super::error::CtlError;
+use super::output::Output;
+use super::table::{Side, Table};
+use super::words::{bytes, relative};
+
+/// Bits of a version below its milliseconds.
+const VERSION_COUNTER_BITS: u32 = 16;
+
+/// Bad is a key that a get would miss.
+pub(super) async fn run(
+    node: &Connection,
+    args: args::Key,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let request = KeyRequest {
+        key: args.key.into_vec(),
+        namespace: args.namespace,
+        database: args.db,
+    };
+    let mut admin = node.admin();
+    let answer = node.call(admin.key(request)).await?;
+    output.show(&answer, render)?;
+    Ok(
+        match answer
+            .copies
+            .iter()
+            .any(|it| state(it, &answer) == State::Served)
+        {
+            true => Verdict::Good,
+            false => Verdict::Bad,
+        },
+    )
+}
+
+/// What a copy is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// A get returns it, or what a faster tier has of the same version.
+    Served,
+    /// There is a newer one.
+    Superseded,
+    Deleted,
+    Expired,
+    Flushed,
+    Damaged,
+}
+
+pub(super) fn state(copy: &KeyCopy, answer: &KeyResponse) -> State {
+    let newest = answer.copies.iter().map(|it| it.version).max();
+    if newest.is_some_and(|version| copy.version < version) {
+        State::Superseded
+    } else if copy.tombstone {
+        State::Deleted
+    } else if copy.version < answer.flushed_below_version {
+        State::Flushed
+    } else if copy.expires_at_ms != 0 && copy.expires_at_ms <= answer.now_ms {
+        State::Expired
+    } else if copy.damaged {
+        State::Damaged
+    } else {
+        State::Served
+    }
+}
+
+fn words(state: State) -> &'static str {
+    match state {
+        State::Served => "served",
+        State::Superseded => "superseded",
+        State::Deleted => "deleted",
+        State::Expired => "expired",
+        State::Flushed => "flushed",
+        State::Damaged => "damaged",
+    }
+}
+
+pub(super) fn render(answer: &KeyResponse) -> String {
+    if answer.copies.is_empty() {
+        return "no tier has this key\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("TIER", Side::Left),
+        ("STATE", Side::Left),
+        ("WRITTEN", Side::Left),
+        ("EXPIRES", Side::Left),
+        ("VALUE", Side::Right),
+        ("STORED", Side::Right),
+        ("CODEC", Side::Left),
+        ("VERSION", Side::Right),
+        ("PLACE", Side::Left),
+    ]);
+    for copy in &answer.copies {
+        let tier = Tier::try_from(copy.tier);
+        let dirty = if copy.dirty { ", not on disk yet" } else { "" };
+        let size = |size: u64, known: bool| match known {
+            true => bytes(size),
+            false => String::new(),
+        };
+        // The index of the cold tier knows records, not values.
+        let knows_value = !copy.tombstone && !copy.damaged && tier != Ok(Tier::Cold);
+        table.row([
+            tier.map_or_else(|_| copy.tier.to_string(), Tier::name),
+            format!("{}{dirty}", words(state(copy, answer))),
+            relative(copy.version >> VERSION_COUNTER_BITS, answer.now_ms),
+            match copy.expires_at_ms {
+                0 => "never".to_owned(),
+                at => relative(at, answer.now_ms),
+            },
+            size(copy.value_bytes, knows_value),
+            size(copy.stored_bytes, knows_value || tier == Ok(Tier::Cold)),
+            copy.codec.clone(),
+            copy.version.to_string(),
+            copy.location.clone(),
+        ]);
+    }
+    table.render()
+}

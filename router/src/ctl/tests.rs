@@ -1,0 +1,545 @@
+//! What people read, from fixed answers.
+
+use clap::CommandFactory as _;
+use fonn_proto::grpc::v1::{
+    ColdStatus, Cost, Count, DiskStatus, Finding, GetCodecsResponse, InspectSegmentResponse,
+    KeyCopy, KeyResponse, LevelCodec, ListSegmentsResponse, Lookups, RamStatus, RequestCost,
+    Segment, SegmentDamage, SegmentEntry, SegmentState, SetCodecResponse, Severity, SpillLag,
+    StatusResponse, Tier, VerifyProgress, VerifyResponse, verify_response,
+};
+
+use super::args::{AdminAddr, Cli, CodecSetting, Command};
+use super::doctor::client_addr;
+use super::key::State;
+use super::progress::bar;
+use super::table::{Side, Table, pairs};
+use super::words::{bytes, dollars, duration, percent, relative};
+use super::*;
+
+const NOW_MS: u64 = 1_700_000_000_000;
+
+fn count(name: &str, count: u64) -> Count {
+    Count {
+        name: name.to_owned(),
+        count,
+    }
+}
+
+fn level(level: &str, codec: &str) -> LevelCodec {
+    LevelCodec {
+        level: level.to_owned(),
+        codec: codec.to_owned(),
+        active: codec.to_owned(),
+    }
+}
+
+fn cold_status() -> ColdStatus {
+    ColdStatus {
+        url: "s3://ci-cache/main".to_owned(),
+        region: "eu".to_owned(),
+        ready: true,
+        segments: 120,
+        stored_bytes: 3 << 30,
+        budget_bytes: 10 << 30,
+        entries: 40_000,
+        live_bytes: 2 << 30,
+        lag: Some(SpillLag {
+            age_ms: 4200,
+            entries: 12,
+            bytes: 3 << 20,
+        }),
+        cost: Some(Cost {
+            requests: vec![
+                RequestCost {
+                    kind: "put".to_owned(),
+                    count: 120,
+                    failed: 2,
+                    dollars: 0.0006,
+                },
+                RequestCost {
+                    kind: "get".to_owned(),
+                    count: 900,
+                    ..RequestCost::default()
+                },
+            ],
+            uploaded_bytes: 3 << 30,
+            downloaded_bytes: 1 << 20,
+            requests_dollars: 0.000_96,
+            storage_dollars_per_month: 1.25,
+        }),
+        ..ColdStatus::default()
+    }
+}
+
+#[test]
+fn a_status_names_every_tier_and_what_it_answered() {
+    let status = StatusResponse {
+        version: "0.1.0".to_owned(),
+        uptime_ms: 7_260_000,
+        listeners: vec!["127.0.0.1:11211".to_owned(), "unix:/run/fonn".to_owned()],
+        durability: "batched".to_owned(),
+        ram: Some(RamStatus {
+            budget_bytes: 4 << 30,
+            used_bytes: 1 << 30,
+            entries: 1000,
+            dirty_entries: 3,
+            evictions: 9,
+        }),
+        disk: Some(DiskStatus {
+            directory: "/data".to_owned(),
+            budget_bytes: 10 << 30,
+            used_bytes: 5 << 30,
+            entries: 2000,
+            generations: 7,
+            queue_bytes: 0,
+            queue_bytes_max: 1 << 20,
+        }),
+        cold: Some(cold_status()),
+        lookups: Some(Lookups {
+            hits: vec![count("ram", 80), count("disk", 10)],
+            misses: vec![count("absent", 9), count("expired", 1)],
+        }),
+        codecs: vec![level("ram", "none"), level("upper", "lz4")],
+        codec_min_bytes: 256,
+        connections: 3,
+        connections_max: 1000,
+        resident_bytes: 2 << 30,
+        ..StatusResponse::default()
+    };
+    assert_eq!(
+        status::render(&status),
+        "\
+node      fonn-node 0.1.0, up 2 h
+state     ready
+clients   127.0.0.1:11211, unix:/run/fonn
+open      3 of 1000 connections
+memory    2.0 GiB resident
+ram       1.0 GiB of 4.0 GiB (25 %), 1000 entries, 3 to write, 9 evictions
+disk      5.0 GiB of 10.0 GiB (50 %), 2000 entries, 7 generations, 0 B queued, in /data, durability batched
+codecs    ram=none upper=lz4, from 256 bytes on
+hits      90, 90 % of gets: 80 ram, 10 disk
+misses    10: 9 absent, 1 expired
+cold      s3://ci-cache/main as region eu
+bucket    3.0 GiB of 10.0 GiB (30 %) in 120 segments, 40000 entries, 67 % live
+to spill  12 entries, 3.0 MiB, oldest 4 s
+requests  120 put (2 failed), 900 get
+moved     3.0 GiB up, 1.0 MiB down
+cost      about $0.0010 for requests since the start, $1.25 a month for storage
+"
+    );
+}
+
+#[test]
+fn a_starting_node_has_a_short_status() {
+    let status = StatusResponse {
+        version: "0.1.0".to_owned(),
+        uptime_ms: 10,
+        not_ready_reason: "starting".to_owned(),
+        ..StatusResponse::default()
+    };
+    assert_eq!(
+        status::render(&status),
+        "node   fonn-node 0.1.0, up 10 ms\nstate  not ready: starting\n"
+    );
+}
+
+fn copy(tier: Tier, written_ms_ago: u64) -> KeyCopy {
+    KeyCopy {
+        tier: tier.into(),
+        version: (NOW_MS - written_ms_ago) << 16,
+        codec: "lz4".to_owned(),
+        value_bytes: 4096,
+        stored_bytes: 1024,
+        ..KeyCopy::default()
+    }
+}
+
+#[test]
+fn a_key_is_shown_with_what_each_copy_is_good_for() {
+    let answer = KeyResponse {
+        copies: vec![
+            KeyCopy {
+                dirty: true,
+                expires_at_ms: NOW_MS + 3_600_000,
+                ..copy(Tier::Ram, 5_000)
+            },
+            KeyCopy {
+                location: "generation 3 at 64".to_owned(),
+                ..copy(Tier::Disk, 60_000)
+            },
+        ],
+        flushed_below_version: 0,
+        now_ms: NOW_MS,
+    };
+    assert_eq!(
+        key::render(&answer),
+        "\
+TIER  STATE                    WRITTEN    EXPIRES    VALUE   STORED  CODEC             VERSION  PLACE
+ram   served, not on disk yet  5 s ago    in 1 h   4.0 KiB  1.0 KiB  lz4    111411199672320000
+disk  superseded               1 min ago  never    4.0 KiB  1.0 KiB  lz4    111411196067840000  generation 3 at 64
+"
+    );
+    let nothing = KeyResponse::default();
+    assert_eq!(key::render(&nothing), "no tier has this key\n");
+}
+
+#[test]
+fn the_state_of_a_copy_follows_what_a_get_would_do() {
+    let plain = copy(Tier::Disk, 1000);
+    let state = |copy: &KeyCopy, flushed_below_version| {
+        let answer = KeyResponse {
+            copies: vec![copy.clone()],
+            flushed_below_version,
+            now_ms: NOW_MS,
+        };
+        key::state(copy, &answer)
+    };
+    assert_eq!(state(&plain, 0), State::Served);
+    assert_eq!(state(&plain, plain.version), State::Served);
+    assert_eq!(state(&plain, plain.version + 1), State::Flushed);
+    let expired = KeyCopy {
+        expires_at_ms: NOW_MS,
+        ..plain.clone()
+    };
+    assert_eq!(state(&expired, 0), State::Expired);
+    let deleted = KeyCopy {
+        tombstone: true,
+        ..plain.clone()
+    };
+    assert_eq!(state(&deleted, 0), State::Deleted);
+    let damaged = KeyCopy {
+        damaged: true,
+        ..plain
+    };
+    assert_eq!(state(&damaged, 0), State::Damaged);
+}
+
+#[test]
+fn codecs_are_listed_and_changes_say_how_to_keep_them() {
+    let codecs = GetCodecsResponse {
+        codecs: vec![level("ram", "none"), level("upper", "zstd:3")],
+        codec_min_bytes: 256,
+    };
+    assert_eq!(
+        codec::render(&codecs),
+        "LEVEL  CODEC\nram    none\nupper  zstd:3\nvalues below 256 bytes are stored verbatim\n"
+    );
+    let set = SetCodecResponse {
+        previous: "lz4".to_owned(),
+        codec: "zstd:3".to_owned(),
+    };
+    assert_eq!(
+        codec::changed("upper", &set),
+        "upper: zstd:3, was lz4, until the next restart; to keep it, set --codec upper=zstd:3\n"
+    );
+}
+
+#[test]
+fn a_finding_has_its_remedy_below() {
+    let finding = Finding {
+        check: "credentials".to_owned(),
+        severity: Severity::Failed.into(),
+        message: "the bucket refuses\x1b[2J the access key".to_owned(),
+        remedy: "set AWS_ACCESS_KEY_ID".to_owned(),
+        duration_ms: 12,
+    };
+    assert_eq!(
+        doctor::render(&finding),
+        "FAILED   credentials: the bucket refuses\u{FFFD}[2J the access key (12 ms)\n         \
+         to cure it: set AWS_ACCESS_KEY_ID\n"
+    );
+}
+
+#[test]
+fn clocks_may_differ_by_the_time_of_the_call() {
+    let severity =
+        |node_ms, local_ms, took_ms| doctor::clock(node_ms, local_ms, took_ms).severity();
+    assert_eq!(severity(NOW_MS, NOW_MS + 1000, 0), Severity::Ok);
+    assert_eq!(severity(NOW_MS, NOW_MS + 30_000, 29_000), Severity::Ok);
+    assert_eq!(severity(NOW_MS + 3000, NOW_MS, 0), Severity::Warning);
+    assert_eq!(severity(NOW_MS, NOW_MS + 3_600_000, 5), Severity::Failed);
+}
+
+#[test]
+fn a_client_port_is_looked_for_where_a_client_would() {
+    let addr = |listener, host| client_addr(listener, host);
+    assert_eq!(
+        addr("127.0.0.1:1", "127.0.0.1").as_deref(),
+        Some("127.0.0.1:1")
+    );
+    assert_eq!(
+        addr("127.0.0.1:1", "localhost").as_deref(),
+        Some("127.0.0.1:1")
+    );
+    assert_eq!(addr("0.0.0.0:1", "node-1").as_deref(), Some("node-1:1"));
+    assert_eq!(addr("[::]:1", "[::1]").as_deref(), Some("[::1]:1"));
+    assert_eq!(addr("10.0.0.1:1", "node-1").as_deref(), Some("10.0.0.1:1"));
+    assert_eq!(addr("127.0.0.1:1", "node-1"), None);
+    assert_eq!(addr("unix:/run/fonn", "127.0.0.1"), None);
+}
+
+fn segment(sequence: u64, state: SegmentState) -> Segment {
+    Segment {
+        name: format!("eu/01J/{sequence:016x}"),
+        sequence,
+        size_bytes: 16 << 20,
+        data_bytes: 1000,
+        live_bytes: 400,
+        entries: 90,
+        tombstones: 2,
+        created_at_ms: NOW_MS - 86_400_000,
+        last_read_at_ms: sequence * (NOW_MS - 60_000),
+        state: state.into(),
+        ..Segment::default()
+    }
+}
+
+#[test]
+fn segments_are_a_table_with_a_sum() {
+    let list = ListSegmentsResponse {
+        segments: vec![
+            segment(0, SegmentState::Live),
+            segment(1, SegmentState::Doomed),
+        ],
+        next_page_token: "x".to_owned(),
+    };
+    assert_eq!(
+        cold::render_list(&list, NOW_MS),
+        "\
+SEGMENT                  WRITTEN      SIZE  LIVE  ENTRIES  DELETES  READ       STATE
+eu/01J/0000000000000000  1 d ago  16.0 MiB  40 %       90        2  never      live
+eu/01J/0000000000000001  1 d ago  16.0 MiB  40 %       90        2  1 min ago  doomed
+2 segments, 32.0 MiB, and there are more
+"
+    );
+    let none = ListSegmentsResponse::default();
+    assert_eq!(cold::render_list(&none, NOW_MS), "there are no segments\n");
+}
+
+#[test]
+fn a_segment_is_shown_with_the_head_of_its_entries() {
+    let inspection = InspectSegmentResponse {
+        segment: None,
+        format_version: 1,
+        footer_bytes: 2048,
+        records: 3,
+        entries: vec![SegmentEntry {
+            key: b"a/b\xff".to_vec(),
+            namespace: "default".to_owned(),
+            database: 2,
+            offset: 64,
+            length: 300,
+            version: 9,
+            epoch: 1,
+            expires_at_ms: NOW_MS + 1000,
+            tombstone: false,
+            current: true,
+        }],
+        next_page_token: String::new(),
+    };
+    assert_eq!(
+        cold::render_inspection("eu/01J/0", &inspection, NOW_MS),
+        "\
+segment  eu/01J/0
+state    the node's index does not know it
+format   1
+footer   2.0 KiB
+records  3
+
+OFFSET  LENGTH  VERSION  EXPIRES  STATE    SPACE      KEY
+    64     300      1/9  in 1 s   current  default/2  a/b\u{FFFD}
+2 more; --limit shows them
+"
+    );
+}
+
+#[test]
+fn a_check_ends_with_what_was_found() {
+    let damage = SegmentDamage {
+        segment: "eu/01J/0".to_owned(),
+        offset: Some(64),
+        message: "the checksum is wrong".to_owned(),
+    };
+    assert_eq!(
+        cold::damage_line(&damage),
+        "BAD eu/01J/0 at 64: the checksum is wrong\n"
+    );
+    let last = VerifyProgress {
+        segments_done: 2,
+        segments_total: 2,
+        bytes_done: 2048,
+        bytes_total: 2048,
+        records_sound: 10,
+        damages: 0,
+    };
+    assert_eq!(
+        cold::render_verified(&last, 0),
+        "2 segments, 2.0 KiB, 10 sound records, nothing wrong\n"
+    );
+    assert!(cold::render_verified(&last, 1).contains("1 findings"));
+}
+
+#[test]
+fn progress_is_a_bar_that_never_overflows() {
+    assert_eq!(bar(0, 0), format!("[>{}]   0 %", " ".repeat(29)));
+    assert_eq!(
+        bar(1, 2),
+        format!("[{}>{}]  50 %", "=".repeat(15), " ".repeat(14))
+    );
+    for done in [10, 11] {
+        assert_eq!(bar(done, 10), format!("[{}] 100 %", "=".repeat(30)));
+    }
+}
+
+#[test]
+fn tables_align_and_keep_control_characters_from_the_terminal() {
+    let mut table = Table::new(&[("A", Side::Left), ("COUNT", Side::Right)]);
+    table.row(["é\x07x".to_owned(), "5".to_owned()]);
+    table.row(["longer".to_owned(), "123456".to_owned()]);
+    assert_eq!(
+        table.render(),
+        "A        COUNT\né\u{FFFD}x          5\nlonger  123456\n"
+    );
+    let lines = pairs(&[("a", "1\n2".to_owned()), ("long", String::new())]);
+    assert_eq!(lines, "a     1\u{FFFD}2\nlong  \n");
+}
+
+#[test]
+fn numbers_read_as_people_say_them() {
+    assert_eq!(bytes(1536), "1.5 KiB");
+    assert_eq!(
+        (percent(1, 3), percent(0, 0)),
+        ("33 %".to_owned(), String::new())
+    );
+    let words = [0, 999, 59_999, 60_000, 3_600_000, 90_000_000].map(duration);
+    assert_eq!(words, ["0 ms", "999 ms", "59 s", "1 min", "1 h", "1 d"]);
+    assert_eq!(relative(NOW_MS, NOW_MS), "now");
+    assert_eq!(relative(NOW_MS + 5000, NOW_MS), "in 5 s");
+    assert_eq!(
+        (dollars(12.345), dollars(0.00042)),
+        ("$12.35".to_owned(), "$0.0004".to_owned())
+    );
+}
+
+#[test]
+fn the_command_line_is_sound_and_addresses_are_checked() {
+    Cli::command().debug_assert();
+    for good in [
+        "127.0.0.1:11280",
+        "[::1]:1",
+        "node-1.example:80",
+        "http://a:1/",
+    ] {
+        assert!(good.parse::<AdminAddr>().is_ok(), "{good}");
+    }
+    for bad in [
+        "",
+        "a",
+        ":1",
+        "a:",
+        "a:0",
+        "a:65536",
+        "a b:1",
+        "https://a:1",
+        "a/b:1",
+    ] {
+        assert!(bad.parse::<AdminAddr>().is_err(), "{bad}");
+    }
+    for bad in ["", "ram", "=lz4", "ram="] {
+        assert!(bad.parse::<CodecSetting>().is_err(), "{bad}");
+    }
+    let without_yes = Cli::try_parse_from(["fonnctl", "flush", "default"]);
+    assert_eq!(without_yes.unwrap_err().exit_code(), 2);
+    let cli = Cli::try_parse_from(["fonnctl", "cold", "ls", "--admin", "a:1", "--json"]).unwrap();
+    assert!(cli.json && cli.admin.0 == "a:1" && matches!(cli.command, Command::Cold(_)));
+}
+
+#[test]
+fn a_password_becomes_a_hash_that_verifies() {
+    use argon2::password_hash::phc::PasswordHash;
+    use argon2::{Argon2, PasswordVerifier as _};
+
+    let hash = user::hash_password(b"correct horse").unwrap();
+    assert!(
+        hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"),
+        "{hash}"
+    );
+    let parsed = PasswordHash::new(&hash).unwrap();
+    assert!(
+        Argon2::default()
+            .verify_password(b"correct horse", &parsed)
+            .is_ok()
+    );
+    assert!(
+        Argon2::default()
+            .verify_password(b"wrong horse", &parsed)
+            .is_err()
+    );
+    assert_ne!(
+        user::hash_password(b"correct horse").unwrap(),
+        hash,
+        "salted"
+    );
+    assert!(user::hash_password(b"").is_err());
+    assert!(user::hash_password(&[b'x'; 1025]).is_err());
+    for line in ["p", "p\n", "p\r\n"] {
+        assert_eq!(user::without_line_end(line.as_bytes()), b"p");
+    }
+    assert_eq!(user::without_line_end(b"p\n\n"), b"p\n");
+}
+
+#[test]
+fn what_is_no_node_is_told_from_what_refuses() {
+    use tonic::Status;
+
+    let text = |status: &Status| CtlError::of(status, "a:1").to_string();
+    let refused = Status::failed_precondition("this node has no cold tier; start it with one");
+    assert_eq!(
+        text(&refused),
+        "this node has no cold tier; start it with one"
+    );
+    let old = text(&Status::unimplemented("there is no service"));
+    assert!(old.contains("older than this fonnctl"), "{old}");
+    let foreign = text(&Status::unknown("grpc-status header missing"));
+    assert!(
+        foreign.contains("a:1 does not answer as the admin port"),
+        "{foreign}"
+    );
+    assert!(foreign.contains("--admin"), "{foreign}");
+}
+
+#[test]
+fn enums_keys_and_events_read_as_words() {
+    let copy = KeyCopy {
+        tier: Tier::Disk.into(),
+        ..KeyCopy::default()
+    };
+    assert_eq!(serde_json::to_value(copy).unwrap()["tier"], "disk");
+    let finding = Finding {
+        severity: Severity::Warning.into(),
+        ..Finding::default()
+    };
+    assert_eq!(
+        serde_json::to_value(finding).unwrap()["severity"],
+        "warning"
+    );
+    let entry = SegmentEntry {
+        key: b"a\xffb".to_vec(),
+        ..SegmentEntry::default()
+    };
+    assert_eq!(serde_json::to_value(entry).unwrap()["key"], "a\u{FFFD}b");
+    let event = VerifyResponse {
+        event: Some(verify_response::Event::Progress(VerifyProgress::default())),
+    };
+    let json = serde_json::to_value(event).unwrap();
+    assert_eq!(json["event"]["progress"]["segments_done"], 0);
+}
+
+#[test]
+fn an_unknown_number_is_not_hidden() {
+    let copy = KeyCopy {
+        tier: 77,
+        ..KeyCopy::default()
+    };
+    assert_eq!(serde_json::to_value(copy).unwrap()["tier"], 77);
+}

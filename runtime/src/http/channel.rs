@@ -1,0 +1,100 @@
+//! A gRPC client's connection: one of HTTP/2, without TLS.
+//!
+//! tonic's own channel balances, buffers and reconnects; a command that asks one node once needs none of
+//! that, and whoever keeps a connection for long wants to decide about it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tonic::body::Body;
+use tonic::codegen::Service;
+
+/// How often the peer is asked whether it is still there, and how long it may take.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What generated clients send their requests through; clones share the connection, which ends with the
+/// last of them.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    sender: http2::SendRequest<Body>,
+    origin: Uri,
+}
+
+/// There is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The address is no HOST:PORT.
+    #[error("`{0}` is not HOST:PORT")]
+    Address(String),
+    /// Nobody accepts there.
+    #[error("{0}")]
+    Connect(#[source] io::Error),
+    /// Nobody accepts there in time.
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+    /// Whoever accepts does not speak HTTP/2.
+    #[error("{0}")]
+    Protocol(#[source] hyper::Error),
+}
+
+impl Channel {
+    /// Connects to `addr`, HOST:PORT.
+    ///
+    /// # Errors
+    /// [`ChannelError`].
+    pub async fn connect(addr: &str, timeout: Duration) -> Result<Self, ChannelError> {
+        let origin = Uri::builder()
+            .scheme("http")
+            .authority(addr)
+            .path_and_query("/")
+            .build()
+            .map_err(|_| ChannelError::Address(addr.to_owned()))?;
+        let connect = async {
+            let stream = TcpStream::connect(addr)
+                .await
+                .map_err(ChannelError::Connect)?;
+            let _ = stream.set_nodelay(true);
+            http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_TIMEOUT)
+                .handshake(TokioIo::new(stream))
+                .await
+                .map_err(ChannelError::Protocol)
+        };
+        let connected = tokio::time::timeout(timeout, connect).await;
+        let (sender, driver) = connected.map_err(|_| ChannelError::Timeout(timeout))??;
+        // It ends when the last clone of the sender is dropped, or the peer closes.
+        tokio::spawn(driver);
+        Ok(Self { sender, origin })
+    }
+
+    /// For generated clients: `Client::with_origin(channel.clone(), channel.origin())`.
+    #[must_use]
+    pub fn origin(&self) -> Uri {
+        self.origin.clone()
+    }
+}
+
+impl Service<Request<Body>> for Channel {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.sender.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.sender.send_request(request))
+    }
+}

@@ -1,0 +1,261 @@
+//! One connection: which version of HTTP it speaks, and how long it may live.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_LENGTH;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic::body::Body;
+
+use super::body::guard;
+use super::grpc::{Limited, is_grpc};
+use super::origin::is_foreign;
+use super::{HEAD_MAX_BYTES, Options, Routes};
+use crate::shutdown::Shutdown;
+
+/// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of
+/// HTTP/1.1 has it too: no method begins like this.
+const HTTP2_MARK: &[u8; 3] = b"PRI";
+/// How often a peer of HTTP/2 is asked whether it is still there, and how long it may take.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a response that HTTP/2 buffers for a reader that is slow.
+const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Site {
+    routes: Routes,
+    grpc: Option<Limited>,
+    options: Options,
+    is_loopback: bool,
+}
+
+impl Site {
+    pub(super) fn new(mut routes: Routes, options: Options, addr: SocketAddr) -> Self {
+        let grpc = routes.grpc.take();
+        Self {
+            grpc: grpc.map(|grpc| Limited::new(grpc, &options)),
+            routes,
+            options,
+            is_loopback: addr.ip().is_loopback(),
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>, calls: &Calls) -> Response<Body> {
+        if let Some(grpc) = &self.grpc
+            && is_grpc(&request)
+        {
+            if is_foreign(&request, self.is_loopback) {
+                let text = "pages of other sites may not call this port\n";
+                let mut response = Response::new(Body::new(Full::from(text)));
+                *response.status_mut() = StatusCode::FORBIDDEN;
+                return response;
+            }
+            let call = calls.begin();
+            return guard(grpc.answer(request).await, call);
+        }
+        let request = request.map(drop);
+        let response = self.routes.answer(&request);
+        if request.version() == Version::HTTP_2 && request.method() == Method::HEAD {
+            // HTTP/1.1 does it by itself.
+            let (mut head, body) = response.into_parts();
+            head.headers.insert(CONTENT_LENGTH, body.len().into());
+            return Response::from_parts(head, Body::empty());
+        }
+        response.map(|bytes| Body::new(Full::<Bytes>::new(bytes)))
+    }
+}
+
+/// The gRPC calls of a connection.
+#[derive(Clone)]
+struct Calls(Arc<watch::Sender<usize>>);
+
+/// A call that has not ended.
+struct CallGuard(Arc<watch::Sender<usize>>);
+
+impl Calls {
+    fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+
+    fn begin(&self) -> CallGuard {
+        self.0.send_modify(|count| *count += 1);
+        CallGuard(Arc::clone(&self.0))
+    }
+
+    async fn none(&self) {
+        // The sender is here, so the channel is open.
+        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+impl Drop for CallGuard {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// The requests of an HTTP/2 connection run as tasks that end with it.
+#[derive(Clone)]
+struct Streams(Arc<Mutex<JoinSet<()>>>);
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        let mut tasks = self.0.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+}
+
+/// Serves a connection until it ends, has grown old, or `shutdown` is requested.
+pub(super) async fn serve(mut stream: TcpStream, site: Arc<Site>, shutdown: Shutdown) {
+    let options = site.options;
+    let mut first = Vec::new();
+    let is_http2 = tokio::select! {
+        detected = tokio::time::timeout(options.header_timeout, detect(&mut stream, &mut first)) => {
+            match detected {
+                Ok(Ok(is_http2)) => is_http2,
+                Ok(Err(_)) | Err(_) => return,
+            }
+        }
+        () = shutdown.requested() => return,
+    };
+    let _ = stream.set_nodelay(true);
+    let (reader, writer) = stream.into_split();
+    let io = TokioIo::new(tokio::io::join(
+        io::Cursor::new(first).chain(reader),
+        writer,
+    ));
+    let calls = Calls::new();
+    let life = Life {
+        calls: calls.clone(),
+        options,
+        shutdown,
+    };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (site, calls) = (Arc::clone(&site), calls.clone());
+        async move { Ok::<_, Infallible>(site.answer(request, &calls).await) }
+    });
+    if is_http2 {
+        let streams = Streams(Arc::default());
+        let connection = http2::Builder::new(streams)
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(options.streams_max)
+            .max_header_list_size(HEAD_MAX_BYTES as u32)
+            .max_send_buf_size(SEND_BUFFER_MAX_BYTES)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .serve_connection(io, service);
+        let connection = std::pin::pin!(connection);
+        life.run(connection, |it| it.graceful_shutdown()).await;
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(options.header_timeout)
+            .max_buf_size(HEAD_MAX_BYTES)
+            .serve_connection(io, service);
+        let connection = std::pin::pin!(connection);
+        life.run(connection, |it| it.graceful_shutdown()).await;
+    }
+}
+
+/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for HTTP/2.
+async fn detect(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
+    while HTTP2_MARK.starts_with(first) && first.len() < HTTP2_MARK.len() {
+        let mut rest = stream.take((HTTP2_MARK.len() - first.len()) as u64);
+        if rest.read_buf(first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(first == HTTP2_MARK)
+}
+
+/// How long a connection lives.
+struct Life {
+    calls: Calls,
+    options: Options,
+    shutdown: Shutdown,
+}
+
+impl Life {
+    /// Drives a connection; `end` asks it to end after its current responses.
+    async fn run<C>(self, mut connection: Pin<&mut C>, end: impl FnOnce(Pin<&mut C>))
+    where
+        C: Future<Output = hyper::Result<()>>,
+    {
+        // Clients that break the protocol or leave are their own fault, hence `debug`.
+        let ended = |result: hyper::Result<()>| {
+            if let Err(error) = result {
+                tracing::debug!(%error, "connection on the admin port ended");
+            }
+        };
+        let age_max = self.options.connection_age_max;
+        tokio::select! {
+            result = &mut connection => return ended(result),
+            () = self.shutdown.requested() => {}
+            () = tokio::time::sleep(age_max) => {}
+        }
+        end(connection.as_mut());
+        let overdue = async {
+            tokio::time::sleep(age_max / 2).await;
+            let _ = tokio::time::timeout(self.options.call_age_max, self.calls.none()).await;
+        };
+        tokio::select! {
+            result = &mut connection => ended(result),
+            () = overdue => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn detected(bytes: &[u8]) -> (io::Result<bool>, Vec<u8>) {
+        let mut first = Vec::new();
+        let mut stream = bytes;
+        let result = detect(&mut stream, &mut first).await;
+        // Whatever was not read is still there.
+        first.extend_from_slice(stream);
+        (result, first)
+    }
+
+    #[tokio::test]
+    async fn the_version_is_found_from_the_first_bytes_and_none_is_lost() {
+        for (bytes, is_http2) in [
+            (&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], true),
+            (b"GET / HTTP/1.1\r\n", false),
+            (b"PUT / HTTP/1.1\r\n", false),
+            (b"PROPFIND / HTTP/1.1\r\n", false),
+            (b"\x80", false),
+        ] {
+            let (result, seen) = detected(bytes).await;
+            assert_eq!(result.unwrap(), is_http2);
+            assert_eq!(seen, bytes);
+        }
+        for bytes in [&b""[..], b"P", b"PR"] {
+            assert!(detected(bytes).await.0.is_err());
+        }
+    }
+}
