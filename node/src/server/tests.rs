@@ -68,8 +68,13 @@ impl Node {
             spaces: Space::DATABASES,
         })
         .unwrap();
-        let shared =
-            Shared::with_tuning(engine, Vec::new(), options.connections_max, options.tuning);
+        let shared = Shared::with_tuning(
+            engine,
+            Vec::new(),
+            options.connections_max,
+            options.tuning,
+            Security::default(),
+        );
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let addr = listener.local_name().parse().unwrap();
         let server = Server::start(Arc::clone(&shared), vec![listener], 1).unwrap();
