@@ -116,12 +116,18 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
             Failure::OutOfSpace => Counter::StoreNoSpace,
             Failure::TooLarge => Counter::StoreTooLarge,
             Failure::Unavailable => Counter::Unavailable,
-            // Nobody authenticates yet.
-            Failure::ReadOnly | Failure::AuthRequired => continue,
+            Failure::ReadOnly => Counter::ReadOnly,
+            Failure::AuthRequired => Counter::AuthRequired,
         };
         let labels = [("reason", failure.label())];
         snapshot.counter("fonn_refusals_total", help, &labels, stats.total(counter));
     }
+    snapshot.counter(
+        "fonn_authentication_failures_total",
+        "Attempts to log in with a wrong user name or password.",
+        &[],
+        stats.total(Counter::AuthErrors),
+    );
     let help = "Time from the arrival of a request to its reply, waiting for tiers and disk included; \
                 requests that arrived together count with the mean of their batch.";
     for (protocol, latency) in ["text", "binary", "resp"].iter().zip(&shared.latency) {

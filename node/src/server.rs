@@ -10,7 +10,7 @@ use std::future::Future;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Failure, Get, Outcome, ServerCommand};
+use fonn_proto::{Command, Failure, Get, Outcome, ServerCommand};
 use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
 
 use crate::engine::{Acks, Engine, Moment};
@@ -110,6 +110,9 @@ impl Service for Engine {
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Execution<'s, Never> {
+        if let (Some(base), Command::Get(get)) = (job.base, job.command) {
+            return Execution::Done(self.read_through(job, get, base, acks, scratch).await);
+        }
         Execution::Done(Self::execute(self, job, acks, scratch).await)
     }
 
@@ -135,5 +138,44 @@ impl Service for Engine {
         acks: &mut Acks,
     ) -> ServerOutcome {
         commands::execute(server, client, command, acks).await
+    }
+}
+
+impl Engine {
+    /// Reads an entry of a namespace that lies over `base`. What the read would change besides is changed
+    /// in the upper one alone.
+    async fn read_through<'s>(
+        &self,
+        job: &Job<'_>,
+        get: &Get<'_>,
+        base: Space,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Outcome<'s> {
+        let own = Command::Get(Get {
+            vivify: None,
+            ..get.clone()
+        });
+        let plain = Command::Get(Get {
+            want_value: get.want_value,
+            bump: get.bump,
+            ..Get::new(get.key)
+        });
+        for (space, command) in [(job.space, &own), (base, &plain)] {
+            let read = Job {
+                space,
+                command,
+                source: None,
+                base: None,
+            };
+            let outcome = Self::execute(self, &read, acks, scratch).await;
+            if !matches!(outcome, Outcome::Miss) {
+                return outcome.into_owned();
+            }
+        }
+        match get.vivify {
+            None => Outcome::Miss,
+            Some(_) => Self::execute(self, job, acks, scratch).await,
+        }
     }
 }

@@ -82,6 +82,12 @@ counters! {
     Busy => "busy",
     /// Requests refused because a tier was out of reach.
     Unavailable => "unavailable",
+    /// Writes refused because their user may only read.
+    ReadOnly => "read_only",
+    /// Requests refused because nobody had logged in.
+    AuthRequired => "auth_required",
+    /// User names or passwords that were wrong.
+    AuthErrors => "auth_errors",
     /// Bytes received from clients.
     BytesRead => "bytes_read",
     /// Bytes sent to clients.
@@ -113,6 +119,9 @@ impl From<Event> for Counter {
             Event::Busy => Self::Busy,
             Event::OutOfSpace => Self::StoreNoSpace,
             Event::Unavailable => Self::Unavailable,
+            Event::ReadOnly => Self::ReadOnly,
+            Event::AuthRequired => Self::AuthRequired,
+            Event::AuthFailed => Self::AuthErrors,
         }
     }
 }

@@ -39,6 +39,33 @@ pub enum Outcome<'v> {
     Failed(Failure),
 }
 
+impl Outcome<'_> {
+    /// The same with a copy of what it borrows.
+    #[must_use]
+    pub fn into_owned(self) -> Outcome<'static> {
+        match self {
+            Self::Hit(hit) => Outcome::Hit(Hit {
+                value: Value::Shared(match hit.value {
+                    Value::Copied(bytes) => Bytes::copy_from_slice(bytes),
+                    Value::Shared(bytes) => bytes,
+                }),
+                ..hit
+            }),
+            Self::Miss => Outcome::Miss,
+            Self::Stored(stored) => Outcome::Stored(stored),
+            Self::NotStored(previous) => Outcome::NotStored(previous),
+            Self::Exists => Outcome::Exists,
+            Self::NotFound => Outcome::NotFound,
+            Self::Deleted { version } => Outcome::Deleted { version },
+            Self::Touched { version } => Outcome::Touched { version },
+            Self::Number(number) => Outcome::Number(number),
+            Self::NotANumber => Outcome::NotANumber,
+            Self::Overflow => Outcome::Overflow,
+            Self::Failed(failure) => Outcome::Failed(failure),
+        }
+    }
+}
+
 /// The bytes of a value: small ones borrowed from a scratch buffer, large ones shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<'v> {

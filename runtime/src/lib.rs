@@ -21,5 +21,7 @@ pub mod shutdown;
 pub mod size;
 pub mod tasks;
 pub mod telemetry;
+pub mod tls;
+pub mod users;
 
 mod text;

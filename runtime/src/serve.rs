@@ -9,12 +9,14 @@
 
 mod budget;
 mod connection;
+mod encrypted;
 mod input;
 mod listener;
 mod memory;
 mod peer;
 mod pool;
 mod registry;
+mod security;
 mod service;
 mod socket;
 mod tuning;
@@ -37,6 +39,7 @@ pub use self::listener::{ListenAddr, Listener};
 use self::memory::Memory;
 use self::registry::Registered;
 pub use self::registry::{ConnectionInfo, Registry};
+pub use self::security::Security;
 pub use self::service::{Acks, Client, Event, Execution, Job, Never, NoAcks, Service};
 use self::socket::Accepted;
 pub use self::tuning::Tuning;
@@ -63,6 +66,8 @@ pub struct Shared<S> {
     pub latency: [Latency; 3],
     /// When the server started.
     pub started: Instant,
+    /// Who is let in.
+    pub security: Security,
     tuning: Tuning,
     memory: Memory,
     draining_since: OnceLock<Instant>,
@@ -76,16 +81,24 @@ impl<S: Service> Shared<S> {
         settings: Vec<(String, String)>,
         connections_max: usize,
     ) -> Arc<Self> {
-        Self::with_tuning(service, settings, connections_max, Tuning::default())
+        let tuning = Tuning::default();
+        Self::with_tuning(
+            service,
+            settings,
+            connections_max,
+            tuning,
+            Security::default(),
+        )
     }
 
-    /// As [`Shared::new`], with other bounds.
+    /// As [`Shared::new`], with other bounds, and protected.
     #[must_use]
     pub fn with_tuning(
         service: Arc<S>,
         settings: Vec<(String, String)>,
         connections_max: usize,
         tuning: Tuning,
+        security: Security,
     ) -> Arc<Self> {
         Arc::new(Self {
             service,
@@ -94,6 +107,7 @@ impl<S: Service> Shared<S> {
             registry: Registry::default(),
             latency: Default::default(),
             started: Instant::now(),
+            security,
             tuning,
             memory: Memory::default(),
             draining_since: OnceLock::new(),
@@ -231,7 +245,7 @@ async fn react<S: Service>(
 }
 
 fn spawn_connection<S: Service>(shared: &Arc<Shared<S>>, reactor: usize, accepted: Accepted) {
-    match accepted.into_socket() {
+    match accepted.into_socket(&shared.security) {
         Ok((socket, peer)) => {
             let connection = shared.registry.add(socket, peer, reactor);
             tokio::spawn(connection::serve(Registered {

@@ -133,6 +133,7 @@ impl admin_server::Admin for AdminService {
             space,
             command: &command,
             source: None,
+            base: None,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
         let outcome = node.shared.service.execute(&job, &mut acks, &mut scratch);

@@ -131,6 +131,7 @@ impl Rig {
             space,
             command,
             source,
+            base: None,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
         self.engine.execute(&job, &mut acks, &mut scratch).await;

@@ -199,6 +199,7 @@ fn job<'a>(command: &'a Command<'a>) -> Job<'a> {
         space: SPACE,
         command,
         source: None,
+        base: None,
     }
 }
 

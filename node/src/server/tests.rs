@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_runtime::clock::Clock;
-use fonn_runtime::serve::{ListenAddr, Listener, Tuning};
+use fonn_runtime::serve::{ListenAddr, Listener, Security, Tuning};
 
 use super::{Server, Shared};
 use crate::engine::{Engine, EngineOptions, Settings};
@@ -69,8 +69,13 @@ impl Node {
             spaces: Space::DATABASES,
         })
         .unwrap();
-        let shared =
-            Shared::with_tuning(engine, Vec::new(), options.connections_max, options.tuning);
+        let shared = Shared::with_tuning(
+            engine,
+            Vec::new(),
+            options.connections_max,
+            options.tuning,
+            Security::default(),
+        );
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let addr = listener.local_name().parse().unwrap();
         let server = Server::start(Arc::clone(&shared), vec![listener], 1).unwrap();

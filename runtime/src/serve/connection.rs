@@ -11,7 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use fonn_proto::request::Reply;
+use fonn_proto::request::{Reply, ServerOutcome};
 use fonn_proto::session::{Detection, Dialect, Session, detect};
 use fonn_proto::{Body, Command, Failure, Out, Outcome, Space, Step};
 use tokio::time::timeout;
@@ -25,6 +25,7 @@ use super::memory::Reservation;
 use super::peer;
 use super::pool::{self, POOLED_LEN};
 use super::registry::{Connection, Registered};
+use super::security::Guard;
 use super::service::{Acks as _, Client, Event, Execution, Job, Service};
 
 /// If more than this is missing of a request, its client is not waiting for an acknowledgement.
@@ -77,6 +78,7 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
         batch: Batch::new(Instant::now()),
         turn: 0,
         peer: None,
+        guard: Guard::new(&shared.security, &registered.connection.peer),
     };
     let mut result = driver.run().await;
     if let Some(input) = driver.peer.take() {
@@ -106,6 +108,7 @@ struct Driver<'c, S: Service> {
     turn: usize,
     /// What was received, once it turned out to be from another member of the cluster.
     peer: Option<Input>,
+    guard: Guard,
 }
 
 /// The request that is being executed.
@@ -205,7 +208,10 @@ impl<'c, S: Service> Driver<'c, S> {
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
             let chunk = input.take();
-            if self.session.is_none() && detect(chunk.as_slice()) == Detection::Peer {
+            // Members log in nowhere: where there are users, only what proves who it is may speak for all.
+            let takes_peers = self.guard.is_open();
+            let is_new = self.session.is_none();
+            if is_new && takes_peers && detect(chunk.as_slice()) == Detection::Peer {
                 input.restore(chunk, 0);
                 self.give_back_buffers();
                 self.peer = Some(input);
@@ -264,7 +270,7 @@ impl<'c, S: Service> Driver<'c, S> {
     }
 
     /// Waits for the first byte of a request, as long as it takes. False if the server is shutting down.
-    async fn wait_idle(&self) -> io::Result<bool> {
+    async fn wait_idle(&mut self) -> io::Result<bool> {
         let at_boundary = &self.connection.at_boundary;
         at_boundary.store(true, Ordering::Relaxed);
         // Either this sees that the server drains, or the drain sees that the connection is idle.
@@ -272,7 +278,13 @@ impl<'c, S: Service> Driver<'c, S> {
         if self.shared.is_draining() {
             return Ok(false);
         }
-        let result = self.connection.socket.readable().await;
+        let result = match self.guard.is_open() {
+            true => self.connection.socket.readable().await,
+            false => tokio::select! {
+                result = self.connection.socket.readable() => result,
+                () = self.guard.revoked() => Err(revoked()),
+            },
+        };
         at_boundary.store(false, Ordering::Relaxed);
         result.map(|()| true)
     }
@@ -421,6 +433,10 @@ impl<'c, S: Service> Driver<'c, S> {
         let Some(mut session) = self.session.take() else {
             return Ok(parsed);
         };
+        if self.guard.is_revoked() {
+            return Err(revoked());
+        }
+        let dialect = session.dialect();
         let mut queue = Queue::new();
         while parsed.consumed < data.len() {
             let rest = &data[parsed.consumed..];
@@ -449,8 +465,14 @@ impl<'c, S: Service> Driver<'c, S> {
                         self.count(Event::ProtocolError, 1);
                     }
                     let mut reply = request.reply;
-                    let space = Space::new(0, request.database);
-                    if !self.answer_read(&request.body, &mut reply, space, &mut queue) {
+                    let space = self.guard.space(request.database);
+                    if !self.guard.is_open()
+                        && self
+                            .admit_request(dialect, &request.body, &mut reply, &mut queue)
+                            .await?
+                    {
+                        // It was about who the client is, or was refused.
+                    } else if !self.answer_read(&request.body, &mut reply, space, &mut queue) {
                         self.begin_request(&mut queue);
                         self.execute(request.body, &mut reply, space, chunk, &mut queue)
                             .await?;
@@ -478,6 +500,48 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         self.session = Some(session);
         Ok(parsed)
+    }
+
+    /// Logs the client in, or refuses what it may not do. True if the request is answered by that.
+    async fn admit_request(
+        &mut self,
+        dialect: Dialect,
+        body: &Body<'_>,
+        reply: &mut Reply<'_>,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> io::Result<bool> {
+        let credentials = self.guard.credentials(dialect, body);
+        let failure = match credentials {
+            Some(_) => None,
+            None => self.guard.refuses(body),
+        };
+        if credentials.is_none() && failure.is_none() {
+            return Ok(false);
+        }
+        self.count_hits();
+        if S::ANSWERS_LATER {
+            self.settle(queue).await?;
+        }
+        if let Some(credentials) = credentials {
+            let outcome = self.guard.log_in(credentials).await;
+            if outcome == ServerOutcome::WrongPassword {
+                self.count(Event::AuthFailed, 1);
+            }
+            reply.server(&credentials.command(), &outcome, &mut self.out);
+            // Whatever waited meanwhile is judged anew.
+            self.batch.moment = None;
+        }
+        if let Some(failure) = failure {
+            self.count(
+                match failure {
+                    Failure::AuthRequired => Event::AuthRequired,
+                    _ => Event::ReadOnly,
+                },
+                1,
+            );
+            reply.late().failure(failure, &mut self.out);
+        }
+        Ok(true)
     }
 
     /// Finds out which dialect is spoken. False if more bytes are needed, or none is.
@@ -668,6 +732,7 @@ impl<'c, S: Service> Driver<'c, S> {
             space,
             command,
             source: chunk.source(value_len),
+            base: self.guard.base_of(space),
         };
         let service = &self.shared.service;
         let execution = service
@@ -799,6 +864,13 @@ impl<'c, S: Service> Driver<'c, S> {
         })
         .await
     }
+}
+
+fn revoked() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "its user was removed or changed",
+    )
 }
 
 fn stalled(what: &'static str) -> io::Error {

@@ -21,6 +21,8 @@ pub struct Job<'a> {
     pub command: &'a Command<'a>,
     /// The allocation that the command borrows from, if its value is large and may be shared.
     pub source: Option<&'a Bytes>,
+    /// Where a read looks that finds nothing in `space`. Nothing is changed there.
+    pub base: Option<Space>,
 }
 
 /// Who sent a server command.
@@ -67,11 +69,17 @@ pub enum Event {
     OutOfSpace,
     /// A write that was promised failed.
     Unavailable,
+    /// A write was refused because its user may only read.
+    ReadOnly,
+    /// A request was refused because nobody had logged in.
+    AuthRequired,
+    /// A user name or password was wrong.
+    AuthFailed,
 }
 
 impl Event {
     /// All of them, for tables.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Accepted,
         Self::Rejected,
         Self::Stalled,
@@ -83,6 +91,9 @@ impl Event {
         Self::Busy,
         Self::OutOfSpace,
         Self::Unavailable,
+        Self::ReadOnly,
+        Self::AuthRequired,
+        Self::AuthFailed,
     ];
 }
 

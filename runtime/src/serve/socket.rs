@@ -12,11 +12,14 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+use super::encrypted::Encrypted;
+use super::security::Security;
+
 /// A peer that vanished without a word is noticed after about this time.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Parts of one vectored write.
-const SLICES_MAX: usize = 64;
+pub(super) const SLICES_MAX: usize = 64;
 
 /// A connection as the acceptor got it, not yet on a reactor.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub enum Accepted {
 pub enum Socket {
     /// TCP.
     Tcp(TcpStream),
+    /// TCP, and perhaps TLS on it.
+    Encrypted(Encrypted),
     /// Unix.
     Unix(UnixStream),
 }
@@ -41,14 +46,22 @@ impl Accepted {
     ///
     /// # Errors
     /// What the kernel says, mostly because the peer is gone.
-    pub fn into_socket(self) -> io::Result<(Socket, String)> {
+    pub fn into_socket(self, security: &Security) -> io::Result<(Socket, String)> {
         match self {
             Self::Tcp(stream, peer) => {
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
                 let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
                 SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((Socket::Tcp(TcpStream::from_std(stream)?), peer.to_string()))
+                let stream = TcpStream::from_std(stream)?;
+                let socket = match security.server_config() {
+                    None => Socket::Tcp(stream),
+                    Some(config) => {
+                        let takes_plaintext = security.takes_plaintext_from(peer.ip());
+                        Socket::Encrypted(Encrypted::new(stream, config, takes_plaintext))
+                    }
+                };
+                Ok((socket, peer.to_string()))
             }
             Self::Unix(stream) => {
                 stream.set_nonblocking(true)?;
@@ -70,6 +83,7 @@ impl Socket {
     pub async fn readable(&self) -> io::Result<()> {
         poll_fn(|cx| match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
+            Self::Encrypted(stream) => stream.poll_read_ready(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx),
         })
         .await
@@ -82,6 +96,7 @@ impl Socket {
     pub async fn writable(&self) -> io::Result<()> {
         poll_fn(|cx| match self {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
+            Self::Encrypted(stream) => stream.poll_write_ready(cx),
             Self::Unix(stream) => stream.poll_write_ready(cx),
         })
         .await
@@ -95,6 +110,7 @@ impl Socket {
     pub async fn broken(&self) {
         let ready = match self {
             Self::Tcp(stream) => stream.ready(Interest::ERROR).await,
+            Self::Encrypted(stream) => stream.stream().ready(Interest::ERROR).await,
             Self::Unix(stream) => stream.ready(Interest::ERROR).await,
         };
         // An error here is one of the connection too.
@@ -110,6 +126,7 @@ impl Socket {
         let room = buf.capacity() - buf.len();
         let read = match self {
             Self::Tcp(stream) => stream.try_read_buf(buf),
+            Self::Encrypted(stream) => return stream.try_read(buf),
             Self::Unix(stream) => stream.try_read_buf(buf),
         };
         if let Ok(count) = read
@@ -119,6 +136,7 @@ impl Socket {
             let emptied = || Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock));
             let _ = match self {
                 Self::Tcp(stream) => stream.try_io(Interest::READABLE, emptied),
+                Self::Encrypted(_) => Ok(()),
                 Self::Unix(stream) => stream.try_io(Interest::READABLE, emptied),
             };
         }
@@ -130,6 +148,7 @@ impl Socket {
         if let Some(bytes) = out.single() {
             return match self {
                 Self::Tcp(stream) => stream.try_write(bytes),
+                Self::Encrypted(stream) => stream.try_write(out),
                 Self::Unix(stream) => stream.try_write(bytes),
             };
         }
@@ -137,6 +156,7 @@ impl Socket {
         let count = out.io_slices(&mut slices);
         match self {
             Self::Tcp(stream) => stream.try_write_vectored(&slices[..count]),
+            Self::Encrypted(stream) => stream.try_write(out),
             Self::Unix(stream) => stream.try_write_vectored(&slices[..count]),
         }
     }
@@ -148,10 +168,13 @@ impl Socket {
     /// memcached client does just that). The flag does not stick: it holds until the kernel's next
     /// change of mind (tcp(7)), so it is set again whenever a read ends inside a request.
     pub fn acknowledge_now(&self) {
-        if let Self::Tcp(stream) = self {
-            // Only speed is lost where it fails.
-            let _ = SockRef::from(stream).set_tcp_quickack(true);
-        }
+        let stream = match self {
+            Self::Tcp(stream) => stream,
+            Self::Encrypted(stream) => stream.stream(),
+            Self::Unix(_) => return,
+        };
+        // Only speed is lost where it fails.
+        let _ = SockRef::from(stream).set_tcp_quickack(true);
     }
 
     /// Ends reading: a task that waits in [`Socket::readable`] sees the end of the stream.
@@ -161,6 +184,9 @@ impl Socket {
 
     /// Tells the peer that nothing more comes.
     pub fn end_writing(&self) {
+        if let Self::Encrypted(stream) = self {
+            stream.close();
+        }
         self.shutdown(std::net::Shutdown::Write);
     }
 
@@ -173,6 +199,7 @@ impl Socket {
         // A socket that is closed already needs no more.
         let _ = match self {
             Self::Tcp(stream) => SockRef::from(stream).shutdown(how),
+            Self::Encrypted(stream) => SockRef::from(stream.stream()).shutdown(how),
             Self::Unix(stream) => SockRef::from(stream).shutdown(how),
         };
     }

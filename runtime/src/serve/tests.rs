@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use self::fake::{Fake, Manner};
 use super::registry::Registered;
 use super::socket::Accepted;
-use super::{Event, ListenAddr, Listener, Server, Shared, Tuning};
+use super::{Event, ListenAddr, Listener, Security, Server, Shared, Tuning};
 
 /// No test waits longer than this for anything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,7 +26,13 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn start(manner: Manner) -> Self {
         let service = Arc::new(Fake::new(manner));
-        let shared = Shared::with_tuning(service, Vec::new(), 100, Tuning::default());
+        let shared = Shared::with_tuning(
+            service,
+            Vec::new(),
+            100,
+            Tuning::default(),
+            Security::default(),
+        );
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let addr = listener.local_name().parse().unwrap();
         let server = Server::start(Arc::clone(&shared), vec![listener], 1).unwrap();
@@ -202,7 +208,9 @@ fn a_panic_ends_one_connection_and_leaves_no_trace_of_it() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let (socket, peer) = Accepted::Unix(ours).into_socket().unwrap();
+        let (socket, peer) = Accepted::Unix(ours)
+            .into_socket(&Security::default())
+            .unwrap();
         running.shared.registry.pending(0);
         let registered = Registered {
             shared: Arc::clone(&running.shared),

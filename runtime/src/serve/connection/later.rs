@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
-use fonn_proto::outcome::Value;
 use fonn_proto::request::Reply;
-use fonn_proto::{Command, Hit, Out, Outcome, Space};
+use fonn_proto::{Command, Out, Outcome, Space};
 
 use super::replies::Late;
 
@@ -61,26 +60,7 @@ pub(super) enum Answer<L> {
 impl<L> Answer<L> {
     /// An outcome that may have to wait for those before it.
     pub fn ready(outcome: Outcome<'_>) -> Self {
-        Self::Ready(match outcome {
-            Outcome::Hit(hit) => Outcome::Hit(Hit {
-                value: Value::Shared(match hit.value {
-                    Value::Copied(bytes) => bytes::Bytes::copy_from_slice(bytes),
-                    Value::Shared(bytes) => bytes,
-                }),
-                ..hit
-            }),
-            Outcome::Miss => Outcome::Miss,
-            Outcome::Stored(stored) => Outcome::Stored(stored),
-            Outcome::NotStored(previous) => Outcome::NotStored(previous),
-            Outcome::Exists => Outcome::Exists,
-            Outcome::NotFound => Outcome::NotFound,
-            Outcome::Deleted { version } => Outcome::Deleted { version },
-            Outcome::Touched { version } => Outcome::Touched { version },
-            Outcome::Number(number) => Outcome::Number(number),
-            Outcome::NotANumber => Outcome::NotANumber,
-            Outcome::Overflow => Outcome::Overflow,
-            Outcome::Failed(failure) => Outcome::Failed(failure),
-        })
+        Self::Ready(outcome.into_owned())
     }
 }
 

@@ -108,6 +108,7 @@ impl Owned {
                     space,
                     command: &command,
                     source: Some(&self.body),
+                    base: None,
                 };
                 let mut scratch = Vec::new();
                 match service.execute(&job, acks, &mut scratch).await {

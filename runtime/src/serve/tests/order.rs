@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::fake::{Fake, Manner};
 use crate::serve::registry::Registered;
 use crate::serve::socket::Accepted;
-use crate::serve::{Shared, connection};
+use crate::serve::{Security, Shared, connection};
 
 /// Sends `parts` one after the other over a connection of its own, and returns all that comes back.
 fn talk(manner: Manner, parts: &[&[u8]]) -> Vec<u8> {
@@ -19,7 +19,9 @@ fn talk(manner: Manner, parts: &[&[u8]]) -> Vec<u8> {
     runtime.block_on(async {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let shared = Shared::new(Arc::new(Fake::new(manner)), Vec::new(), 10);
-        let (socket, peer) = Accepted::Unix(ours).into_socket().unwrap();
+        let (socket, peer) = Accepted::Unix(ours)
+            .into_socket(&Security::default())
+            .unwrap();
         shared.registry.pending(0);
         let serve = connection::serve(Registered {
             shared: Arc::clone(&shared),

@@ -1,0 +1,266 @@
+//! A TCP connection that may be under TLS, with the same non-blocking calls as a bare one.
+//!
+//! Whether it is tells its first byte. rustls does the protocol without I/O; here its records go to and from
+//! the socket. Replies are copied once more than on a bare connection, into the records.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{BufMut, BytesMut};
+use fonn_proto::Out;
+use parking_lot::Mutex;
+use rustls::{ServerConfig, ServerConnection};
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
+
+use super::socket::SLICES_MAX;
+
+/// Bytes that wait in one connection to be encrypted or sent, at most.
+const BUFFER_LEN: usize = 64 * 1024;
+
+/// First byte of a TLS record with a handshake in it (RFC 8446, section 5.1). No dialect begins with it.
+const HANDSHAKE: u8 = 0x16;
+
+/// The server's end of a connection whose client may speak TLS.
+#[derive(Debug)]
+pub struct Encrypted {
+    stream: TcpStream,
+    // Only the connection's own task uses it; others shut the socket itself down.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing has come yet.
+    Unknown {
+        config: Arc<ServerConfig>,
+        takes_plaintext: bool,
+    },
+    Plain,
+    Tls(Box<ServerConnection>),
+}
+
+impl Encrypted {
+    /// A connection of which nothing was read. Without `takes_plaintext` it has to be TLS.
+    pub fn new(stream: TcpStream, config: Arc<ServerConfig>, takes_plaintext: bool) -> Self {
+        let state = State::Unknown {
+            config,
+            takes_plaintext,
+        };
+        Self {
+            stream,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The socket below.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Ready when there may be something to read. Meanwhile what waits to be sent is sent: the answers of
+    /// the handshake, and the end of replies that the socket had no room for.
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let State::Tls(session) = &mut *self.state.lock() {
+            match self.poll_flush(session, cx) {
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                // The peer may have to be read from before it takes more.
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+            let state = session.process_new_packets().map_err(broken)?;
+            if state.plaintext_bytes_to_read() > 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.stream.poll_read_ready(cx)
+    }
+
+    /// Ready when there may be room to write.
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self.state.lock() {
+            State::Tls(session) => self.poll_flush(session, cx),
+            State::Unknown { .. } | State::Plain => self.stream.poll_write_ready(cx),
+        }
+    }
+
+    /// Reads what there is into the spare capacity of `buf`. 0 means that the peer closed.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is nothing yet; `InvalidData` if the peer does not speak TLS where it has to,
+    /// or not as we do, or has no certificate where one is asked for.
+    pub fn try_read(&self, buf: &mut BytesMut) -> io::Result<usize> {
+        let mut state = self.state.lock();
+        if let State::Unknown {
+            config,
+            takes_plaintext,
+        } = &*state
+        {
+            *state = match self.peek()? {
+                None => return Ok(0),
+                Some(HANDSHAKE) => {
+                    let mut session =
+                        ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+                    session.set_buffer_limit(Some(BUFFER_LEN));
+                    State::Tls(Box::new(session))
+                }
+                Some(_) if *takes_plaintext => State::Plain,
+                Some(_) => {
+                    let what = "the client does not speak TLS, and no other is taken from there";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+            };
+        }
+        match &mut *state {
+            State::Tls(session) => self.receive(session, buf),
+            State::Unknown { .. } | State::Plain => self.stream.try_read_buf(buf),
+        }
+    }
+
+    /// Takes as much of `out` as there is room for, and sends it as far as the kernel takes it.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room.
+    pub fn try_write(&self, out: &Out) -> io::Result<usize> {
+        let mut slices = [io::IoSlice::new(&[]); SLICES_MAX];
+        let count = out.io_slices(&mut slices);
+        let slices = &slices[..count];
+        match &mut *self.state.lock() {
+            State::Tls(session) => {
+                self.flush(session)?;
+                let taken = session.writer().write_vectored(slices)?;
+                match self.flush(session) {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+                    _ if taken == 0 => Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Ok(taken),
+                }
+            }
+            State::Unknown { .. } | State::Plain => self.stream.try_write_vectored(slices),
+        }
+    }
+
+    /// Says goodbye, so that the peer knows that nothing was cut off.
+    pub fn close(&self) {
+        if let State::Tls(session) = &mut *self.state.lock() {
+            session.send_close_notify();
+            // A peer that reads nothing gets none.
+            let _ = self.flush(session);
+        }
+    }
+
+    /// The first byte, which stays; none if the peer closed.
+    fn peek(&self) -> io::Result<Option<u8>> {
+        let mut byte = [0];
+        let mut buf = ReadBuf::new(&mut byte);
+        // Whoever reads waits in `poll_read_ready`, which has its own waker.
+        match self
+            .stream
+            .poll_peek(&mut Context::from_waker(Waker::noop()), &mut buf)?
+        {
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            Poll::Ready(0) => Ok(None),
+            Poll::Ready(_) => Ok(Some(byte[0])),
+        }
+    }
+
+    fn receive(&self, session: &mut ServerConnection, buf: &mut BytesMut) -> io::Result<usize> {
+        loop {
+            match read_plaintext(session, buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Cut off without a goodbye: what is complete was read, and a request that is not complete
+                // is not executed.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                other => return other,
+            }
+            let received = session.read_tls(&mut Incoming(&self.stream))?;
+            let state = session.process_new_packets();
+            match self.flush(session) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // An alert need not arrive.
+                Err(_) if state.is_err() => {}
+                other => other?,
+            }
+            state.map_err(broken)?;
+            if received == 0 {
+                return match read_plaintext(session, buf) {
+                    Err(_) => Ok(0),
+                    read => read,
+                };
+            }
+        }
+    }
+
+    fn poll_flush(
+        &self,
+        session: &mut ServerConnection,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            match self.flush(session) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.stream.poll_write_ready(cx))?;
+                }
+                other => return Poll::Ready(other),
+            }
+        }
+    }
+
+    fn flush(&self, session: &mut ServerConnection) -> io::Result<()> {
+        while session.wants_write() {
+            if session.write_tls(&mut Outgoing(&self.stream))? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_plaintext(session: &mut ServerConnection, buf: &mut BytesMut) -> io::Result<usize> {
+    let mut reader = session.reader();
+    let room = buf.capacity() - buf.len();
+    let mut total = 0;
+    let mut piece = [0; 4096];
+    while total < room {
+        let len = piece.len().min(room - total);
+        match reader.read(&mut piece[..len]) {
+            Ok(0) => break,
+            Ok(count) => {
+                buf.put_slice(&piece[..count]);
+                total += count;
+            }
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+fn broken(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// The socket as rustls reads from it.
+struct Incoming<'s>(&'s TcpStream);
+
+impl Read for Incoming<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buf)
+    }
+}
+
+/// The socket as rustls writes to it.
+struct Outgoing<'s>(&'s TcpStream);
+
+impl Write for Outgoing<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.try_write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Who is let in, and what they may do: the part that is the same for every dialect.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use fonn_proto::memcached::text;
+use fonn_proto::request::{ServerOutcome, StatsKind};
+use fonn_proto::session::Dialect;
+use fonn_proto::{Body, Command, Failure, ServerCommand, Space};
+use rustls::ServerConfig;
+use tokio::sync::watch;
+
+use crate::tls::{Peers, Tls};
+use crate::users::{Authenticator, Identity, Refusal, Role};
+
+/// How a server protects itself. By default not at all: for listeners that only the machine itself reaches.
+#[derive(Clone, Debug, Default)]
+pub struct Security {
+    /// The users; without them everybody may do everything in the namespace `default`.
+    pub users: Option<Arc<Authenticator>>,
+    /// The certificate; without it no connection is encrypted.
+    pub tls: Option<Arc<Tls>>,
+    /// Whether other machines may speak without TLS though there is a certificate.
+    pub takes_plaintext: bool,
+}
+
+impl Security {
+    /// What TLS connections begin with, if there is TLS.
+    ///
+    /// Where users have passwords a client needs no certificate; where they have none, a certificate of
+    /// `--tls-client-ca` is the only proof of who they are, if that was given.
+    pub(super) fn server_config(&self) -> Option<Arc<ServerConfig>> {
+        let tls = self.tls.as_ref()?;
+        let has_authority = tls.client().is_some();
+        Some(tls.server(match self.users.is_none() && has_authority {
+            true => Peers::Certified,
+            false => Peers::Anybody,
+        }))
+    }
+
+    /// Whether a client at this address may speak without TLS.
+    pub(super) fn takes_plaintext_from(&self, address: IpAddr) -> bool {
+        self.tls.is_none() || self.takes_plaintext || address.to_canonical().is_loopback()
+    }
+}
+
+/// What one connection may do.
+pub(super) struct Guard {
+    users: Option<Arc<Authenticator>>,
+    changes: Option<watch::Receiver<u64>>,
+    identity: Option<Identity>,
+    address: Option<IpAddr>,
+}
+
+impl Guard {
+    /// For a connection from `peer` (`address:port`, or anything else for a local one).
+    pub fn new(security: &Security, peer: &str) -> Self {
+        let users = security.users.clone();
+        Self {
+            changes: users.as_ref().map(|users| users.changes()),
+            users,
+            identity: None,
+            address: peer.parse().ok().map(|peer: SocketAddr| peer.ip()),
+        }
+    }
+
+    /// Whether everybody may do everything.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.users.is_none()
+    }
+
+    /// Where the keys of database `database` live for who is logged in.
+    #[inline]
+    pub fn space(&self, database: u8) -> Space {
+        match &self.identity {
+            None => Space::new(0, database),
+            Some(identity) => Space::new(identity.namespace.number, database),
+        }
+    }
+
+    /// Where keys are read that `space` does not have, if the user's namespace lies over another.
+    #[inline]
+    pub fn base_of(&self, space: Space) -> Option<Space> {
+        let base = self.identity.as_ref()?.namespace.base?;
+        Some(Space::new(base, space.database() as u8))
+    }
+
+    /// Why a request is refused, if it is.
+    #[inline]
+    pub fn refuses(&self, body: &Body<'_>) -> Option<Failure> {
+        self.users.as_ref()?;
+        let role = self.identity.as_ref().map(|identity| identity.role);
+        permit(role, body).err()
+    }
+
+    /// Waits until the user that this connection speaks for is gone, or never.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn revoked(&mut self) {
+        let Some(changes) = &mut self.changes else {
+            return std::future::pending().await;
+        };
+        loop {
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            if !is_held(self.users.as_deref(), self.identity.as_ref()) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the user that this connection speaks for is gone.
+    #[inline]
+    pub fn is_revoked(&mut self) -> bool {
+        let Some(changes) = &mut self.changes else {
+            return false;
+        };
+        if !changes.has_changed().unwrap_or(false) {
+            return false;
+        }
+        changes.mark_unchanged();
+        !is_held(self.users.as_deref(), self.identity.as_ref())
+    }
+
+    /// The user and password in a request, if it is one to log in.
+    pub fn credentials<'r>(&self, dialect: Dialect, body: &'r Body<'_>) -> Option<Credentials<'r>> {
+        self.users.as_ref()?;
+        match body {
+            Body::Server(ServerCommand::Auth { user, password }) => {
+                Some(Credentials { user, password })
+            }
+            // The text protocol has no command for it (protocol.txt, "Authentication").
+            Body::Data(commands) if dialect == Dialect::Text && self.identity.is_none() => {
+                let [Command::Store(store)] = commands.as_slice() else {
+                    return None;
+                };
+                let (user, password) = text::credentials(store.value)?;
+                Some(Credentials { user, password })
+            }
+            _ => None,
+        }
+    }
+
+    /// Logs in, or fails to; whoever was logged in before stays so then.
+    pub async fn log_in(&mut self, credentials: Credentials<'_>) -> ServerOutcome {
+        let Some(users) = &self.users else {
+            return ServerOutcome::AuthNotConfigured;
+        };
+        let Credentials { user, password } = credentials;
+        match users.check(user, password, self.address).await {
+            Ok(identity) => {
+                self.identity = Some(identity);
+                ServerOutcome::Done
+            }
+            Err(Refusal::Wrong) => {
+                tracing::info!(
+                    user = %String::from_utf8_lossy(user).escape_debug(),
+                    address = ?self.address,
+                    "wrong user name or password"
+                );
+                ServerOutcome::WrongPassword
+            }
+            Err(Refusal::Busy) => ServerOutcome::Failed(Failure::Busy),
+        }
+    }
+}
+
+/// A user name and a password, as they came.
+#[derive(Clone, Copy)]
+pub(super) struct Credentials<'r> {
+    user: &'r [u8],
+    password: &'r [u8],
+}
+
+impl Credentials<'_> {
+    /// The command as which the outcome is worded.
+    pub fn command(&self) -> ServerCommand<'_> {
+        ServerCommand::Auth {
+            user: self.user,
+            password: self.password,
+        }
+    }
+}
+
+fn is_held(users: Option<&Authenticator>, identity: Option<&Identity>) -> bool {
+    match (users, identity) {
+        (Some(users), Some(identity)) => users.directory().holds(identity),
+        _ => true,
+    }
+}
+
+/// Whether `role` (none: nobody is logged in) may have `body` executed.
+///
+/// # Errors
+/// What the client is told.
+fn permit(role: Option<Role>, body: &Body<'_>) -> Result<(), Failure> {
+    let is_allowed = |allowed: bool| match allowed {
+        true => Ok(()),
+        false => Err(Failure::ReadOnly),
+    };
+    let Some(role) = role else {
+        return match body {
+            Body::Data(_) | Body::Server(_) => Err(Failure::AuthRequired),
+            // They tell nothing of what is stored.
+            Body::Answer | Body::Close | Body::Broken => Ok(()),
+        };
+    };
+    match body {
+        Body::Data(commands) => {
+            is_allowed(role.may_write() || !commands.iter().any(Command::is_write))
+        }
+        Body::Server(command) => is_allowed(match command {
+            ServerCommand::Flush { .. } | ServerCommand::StoreAllIfNone(_) => role.may_write(),
+            // Of the server as a whole, not of the user's namespace.
+            ServerCommand::Stats(StatsKind::Reset | StatsKind::Connections)
+            | ServerCommand::ConfigGet(_) => role.may_administer(),
+            ServerCommand::Stats(_)
+            | ServerCommand::Info(_)
+            | ServerCommand::Count
+            | ServerCommand::Scan { .. }
+            | ServerCommand::RandomKey
+            | ServerCommand::ClientInfo
+            | ServerCommand::Auth { .. } => true,
+        }),
+        Body::Answer | Body::Close | Body::Broken => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

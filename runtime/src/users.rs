@@ -1,0 +1,21 @@
+//! Users: who they are, what they may do, and how a password is checked.
+//!
+//! A [`Directory`] is what one version of the users file says; it never changes. An [`Authenticator`]
+//! holds the one in force, checks passwords against it away from the reactors, and slows down whoever
+//! guesses. What a connection keeps is an [`Identity`].
+//!
+//! Invariants:
+//! - No password and no hash is in a `Debug` text, an error or a log line.
+//! - What takes long (argon2) runs on threads of its own, few at a time, behind a bounded queue.
+//! - How long a refusal takes does not tell whether the user exists.
+
+mod authenticator;
+mod directory;
+mod file;
+mod slowdown;
+#[cfg(test)]
+mod tests_support;
+
+pub use self::authenticator::{Authenticator, Refusal};
+pub use self::directory::{Directory, Identity, Namespace, Role, namespace_number};
+pub use self::file::UsersError;

@@ -1,0 +1,174 @@
+//! What a users file says, looked up.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use argon2::password_hash::phc::PasswordHash;
+use serde::{Deserialize, Serialize};
+
+use crate::size::ByteCount;
+
+/// The namespace of users that name none, and of everybody where there are no users.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// Namespaces are numbered below this (12 bits of a keyspace's number).
+const NAMESPACES: u64 = 4096;
+
+/// What a user may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Read entries and statistics.
+    Read,
+    /// Change entries too.
+    ReadWrite,
+    /// Everything: the admin services, all namespaces' facts, flushing.
+    Admin,
+}
+
+impl Role {
+    /// Whether entries may be changed.
+    #[must_use]
+    pub const fn may_write(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+
+    /// Whether the admin services may be used to change something.
+    #[must_use]
+    pub const fn may_administer(self) -> bool {
+        matches!(self, Self::Admin)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::ReadWrite => "read-write",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+/// A namespace as its users see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its number: 0 for `default`, else 1 to 4095.
+    pub number: u16,
+    /// The namespace under it, whose entries are read where this one has none, and never changed.
+    pub base: Option<u16>,
+    /// Bytes that its entries may take.
+    pub quota: Option<ByteCount>,
+}
+
+/// Who a connection speaks for.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The user's name.
+    pub user: Arc<str>,
+    /// What the user may do.
+    pub role: Role,
+    /// Where the user's keys live.
+    pub namespace: Arc<Namespace>,
+    /// Tells this row of the users file from another one, also with the same name.
+    pub(super) stamp: u64,
+}
+
+/// A row of the users file.
+pub(super) struct User {
+    pub identity: Identity,
+    pub hash: PasswordHash,
+}
+
+/// The users of one version of the file.
+pub struct Directory {
+    pub(super) users: HashMap<Arc<str>, User>,
+    pub(super) namespaces: Vec<Arc<Namespace>>,
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directory")
+            .field("users", &self.users.len())
+            .field("namespaces", &self.namespaces)
+            .finish()
+    }
+}
+
+impl Directory {
+    pub(super) fn user(&self, name: &str) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    /// Whether `identity` is what the file still says.
+    #[must_use]
+    pub fn holds(&self, identity: &Identity) -> bool {
+        self.user(&identity.user)
+            .is_some_and(|user| user.identity.stamp == identity.stamp)
+    }
+
+    /// The namespaces, by name.
+    #[must_use]
+    pub fn namespaces(&self) -> &[Arc<Namespace>] {
+        &self.namespaces
+    }
+
+    /// The users' names with their roles and namespaces, by name.
+    #[must_use]
+    pub fn identities(&self) -> Vec<Identity> {
+        let mut all: Vec<_> = self.users.values().map(|u| u.identity.clone()).collect();
+        all.sort_by(|a, b| a.user.cmp(&b.user));
+        all
+    }
+}
+
+/// The number of a namespace: the same on every node and in every region, since a bucket is shared.
+///
+/// 0 for `default`; else 1 + FNV-1a (64 bits, folded) of the name modulo 4095. Two names may have the
+/// same number; the users file is refused then.
+#[must_use]
+pub fn namespace_number(name: &str) -> u16 {
+    if name == DEFAULT_NAMESPACE {
+        return 0;
+    }
+    let hash = fnv_1a(name.as_bytes());
+    let folded = hash ^ (hash >> 32);
+    1 + (folded % (NAMESPACES - 1)) as u16
+}
+
+/// FNV-1a, 64 bits (draft-eastlake-fnv).
+pub(super) fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_has_the_same_number_everywhere_and_for_ever() {
+        // Data in buckets depends on these.
+        for (name, number) in [("default", 0), ("main", 1496), ("pull-requests", 2359)] {
+            assert_eq!(namespace_number(name), number, "{name}");
+        }
+        assert_eq!(fnv_1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv_1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv_1a(b"foobar"), 0x8594_4171_f739_67e8);
+        for name in ["pr", "a", "zzz", ""] {
+            let number = namespace_number(name);
+            assert!((1..4096).contains(&number), "{name}: {number}");
+        }
+    }
+
+    #[test]
+    fn roles_allow_what_they_say() {
+        assert!(!Role::Read.may_write() && !Role::Read.may_administer());
+        assert!(Role::ReadWrite.may_write() && !Role::ReadWrite.may_administer());
+        assert!(Role::Admin.may_write() && Role::Admin.may_administer());
+    }
+}
