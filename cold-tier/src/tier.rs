@@ -386,10 +386,7 @@ impl ColdTier {
     ///
     /// # Errors
     /// [`ColdError`].
-    pub async fn inspect(
-        &self,
-        name: &SegmentName,
-    ) -> Result<inspect::Inspection, ColdError> {
+    pub async fn inspect(&self, name: &SegmentName) -> Result<inspect::Inspection, ColdError> {
         inspect::inspect(&self.shared, name).await
     }
 

@@ -6,6 +6,7 @@
 
 pub mod codecs;
 pub mod cold;
+mod membership;
 mod service;
 mod status;
 
@@ -19,11 +20,13 @@ use std::time::Instant;
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
+use fonn_proto::grpc::v1::membership_server::MembershipServer;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
 use tonic::Status;
 
 use self::codecs::Codecs;
 use self::cold::ColdAdmin;
+use crate::cluster::Cluster;
 use crate::lsm::Durability;
 use crate::server::Shared;
 
@@ -57,6 +60,8 @@ pub struct Node {
     pub codecs: Arc<Codecs>,
     /// The cold tier, if there is one.
     pub cold: Option<Arc<dyn ColdAdmin>>,
+    /// The cluster that it is in, if it is meant to be in one.
+    pub cluster: Option<Cluster>,
 }
 
 impl Admin {
@@ -82,9 +87,11 @@ impl Admin {
     pub fn grpc(&self) -> Result<Grpc, GrpcError> {
         let admin = AdminServer::new(service::AdminService(self.clone()));
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
+        let membership = MembershipServer::new(membership::MembershipService(self.clone()));
         Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }
 

@@ -24,6 +24,7 @@ use fonn_runtime::telemetry::{self, LogControl};
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::{Admin, Node};
+use crate::cluster::{self, Cluster};
 use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
@@ -44,6 +45,9 @@ const COLD_RESERVE: Duration = Duration::from_secs(4);
 
 /// For responses of the admin port that are under way at the end.
 const ADMIN_GRACE: Duration = Duration::from_millis(200);
+
+/// For what other members are being answered at the end.
+const CLUSTER_GRACE: Duration = Duration::from_millis(500);
 
 /// Descriptors that are not client connections: files of the disk tier, listeners, admin port.
 const DESCRIPTORS_RESERVED: u64 = 512;
@@ -121,6 +125,16 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     };
     let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
     crate::metrics::register(&metrics, &shared, bucket.clone());
+    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let cold_tasks = Tasks::new();
+    engine.start_cold(&cold_tasks);
+    let cluster_tasks = Tasks::new();
+    let cluster = start_cluster(&config, &names, &cluster_tasks).await?;
+    if let Some(cluster) = &cluster {
+        crate::metrics::register_cluster(&metrics, cluster);
+    }
+    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
+        .context("cannot start the reactors")?;
     let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));
     admin_api.open(Node {
         shared: Arc::clone(&shared),
@@ -129,12 +143,8 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         data_dir: config.data_dir.clone(),
         codecs: Arc::clone(&codecs),
         cold: cold_admin(&config, &engine, bucket, clock),
+        cluster: cluster.clone(),
     });
-    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
-    let cold_tasks = Tasks::new();
-    engine.start_cold(&cold_tasks);
-    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
-        .context("cannot start the reactors")?;
     readiness.set_ready();
     // The banner is for people: it goes out as it is, not as a log line.
     let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
@@ -146,6 +156,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             () = reload_signals.recv() => reload(&mut config, &engine, &codecs, log),
             task = background.failed() => break Err(task),
             task = cold_tasks.failed() => break Err(task),
+            task = cluster_tasks.failed() => break Err(task),
         }
     };
 
@@ -164,6 +175,10 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         })
         .await?;
         engine.drain_cold(end - CLOSE_RESERVE).await;
+        if let Some(cluster) = cluster {
+            cluster.stop().await;
+            cluster_tasks.finish(Instant::now() + CLUSTER_GRACE).await;
+        }
         cold_tasks.finish(Instant::now()).await;
         tokio::task::spawn_blocking(move || {
             engine.close(end.saturating_duration_since(Instant::now()));
@@ -200,6 +215,43 @@ async fn serve_admin(
     let local = server.local_addr().to_string();
     tasks.spawn("admin", OnShutdown::Wait, server.run(stopped));
     Ok(local)
+}
+
+/// Starts the node's part in its cluster, if it is to be in one. It joins in the background.
+async fn start_cluster(
+    config: &Config,
+    listening: &[String],
+    tasks: &Tasks,
+) -> anyhow::Result<Option<Cluster>> {
+    let (Some(cluster), Some(dir)) = (&config.cluster, &config.data_dir) else {
+        return Ok(None);
+    };
+    let resolved = cluster
+        .listen
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addrs| addrs.next());
+    let listen = resolved.with_context(|| {
+        format!(
+            "--cluster-listen {}: the name has no address",
+            cluster.listen
+        )
+    })?;
+    let client_address = cluster.client_address(listening);
+    let options = cluster::Options {
+        advertise: cluster.advertise.clone(),
+        zone: cluster.zone.clone(),
+        weight: cluster.weight,
+        ..cluster::Options::new(
+            &cluster.node_id,
+            cluster.start.clone(),
+            listen,
+            &client_address,
+            dir.join("raft"),
+        )
+    };
+    let started = Cluster::start(options, tasks).await;
+    started.map(Some).context("starting the cluster")
 }
 
 /// The status page.

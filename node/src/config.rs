@@ -1,5 +1,6 @@
 //! The settings of a node: what can be given, and what follows from it.
 
+mod cluster;
 mod cold;
 
 use std::fmt::Write as _;
@@ -14,12 +15,14 @@ use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use serde::{Deserialize, Deserializer};
 
+use self::cluster::{ClusterAddr, MemberAddr};
 use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
 use crate::levels::{CodecChoice, Level, LevelSetting};
 use crate::lsm::Durability;
 use crate::ram::LruMode;
 use crate::server::ListenAddr;
 
+pub use self::cluster::ClusterConfig;
 pub use self::cold::{ColdBudget, ColdConfig};
 
 const ABOUT: &str = "A tiered cache for build artifacts: memcached and Redis protocols, RAM over a \
@@ -123,6 +126,29 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "SIZE", env = "FONN_CODEC_MIN_BYTES", help_heading = "Compression")]
         pub codec_min_bytes: Option<ByteCount>,
 
+        /// Name of this node in its cluster, for good: its slots depend on it [default: none]
+        #[arg(long, value_name = "NAME", env = "FONN_NODE_ID", help_heading = "Cluster")]
+        pub node_id: Option<String>,
+        /// Address for other members and routers, HOST:PORT; with it the node is in a cluster [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER_LISTEN", help_heading = "Cluster")]
+        pub cluster_listen: Option<ClusterAddr>,
+        /// HOST:PORT at which others reach --cluster-listen, where that is not what they see [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
+        pub advertise: Option<MemberAddr>,
+        /// Members to join at, HOST:PORT of their --cluster-listen; any that answers will do [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_JOIN", value_delimiter = ',', help_heading = "Cluster")]
+        #[serde(deserialize_with = "one_or_many")]
+        pub join: Vec<MemberAddr>,
+        /// Form a cluster of this node alone, for others to join; a node that is in one already stays there
+        #[arg(long, env = "FONN_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Cluster")]
+        pub bootstrap: Option<bool>,
+        /// Failure zone: the owners of a slot are spread over zones [default: default]
+        #[arg(long, value_name = "NAME", env = "FONN_ZONE", help_heading = "Cluster")]
+        pub zone: Option<String>,
+        /// Share of the slots relative to other members, 0 to 65535; 0 owns none [default: 100]
+        #[arg(long, value_name = "N", env = "FONN_WEIGHT", help_heading = "Cluster")]
+        pub weight: Option<u16>,
+
         /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
         #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]
         pub log: Option<LogFilter>,
@@ -224,6 +250,8 @@ pub struct Config {
     pub durability: Durability,
     /// The cold tier, if there is one.
     pub cold: Option<ColdConfig>,
+    /// How the node takes part in a cluster, if it does.
+    pub cluster: Option<ClusterConfig>,
     /// Codec of the RAM level.
     pub codec_ram: CodecChoice,
     /// Codec of fresh data on disk.
@@ -272,6 +300,7 @@ where
 pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
     let cold = cold::resolve(&settings, has_disk)?;
+    let cluster = cluster::resolve(&settings, has_disk)?;
     let listen = match settings.listen {
         listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         listen => listen,
@@ -364,6 +393,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
             Some(DurabilityMode::Batched) | None => Durability::Batched,
         },
         cold,
+        cluster,
         codec_ram: codec(Level::Ram),
         codec_upper: codec(Level::Upper),
         codec_last: codec(Level::Last),
@@ -433,6 +463,7 @@ impl Config {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .chain(self.cold.iter().flat_map(ColdConfig::pairs))
+        .chain(self.cluster.iter().flat_map(ClusterConfig::pairs))
         .collect()
     }
 
@@ -471,6 +502,9 @@ impl Config {
             listening.join(", "),
             self.threads
         );
+        if let Some(cluster) = &self.cluster {
+            let _ = writeln!(text, "  cluster {}", cluster.describe());
+        }
         let _ = write!(text, "  admin   http://{admin}/");
         text
     }
@@ -496,6 +530,7 @@ impl Config {
             _ => true,
         };
         differs("--cold-tier", cold_differs);
+        differs("--cluster-listen", self.cluster != new.cluster);
         differs("--durability", self.durability != new.durability);
         differs("--log-format", self.log_format != new.log_format);
         names
