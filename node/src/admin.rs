@@ -6,6 +6,7 @@
 
 pub mod codecs;
 pub mod cold;
+mod membership;
 mod service;
 mod status;
 pub mod telemetry;
@@ -20,6 +21,7 @@ use std::time::Instant;
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
+use fonn_proto::grpc::v1::membership_server::MembershipServer;
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
 use tonic::Status;
@@ -27,6 +29,7 @@ use tonic::Status;
 use self::codecs::Codecs;
 use self::cold::ColdAdmin;
 use self::telemetry::Telemetry;
+use crate::cluster::Cluster;
 use crate::lsm::Durability;
 use crate::server::Shared;
 
@@ -62,6 +65,8 @@ pub struct Node {
     pub codecs: Arc<Codecs>,
     /// The cold tier, if there is one.
     pub cold: Option<Arc<dyn ColdAdmin>>,
+    /// The cluster that it is in, if it is meant to be in one.
+    pub cluster: Option<Cluster>,
 }
 
 impl Admin {
@@ -90,9 +95,11 @@ impl Admin {
         let admin = AdminServer::new(service::AdminService(self.clone()));
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
         let telemetry = self.0.telemetry.server();
+        let membership = MembershipServer::new(membership::MembershipService(self.clone()));
         Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }

@@ -17,16 +17,19 @@ use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
-use fonn_runtime::serve::Listener;
+use fonn_runtime::serve::{Listener, Security, Tuning};
 use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
+use fonn_runtime::tls::Tls;
+use fonn_runtime::users::{Authenticator, Directory};
 
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node};
+use crate::cluster::{self, Cluster};
 use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
@@ -47,6 +50,9 @@ const COLD_RESERVE: Duration = Duration::from_secs(4);
 
 /// For responses of the admin port that are under way at the end.
 const ADMIN_GRACE: Duration = Duration::from_millis(200);
+
+/// For what other members are being answered at the end.
+const CLUSTER_GRACE: Duration = Duration::from_millis(500);
 
 /// Descriptors that are not client connections: files of the disk tier, listeners, admin port.
 const DESCRIPTORS_RESERVED: u64 = 512;
@@ -135,14 +141,36 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             _ = stop_signals.recv() => return Ok(()),
         }
     };
+    let security = security(&config)?;
+    let shared = Shared::with_tuning(
+        Arc::clone(&engine),
+        config.pairs(),
+        connections_max(),
+        Tuning::default(),
+        security.clone(),
+    );
+    crate::metrics::register(&metrics, &shared, bucket.clone());
+    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let cold_tasks = Tasks::new();
+    engine.start_cold(&cold_tasks);
+    let cluster_tasks = Tasks::new();
+    let cluster = start_cluster(&config, &names, &cluster_tasks).await?;
+    if let Some(cluster) = &cluster {
+        crate::metrics::register_cluster(&metrics, cluster);
+    }
     let identity = Identity {
+        name: config
+            .cluster
+            .as_ref()
+            .map(|it| it.node_id.clone())
+            .unwrap_or_default(),
         is_open: config.insecure,
         ..Identity::default()
     };
     // Nobody has set it before.
     let _ = engine.identity.set(identity);
-    let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
-    crate::metrics::register(&metrics, &shared, bucket.clone());
+    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
+        .context("cannot start the reactors")?;
     let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));
     admin_api.open(Node {
         shared: Arc::clone(&shared),
@@ -151,12 +179,8 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         data_dir: config.data_dir.clone(),
         codecs: Arc::clone(&codecs),
         cold: cold_admin(&config, &engine, bucket, clock.clone()),
+        cluster: cluster.clone(),
     });
-    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
-    let cold_tasks = Tasks::new();
-    engine.start_cold(&cold_tasks);
-    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
-        .context("cannot start the reactors")?;
     readiness.set_ready();
     let version = env!("CARGO_PKG_VERSION");
     let recovery = clock.monotonic_ms().saturating_sub(began_ms);
@@ -171,9 +195,10 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
-            () = reload_signals.recv() => reload(&mut config, &engine, &codecs, log, &events),
+            () = reload_signals.recv() => reload(&mut config, &engine, &codecs, &security, log, &events),
             task = background.failed() => break Err(task),
             task = cold_tasks.failed() => break Err(task),
+            task = cluster_tasks.failed() => break Err(task),
         }
     };
 
@@ -193,6 +218,10 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         })
         .await?;
         engine.drain_cold(end - CLOSE_RESERVE).await;
+        if let Some(cluster) = cluster {
+            cluster.stop().await;
+            cluster_tasks.finish(Instant::now() + CLUSTER_GRACE).await;
+        }
         cold_tasks.finish(Instant::now()).await;
         tokio::task::spawn_blocking(move || {
             engine.close(end.saturating_duration_since(Instant::now()));
@@ -229,6 +258,75 @@ async fn serve_admin(
     let local = server.local_addr().to_string();
     tasks.spawn("admin", OnShutdown::Wait, server.run(stopped));
     Ok(local)
+}
+
+/// Starts the node's part in its cluster, if it is to be in one. It joins in the background.
+async fn start_cluster(
+    config: &Config,
+    listening: &[String],
+    tasks: &Tasks,
+) -> anyhow::Result<Option<Cluster>> {
+    let (Some(cluster), Some(dir)) = (&config.cluster, &config.data_dir) else {
+        return Ok(None);
+    };
+    let resolved = cluster
+        .listen
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addrs| addrs.next());
+    let listen = resolved.with_context(|| {
+        format!(
+            "--cluster-listen {}: the name has no address",
+            cluster.listen
+        )
+    })?;
+    let client_address = cluster.client_address(listening);
+    let options = cluster::Options {
+        advertise: cluster.advertise.clone(),
+        zone: cluster.zone.clone(),
+        weight: cluster.weight,
+        ..cluster::Options::new(
+            &cluster.node_id,
+            cluster.start.clone(),
+            listen,
+            &client_address,
+            dir.join("raft"),
+        )
+    };
+    let started = Cluster::start(options, tasks).await;
+    started.map(Some).context("starting the cluster")
+}
+
+/// Reads the users and the certificate that the settings name.
+fn security(config: &Config) -> anyhow::Result<Security> {
+    let users = match &config.users_file {
+        None => None,
+        Some(path) => {
+            let users = Authenticator::new(Directory::load(path)?);
+            Some(Arc::new(users.context("cannot check passwords")?))
+        }
+    };
+    let tls = match &config.tls {
+        None => None,
+        Some(files) => Some(Arc::new(Tls::load(files.clone())?)),
+    };
+    Ok(Security {
+        users,
+        tls,
+        takes_plaintext: config.insecure,
+    })
+}
+
+/// Reads users and certificate again; either stays as it was if its files cannot be used.
+fn reload_security(security: &Security, config: &Config) -> anyhow::Result<()> {
+    let users = match (&security.users, &config.users_file) {
+        (Some(users), Some(path)) => Directory::load(path).map(|new| users.replace(new)),
+        _ => Ok(()),
+    };
+    if let Some(tls) = &security.tls {
+        tls.reload()?;
+    }
+    Ok(users?)
 }
 
 /// The status page.
@@ -348,7 +446,10 @@ pub async fn engine_options(
         cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
-        spaces: Space::DATABASES,
+        spaces: match config.users_file {
+            None => u32::from(Space::DATABASES),
+            Some(_) => Space::ALL,
+        },
     };
     Ok((options, bucket))
 }
@@ -377,6 +478,7 @@ fn reload(
     config: &mut Config,
     engine: &Engine,
     codecs: &Codecs,
+    security: &Security,
     log: &LogControl,
     events: &Events,
 ) {
@@ -405,6 +507,16 @@ fn reload(
         );
     }
     log.set(&new.log);
+    if let Err(error) = reload_security(security, &new) {
+        tracing::error!(
+            error = format!("{error:#}"),
+            "users and certificates stay as they were"
+        );
+        events.error(
+            Topic::Settings,
+            format!("users and certificates stay as they were: {error:#}"),
+        );
+    }
     engine.ram().set_budget(new.ram_budget.as_usize());
     codecs.reload(&new);
     if let Some(disk) = engine.disk() {

@@ -17,6 +17,7 @@ mod campaign;
 mod detector;
 mod election;
 mod enter;
+mod events;
 mod health;
 mod identity;
 mod journal;
@@ -44,7 +45,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openraft::SnapshotPolicy;
 use parking_lot::Mutex;
@@ -70,6 +71,8 @@ use service::Service;
 use state::{Change, State};
 use state_machine::StateMachine;
 use types::{Raft, RaftId};
+
+pub(crate) use service::{map_member, member_state};
 
 pub use detector::Options as DetectorOptions;
 pub use election::Options as ElectionOptions;
@@ -240,6 +243,8 @@ pub struct Status {
     pub voters: Vec<String>,
     /// Whether it leads, and a majority follows.
     pub is_leading: bool,
+    /// How long ago it heard a leader; zero if it leads, since its start if it never heard one.
+    pub leader_silence: Duration,
     /// The last entry of its log.
     pub last_log_index: Option<u64>,
     /// The last entry that it applied.
@@ -251,6 +256,7 @@ pub struct Status {
 pub struct Cluster {
     participant: Arc<Participant>,
     address: SocketAddr,
+    started: Instant,
 }
 
 impl Cluster {
@@ -308,6 +314,7 @@ impl Cluster {
         });
         let it = || Arc::clone(&participant);
         tasks.spawn("cluster-map", OnShutdown::Abort, follow_maps(it(), maps_in));
+        tasks.spawn("cluster-events", OnShutdown::Abort, events::run(it()));
         tasks.spawn("cluster-campaign", OnShutdown::Abort, campaign::run(it()));
         tasks.spawn("cluster-ask", OnShutdown::Abort, health::ask(it()));
         tasks.spawn("cluster-decide", OnShutdown::Abort, health::decide(it()));
@@ -323,7 +330,14 @@ impl Cluster {
         Ok(Self {
             participant,
             address,
+            started: Instant::now(),
         })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn node_id(&self) -> &str {
+        &self.participant.info.id
     }
 
     /// Where it listens for other members.
@@ -376,6 +390,10 @@ impl Cluster {
             leader: metrics.current_leader.map(name),
             voters: membership.voter_ids().map(name).collect(),
             is_leading: leads(&metrics),
+            leader_silence: participant
+                .heard(&metrics)
+                .unwrap_or(self.started)
+                .elapsed(),
             last_log_index: metrics.last_log_index,
             last_applied_index: metrics.last_applied.map(|log_id| log_id.index),
         }

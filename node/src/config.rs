@@ -1,6 +1,8 @@
 //! The settings of a node: what can be given, and what follows from it.
 
+mod cluster;
 mod cold;
+mod security;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,13 +15,16 @@ use fonn_runtime::memory;
 use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
+use fonn_runtime::tls::TlsFiles;
 use serde::{Deserialize, Deserializer};
 
+use self::cluster::{ClusterAddr, MemberAddr};
 use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
 use crate::levels::{CodecChoice, Level, LevelSetting};
 use crate::lsm::Durability;
 use crate::ram::LruMode;
 
+pub use self::cluster::ClusterConfig;
 pub use self::cold::{ColdBudget, ColdConfig};
 
 const ABOUT: &str = "A tiered cache for build artifacts: memcached and Redis protocols, RAM over a \
@@ -63,6 +68,19 @@ fonn_runtime::layer! {
         /// Serve addresses that other machines can reach although nobody has to authenticate
         #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
         pub insecure: Option<bool>,
+        /// Users, their roles and namespaces (TOML); `fonnctl user hash` makes the hashes [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
+        pub users_file: Option<PathBuf>,
+        /// Certificate of the client port, PEM, with those between it and its authority [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_CERT", help_heading = "Security")]
+        pub tls_cert: Option<PathBuf>,
+        /// Private key of the certificate, PEM [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
+        pub tls_key: Option<PathBuf>,
+        /// Authorities of the certificates that clients show, PEM; without users a client has to show one [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
+        pub tls_client_ca: Option<PathBuf>,
+
         /// Threads that serve clients [default: the number of cores]
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
         pub threads: Option<usize>,
@@ -122,6 +140,29 @@ fonn_runtime::layer! {
         /// Values below this are stored verbatim [default: 256]
         #[arg(long, value_name = "SIZE", env = "FONN_CODEC_MIN_BYTES", help_heading = "Compression")]
         pub codec_min_bytes: Option<ByteCount>,
+
+        /// Name of this node in its cluster, for good: its slots depend on it [default: none]
+        #[arg(long, value_name = "NAME", env = "FONN_NODE_ID", help_heading = "Cluster")]
+        pub node_id: Option<String>,
+        /// Address for other members and routers, HOST:PORT; with it the node is in a cluster [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER_LISTEN", help_heading = "Cluster")]
+        pub cluster_listen: Option<ClusterAddr>,
+        /// HOST:PORT at which others reach --cluster-listen, where that is not what they see [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
+        pub advertise: Option<MemberAddr>,
+        /// Members to join at, HOST:PORT of their --cluster-listen; any that answers will do [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_JOIN", value_delimiter = ',', help_heading = "Cluster")]
+        #[serde(deserialize_with = "one_or_many")]
+        pub join: Vec<MemberAddr>,
+        /// Form a cluster of this node alone, for others to join; a node that is in one already stays there
+        #[arg(long, env = "FONN_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Cluster")]
+        pub bootstrap: Option<bool>,
+        /// Failure zone: the owners of a slot are spread over zones [default: default]
+        #[arg(long, value_name = "NAME", env = "FONN_ZONE", help_heading = "Cluster")]
+        pub zone: Option<String>,
+        /// Share of the slots relative to other members, 0 to 65535; 0 owns none [default: 100]
+        #[arg(long, value_name = "N", env = "FONN_WEIGHT", help_heading = "Cluster")]
+        pub weight: Option<u16>,
 
         /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
         #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]
@@ -208,6 +249,10 @@ pub struct Config {
     pub admin_listen: String,
     /// Whether others than this machine may connect without proving who they are.
     pub insecure: bool,
+    /// The users, if clients have to log in.
+    pub users_file: Option<PathBuf>,
+    /// The certificate of the client port, if it speaks TLS.
+    pub tls: Option<TlsFiles>,
     /// Reactors.
     pub threads: usize,
     /// Bytes of RAM for entries.
@@ -226,6 +271,8 @@ pub struct Config {
     pub durability: Durability,
     /// The cold tier, if there is one.
     pub cold: Option<ColdConfig>,
+    /// How the node takes part in a cluster, if it does.
+    pub cluster: Option<ClusterConfig>,
     /// Codec of the RAM level.
     pub codec_ram: CodecChoice,
     /// Codec of fresh data on disk.
@@ -274,6 +321,7 @@ where
 pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
     let cold = cold::resolve(&settings, has_disk)?;
+    let cluster = cluster::resolve(&settings, has_disk)?;
     let listen = match settings.listen {
         listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         listen => listen,
@@ -282,15 +330,9 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         .admin_listen
         .unwrap_or(AdminAddr("127.0.0.1:11280".to_owned()))
         .0;
+    let security = security::resolve(&settings)?;
     if !settings.insecure.unwrap_or(false) {
-        let private = "a loopback address or unix:PATH, since anybody who can reach another one may \
-                       read and write everything; --insecure allows it";
-        if let Some(open) = listen.iter().find(|addr| !addr.is_loopback()) {
-            return Err(ConfigError::invalid("--listen", open, private));
-        }
-        if !ListenAddr::Tcp(admin.clone()).is_loopback() {
-            return Err(ConfigError::invalid("--admin-listen", admin, private));
-        }
+        security.check_addresses(&listen, &admin)?;
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = settings.threads.unwrap_or(cores);
@@ -348,6 +390,8 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         listen,
         admin_listen: admin,
         insecure: settings.insecure.unwrap_or(false),
+        users_file: security.users_file,
+        tls: security.tls,
         threads,
         ram_budget,
         ram_budget_source: match share {
@@ -367,6 +411,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
             Some(DurabilityMode::Batched) | None => Durability::Batched,
         },
         cold,
+        cluster,
         codec_ram: codec(Level::Ram),
         codec_upper: codec(Level::Upper),
         codec_last: codec(Level::Last),
@@ -435,8 +480,26 @@ impl Config {
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
+        .chain(self.security_pairs())
         .chain(self.cold.iter().flat_map(ColdConfig::pairs))
+        .chain(self.cluster.iter().flat_map(ClusterConfig::pairs))
         .collect()
+    }
+
+    fn security_pairs(&self) -> Vec<(String, String)> {
+        let tls = self.tls.as_ref();
+        let name = |path: Option<&PathBuf>| {
+            path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+        };
+        vec![
+            ("users_file".to_owned(), name(self.users_file.as_ref())),
+            ("tls_cert".to_owned(), name(tls.map(|tls| &tls.cert))),
+            ("tls_key".to_owned(), name(tls.map(|tls| &tls.key))),
+            (
+                "tls_client_ca".to_owned(),
+                name(tls.and_then(|tls| tls.client_ca.as_ref())),
+            ),
+        ]
     }
 
     /// What is said at the start: version, tiers with budgets, codecs, durability, listeners.
@@ -474,6 +537,9 @@ impl Config {
             listening.join(", "),
             self.threads
         );
+        if let Some(cluster) = &self.cluster {
+            let _ = writeln!(text, "  cluster {}", cluster.describe());
+        }
         let _ = write!(text, "  admin   http://{admin}/");
         text
     }
@@ -489,6 +555,9 @@ impl Config {
         };
         differs("--listen", self.listen != new.listen);
         differs("--admin-listen", self.admin_listen != new.admin_listen);
+        differs("--users-file", self.users_file != new.users_file);
+        differs("--tls-cert", self.tls != new.tls);
+        differs("--insecure", self.insecure != new.insecure);
         differs("--threads", self.threads != new.threads);
         differs("--max-value", self.max_value != new.max_value);
         differs("--lru", self.lru != new.lru);
@@ -499,6 +568,7 @@ impl Config {
             _ => true,
         };
         differs("--cold-tier", cold_differs);
+        differs("--cluster-listen", self.cluster != new.cluster);
         differs("--durability", self.durability != new.durability);
         differs("--log-format", self.log_format != new.log_format);
         names

@@ -35,7 +35,7 @@ pub struct Pending {
 impl FlushTable {
     /// A table for `spaces` spaces with nothing flushed.
     #[must_use]
-    pub fn new(spaces: u16) -> Self {
+    pub fn new(spaces: u32) -> Self {
         Self {
             cutoffs: (0..spaces).map(|_| AtomicU64::new(0)).collect(),
             pending: Mutex::default(),
@@ -44,8 +44,8 @@ impl FlushTable {
 
     /// Spaces in the table.
     #[must_use]
-    pub fn spaces(&self) -> u16 {
-        self.cutoffs.len() as u16
+    pub fn spaces(&self) -> u32 {
+        self.cutoffs.len() as u32
     }
 
     /// Whether an entry of this version is still visible.

@@ -1,5 +1,6 @@
 //! The node's metrics: read from the tiers' own counters whenever somebody scrapes.
 
+mod cluster;
 mod cold;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use fonn_cold_tier::store::Opened;
 use fonn_proto::Failure;
 use fonn_runtime::metrics::{Metrics, Snapshot};
 
+use crate::cluster::Cluster;
 use crate::levels::LevelCodec;
 use crate::lsm::DiskTier;
 use crate::server::Shared;
@@ -51,6 +53,12 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
             );
         }
     });
+}
+
+/// Publishes how the node stands in its cluster.
+pub fn register_cluster(metrics: &Metrics, cluster: &Cluster) {
+    let cluster = cluster.clone();
+    metrics.on_scrape(move |snapshot| self::cluster::cluster(snapshot, &cluster));
 }
 
 fn requests(snapshot: &mut Snapshot, shared: &Shared) {

@@ -9,6 +9,9 @@ impl Space {
     /// Databases in a namespace (Redis's default number of them).
     pub const DATABASES: u16 = 16;
 
+    /// Databases of all namespaces.
+    pub const ALL: u32 = 4096 * Self::DATABASES as u32;
+
     /// Database `database` of namespace `namespace`.
     ///
     /// # Panics

@@ -6,6 +6,7 @@
 //! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage.
 
 mod args;
+mod cluster;
 mod codec;
 mod cold;
 mod connection;
@@ -76,6 +77,11 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Codec { setting } => codec::run(&connect().await?, setting, &output).await,
         Command::Flush(args) => flush::run(&connect().await?, args, &output).await,
         Command::Doctor => doctor::run(&connect().await?, &output).await,
+        Command::Map => cluster::map(&connect().await?, &output).await,
+        Command::Drain(args) => cluster::drain(&connect().await?, args, &output).await,
+        Command::Remove(args) => cluster::remove(&connect().await?, args, &output).await,
+        Command::Weight(args) => cluster::weight(&connect().await?, args, &output).await,
+        Command::Replicas { count } => cluster::replicas(&connect().await?, count, &output).await,
         Command::Cold(command) => cold::run(&connect().await?, command, &output).await,
         Command::User(args::User::Hash) => user::hash(&output),
         Command::Completions { shell } => {

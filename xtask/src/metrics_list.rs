@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
+use fonn_node::cluster::{self, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
 use fonn_node::{cli, server};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::metrics::{Metrics, process};
 use fonn_runtime::size::{Budget, ByteCount};
+use fonn_runtime::tasks::Tasks;
 
 use crate::generated::{File, fill, table};
 
@@ -64,7 +66,20 @@ fn scrape() -> Result<String> {
     let engine = Engine::open(options).context("opening a store")?;
     let shared = server::Shared::new(engine.clone(), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);
-    let text = metrics.render().context("rendering")?;
+    let text = runtime.block_on(async {
+        let member = cluster::Options::new(
+            "a",
+            cluster::Start::Bootstrap,
+            ([127, 0, 0, 1], 0).into(),
+            "127.0.0.1:11211",
+            dir.path().join("data/raft"),
+        );
+        let member = Cluster::start(member, &Tasks::new()).await?;
+        fonn_node::metrics::register_cluster(&metrics, &member);
+        let text = metrics.render().context("rendering")?;
+        member.stop().await;
+        anyhow::Ok(text)
+    })?;
     engine.close(std::time::Duration::from_secs(5));
     Ok(text)
 }

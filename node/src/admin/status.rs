@@ -3,7 +3,7 @@
 use fonn_proto::grpc::v1::{Count, DiskStatus, LevelCodec, Lookups, RamStatus, StatusResponse};
 use fonn_runtime::size::ByteCount;
 
-use super::{Admin, Node};
+use super::{Admin, Node, membership};
 use crate::stats::Counter;
 
 /// As the tiers of `fonn_hits_total`.
@@ -78,6 +78,7 @@ fn fill(status: &mut StatusResponse, node: &Node) {
     let (codecs, min_bytes) = codecs(node);
     status.codecs = codecs;
     status.codec_min_bytes = min_bytes;
+    status.cluster = node.cluster.as_ref().map(membership::status);
     status.connections = node.shared.registry.len() as u64;
     status.connections_max = node.shared.connections_max as u64;
 }

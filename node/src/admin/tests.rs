@@ -103,6 +103,7 @@ impl Rig {
             data_dir: self.config.data_dir.clone(),
             codecs: Arc::new(Codecs::new(engine, &self.config)),
             cold,
+            cluster: None,
         });
         self.readiness.set_ready();
     }

@@ -1,5 +1,7 @@
 //! A member of the cluster, as everybody in it knows it.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::types::RaftId;
@@ -8,6 +10,26 @@ use super::types::RaftId;
 const NAME_LEN_MAX: usize = 64;
 /// Longest address and version, in bytes.
 const TEXT_LEN_MAX: usize = 256;
+
+/// Whether it can be the name of a member or a zone: 1–64 letters, digits, `.`, `_`, `-`.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+/// Whether it is a HOST:PORT at which others may reach somebody: not all addresses of a machine, not a
+/// port that is yet to be found.
+#[must_use]
+pub fn is_reachable(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let bare = host.trim_matches(['[', ']']);
+    let is_any = bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    let is_host = !bare.is_empty() && !host.contains('/') && text.len() <= TEXT_LEN_MAX;
+    is_host && !is_any && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
 
 /// What a member says of itself when it joins, and again at each of its starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,10 +56,6 @@ impl MemberInfo {
     /// # Errors
     /// One sentence that names the field and what is allowed.
     pub fn validate(&self) -> Result<(), String> {
-        let is_name = |text: &str| {
-            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-            (1..=NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(allowed)
-        };
         for (field, text) in [("node id", &self.id), ("zone", &self.zone)] {
             if !is_name(text) {
                 return Err(format!(

@@ -237,26 +237,31 @@ fn info(request: &v1::JoinRequest) -> Result<MemberInfo, Status> {
 
 /// A map as it is sent.
 fn message(map: &Map) -> v1::ClusterMap {
-    let member = |member: &MapMember| v1::ClusterMember {
+    v1::ClusterMap {
+        cluster: map.cluster,
+        epoch: map.epoch,
+        replicas: map.replicas.into(),
+        members: map.members.iter().map(map_member).collect(),
+    }
+}
+
+/// A member of a map as it is sent.
+pub(crate) fn map_member(member: &MapMember) -> v1::ClusterMember {
+    v1::ClusterMember {
         id: member.id.clone(),
         client_address: member.client_address.clone(),
         cluster_address: member.cluster_address.clone(),
         zone: member.zone.clone(),
         weight: member.weight.into(),
         share: member.share.into(),
-        state: state(member.state).into(),
+        state: member_state(member.state).into(),
         incarnation: member.incarnation,
         version: member.version.clone(),
-    };
-    v1::ClusterMap {
-        cluster: map.cluster,
-        epoch: map.epoch,
-        replicas: map.replicas.into(),
-        members: map.members.iter().map(member).collect(),
     }
 }
 
-const fn state(state: MemberState) -> v1::MemberState {
+/// The state of a member as it is sent.
+pub(crate) const fn member_state(state: MemberState) -> v1::MemberState {
     match state {
         MemberState::Joining => v1::MemberState::Joining,
         MemberState::Active => v1::MemberState::Active,

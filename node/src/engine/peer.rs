@@ -184,7 +184,7 @@ impl Engine {
     }
 
     fn check_incoming<'e>(&self, entry: &peer::Entry<'e>) -> Result<Incoming<'e>, PutError> {
-        if entry.space >= self.hot.flushes.spaces() {
+        if u32::from(entry.space) >= self.hot.flushes.spaces() {
             return Err(PutError::Malformed("its space does not exist"));
         }
         if entry.version == 0 {

@@ -71,7 +71,7 @@ pub struct EngineOptions {
     /// The time.
     pub clock: Clock,
     /// Spaces that there are.
-    pub spaces: u16,
+    pub spaces: u32,
 }
 
 impl Engine {

@@ -66,7 +66,7 @@ impl Node {
             cold: None,
             ram_codec: (crate::levels::CodecChoice::none(), 256),
             clock: Clock::system(),
-            spaces: Space::DATABASES,
+            spaces: Space::ALL,
         })
         .unwrap();
         let shared = Shared::with_tuning(

@@ -42,6 +42,20 @@ pub(super) enum Command {
     Flush(Flush),
     /// Check ports, clock and bucket, and say how to cure what is wrong
     Doctor,
+    /// The members of the node's cluster and what they own; exit code 1 if it has no leader
+    Map,
+    /// Take all slots from a member, which goes on answering for what it has
+    Drain(Drain),
+    /// Remove a member for good: it can come back only with an empty disk
+    Remove(Remove),
+    /// Set a member's share of the slots, until it starts again with another --weight
+    Weight(Weight),
+    /// Set how many owners each slot has
+    Replicas {
+        /// 1, 2 or 3
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+        count: u8,
+    },
     /// The cold tier: what is in the bucket
     #[command(subcommand)]
     Cold(Cold),
@@ -77,6 +91,33 @@ pub(super) struct Flush {
     /// Yes, really
     #[arg(long, required = true)]
     pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Drain {
+    /// Name of the member (--node-id)
+    pub node: String,
+    /// Give the slots back to a member that was draining
+    #[arg(long)]
+    pub undo: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Remove {
+    /// Name of the member (--node-id)
+    pub node: String,
+    /// Yes, really
+    #[arg(long, required = true)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Weight {
+    /// Name of the member (--node-id)
+    pub node: String,
+    /// Relative to other members; 0 owns nothing
+    #[arg(value_name = "N")]
+    pub weight: u16,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
+use fonn_proto::grpc::v1::membership_client::MembershipClient;
 use fonn_runtime::http::{Channel, ChannelError};
 
 use super::args::AdminAddr;
@@ -56,6 +57,11 @@ impl Connection {
     pub(super) fn cold(&self) -> ColdClient<Channel> {
         ColdClient::with_origin(self.channel.clone(), self.channel.origin())
             .max_decoding_message_size(64 << 20)
+    }
+
+    /// The client of the membership service. Maps of hundreds of members fit the default limit.
+    pub(super) fn membership(&self) -> MembershipClient<Channel> {
+        MembershipClient::with_origin(self.channel.clone(), self.channel.origin())
     }
 
     /// Waits for the answer of a call.

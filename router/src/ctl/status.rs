@@ -7,7 +7,7 @@ use super::error::CtlError;
 use super::output::Output;
 use super::table::pairs;
 use super::words::{bytes, duration, percent};
-use super::{Verdict, codec, cold};
+use super::{Verdict, cluster, codec, cold};
 
 /// Bad is a node that takes no traffic.
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
@@ -115,6 +115,9 @@ pub(super) fn render(status: &StatusResponse) -> String {
         };
         lines.push(("hits", format!("{hits}{share}: {}", list(&lookups.hits))));
         lines.push(("misses", format!("{misses}: {}", list(&lookups.misses))));
+    }
+    if let Some(cluster) = &status.cluster {
+        lines.push(("cluster", cluster::status_line(cluster)));
     }
     match &status.cold {
         Some(tier) => lines.extend(cold::status_lines(tier)),

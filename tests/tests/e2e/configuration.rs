@@ -25,7 +25,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(Option<i
 
 #[test]
 fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 12] = [
         (&["--ram-budget", "banana"], &["--ram-budget", "banana"]),
         (&["--disk-budget", "10x"], &["--disk-budget", "10x"]),
         (&["--ram-budget", "1"], &["--ram-budget", "at least"]),
@@ -38,6 +38,21 @@ fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
         (&["--threads", "0"], &["--threads", "0"]),
         (&["--max-value", "none"], &["--max-value", "none"]),
         (&["--no-such-flag"], &["--no-such-flag"]),
+        (&["--node-id", "a"], &["--node-id", "--cluster-listen"]),
+        (
+            &["--node-id", "a", "--cluster-listen", "127.0.0.1:1"],
+            &["--cluster-listen", "--bootstrap", "--join"],
+        ),
+        (
+            &[
+                "--node-id",
+                "a",
+                "--cluster-listen",
+                "0.0.0.0:1",
+                "--bootstrap",
+            ],
+            &["--cluster-listen", "0.0.0.0:1", "--insecure"],
+        ),
     ];
     for (arguments, parts) in cases {
         let (code, text) = refused(arguments, &[])?;

@@ -1,0 +1,222 @@
+//! `fonn.v1.Membership`, and the cluster's part of the status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_proto::grpc::v1;
+use fonn_proto::grpc::v1::membership_server;
+use fonn_proto::placement::SLOT_COUNT;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::Admin;
+use crate::cluster::map::Map;
+use crate::cluster::state::Change;
+use crate::cluster::{Cluster, map_member, member_state};
+
+/// How long an agreement may take: an election and then some.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long this member may be behind what was agreed on.
+const FOLLOW_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The service.
+pub(super) struct MembershipService(pub Admin);
+
+impl MembershipService {
+    fn cluster(&self) -> Result<&Cluster, Status> {
+        let cluster = self.0.node()?.cluster.as_ref();
+        cluster.ok_or_else(|| {
+            Status::failed_precondition(
+                "this node is in no cluster; start it with --node-id, --cluster-listen, and --bootstrap or \
+                 --join",
+            )
+        })
+    }
+
+    /// Has a change agreed on; answers when this member knows it too, with what `tell` says of its map.
+    async fn change(
+        &self,
+        change: Change,
+        tell: impl FnOnce(&Map) -> String,
+    ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
+        let cluster = self.cluster()?;
+        tracing::info!(?change, "asked for by the admin service");
+        let epoch = cluster.propose(change, CHANGE_DEADLINE).await?;
+        let mut maps = cluster.map();
+        let follow = maps.wait_for(|map| map.epoch >= epoch);
+        let known = match tokio::time::timeout(FOLLOW_DEADLINE, follow).await {
+            Ok(Ok(map)) => Some(Arc::clone(&map)),
+            _ => None,
+        };
+        let message = match known {
+            Some(map) => tell(&map),
+            None => "agreed on; this member does not know the new map yet".to_owned(),
+        };
+        Ok(Response::new(v1::MembershipChangeResponse {
+            epoch,
+            message,
+        }))
+    }
+}
+
+/// How the node stands in its cluster.
+pub(super) fn status(cluster: &Cluster) -> v1::ClusterStatus {
+    let (status, map) = (cluster.status(), cluster.map().borrow().clone());
+    let own = map.member(cluster.node_id());
+    let is_up = |state| matches!(state, v1::MemberState::Active | v1::MemberState::Draining);
+    let up = map
+        .members
+        .iter()
+        .filter(|it| is_up(member_state(it.state)));
+    v1::ClusterStatus {
+        node: cluster.node_id().to_owned(),
+        cluster: match status.cluster {
+            0 => String::new(),
+            id => format!("{id:016x}"),
+        },
+        epoch: map.epoch,
+        leader: status.leader.unwrap_or_default(),
+        voters: status.voters,
+        state: own
+            .map_or(v1::MemberState::Unspecified, |it| member_state(it.state))
+            .into(),
+        members_up: up.count() as u32,
+        members: map.members.len() as u32,
+    }
+}
+
+/// The members with what each owns.
+fn entries(map: &Map) -> Vec<v1::MapEntry> {
+    let mut owned = vec![(0, 0); map.members.len()];
+    if let Some(table) = &map.table {
+        for slot in 0..SLOT_COUNT {
+            for (rank, position) in table.owners(slot).positions().iter().enumerate() {
+                if let Some((first, any)) = owned.get_mut(usize::from(*position)) {
+                    *first += u32::from(rank == 0);
+                    *any += 1;
+                }
+            }
+        }
+    }
+    let members = map.members.iter().zip(owned);
+    let entry = |(member, (slots_first, slots))| v1::MapEntry {
+        member: Some(map_member(member)),
+        slots_first,
+        slots,
+    };
+    members.map(entry).collect()
+}
+
+fn slots(map: &Map, node: &str) -> u32 {
+    let entries = entries(map).into_iter();
+    let mut of_node = entries.filter(|it| it.member.as_ref().is_some_and(|it| it.id == node));
+    of_node.next().map_or(0, |it| it.slots)
+}
+
+#[async_trait]
+impl membership_server::Membership for MembershipService {
+    async fn map(
+        &self,
+        _: Request<v1::MembershipMapRequest>,
+    ) -> Result<Response<v1::MembershipMapResponse>, Status> {
+        let cluster = self.cluster()?;
+        let map = cluster.map().borrow().clone();
+        Ok(Response::new(v1::MembershipMapResponse {
+            status: Some(status(cluster)),
+            replicas: map.replicas.into(),
+            members: entries(&map),
+        }))
+    }
+
+    async fn drain(
+        &self,
+        request: Request<v1::DrainRequest>,
+    ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
+        let v1::DrainRequest { node, undo } = request.into_inner();
+        if undo {
+            let state = self.cluster()?.state().borrow().clone();
+            let known = state.live().find(|member| member.info.id == node);
+            let Some(member) = known else {
+                return Err(Status::failed_precondition(format!(
+                    "there is no member `{node}`"
+                )));
+            };
+            let raft_id = member.info.raft_id;
+            let change = Change::Activate {
+                id: node.clone(),
+                raft_id,
+            };
+            return self
+                .change(change, |map| {
+                    format!("{node} owns {} slots again", slots(map, &node))
+                })
+                .await;
+        }
+        let change = Change::Drain { id: node.clone() };
+        self.change(change, |map| {
+            let others = map.members.iter().filter(|it| it.share > 0).count();
+            format!(
+                "{node} owns {} slots now, {others} others own the rest",
+                slots(map, &node)
+            )
+        })
+        .await
+    }
+
+    async fn remove(
+        &self,
+        request: Request<v1::RemoveRequest>,
+    ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
+        let node = request.into_inner().node;
+        let change = Change::Remove { id: node.clone() };
+        self.change(change, |map| {
+            let left = map.members.len();
+            format!("{node} is gone, {left} members are left; stop it if it still runs")
+        })
+        .await
+    }
+
+    async fn set_weight(
+        &self,
+        request: Request<v1::SetWeightRequest>,
+    ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
+        let v1::SetWeightRequest { node, weight } = request.into_inner();
+        let Ok(weight) = u16::try_from(weight) else {
+            let why = format!(
+                "a weight of {weight} cannot be; weights are 0 to {}",
+                u16::MAX
+            );
+            return Err(Status::invalid_argument(why));
+        };
+        let change = Change::SetWeight {
+            id: node.clone(),
+            weight,
+        };
+        self.change(change, |map| {
+            format!(
+                "{node} owns {} slots, until it starts again with another --weight",
+                slots(map, &node)
+            )
+        })
+        .await
+    }
+
+    async fn set_replicas(
+        &self,
+        request: Request<v1::SetReplicasRequest>,
+    ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
+        let replicas = request.into_inner().replicas;
+        let Ok(replicas) = u8::try_from(replicas) else {
+            return Err(Status::invalid_argument(format!(
+                "{replicas} replicas are not possible: set 1, 2 or 3"
+            )));
+        };
+        self.change(Change::SetReplicas(replicas), |map| {
+            let owners = map
+                .table
+                .as_ref()
+                .map_or(0, |table| table.owners(0).positions().len());
+            format!("each slot has {owners} owners, of {replicas} wanted")
+        })
+        .await
+    }
+}

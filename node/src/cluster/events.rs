@@ -1,0 +1,170 @@
+//! What changes from one map to the next, for the log of every member.
+
+use std::sync::Arc;
+
+use super::map::Map;
+use super::participant::Participant;
+
+/// What happened to a member, or to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Its state is another one; none is that of a member that is not there.
+    State {
+        id: String,
+        from: Option<&'static str>,
+        to: Option<&'static str>,
+    },
+    /// Its share of the slots is another one.
+    Weight { id: String, from: u16, to: u16 },
+    /// Each slot has another number of owners.
+    Replicas { from: u8, to: u8 },
+}
+
+/// The events between two maps, by the names of the members.
+pub(super) fn between(old: &Map, new: &Map) -> Vec<Event> {
+    let mut events = Vec::new();
+    if old.epoch > 0 && old.replicas != new.replicas {
+        events.push(Event::Replicas {
+            from: old.replicas,
+            to: new.replicas,
+        });
+    }
+    for member in &new.members {
+        let before = old.member(&member.id);
+        let (from, to) = (before.map(|it| it.state.name()), Some(member.state.name()));
+        if from != to {
+            events.push(Event::State {
+                id: member.id.clone(),
+                from,
+                to,
+            });
+        }
+        if let Some(before) = before
+            && before.weight != member.weight
+        {
+            events.push(Event::Weight {
+                id: member.id.clone(),
+                from: before.weight,
+                to: member.weight,
+            });
+        }
+    }
+    let gone = old.members.iter().filter(|it| new.member(&it.id).is_none());
+    events.extend(gone.map(|member| Event::State {
+        id: member.id.clone(),
+        from: Some(member.state.name()),
+        to: None,
+    }));
+    events
+}
+
+/// Logs what changes; runs until the member stops.
+pub(super) async fn run(participant: Arc<Participant>) {
+    let mut maps = participant.maps.clone();
+    let mut old = Arc::clone(&maps.borrow_and_update());
+    loop {
+        tokio::select! {
+            changed = maps.changed() => if changed.is_err() { return },
+            () = participant.closed() => return,
+        }
+        let new = Arc::clone(&maps.borrow_and_update());
+        for event in between(&old, &new) {
+            log(&event, new.epoch);
+        }
+        old = new;
+    }
+}
+
+fn log(event: &Event, epoch: u64) {
+    const GONE: &str = "gone";
+    match event {
+        Event::State { id, from, to } => {
+            let (from, to) = (from.unwrap_or(GONE), to.unwrap_or(GONE));
+            if to == "down" {
+                tracing::warn!(epoch, node = id, from, "a member is down");
+            } else {
+                tracing::info!(epoch, node = id, from, to, "a member has another state");
+            }
+        }
+        Event::Weight { id, from, to } => {
+            tracing::info!(epoch, node = id, from, to, "a member has another weight");
+        }
+        Event::Replicas { from, to } => {
+            tracing::info!(epoch, from, to, "slots have another number of owners");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::map::MapMember;
+    use crate::cluster::member::MemberState;
+
+    fn member(id: &str, weight: u16, state: MemberState) -> MapMember {
+        MapMember {
+            id: id.to_owned(),
+            client_address: "127.0.0.1:1".to_owned(),
+            cluster_address: "127.0.0.1:2".to_owned(),
+            zone: "default".to_owned(),
+            weight,
+            share: weight,
+            state,
+            incarnation: 1,
+            version: "1".to_owned(),
+        }
+    }
+
+    fn map(epoch: u64, replicas: u8, members: Vec<MapMember>) -> Map {
+        Map {
+            cluster: 1,
+            epoch,
+            replicas,
+            members,
+            table: None,
+        }
+    }
+
+    #[test]
+    fn every_difference_is_an_event_and_nothing_else_is() {
+        use MemberState::{Active, Down, Joining};
+        let old = map(
+            4,
+            1,
+            vec![
+                member("a", 100, Active),
+                member("b", 100, Active),
+                member("c", 1, Active),
+            ],
+        );
+        assert_eq!(between(&old, &old), []);
+        let new = map(
+            5,
+            2,
+            vec![
+                member("a", 50, Active),
+                member("b", 100, Down),
+                member("d", 1, Joining),
+            ],
+        );
+        let state = |id: &str, from, to| Event::State {
+            id: id.to_owned(),
+            from,
+            to,
+        };
+        assert_eq!(
+            between(&old, &new),
+            [
+                Event::Replicas { from: 1, to: 2 },
+                Event::Weight {
+                    id: "a".to_owned(),
+                    from: 100,
+                    to: 50
+                },
+                state("b", Some("active"), Some("down")),
+                state("d", None, Some("joining")),
+                state("c", Some("active"), None),
+            ]
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! The settings of a member of a cluster.
+
+use std::str::FromStr;
+
+use fonn_runtime::config::ConfigError;
+use serde::{Deserialize, Deserializer};
+
+use super::Settings;
+use crate::cluster::Start;
+use crate::cluster::member::{is_name, is_reachable};
+use crate::server::ListenAddr;
+
+/// In the place of what is not given.
+const NONE: &str = "none";
+/// What a name of a node or zone may be.
+const NAME: &str = "1 to 64 letters, digits, dots, underscores or hyphens";
+/// What an address that others use may be.
+const ADDRESS: &str = "HOST:PORT that other machines can reach, as in 10.0.0.7:11290";
+
+/// How the node takes part in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Name of the node.
+    pub node_id: String,
+    /// Where it listens for other members and routers: HOST:PORT.
+    pub listen: String,
+    /// Host and port at which others reach that; None: what it listens on.
+    pub advertise: Option<String>,
+    /// How it comes in.
+    pub start: Start,
+    /// Failure zone.
+    pub zone: String,
+    /// Share of the slots relative to others.
+    pub weight: u16,
+}
+
+/// The settings of the cluster with defaults; None if the node is to be alone.
+pub(super) fn resolve(
+    settings: &Settings,
+    has_disk: bool,
+) -> Result<Option<ClusterConfig>, ConfigError> {
+    let bootstrap = settings.bootstrap.unwrap_or(false);
+    let node_id = settings.node_id.clone().filter(|id| id != NONE);
+    let advertise = settings.advertise.clone().and_then(|it| it.0);
+    let join: Vec<String> = settings.join.iter().filter_map(|it| it.0.clone()).collect();
+    let Some(listen) = settings.cluster_listen.clone().and_then(|it| it.0) else {
+        let given = [
+            ("--node-id", node_id),
+            ("--advertise", advertise),
+            ("--join", (!join.is_empty()).then(|| join.join(","))),
+            ("--bootstrap", bootstrap.then(|| "true".to_owned())),
+        ];
+        let mut given = given
+            .into_iter()
+            .filter_map(|(flag, value)| Some((flag, value?)));
+        return match given.next() {
+            Some((flag, value)) => Err(ConfigError::invalid(
+                flag,
+                value,
+                "--cluster-listen HOST:PORT besides, since it concerns the members of a cluster",
+            )),
+            None => Ok(None),
+        };
+    };
+    let wrong = |expected: &str| Err(ConfigError::invalid("--cluster-listen", &listen, expected));
+    let Some(node_id) = node_id else {
+        return wrong("--node-id NAME besides, by which the cluster knows this node");
+    };
+    if !is_name(&node_id) {
+        return Err(ConfigError::invalid("--node-id", node_id, NAME));
+    }
+    let zone = settings.zone.clone().unwrap_or("default".to_owned());
+    if !is_name(&zone) {
+        return Err(ConfigError::invalid("--zone", zone, NAME));
+    }
+    if !has_disk {
+        return wrong("a --data-dir besides, where a member keeps what it agreed to");
+    }
+    let is_socket = |addr: &ListenAddr| matches!(addr, ListenAddr::Unix(_));
+    if !settings.listen.is_empty() && settings.listen.iter().all(is_socket) {
+        return wrong(
+            "a --listen HOST:PORT besides, at which routers and other members reach the node",
+        );
+    }
+    let start = match (bootstrap, join.is_empty()) {
+        (true, true) => Start::Bootstrap,
+        (false, false) => Start::Join(join),
+        (true, false) => {
+            let value = join.join(",");
+            let expected =
+                "no --bootstrap besides: the first node of a cluster forms it, the others join";
+            return Err(ConfigError::invalid("--join", value, expected));
+        }
+        (false, true) => {
+            return wrong(
+                "--bootstrap for the first node of a cluster, or --join ADDR,… for the others, besides",
+            );
+        }
+    };
+    if !settings.insecure.unwrap_or(false) && !ListenAddr::Tcp(listen.clone()).is_loopback() {
+        return wrong(
+            "a loopback address, since anybody who can reach another one may become a member; \
+             --insecure allows it",
+        );
+    }
+    if advertise.is_none() && !is_reachable(&listen) && !listen.ends_with(":0") {
+        return wrong("--advertise HOST:PORT besides, since others cannot reach a node at this");
+    }
+    Ok(Some(ClusterConfig {
+        node_id,
+        listen,
+        advertise,
+        start,
+        zone,
+        weight: settings.weight.unwrap_or(100),
+    }))
+}
+
+impl ClusterConfig {
+    /// For the banner.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let start = match &self.start {
+            Start::Bootstrap => "forms a cluster unless it is in one".to_owned(),
+            Start::Join(addresses) => format!("joins at {}", addresses.join(", ")),
+        };
+        format!(
+            "{} on {}, zone {}, weight {}, {start}",
+            self.node_id, self.listen, self.zone, self.weight
+        )
+    }
+
+    /// Names and values for `stats settings` and `CONFIG GET`.
+    pub(super) fn pairs(&self) -> Vec<(String, String)> {
+        let (bootstrap, join) = match &self.start {
+            Start::Bootstrap => (true, String::new()),
+            Start::Join(addresses) => (false, addresses.join(",")),
+        };
+        [
+            ("node_id", self.node_id.clone()),
+            ("cluster_listen", self.listen.clone()),
+            ("advertise", self.advertise.clone().unwrap_or_default()),
+            ("join", join),
+            ("bootstrap", bootstrap.to_string()),
+            ("zone", self.zone.clone()),
+            ("weight", self.weight.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+
+    /// Where clients reach the node: the first of its listeners `names` (HOST:PORT as they were bound) that
+    /// is not a socket file; with the host that is advertised, where it listens on all addresses.
+    #[must_use]
+    pub fn client_address(&self, names: &[String]) -> String {
+        let mut tcp = names.iter().filter(|name| !name.starts_with("unix:"));
+        let tcp = tcp.next().map_or("", String::as_str);
+        if is_reachable(tcp) {
+            return tcp.to_owned();
+        }
+        let host = |text: &str| text.rsplit_once(':').map(|(host, _)| host.to_owned());
+        let port = tcp.rsplit_once(':').map_or("", |(_, port)| port);
+        let advertised = self.advertise.as_deref().and_then(host);
+        let host = advertised.or_else(|| host(&self.listen));
+        format!("{}:{port}", host.unwrap_or_default())
+    }
+}
+
+/// An address of the cluster's own protocol to listen on, HOST:PORT; `none` for none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterAddr(pub Option<String>);
+
+impl FromStr for ClusterAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == NONE {
+            return Ok(Self(None));
+        }
+        match text.parse()? {
+            ListenAddr::Tcp(text) => Ok(Self(Some(text))),
+            ListenAddr::Unix(_) => Err("members reach each other by HOST:PORT".to_owned()),
+        }
+    }
+}
+
+/// An address at which others are reached, HOST:PORT; `none` for none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberAddr(pub Option<String>);
+
+impl FromStr for MemberAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            NONE => Ok(Self(None)),
+            text if is_reachable(text) => Ok(Self(Some(text.to_owned()))),
+            _ => Err(format!("expected {ADDRESS}")),
+        }
+    }
+}
+
+macro_rules! from_text {
+    ($($name:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+from_text!(ClusterAddr, MemberAddr);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, resolve as resolve_all};
+
+    fn member() -> Settings {
+        Settings {
+            data_dir: Some("/nowhere".into()),
+            node_id: Some("a".to_owned()),
+            cluster_listen: Some("127.0.0.1:11290".parse().unwrap()),
+            bootstrap: Some(true),
+            ..Settings::default()
+        }
+    }
+
+    fn resolved(settings: Settings) -> Result<Config, String> {
+        resolve_all(settings).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_member_has_the_documented_defaults_and_none_is_made_without_its_flags() {
+        assert_eq!(resolved(Settings::default()).unwrap().cluster, None);
+        let cluster = resolved(member()).unwrap().cluster.unwrap();
+        assert_eq!((cluster.zone.as_str(), cluster.weight), ("default", 100));
+        assert_eq!(cluster.start, Start::Bootstrap);
+        let joining = Settings {
+            bootstrap: None,
+            join: vec![
+                "10.0.0.1:11290".parse().unwrap(),
+                "b:11290".parse().unwrap(),
+            ],
+            ..member()
+        };
+        let cluster = resolved(joining).unwrap().cluster.unwrap();
+        let addresses = ["10.0.0.1:11290", "b:11290"].map(str::to_owned).to_vec();
+        assert_eq!(cluster.start, Start::Join(addresses));
+    }
+
+    /// A flag with what its error has to say.
+    #[test]
+    fn what_cannot_be_is_refused_with_the_flag_and_the_remedy() {
+        let open = || Some("0.0.0.0:11290".parse().unwrap());
+        let cases: [(Settings, &[&str]); 11] = [
+            (
+                Settings {
+                    listen: vec!["unix:/s".parse().unwrap()],
+                    ..member()
+                },
+                &["--listen HOST:PORT"],
+            ),
+            (
+                Settings {
+                    cluster_listen: None,
+                    ..member()
+                },
+                &["--node-id", "--cluster-listen"],
+            ),
+            (
+                Settings {
+                    join: vec!["b:1".parse().unwrap()],
+                    ..Settings::default()
+                },
+                &["--join", "b:1", "--cluster-listen"],
+            ),
+            (
+                Settings {
+                    node_id: None,
+                    ..member()
+                },
+                &["--cluster-listen", "--node-id"],
+            ),
+            (
+                Settings {
+                    node_id: Some("a b".to_owned()),
+                    ..member()
+                },
+                &["--node-id", "a b", "letters"],
+            ),
+            (
+                Settings {
+                    zone: Some(String::new()),
+                    ..member()
+                },
+                &["--zone", "letters"],
+            ),
+            (
+                Settings {
+                    data_dir: Some("none".into()),
+                    ..member()
+                },
+                &["--cluster-listen", "--data-dir"],
+            ),
+            (
+                Settings {
+                    bootstrap: None,
+                    ..member()
+                },
+                &["--cluster-listen", "--bootstrap", "--join"],
+            ),
+            (
+                Settings {
+                    join: vec!["b:1".parse().unwrap()],
+                    ..member()
+                },
+                &["--join", "b:1", "--bootstrap"],
+            ),
+            (
+                Settings {
+                    cluster_listen: open(),
+                    ..member()
+                },
+                &["--cluster-listen", "0.0.0.0", "--insecure"],
+            ),
+            (
+                Settings {
+                    cluster_listen: open(),
+                    insecure: Some(true),
+                    ..member()
+                },
+                &["--cluster-listen", "0.0.0.0", "--advertise"],
+            ),
+        ];
+        for (settings, words) in cases {
+            let error = resolved(settings).unwrap_err();
+            for word in words {
+                assert!(error.contains(word), "no {word} in: {error}");
+            }
+        }
+        for text in ["", "b", "b:0", "b:http", "0.0.0.0:1", "[::]:1", "unix:/x"] {
+            assert!(text.parse::<MemberAddr>().is_err(), "{text}");
+        }
+        assert_eq!("none".parse(), Ok(MemberAddr(None)));
+        assert!("unix:/x".parse::<ClusterAddr>().is_err());
+    }
+
+    #[test]
+    fn clients_are_told_an_address_that_others_reach() {
+        let mut cluster = resolved(member()).unwrap().cluster.unwrap();
+        let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let told =
+            |cluster: &ClusterConfig, listening: &[&str]| cluster.client_address(&names(listening));
+        assert_eq!(
+            told(&cluster, &["unix:/s", "10.0.0.7:11211"]),
+            "10.0.0.7:11211"
+        );
+        assert_eq!(told(&cluster, &["0.0.0.0:11211"]), "127.0.0.1:11211");
+        cluster.advertise = Some("a.example:7".to_owned());
+        assert_eq!(told(&cluster, &["[::]:11211"]), "a.example:11211");
+    }
+}

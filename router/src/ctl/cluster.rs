@@ -1,0 +1,258 @@
+//! `fonnctl map`, `drain`, `remove`, `weight`, `replicas`: the cluster of a node.
+
+use std::future::Future;
+
+use fonn_proto::grpc::v1::{
+    ClusterMember, ClusterStatus, DrainRequest, MapEntry, MembershipChangeResponse,
+    MembershipMapRequest, MembershipMapResponse, RemoveRequest, SetReplicasRequest,
+    SetWeightRequest,
+};
+use tonic::{Response, Status};
+
+use super::Verdict;
+use super::args;
+use super::connection::Connection;
+use super::error::CtlError;
+use super::output::Output;
+use super::table::{Side, Table, pairs, printable};
+use super::words::percent;
+
+/// Bad is a cluster without a leader.
+pub(super) async fn map(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
+    let mut membership = node.membership();
+    let map = node.call(membership.map(MembershipMapRequest {})).await?;
+    output.show(&map, render_map)?;
+    Ok(match &map.status {
+        Some(status) if status.leader.is_empty() => Verdict::Bad,
+        _ => Verdict::Good,
+    })
+}
+
+pub(super) async fn drain(
+    node: &Connection,
+    args: args::Drain,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let request = DrainRequest {
+        node: args.node,
+        undo: args.undo,
+    };
+    change(node, node.membership().drain(request), output).await
+}
+
+pub(super) async fn remove(
+    node: &Connection,
+    args: args::Remove,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let request = RemoveRequest { node: args.node };
+    change(node, node.membership().remove(request), output).await
+}
+
+pub(super) async fn weight(
+    node: &Connection,
+    args: args::Weight,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let request = SetWeightRequest {
+        node: args.node,
+        weight: args.weight.into(),
+    };
+    change(node, node.membership().set_weight(request), output).await
+}
+
+pub(super) async fn replicas(
+    node: &Connection,
+    replicas: u8,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let request = SetReplicasRequest {
+        replicas: replicas.into(),
+    };
+    change(node, node.membership().set_replicas(request), output).await
+}
+
+async fn change(
+    node: &Connection,
+    call: impl Future<Output = Result<Response<MembershipChangeResponse>, Status>>,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let changed = node.call(call).await?;
+    output.show(&changed, render_change)?;
+    Ok(Verdict::Good)
+}
+
+pub(super) fn render_change(changed: &MembershipChangeResponse) -> String {
+    let message = printable(&changed.message);
+    format!("{message} (map {})\n", changed.epoch)
+}
+
+/// A line about the cluster, here and in `fonnctl status`.
+pub(super) fn status_line(status: &ClusterStatus) -> String {
+    if status.cluster.is_empty() {
+        return format!("{} has not joined one yet", status.node);
+    }
+    let leader = match status.leader.as_str() {
+        "" => "no leader: the map stays as it is".to_owned(),
+        leader if leader == status.node => "it leads".to_owned(),
+        leader => format!("led by {leader}"),
+    };
+    format!(
+        "{} is {} in {}, {leader}, {} of {} members up, map {}",
+        status.node,
+        status.state().name(),
+        status.cluster,
+        status.members_up,
+        status.members,
+        status.epoch
+    )
+}
+
+pub(super) fn render_map(map: &MembershipMapResponse) -> String {
+    let none = ClusterStatus::default();
+    let status = map.status.as_ref().unwrap_or(&none);
+    let mut table = Table::new(&[
+        ("NODE", Side::Left),
+        ("STATE", Side::Left),
+        ("VOTES", Side::Left),
+        ("ZONE", Side::Left),
+        ("WEIGHT", Side::Right),
+        ("SLOTS", Side::Right),
+        ("FIRST", Side::Right),
+        ("SHARE", Side::Right),
+        ("CLIENTS", Side::Left),
+        ("CLUSTER", Side::Left),
+        ("VERSION", Side::Left),
+    ]);
+    let all: u32 = map.members.iter().map(|it| it.slots_first).sum();
+    for entry in &map.members {
+        if let Some(member) = &entry.member {
+            table.row(member_row(entry, member, status, all));
+        }
+    }
+    let about = pairs(&[
+        ("cluster", status_line(status)),
+        ("owners", format!("{} a slot", map.replicas)),
+    ]);
+    format!("{about}\n{}", table.render())
+}
+
+fn member_row(
+    entry: &MapEntry,
+    member: &ClusterMember,
+    status: &ClusterStatus,
+    all: u32,
+) -> [String; 11] {
+    let votes = match () {
+        () if member.id == status.leader => "leader",
+        () if status.voters.contains(&member.id) => "yes",
+        () => "no",
+    };
+    [
+        member.id.clone(),
+        member.state().name(),
+        votes.to_owned(),
+        member.zone.clone(),
+        member.weight.to_string(),
+        entry.slots.to_string(),
+        entry.slots_first.to_string(),
+        percent(entry.slots_first.into(), all.into()),
+        member.client_address.clone(),
+        member.cluster_address.clone(),
+        member.version.clone(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_proto::grpc::v1::MemberState;
+
+    use super::*;
+
+    fn status() -> ClusterStatus {
+        ClusterStatus {
+            node: "a".to_owned(),
+            cluster: "00000000000000ab".to_owned(),
+            epoch: 7,
+            leader: "b".to_owned(),
+            voters: vec!["a".to_owned(), "b".to_owned()],
+            state: MemberState::Active.into(),
+            members_up: 2,
+            members: 3,
+        }
+    }
+
+    fn entry(id: &str, state: MemberState, slots: u32) -> MapEntry {
+        MapEntry {
+            member: Some(ClusterMember {
+                id: id.to_owned(),
+                client_address: format!("{id}:11211"),
+                cluster_address: format!("{id}:11290"),
+                zone: "default".to_owned(),
+                weight: 100,
+                share: 100,
+                state: state.into(),
+                incarnation: 1,
+                version: "0.1.0".to_owned(),
+            }),
+            slots_first: slots,
+            slots: slots * 2,
+        }
+    }
+
+    #[test]
+    fn a_map_shows_who_leads_and_who_owns_what() {
+        let map = MembershipMapResponse {
+            status: Some(status()),
+            replicas: 2,
+            members: vec![
+                entry("a", MemberState::Active, 100),
+                entry("b", MemberState::Active, 300),
+                entry("c", MemberState::Down, 0),
+            ],
+        };
+        assert_eq!(
+            render_map(&map),
+            "\
+cluster  a is active in 00000000000000ab, led by b, 2 of 3 members up, map 7
+owners   2 a slot
+
+NODE  STATE   VOTES   ZONE     WEIGHT  SLOTS  FIRST  SHARE  CLIENTS  CLUSTER  VERSION
+a     active  yes     default     100    200    100   25 %  a:11211  a:11290  0.1.0
+b     active  leader  default     100    600    300   75 %  b:11211  b:11290  0.1.0
+c     down    no      default     100      0      0    0 %  c:11211  c:11290  0.1.0
+"
+        );
+    }
+
+    #[test]
+    fn how_a_node_stands_is_one_line() {
+        let leading = ClusterStatus {
+            node: "b".to_owned(),
+            ..status()
+        };
+        assert!(status_line(&leading).contains("it leads"));
+        let lost = ClusterStatus {
+            leader: String::new(),
+            ..status()
+        };
+        assert!(status_line(&lost).contains("no leader"));
+        let outside = ClusterStatus {
+            cluster: String::new(),
+            ..status()
+        };
+        assert_eq!(status_line(&outside), "a has not joined one yet");
+    }
+
+    #[test]
+    fn a_change_is_told_with_its_map() {
+        let changed = MembershipChangeResponse {
+            epoch: 8,
+            message: "b owns 0 slots now, 2 others own the rest".to_owned(),
+        };
+        assert_eq!(
+            render_change(&changed),
+            "b owns 0 slots now, 2 others own the rest (map 8)\n"
+        );
+    }
+}

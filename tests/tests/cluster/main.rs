@@ -1,0 +1,3 @@
+//! Several nodes as one cluster.
+
+mod membership;

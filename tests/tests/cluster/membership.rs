@@ -1,0 +1,271 @@
+//! Real processes form a cluster, lose a member, get it back, and change what it agrees on.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use fonn_tests::ctl::{failure, fonnctl, json, text};
+use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::process::free_address;
+
+/// A busy machine needs its time; what is asked for is far less.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const SLOTS: u64 = 16_384;
+
+fn admin(node: &FonnNode) -> String {
+    node.admin().to_string()
+}
+
+/// The map as a node has it.
+fn map(node: &FonnNode) -> Result<Value> {
+    let output = fonnctl(&admin(node), &["map", "--json"])?;
+    // No leader is worth an exit code, and a map all the same.
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The members of a map with their states, by name.
+fn states(map: &Value) -> Vec<(String, String)> {
+    let entries = map["members"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    entries
+        .map(|it| (text(&it["member"]["id"]), text(&it["member"]["state"])))
+        .collect()
+}
+
+/// Slots that a member is the first owner of.
+fn slots(map: &Value, node: &str) -> u64 {
+    let entries = map["members"].as_array().into_iter().flatten();
+    let mut of_node = entries.filter(|it| it["member"]["id"] == node);
+    of_node
+        .next()
+        .and_then(|it| it["slots_first"].as_u64())
+        .unwrap_or(0)
+}
+
+/// Waits until every node says what is wanted of its map; returns how long that took.
+fn wait(nodes: &[&FonnNode], what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Duration> {
+    let begun = Instant::now();
+    loop {
+        let maps = nodes
+            .iter()
+            .map(|node| map(node))
+            .collect::<Result<Vec<_>>>()?;
+        if maps.iter().all(&is_so) {
+            return Ok(begun.elapsed());
+        }
+        ensure!(
+            begun.elapsed() < LIMIT,
+            "in {LIMIT:?}: {what}; the maps are {maps:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn are(wanted: &'static [(&str, &str)]) -> impl Fn(&Value) -> bool {
+    move |map| {
+        let states = states(map);
+        let states = states
+            .iter()
+            .map(|(id, state)| (id.as_str(), state.as_str()));
+        states.eq(wanted.iter().copied())
+    }
+}
+
+/// Three members of one cluster; the first has formed it.
+struct Three {
+    nodes: Vec<FonnNode>,
+}
+
+impl Three {
+    fn form() -> Result<Self> {
+        let first = free_address()?.to_string();
+        let member = |name: &str, listen: &str| {
+            NodeOptions::new()
+                .flag("--node-id", name)
+                .flag("--cluster-listen", listen)
+                .flag("--ram-budget", "32m")
+                .flag("--disk-budget", "256m")
+        };
+        let mut nodes = vec![member("a", &first).flag("--bootstrap", "true").start()?];
+        for name in ["b", "c"] {
+            let listen = free_address()?.to_string();
+            nodes.push(member(name, &listen).flag("--join", &first).start()?);
+        }
+        let three = Self { nodes };
+        wait(
+            &three.all(),
+            "all are active",
+            are(&[("a", "active"), ("b", "active"), ("c", "active")]),
+        )?;
+        Ok(three)
+    }
+
+    fn all(&self) -> Vec<&FonnNode> {
+        self.nodes.iter().collect()
+    }
+
+    fn without(&self, absent: usize) -> Vec<&FonnNode> {
+        let present = self.nodes.iter().enumerate();
+        present
+            .filter(|(index, _)| *index != absent)
+            .map(|(_, node)| node)
+            .collect()
+    }
+}
+
+/// A map without what differs by who answers.
+fn agreed(node: &FonnNode) -> Result<(Value, Value, Value)> {
+    let map = map(node)?;
+    let part = |value: &Value| value.clone();
+    Ok((
+        part(&map["status"]["epoch"]),
+        part(&map["replicas"]),
+        part(&map["members"]),
+    ))
+}
+
+#[test]
+fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
+    let mut three = Three::form()?;
+    let first = agreed(&three.nodes[0])?;
+    for node in &three.nodes[1..] {
+        assert_eq!(agreed(node)?, first);
+    }
+    let whole = map(&three.nodes[0])?;
+    let owned: Vec<u64> = ["a", "b", "c"].iter().map(|it| slots(&whole, it)).collect();
+    assert_eq!(owned.iter().sum::<u64>(), SLOTS);
+    let mean = SLOTS / 3;
+    assert!(
+        owned.iter().all(|it| it.abs_diff(mean) < mean / 10),
+        "{owned:?}"
+    );
+    for node in &three.nodes {
+        assert_eq!(node.metric("fonn_cluster_voters")?, Some(3.0));
+        assert_eq!(node.metric("fonn_cluster_has_leader")?, Some(1.0));
+        let page = node.http_get("/metrics")?.body;
+        assert!(
+            page.contains("fonn_cluster_members{state=\"active\"} 3"),
+            "{page}"
+        );
+        assert!(
+            page.contains("fonn_cluster_members{state=\"down\"} 0"),
+            "{page}"
+        );
+    }
+    let leaders = three
+        .nodes
+        .iter()
+        .map(|it| it.metric("fonn_cluster_is_leader"));
+    let leaders = leaders.collect::<Result<Vec<_>>>()?;
+    assert_eq!(leaders.into_iter().flatten().sum::<f64>(), 1.0);
+
+    // Whoever leads falls: the others choose another, who notices.
+    let status = json(&admin(&three.nodes[0]), &["status"])?;
+    let leader = status["cluster"]["leader"]
+        .as_str()
+        .context("no leader")?
+        .to_owned();
+    let names = ["a", "b", "c"];
+    let fallen = names
+        .iter()
+        .position(|it| *it == leader)
+        .context("unknown leader")?;
+    three.nodes[fallen].kill9()?;
+    let is_down = |map: &Value| {
+        states(map)
+            .iter()
+            .all(|(id, state)| (state == "down") == (*id == leader))
+            && slots(map, &leader) == 0
+    };
+    let others = three.without(fallen);
+    let took = wait(&others, "the two others say that it is down", is_down)?;
+    assert_eq!(agreed(others[0])?, agreed(others[1])?);
+    eprintln!("noticed after {took:?}");
+
+    three.nodes[fallen].start_again()?;
+    wait(
+        &three.all(),
+        "it is active again",
+        are(&[("a", "active"), ("b", "active"), ("c", "active")]),
+    )?;
+    // It owns what it owned.
+    assert_eq!(slots(&map(&three.nodes[0])?, &leader), owned[fallen]);
+    for node in &mut three.nodes {
+        node.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn any_member_takes_changes_and_all_follow() -> Result<()> {
+    let three = Three::form()?;
+    let before = map(&three.nodes[0])?;
+    // Each is asked at another member.
+    let told = text(&admin(&three.nodes[1]), &["weight", "b", "50"])?;
+    let epoch = |map: &Value| map["status"]["epoch"].as_u64().unwrap_or(0);
+    wait(&three.all(), "b has another weight", |map| {
+        epoch(map) > epoch(&before) && slots(map, "b") < slots(&before, "b") * 2 / 3
+    })?;
+    let owned = slots(&map(&three.nodes[0])?, "b");
+    assert!(told.contains(&format!("b owns {owned} slots")), "{told}");
+    text(&admin(&three.nodes[2]), &["replicas", "2"])?;
+    wait(&three.all(), "every slot has two owners", |map| {
+        map["replicas"] == 2
+    })?;
+
+    let told = text(&admin(&three.nodes[0]), &["drain", "c"])?;
+    assert!(told.contains("c owns 0 slots"), "{told}");
+    wait(
+        &three.all(),
+        "c is draining",
+        are(&[("a", "active"), ("b", "active"), ("c", "draining")]),
+    )?;
+    let told = text(&admin(&three.nodes[0]), &["status"])?;
+    assert!(
+        told.contains("cluster ") && told.contains("3 of 3 members up"),
+        "{told}"
+    );
+    text(&admin(&three.nodes[1]), &["drain", "c", "--undo"])?;
+    wait(&three.all(), "c has slots again", |map| slots(map, "c") > 0)?;
+
+    text(&admin(&three.nodes[0]), &["remove", "c", "--yes"])?;
+    wait(
+        &three.without(2),
+        "c is gone",
+        are(&[("a", "active"), ("b", "active")]),
+    )?;
+    for (arguments, word) in [
+        (&["weight", "nobody", "3"][..], "nobody"),
+        (&["drain", "nobody", "--undo"], "nobody"),
+        (&["remove", "nobody", "--yes"], "nobody"),
+    ] {
+        let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(error.contains(word), "{error}");
+    }
+    assert_eq!(
+        failure(&admin(&three.nodes[0]), &["remove", "b"])?.0,
+        Some(2)
+    );
+    Ok(())
+}
+
+#[test]
+fn a_node_alone_says_how_it_would_come_into_a_cluster() -> Result<()> {
+    let node = NodeOptions::new().in_memory().start()?;
+    for arguments in [
+        &["map"][..],
+        &["drain", "a"],
+        &["weight", "a", "1"],
+        &["replicas", "2"],
+    ] {
+        let (code, error) = failure(&admin(&node), arguments)?;
+        assert_eq!(code, Some(1), "{arguments:?}");
+        for word in ["--cluster-listen", "--bootstrap", "--join"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+    Ok(())
+}
