@@ -9,6 +9,7 @@ pub mod cold;
 mod membership;
 mod service;
 mod status;
+pub mod telemetry;
 
 #[cfg(test)]
 mod tests;
@@ -21,11 +22,13 @@ use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
+use fonn_runtime::events::Events;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
 use tonic::Status;
 
 use self::codecs::Codecs;
 use self::cold::ColdAdmin;
+use self::telemetry::Telemetry;
 use crate::cluster::Cluster;
 use crate::lsm::Durability;
 use crate::server::Shared;
@@ -43,6 +46,8 @@ pub struct Admin(Arc<State>);
 struct State {
     started: Instant,
     readiness: Readiness,
+    events: Events,
+    telemetry: Telemetry,
     node: OnceLock<Node>,
 }
 
@@ -65,12 +70,14 @@ pub struct Node {
 }
 
 impl Admin {
-    /// The services of a node that is starting.
+    /// The services of a node that is starting. What they do is recorded in `events`.
     #[must_use]
-    pub fn new(readiness: Readiness) -> Self {
+    pub fn new(readiness: Readiness, events: Events, telemetry: Telemetry) -> Self {
         Self(Arc::new(State {
             started: Instant::now(),
             readiness,
+            events,
+            telemetry,
             node: OnceLock::new(),
         }))
     }
@@ -88,10 +95,12 @@ impl Admin {
         let admin = AdminServer::new(service::AdminService(self.clone()));
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
         let membership = MembershipServer::new(membership::MembershipService(self.clone()));
+        let telemetry = self.0.telemetry.server();
         Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }
 

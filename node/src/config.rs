@@ -11,6 +11,7 @@ use clap::Parser;
 use fonn_runtime::config::{self, ConfigError, Early, Layer};
 use fonn_runtime::duration::Span;
 use fonn_runtime::memory;
+use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use serde::{Deserialize, Deserializer};
@@ -20,7 +21,6 @@ use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
 use crate::levels::{CodecChoice, Level, LevelSetting};
 use crate::lsm::Durability;
 use crate::ram::LruMode;
-use crate::server::ListenAddr;
 
 pub use self::cluster::ClusterConfig;
 pub use self::cold::{ColdBudget, ColdConfig};
@@ -232,6 +232,8 @@ pub struct Config {
     pub listen: Vec<ListenAddr>,
     /// Where the admin port is.
     pub admin_listen: String,
+    /// Whether others than this machine may connect without proving who they are.
+    pub insecure: bool,
     /// Reactors.
     pub threads: usize,
     /// Bytes of RAM for entries.
@@ -374,6 +376,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     Ok(Config {
         listen,
         admin_listen: admin,
+        insecure: settings.insecure.unwrap_or(false),
         threads,
         ram_budget,
         ram_budget_source: match share {

@@ -27,20 +27,21 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
         requests(snapshot, &shared);
         ram(snapshot, &shared);
         connections(snapshot, &shared);
-        codecs(snapshot, shared.engine.ram_codec());
+        codecs(snapshot, shared.service.ram_codec());
         if let Some(bucket) = &bucket {
             bucket.collect(snapshot);
         }
-        if let Some(cold) = shared.engine.cold() {
+        if let Some(cold) = shared.service.cold() {
             self::cold::cold(snapshot, cold.tier());
+            codecs(snapshot, cold.codec());
             snapshot.histogram(
                 GET_DURATION,
                 GET_DURATION_HELP,
                 &[("tier", "cold")],
-                &shared.engine.cold_get_latency.sum(),
+                &shared.service.cold_get_latency.sum(),
             );
         }
-        if let Some(disk) = shared.engine.disk() {
+        if let Some(disk) = shared.service.disk() {
             self::disk(snapshot, disk);
             codecs(snapshot, disk.upper());
             codecs(snapshot, disk.last());
@@ -48,7 +49,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
                 GET_DURATION,
                 GET_DURATION_HELP,
                 &[("tier", "disk")],
-                &shared.engine.disk_get_latency.sum(),
+                &shared.service.disk_get_latency.sum(),
             );
         }
     });
@@ -61,7 +62,7 @@ pub fn register_cluster(metrics: &Metrics, cluster: &Cluster) {
 }
 
 fn requests(snapshot: &mut Snapshot, shared: &Shared) {
-    let stats = shared.engine.stats();
+    let stats = shared.service.stats();
     let help = "Gets of one key that found an entry, by the tier that had it.";
     for (tier, counter) in [
         ("ram", Counter::HitsRam),
@@ -143,7 +144,7 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
 }
 
 fn ram(snapshot: &mut Snapshot, shared: &Shared) {
-    let stats = shared.engine.ram().stats();
+    let stats = shared.service.ram().stats();
     let mut gauge = |name, help, value: usize| snapshot.gauge(name, help, &[], value as f64);
     gauge(
         "fonn_ram_budget_bytes",
@@ -173,12 +174,12 @@ fn ram(snapshot: &mut Snapshot, shared: &Shared) {
     gauge(
         "fonn_receiving_bytes",
         "Bytes reserved for large requests that are arriving.",
-        shared.engine.inflight(),
+        shared.service.inflight(),
     );
     gauge(
         "fonn_ram_withheld_bytes",
         "Bytes of the RAM budget that entries may not use, because the process is larger than it should be.",
-        shared.engine.withheld(),
+        shared.service.withheld(),
     );
     let counters = stats.counters;
     let mut counter = |name, help, value| snapshot.counter(name, help, &[], value);
@@ -205,7 +206,7 @@ fn ram(snapshot: &mut Snapshot, shared: &Shared) {
 }
 
 fn connections(snapshot: &mut Snapshot, shared: &Shared) {
-    let stats = shared.engine.stats();
+    let stats = shared.service.stats();
     let open = shared.registry.len() as f64;
     snapshot.gauge("fonn_connections", "Client connections.", &[], open);
     let limit = shared.connections_max as f64;

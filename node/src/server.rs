@@ -1,278 +1,139 @@
-//! The client side of a node: listeners, reactors, connections.
-//!
-//! One thread accepts for each listener and hands a connection to the reactor that has the fewest.
-//! A reactor is a thread with a runtime of its own, and a connection stays on it for life, so its
-//! buffers and its work never cross a core. Blocking work is done elsewhere: a reactor only parses,
-//! asks RAM, and moves bytes.
+//! The client side of a node: what the socket server of `fonn_runtime` asks of the engine.
 
 mod commands;
-mod connection;
-mod input;
-mod listener;
-mod memory;
-mod pool;
-mod registry;
-mod socket;
-mod tuning;
-
+mod peer;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::future::Future;
 
-use fonn_proto::Limits;
-use tokio::sync::{mpsc, watch};
+use fonn_proto::peer::hello::{Hello, Rejection};
+use fonn_proto::peer::{Reply, Request};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Failure, Get, Outcome, ServerCommand};
+use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
 
-pub use self::listener::{ListenAddr, Listener};
-use self::memory::Memory;
-use self::registry::Registered;
-pub use self::registry::{ConnectionInfo, Registry};
-use self::socket::Accepted;
-pub use self::tuning::Tuning;
-use crate::engine::Engine;
-use crate::stats::{Counter, Latency};
+use crate::engine::{Acks, Engine, Moment};
+use crate::entry::Space;
+use crate::stats::Counter;
 
-/// Accepted connections that may wait for their reactor to take them.
-const HANDOVER_QUEUE: usize = 1024;
+pub use self::peer::Identity;
 
-/// While connections cannot be accepted, it is said this often.
-const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
+/// What all connections of a node share.
+pub type Shared = serve::Shared<Engine>;
 
-/// What all reactors share.
-pub struct Shared {
-    /// The store.
-    pub engine: Arc<Engine>,
-    /// What `stats settings` and `CONFIG GET` tell: names and values.
-    pub settings: Vec<(String, String)>,
-    /// Connections that live at the same time at most.
-    pub connections_max: usize,
-    /// The connections there are.
-    pub registry: Registry,
-    /// Latency of requests by dialect: text and meta, binary, RESP. Requests that arrived in one read
-    /// count with the mean of their batch.
-    pub latency: [Latency; 3],
-    /// When the node started.
-    pub started: Instant,
-    pub(crate) tuning: Tuning,
-    memory: Memory,
-    draining_since: OnceLock<Instant>,
-}
+/// The running server of a node.
+pub type Server = serve::Server<Engine>;
 
-impl Shared {
-    /// The shared part of a server.
-    #[must_use]
-    pub fn new(
-        engine: Arc<Engine>,
-        settings: Vec<(String, String)>,
-        connections_max: usize,
-    ) -> Arc<Self> {
-        Self::with_tuning(engine, settings, connections_max, Tuning::default())
+impl serve::Acks for Acks {
+    fn count(&self) -> usize {
+        Self::count(self)
     }
 
-    /// As [`Shared::new`], with other bounds.
-    #[must_use]
-    pub fn with_tuning(
-        engine: Arc<Engine>,
-        settings: Vec<(String, String)>,
-        connections_max: usize,
-        tuning: Tuning,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            engine,
-            settings,
-            connections_max,
-            registry: Registry::default(),
-            latency: Default::default(),
-            started: Instant::now(),
-            tuning,
-            memory: Memory::default(),
-            draining_since: OnceLock::new(),
-        })
-    }
-
-    fn limits(&self) -> Limits {
-        Limits {
-            value_len_max: self.engine.value_len_max(),
-        }
-    }
-
-    /// Whether the server is shutting down.
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.draining_since.get().is_some()
-    }
-
-    fn drains_longer_than(&self, time: Duration) -> bool {
-        self.draining_since
-            .get()
-            .is_some_and(|since| since.elapsed() >= time)
-    }
-
-    /// Bytes of replies that clients do not read yet.
-    #[must_use]
-    pub fn unsent_bytes(&self) -> usize {
-        self.memory.unsent_bytes()
+    fn wait(&mut self) -> impl Future<Output = Vec<(usize, Failure)>> + Send {
+        Self::wait(self)
     }
 }
 
-/// The running server.
-pub struct Server {
-    shared: Arc<Shared>,
-    listeners: Vec<Listener>,
-    acceptors: Vec<JoinHandle<()>>,
-    reactors: Vec<JoinHandle<()>>,
-    stop: watch::Sender<bool>,
-}
-
-impl Server {
-    /// Starts `threads` reactors and accepts on all listeners.
-    ///
-    /// # Errors
-    /// If a thread or its runtime cannot be made.
-    pub fn start(
-        shared: Arc<Shared>,
-        listeners: Vec<Listener>,
-        threads: usize,
-    ) -> io::Result<Self> {
-        let (stop, stopped) = watch::channel(false);
-        let mut reactors = Vec::new();
-        let mut inboxes = Vec::new();
-        for index in 0..threads.max(1) {
-            let (inbox, accepted) = mpsc::channel(HANDOVER_QUEUE);
-            inboxes.push(inbox);
-            let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            reactors.push(
-                std::thread::Builder::new()
-                    .name(format!("reactor-{index}"))
-                    .spawn(move || runtime.block_on(react(shared, index, accepted, stopped)))?,
-            );
-        }
-        let mut acceptors = Vec::new();
-        for (index, listener) in listeners.iter().enumerate() {
-            let acceptor = listener.try_clone()?;
-            let (shared, inboxes) = (Arc::clone(&shared), inboxes.clone());
-            acceptors.push(
-                std::thread::Builder::new()
-                    .name(format!("accept-{index}"))
-                    .spawn(move || accept(&shared, &acceptor, &inboxes))?,
-            );
-        }
-        Ok(Self {
-            shared,
-            listeners,
-            acceptors,
-            reactors,
-            stop,
-        })
+impl Budget for Engine {
+    fn bytes_max(&self) -> usize {
+        self.inflight_max()
     }
 
-    /// Stops accepting, lets requests that are under way finish until `deadline`, and ends the
-    /// reactors. Blocks.
-    pub fn drain(self, deadline: Duration) {
-        let end = Instant::now() + deadline;
-        let _ = self.shared.draining_since.set(Instant::now());
-        // Orders the mark before the look at who is idle, as the connection does the other way round.
-        fence(Ordering::SeqCst);
-        self.listeners.iter().for_each(Listener::close);
-        for acceptor in self.acceptors {
-            let _ = acceptor.join();
-        }
-        self.shared.registry.close_idle();
-        while !self.shared.registry.is_empty() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5));
-            self.shared.registry.close_idle();
-        }
-        let left = self.shared.registry.len();
-        if left > 0 {
-            tracing::warn!(
-                connections = left,
-                "closing connections in the middle of a request"
-            );
-        }
-        // The receivers live as long as their reactors; if all are gone there is nobody to tell.
-        let _ = self.stop.send(true);
-        for reactor in self.reactors {
-            let _ = reactor.join();
-        }
+    fn reserved(&self) -> usize {
+        self.inflight()
+    }
+
+    fn reserve(&self, bytes: usize) -> bool {
+        self.reserve_inflight(bytes).is_ok()
+    }
+
+    fn release(&self, bytes: usize) {
+        self.release_inflight(bytes);
+    }
+
+    fn hold(&self, bytes: usize) {
+        self.ram().reserve(bytes);
+    }
+
+    fn let_go(&self, bytes: usize) {
+        self.ram().release(bytes);
     }
 }
 
-/// The life of one reactor.
-async fn react(
-    shared: Arc<Shared>,
-    index: usize,
-    mut accepted: mpsc::Receiver<Accepted>,
-    mut stop: watch::Receiver<bool>,
-) {
-    loop {
-        tokio::select! {
-            connection = accepted.recv() => match connection {
-                Some(connection) => spawn_connection(&shared, index, connection),
-                // All acceptors have ended: only the connections that there are go on.
-                None => break,
-            },
-            _ = stop.changed() => return,
-        }
-    }
-    let _ = stop.changed().await;
-}
+impl Service for Engine {
+    type Moment = Moment;
+    type Acks = Acks;
+    type Later = Never;
+    type Budget = Self;
 
-fn spawn_connection(shared: &Arc<Shared>, reactor: usize, accepted: Accepted) {
-    match accepted.into_socket() {
-        Ok((socket, peer)) => {
-            let connection = shared.registry.add(socket, peer, reactor);
-            tokio::spawn(connection::serve(Registered {
-                shared: Arc::clone(shared),
-                connection,
-            }));
-        }
-        Err(error) => {
-            shared.registry.forget_pending(reactor);
-            tracing::debug!(%error, "a connection was gone before it was served");
-        }
-    }
-}
+    const ANSWERS_LATER: bool = false;
 
-/// Accepts until the listener is closed.
-fn accept(shared: &Shared, listener: &Listener, inboxes: &[mpsc::Sender<Accepted>]) {
-    let stats = shared.engine.stats();
-    let mut warned: Option<Instant> = None;
-    loop {
-        match listener.accept() {
-            Ok(accepted) => {
-                if shared.is_draining() {
-                    return;
-                }
-                if shared.registry.len() >= shared.connections_max {
-                    stats.count(Counter::ConnectionsRejected);
-                    continue;
-                }
-                stats.count(Counter::Connections);
-                let reactor = shared.registry.least_loaded(inboxes.len());
-                shared.registry.pending(reactor);
-                if inboxes[reactor].blocking_send(accepted).is_err() {
-                    return;
-                }
-            }
-            Err(_) if shared.is_draining() => return,
-            // A client that left at once.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                // Out of descriptors, most likely: not cured by haste, and not by a flood of log lines.
-                if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING_INTERVAL) {
-                    tracing::warn!(%error, "cannot accept connections");
-                    warned = Some(Instant::now());
-                }
-                stats.count(Counter::ConnectionsRejected);
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
+    fn value_len_max(&self) -> usize {
+        Self::value_len_max(self)
+    }
+
+    fn budget(&self) -> &Self {
+        self
+    }
+
+    #[inline]
+    fn count(&self, event: Event, n: u64) {
+        self.stats().add(Counter::from(event), n);
+    }
+
+    #[inline]
+    fn moment(&self) -> Moment {
+        Self::moment(self)
+    }
+
+    #[inline]
+    fn answer_hit(
+        &self,
+        space: Space,
+        get: &Get<'_>,
+        moment: Moment,
+        scratch: &mut Vec<u8>,
+        word: impl FnOnce(&Outcome<'_>),
+    ) -> bool {
+        Self::answer_hit(self, space, get, moment, scratch, word)
+    }
+
+    #[inline]
+    fn count_hits(&self, hits: u64) {
+        Self::count_hits(self, hits);
+    }
+
+    async fn execute<'s>(
+        &self,
+        job: &Job<'_>,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Execution<'s, Never> {
+        Execution::Done(Self::execute(self, job, acks, scratch).await)
+    }
+
+    fn greet(&self, _: &Hello, from: &str) -> (Hello, Result<(), Rejection>) {
+        peer::greet(self, from)
+    }
+
+    async fn execute_peer(
+        &self,
+        space: Space,
+        request: &Request<'_>,
+        acks: &mut Acks,
+        word: impl FnOnce(&Reply<'_>) + Send,
+    ) {
+        peer::execute(self, space, request, acks, word).await;
+    }
+
+    async fn execute_server(
+        &self,
+        server: &Shared,
+        client: Client<'_>,
+        command: &ServerCommand<'_>,
+        acks: &mut Acks,
+    ) -> ServerOutcome {
+        commands::execute(server, client, command, acks).await
     }
 }

@@ -1,9 +1,9 @@
 //! Counters of what clients asked for and what came of it: one stripe a thread, summed when read.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use fonn_runtime::metrics::striped::Counters;
+use fonn_runtime::serve::Event;
 
-use fonn_runtime::metrics::cells::{HistogramSum, LocalHistogram};
+pub use fonn_runtime::metrics::striped::Latency;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident => $label:literal,)*) => {
@@ -98,46 +98,31 @@ counters! {
     ConnectionPanics => "connection_panics",
 }
 
-const STRIPES: usize = 64;
-
-/// All threads share the last stripe that came when the others had been given out.
-const SHARED_STRIPE: usize = STRIPES - 1;
-
-#[repr(align(128))]
-#[derive(Debug)]
-struct Stripe([AtomicU64; Counter::ALL.len()]);
-
-/// The counters of one node.
-#[derive(Debug)]
-pub struct Stats {
-    stripes: Box<[Stripe]>,
-    /// What `stats reset` subtracts. Prometheus counters never go back.
-    baseline: parking_lot::Mutex<Vec<u64>>,
-}
-
-thread_local! {
-    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-/// The stripe of the calling thread.
-fn stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    STRIPE.with(|cell| {
-        if cell.get() == usize::MAX {
-            cell.set(NEXT.fetch_add(1, Ordering::Relaxed).min(SHARED_STRIPE));
-        }
-        cell.get()
-    })
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        let stripe = || Stripe(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self {
-            stripes: (0..STRIPES).map(|_| stripe()).collect(),
-            baseline: parking_lot::Mutex::new(vec![0; Counter::ALL.len()]),
+impl From<Event> for Counter {
+    #[inline]
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Accepted => Self::Connections,
+            Event::Rejected => Self::ConnectionsRejected,
+            Event::Stalled => Self::ConnectionsStalled,
+            Event::Panicked => Self::ConnectionPanics,
+            Event::ProtocolError => Self::ProtocolErrors,
+            Event::BytesRead => Self::BytesRead,
+            Event::BytesWritten => Self::BytesWritten,
+            Event::TooLarge => Self::StoreTooLarge,
+            Event::Busy => Self::Busy,
+            Event::OutOfSpace => Self::StoreNoSpace,
+            Event::Unavailable => Self::Unavailable,
         }
     }
+}
+
+/// The counters of one node.
+#[derive(Debug, Default)]
+pub struct Stats {
+    counters: Counters<{ Counter::ALL.len() }>,
+    /// What `stats reset` subtracts. Prometheus counters never go back.
+    baseline: parking_lot::Mutex<Vec<u64>>,
 }
 
 impl Stats {
@@ -150,31 +135,20 @@ impl Stats {
     /// Counts `n`.
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
-        let stripe = stripe();
-        let cell = &self.stripes[stripe].0[counter as usize];
-        if stripe == SHARED_STRIPE {
-            cell.fetch_add(n, Ordering::Relaxed);
-        } else {
-            // No other thread writes it, so it need not be locked in between.
-            cell.store(
-                cell.load(Ordering::Relaxed).wrapping_add(n),
-                Ordering::Relaxed,
-            );
-        }
+        self.counters.add(counter as usize, n);
     }
 
     /// The total since the start.
     #[must_use]
     pub fn total(&self, counter: Counter) -> u64 {
-        let cell = |stripe: &Stripe| stripe.0[counter as usize].load(Ordering::Relaxed);
-        self.stripes.iter().map(cell).sum()
+        self.counters.total(counter as usize)
     }
 
     /// The total since the last [`Stats::reset`].
     #[must_use]
     pub fn since_reset(&self, counter: Counter) -> u64 {
-        let baseline = self.baseline.lock()[counter as usize];
-        self.total(counter).saturating_sub(baseline)
+        let baseline = self.baseline.lock().get(counter as usize).copied();
+        self.total(counter).saturating_sub(baseline.unwrap_or(0))
     }
 
     /// Lets [`Stats::since_reset`] start again from 0.
@@ -187,68 +161,17 @@ impl Stats {
     }
 }
 
-/// A latency histogram that many threads record into, a stripe each.
-#[derive(Debug)]
-pub struct Latency {
-    stripes: Box<[LatencyStripe]>,
-}
-
-#[repr(align(128))]
-#[derive(Debug, Default)]
-struct LatencyStripe(LocalHistogram);
-
-impl Default for Latency {
-    fn default() -> Self {
-        Self {
-            stripes: (0..STRIPES).map(|_| LatencyStripe::default()).collect(),
-        }
-    }
-}
-
-impl Latency {
-    /// Records `count` events of `nanos` each.
-    #[inline]
-    pub fn record(&self, nanos: u64, count: u64) {
-        self.stripes[stripe()].0.record_many_ns(nanos, count);
-    }
-
-    /// What was recorded since the start.
-    #[must_use]
-    pub fn sum(&self) -> HistogramSum {
-        let mut sum = HistogramSum::default();
-        self.stripes.iter().for_each(|stripe| sum.merge(&stripe.0));
-        sum
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn totals_sum_all_threads_and_a_reset_hides_the_past() {
+    fn a_reset_hides_the_past() {
         let stats = Stats::default();
-        // More than there are stripes, so that some share one.
-        let threads = 2 * STRIPES as u64;
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| (0..1000).for_each(|_| stats.count(Counter::CmdGet)));
-            }
-        });
-        assert_eq!(stats.total(Counter::CmdGet), threads * 1000);
+        stats.add(Counter::CmdGet, 1000);
         stats.reset();
         stats.add(Counter::CmdGet, 2);
         assert_eq!(stats.since_reset(Counter::CmdGet), 2);
-        assert_eq!(stats.total(Counter::CmdGet), threads * 1000 + 2);
-    }
-
-    #[test]
-    fn a_batch_counts_as_many_events_of_its_mean() {
-        let latency = Latency::default();
-        latency.record(2_000, 3);
-        latency.record(10_000, 1);
-        let sum = latency.sum();
-        assert_eq!(sum.count(), 4);
-        assert!((sum.sum_seconds() - 16e-6).abs() < 1e-12);
+        assert_eq!(stats.total(Counter::CmdGet), 1002);
     }
 }

@@ -16,10 +16,12 @@ pub mod grpc;
 pub mod memcached;
 pub mod out;
 pub mod outcome;
+pub mod peer;
 pub mod placement;
 pub mod request;
 pub mod resp;
 pub mod session;
+pub mod space;
 
 pub use command::{
     Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, SetRange, Store, StoreMode,
@@ -28,6 +30,7 @@ pub use command::{
 pub use out::Out;
 pub use outcome::{Failure, Hit, Number, Outcome, Stored};
 pub use request::{Body, Limits, Request, ServerCommand, Step};
+pub use space::Space;
 
 /// Identifies one write of one key; the highest version of a key is its value.
 ///

@@ -103,6 +103,16 @@ impl Out {
         }
     }
 
+    /// Moves all that `other` has to send behind what is here. Large shared values are not copied.
+    pub fn append(&mut self, other: &mut Self) {
+        other.seal_tail();
+        for chunk in other.chunks.drain(..) {
+            self.put_shared(&chunk);
+        }
+        other.sent += other.chunks_len as u64;
+        other.chunks_len = 0;
+    }
+
     /// Replaces the unsent bytes from position `start` to `end` by others.
     ///
     /// For the rare case that a reply was composed before it turned out to be false. Costs a copy of
@@ -194,6 +204,31 @@ impl Out {
         }
     }
 
+    /// How many bytes were taken out so far.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Moves the first `count` unsent bytes, or as many as there are, behind those of `to`.
+    pub fn move_to(&mut self, to: &mut Self, count: usize) {
+        let mut left = count.min(self.len());
+        self.sent += left as u64;
+        while left > 0 {
+            let Some(front) = self.chunks.front_mut() else {
+                to.put(&self.tail.split_to(left));
+                break;
+            };
+            let part = front.split_to(left.min(front.len()));
+            self.chunks_len -= part.len();
+            left -= part.len();
+            to.put_shared(&part);
+            if front.is_empty() {
+                self.chunks.pop_front();
+            }
+        }
+    }
+
     /// Everything unsent as one vector: for tests and small replies.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
@@ -203,6 +238,12 @@ impl Out {
             .for_each(|chunk| all.extend_from_slice(chunk));
         all.extend_from_slice(&self.tail);
         all
+    }
+
+    /// The buffer for copied bytes, for an encoder that fills in a length behind itself. It may only
+    /// append, or write over what it appended since it last put a shared value in.
+    pub(crate) fn tail_mut(&mut self) -> &mut BytesMut {
+        &mut self.tail
     }
 
     fn seal_tail(&mut self) {

@@ -4,6 +4,8 @@
 //! the start of the next request, and answers with a [`Step`]. The connection never looks into bytes
 //! itself: it reads at least `total` bytes, swallows `len` bytes, or takes a request, in a loop.
 
+pub(crate) mod within;
+
 use smallvec::SmallVec;
 
 use crate::command::Command;

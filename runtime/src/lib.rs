@@ -1,19 +1,22 @@
-//! What node and router would otherwise copy: configuration, telemetry, metrics, the admin HTTP
-//! server, tasks, shutdown, clocks.
+//! What node and router would otherwise copy: the socket server, configuration, telemetry, metrics,
+//! the admin HTTP server, tasks, shutdown, clocks.
 //!
-//! It knows no domain: no key, no protocol, no tier. Nothing here decides policy; every limit and
-//! period arrives as an option.
+//! It moves requests and knows no tier and no map. Nothing here decides policy; every limit and period
+//! arrives as an option.
 
 pub mod backoff;
 pub mod clock;
 pub mod config;
 pub mod duration;
+pub mod events;
 pub mod hlc;
 pub mod http;
 pub mod memory;
 pub mod metrics;
+pub mod peer;
 pub mod pool;
 pub mod random;
+pub mod serve;
 pub mod shutdown;
 pub mod size;
 pub mod tasks;

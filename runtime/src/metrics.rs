@@ -9,8 +9,10 @@
 //! end in `_total`, label values are closed sets ([`Label`]), all of them present from the start.
 
 pub mod cells;
+pub mod history;
 pub mod process;
 mod snapshot;
+pub mod striped;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,9 +2,9 @@
 
 use fonn_proto::ServerCommand;
 use fonn_proto::request::{ServerOutcome, StatsKind};
+use fonn_runtime::serve::Client;
 
 use super::Shared;
-use super::registry::Connection;
 use crate::engine::Acks;
 use crate::entry::Space;
 use crate::report;
@@ -12,12 +12,12 @@ use crate::report;
 /// Executes a server command.
 pub(super) async fn execute(
     shared: &Shared,
-    connection: &Connection,
-    space: Space,
+    client: Client<'_>,
     command: &ServerCommand<'_>,
     acks: &mut Acks,
 ) -> ServerOutcome {
-    let engine = &shared.engine;
+    let engine = &shared.service;
+    let space = client.space;
     match command {
         ServerCommand::Flush {
             all_databases,
@@ -73,9 +73,7 @@ pub(super) async fn execute(
         },
         ServerCommand::RandomKey => ServerOutcome::Key(engine.random_key(space).await),
         ServerCommand::StoreAllIfNone(pairs) => engine.store_all_if_none(space, pairs, acks).await,
-        ServerCommand::ClientInfo => {
-            ServerOutcome::Text(report::connection_line(connection.id, &connection.peer))
-        }
+        ServerCommand::ClientInfo => ServerOutcome::Text(report::connection_line(client)),
         // Users come with their own file; without one there is nothing to authenticate against.
         ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
     }

@@ -3,6 +3,7 @@
 mod abuse;
 mod dialects;
 mod ending;
+mod peers;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,8 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_runtime::clock::Clock;
+use fonn_runtime::serve::{ListenAddr, Listener, Tuning};
 
-use super::{ListenAddr, Listener, Server, Shared, Tuning};
+use super::{Server, Shared};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
 use crate::lsm::{DiskOptions, Durability};
@@ -98,7 +100,7 @@ impl Node {
     }
 
     fn count(&self, counter: Counter) -> u64 {
-        self.shared.engine.stats().total(counter)
+        self.shared.service.stats().total(counter)
     }
 
     /// Ends the server and returns how long that took.

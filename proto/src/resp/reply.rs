@@ -125,6 +125,33 @@ impl<'a> Reply<'a> {
         Self { protocol, form }
     }
 
+    /// The same reply, as far as it was worded, without the request; None if it needs more than itself.
+    pub(crate) fn detach<'b>(&self) -> Option<Reply<'b>> {
+        let form = match self.form {
+            Form::Value => Form::Value,
+            Form::Stored => Form::Stored,
+            Form::Previous => Form::Previous,
+            Form::OneIfStored => Form::OneIfStored,
+            Form::OneIfTouched => Form::OneIfTouched,
+            Form::ValueLen => Form::ValueLen,
+            Form::HitLen => Form::HitLen,
+            Form::Range { first, last } => Form::Range { first, last },
+            Form::Integer => Form::Integer,
+            Form::Float => Form::Float,
+            Form::Expiry(moment) => Form::Expiry(moment),
+            Form::Type => Form::Type,
+            Form::Values { count, progress } => Form::Values { count, progress },
+            Form::AllStored { failure } => Form::AllStored { failure },
+            Form::Sum { count, failure } => Form::Sum { count, failure },
+            Form::Server => Form::Server,
+            Form::ClientInfo(_) | Form::Hello { .. } | Form::Answer(_) => return None,
+        };
+        Some(Reply {
+            protocol: self.protocol,
+            form,
+        })
+    }
+
     /// Words the outcome of the next command.
     #[inline]
     pub fn each(&mut self, command: &Command<'_>, outcome: &Outcome<'_>, out: &mut Out) {

@@ -6,6 +6,7 @@
 //! | first bytes | taken for |
 //! |---|---|
 //! | 0x80 | memcached binary, at the first byte: some clients send it in a segment of its own |
+//! | 0xFA | another member of the cluster, in the peer protocol: it never occurs in UTF-8 |
 //! | `*` or another RESP type byte | RESP |
 //! | `GET /`, any other HTTP method, `Host:` | HTTP: refused |
 //! | a word with an upper-case letter | RESP inline: memcached's commands are lower-case |
@@ -19,6 +20,7 @@
 //! command for a key that starts with a slash; such a client has to use proper RESP.
 
 use crate::memcached::binary;
+use crate::peer;
 
 /// The most bytes that [`detect`] wants to see. No command of any dialect is longer.
 pub const DETECT_LEN_MAX: usize = 32;
@@ -87,6 +89,9 @@ pub enum Detection {
     },
     /// Decided. Nothing is consumed: the bytes go to the dialect's parser.
     Found(Dialect),
+    /// No client: a member of the cluster or one of its routers, which opens with the hello of the
+    /// peer protocol ([`crate::peer`]).
+    Peer,
     /// Not a client of ours: close the connection without an answer.
     Refused(Stranger),
 }
@@ -111,6 +116,7 @@ pub fn detect(buf: &[u8]) -> Detection {
     };
     match first {
         binary::MAGIC_REQUEST => return Detection::Found(Dialect::Binary),
+        peer::FIRST_BYTE => return Detection::Peer,
         b'*' | b'$' | b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' | b'!' | b'=' | b'%'
         | b'~' | b'>' | b'|' => return Detection::Found(Dialect::Resp),
         TLS_HANDSHAKE => return Detection::Refused(Stranger::Tls),

@@ -12,7 +12,7 @@ use super::{Finding, SourceFile};
 const MAY_IMPORT: [(&str, &str, &[&str]); 9] = [
     ("proto", "fonn-proto", &[]),
     ("codec", "fonn-codec", &[]),
-    ("runtime", "fonn-runtime", &[]),
+    ("runtime", "fonn-runtime", &["fonn-proto"]),
     ("dashboard", "fonn-dashboard", &[]),
     (
         "cold-tier",

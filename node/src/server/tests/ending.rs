@@ -1,8 +1,6 @@
 //! How connections end: broken protocols, limits, panics, the end of the server.
 
 use super::*;
-use crate::server::registry::Registered;
-use crate::server::socket::Accepted;
 
 #[test]
 fn a_broken_protocol_is_counted_and_the_last_reply_arrives_before_the_end() {
@@ -57,34 +55,6 @@ fn connections_over_the_limit_are_closed_at_once_and_counted() {
     drop(kept);
     until("there is room", || node.shared.registry.is_empty());
     exchange(&mut node.connect(), b"mn\r\n", b"MN\r\n");
-}
-
-#[test]
-fn a_panic_ends_one_connection_and_leaves_no_trace_of_it() {
-    let node = Node::start(Options::default());
-    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let (socket, peer) = Accepted::Unix(ours).into_socket().unwrap();
-        node.shared.registry.pending(0);
-        let registered = Registered {
-            shared: Arc::clone(&node.shared),
-            connection: node.shared.registry.add(socket, peer, 0),
-        };
-        assert_eq!(node.shared.registry.len(), 1);
-        let task = std::panic::AssertUnwindSafe(move || {
-            let _registered = registered;
-            std::panic::resume_unwind(Box::new("a bug"));
-        });
-        assert!(std::panic::catch_unwind(task).is_err());
-    });
-    assert_eq!(node.shared.registry.len(), 0);
-    assert!(node.shared.registry.list().is_empty());
-    assert_eq!(node.count(Counter::ConnectionPanics), 1);
-    assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0, "the socket is open");
 }
 
 #[test]

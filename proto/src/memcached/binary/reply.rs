@@ -8,6 +8,7 @@ use super::status::Status;
 use crate::memcached::VERSION;
 use crate::outcome::Value;
 use crate::request::ServerOutcome;
+use crate::request::within::relocate;
 use crate::{Command, Failure, Out, Outcome, ServerCommand, StoreMode, Version};
 
 /// Length of the extras of a read: the client's flags.
@@ -47,6 +48,14 @@ impl<'a> Reply<'a> {
             key: &[],
             answer,
         }
+    }
+
+    /// The same reply with a key that lies in `buf`; None if it lies elsewhere.
+    pub(crate) fn within<'b>(&self, buf: &'b [u8]) -> Option<Reply<'b>> {
+        Some(Reply {
+            key: relocate(self.key, buf)?,
+            ..*self
+        })
     }
 
     /// Words the outcome of the request's command. Quiet opcodes stay silent on success, and on the

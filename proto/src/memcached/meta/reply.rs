@@ -4,6 +4,7 @@ use super::base64::put_encoded;
 use super::flags::Flags;
 use crate::memcached::text::{self, Tokens};
 use crate::outcome::{Hit, Number, Outcome};
+use crate::request::within::relocate;
 use crate::{Command, Out};
 
 /// How to word the answer to one request of the meta dialect.
@@ -81,6 +82,14 @@ impl<'a> Reply<'a> {
             quiet,
             value,
         }
+    }
+
+    /// The same reply with flags that lie in `buf`; None if they lie elsewhere.
+    pub(crate) fn within<'b>(&self, buf: &'b [u8]) -> Option<Reply<'b>> {
+        Some(Reply {
+            flags: relocate(self.flags, buf)?,
+            ..*self
+        })
     }
 
     /// Words the outcome of the command.

@@ -17,7 +17,7 @@ pub struct Reply<'a> {
     request: PhantomData<&'a [u8]>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Kind {
     /// `VALUE` lines and `END`.
     Retrieval {
@@ -48,6 +48,15 @@ impl Reply<'_> {
 
     pub(super) fn answer(line: &'static str, quiet: bool) -> Self {
         Self::new(Kind::Answer(line), quiet)
+    }
+
+    /// The same reply, without the request that it borrows nothing from.
+    pub(crate) fn detach<'b>(&self) -> Reply<'b> {
+        Reply {
+            kind: self.kind,
+            quiet: self.quiet,
+            request: PhantomData,
+        }
     }
 
     fn new(kind: Kind, quiet: bool) -> Self {

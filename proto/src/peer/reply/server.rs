@@ -1,0 +1,84 @@
+//! Outcomes of commands about the whole store, field by field.
+
+use crate::outcome::Value;
+use crate::peer::field::{Flags, Reader, Writer, bit, failure, failure_code, text};
+use crate::peer::{DecodeError, TooLong};
+use crate::request::ServerOutcome;
+
+const DONE: u8 = 0x20;
+const PAIRS: u8 = 0x21;
+const TEXT: u8 = 0x22;
+const INTEGER: u8 = 0x23;
+const SCAN: u8 = 0x24;
+const KEY: u8 = 0x25;
+const INVALID_CURSOR: u8 = 0x26;
+const WRONG_PASSWORD: u8 = 0x27;
+const AUTH_NOT_CONFIGURED: u8 = 0x28;
+const FAILED: u8 = 0x29;
+
+/// Flag of `KEY`: there is one.
+const PRESENT: u16 = 1;
+
+pub(super) fn write<'v>(
+    outcome: &'v ServerOutcome,
+    writer: &mut Writer<'_>,
+) -> Result<(u8, u16, Value<'v>), TooLong> {
+    let nothing = Value::Copied(&[]);
+    Ok(match outcome {
+        ServerOutcome::Done => (DONE, 0, nothing),
+        ServerOutcome::Pairs(pairs) => {
+            for (name, value) in pairs {
+                writer.long(name.as_bytes(), "a name")?;
+                writer.long(value.as_bytes(), "a value")?;
+            }
+            (PAIRS, 0, nothing)
+        }
+        ServerOutcome::Text(text) => (TEXT, 0, Value::Copied(text.as_bytes())),
+        ServerOutcome::Integer(number) => {
+            writer.u64(number.cast_unsigned());
+            (INTEGER, 0, nothing)
+        }
+        ServerOutcome::Scan { cursor, keys } => {
+            writer.u64(*cursor);
+            for key in keys {
+                writer.long(key, "a key")?;
+            }
+            (SCAN, 0, nothing)
+        }
+        ServerOutcome::Key(key) => {
+            let flags = bit(key.is_some(), PRESENT);
+            (
+                KEY,
+                flags,
+                Value::Copied(key.as_deref().unwrap_or_default()),
+            )
+        }
+        ServerOutcome::InvalidCursor => (INVALID_CURSOR, 0, nothing),
+        ServerOutcome::WrongPassword => (WRONG_PASSWORD, 0, nothing),
+        ServerOutcome::AuthNotConfigured => (AUTH_NOT_CONFIGURED, 0, nothing),
+        ServerOutcome::Failed(failure) => (FAILED, failure_code(*failure), nothing),
+    })
+}
+
+pub(super) fn read(
+    opcode: u8,
+    flags: &mut Flags,
+    reader: &mut Reader<'_>,
+) -> Result<ServerOutcome, DecodeError> {
+    Ok(match opcode {
+        DONE => ServerOutcome::Done,
+        PAIRS => ServerOutcome::Pairs(reader.list(|it| Ok((it.text("name")?, it.text("value")?)))?),
+        TEXT => ServerOutcome::Text(text(reader.rest(), "text")?),
+        INTEGER => ServerOutcome::Integer(reader.u64("number")?.cast_signed()),
+        SCAN => ServerOutcome::Scan {
+            cursor: reader.u64("cursor")?,
+            keys: reader.list(|it| it.long("key").map(<[u8]>::to_vec))?,
+        },
+        KEY => ServerOutcome::Key(flags.has(PRESENT).then(|| reader.rest().to_vec())),
+        INVALID_CURSOR => ServerOutcome::InvalidCursor,
+        WRONG_PASSWORD => ServerOutcome::WrongPassword,
+        AUTH_NOT_CONFIGURED => ServerOutcome::AuthNotConfigured,
+        FAILED => ServerOutcome::Failed(failure(flags.number(u16::MAX))?),
+        opcode => return Err(DecodeError::UnknownOpcode(opcode)),
+    })
+}

@@ -1,0 +1,175 @@
+//! What a member asks of another.
+//!
+//! Opcodes and fields are listed in `docs/formats/peer.md`. Numbers never change meaning.
+
+mod command;
+mod server;
+
+use bytes::Bytes;
+
+use super::entry::Entry;
+use super::field::{Flags, Reader, Sealed, Writer};
+use super::head::{Envelope, Head, Kind};
+use super::{DecodeError, SlotSet, TooLong};
+use crate::outcome::Value;
+use crate::{Command, Out, ServerCommand};
+
+const PUT: u8 = 0x40;
+const FETCH: u8 = 0x41;
+const FETCH_SLOTS: u8 = 0x42;
+const PING: u8 = 0x43;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// A client's command on one key. Answered with [`Reply::Outcome`](super::Reply::Outcome) or
+    /// `WrongOwner`.
+    Command(Command<'a>),
+    /// About the whole store. Answered with [`Reply::Server`](super::Reply::Server).
+    Server(ServerCommand<'a>),
+    /// An entry with its version: to be kept if it is newer than what is there. Answered with
+    /// `Applied` or `NotNewer`, so repeating it does no harm.
+    Put(Entry<'a>),
+    /// The newest entry or tombstone of a key, whoever owns its slot. Answered with `Entry` or
+    /// `Unknown`. It is no use of the entry.
+    Fetch {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Entries and tombstones of some slots. Answered with `Page`.
+    FetchSlots {
+        /// Which slots.
+        slots: SlotSet,
+        /// Empty, or what the last page said.
+        cursor: &'a [u8],
+        /// About how many bytes of entries the page may have.
+        len_max: u32,
+    },
+    /// Answered with `Pong`: whether the member answers at all.
+    Ping,
+}
+
+impl<'a> Request<'a> {
+    /// Writes the request as one frame whose body is at most `body_len_max` bytes long. Large values
+    /// that lie in `source` are not copied.
+    ///
+    /// # Errors
+    /// If it is longer, or its key is longer than 65,535 bytes. Nothing is written then.
+    #[inline]
+    pub fn encode(
+        &self,
+        envelope: Envelope,
+        body_len_max: u32,
+        source: Option<&Bytes>,
+        out: &mut Out,
+    ) -> Result<(), TooLong> {
+        let mut writer = Writer::new(out);
+        match self.write(&mut writer, source) {
+            Ok((opcode, flags, payload)) => {
+                let sealed = Sealed {
+                    kind: Kind::Request,
+                    opcode,
+                    flags,
+                    envelope,
+                    body_len_max,
+                };
+                writer.finish(&sealed, &payload)
+            }
+            Err(error) => {
+                writer.undo();
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the fields; returns opcode, flags and what comes behind the fields.
+    #[inline]
+    fn write(
+        &self,
+        writer: &mut Writer<'_>,
+        source: Option<&Bytes>,
+    ) -> Result<(u8, u16, Value<'_>), TooLong> {
+        Ok(match self {
+            Self::Command(command) => return command::write(command, writer, source),
+            Self::Server(command) => return server::write(command, writer),
+            Self::Put(entry) => {
+                entry.write(writer)?;
+                (PUT, 0, entry.content.payload())
+            }
+            Self::Fetch { key } => (FETCH, 0, Value::Copied(key)),
+            Self::FetchSlots {
+                slots,
+                cursor,
+                len_max,
+            } => {
+                writer.u32(*len_max);
+                writer.put(slots.as_bytes());
+                (FETCH_SLOTS, 0, Value::Copied(cursor))
+            }
+            Self::Ping => (PING, 0, Value::Copied(&[])),
+        })
+    }
+
+    /// Reads a request from a frame of requests. Keys and values are parts of `body`.
+    ///
+    /// # Errors
+    /// If it makes no sense: it is answered with a [`Refusal`](super::Refusal).
+    #[inline]
+    pub fn decode(head: &Head, body: &'a [u8]) -> Result<Self, DecodeError> {
+        Self::decode_from(head, body, None)
+    }
+
+    /// As [`Request::decode`]; large values of entries are shared with `source`, which `body` is a
+    /// part of.
+    ///
+    /// # Errors
+    /// As [`Request::decode`].
+    ///
+    /// # Panics
+    /// If `body` is no part of `source`, and a value in it is large.
+    pub fn decode_shared(
+        head: &Head,
+        body: &'a [u8],
+        source: &'a Bytes,
+    ) -> Result<Self, DecodeError> {
+        Self::decode_from(head, body, Some(source))
+    }
+
+    #[inline]
+    fn decode_from(
+        head: &Head,
+        body: &'a [u8],
+        source: Option<&'a Bytes>,
+    ) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body, source);
+        let mut flags = Flags::new(head);
+        let request = match head.opcode {
+            0x01..=0x1f => Self::Command(command::read(head.opcode, &mut flags, &mut reader)?),
+            0x20..=0x3f => Self::Server(server::read(head.opcode, &mut flags, &mut reader)?),
+            PUT => {
+                let entry = Entry::decode(reader.rest(), source)?;
+                if entry.space != head.envelope.space {
+                    return Err(DecodeError::Meaningless {
+                        field: "space",
+                        value: u64::from(entry.space),
+                    });
+                }
+                Self::Put(entry)
+            }
+            FETCH => Self::Fetch { key: reader.rest() },
+            FETCH_SLOTS => {
+                let len_max = reader.u32("length")?;
+                let slots = reader.take(SlotSet::LEN, "slots")?;
+                Self::FetchSlots {
+                    slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
+                    cursor: reader.rest(),
+                    len_max,
+                }
+            }
+            PING => Self::Ping,
+            opcode => return Err(DecodeError::UnknownOpcode(opcode)),
+        };
+        flags.end()?;
+        reader.end(request)
+    }
+}

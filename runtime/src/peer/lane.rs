@@ -1,0 +1,509 @@
+//! One connection to a member: the state that callers share with it, and the task that drives it.
+//!
+//! The task owns socket and receive buffer. Callers and task share a [`State`] under a lock that is held
+//! for the time of a copy, never while waiting or in a system call. Where all are on one reactor nobody
+//! ever waits for it.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use fonn_proto::Out;
+use fonn_proto::out::SHARE_LEN_MIN;
+use fonn_proto::peer::hello::{self, Hello, HelloError, Rejection};
+use fonn_proto::peer::{FrameError, HEAD_LEN, Kind, Step, next};
+use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep, timeout};
+
+use super::answer::Answer;
+use super::client::Member;
+use super::waiters::Waiters;
+
+/// The receive buffer while no large reply comes in.
+const INPUT_LEN: usize = 64 * 1024;
+
+/// A buffer for requests that grew beyond this is given back when it is empty.
+const OUTPUT_KEPT: usize = 256 * 1024;
+
+/// Reads before the other tasks of the reactor have their turn.
+const READS_MAX: usize = 16;
+
+/// Parts of one vectored write.
+const SLICES_MAX: usize = 64;
+
+/// A member that vanished without a word is noticed after about this time, even if nobody asks it.
+const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// What callers and the task share.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) state: Mutex<State>,
+    /// The longest reply on this connection, in bytes.
+    pub(super) body_len_max: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) waiters: Waiters<Answer>,
+    /// Requests that are written down and not taken by the task.
+    pub(super) out: Out,
+    /// Counts the buffers that the task took.
+    pub(super) batch: u64,
+    /// Bytes of requests without an answer and of answers that were not taken.
+    pub(super) bytes: usize,
+    /// What the member takes, once it said so.
+    pub(super) peer_len_max: u32,
+    /// The task, while it waits.
+    task: Option<Waker>,
+    pub(super) is_closed: bool,
+}
+
+impl Lane {
+    pub(super) fn new(requests_max: usize, body_len_max: u32) -> Self {
+        Self {
+            state: Mutex::new(State {
+                waiters: Waiters::new(requests_max),
+                out: Out::new(),
+                batch: 1,
+                bytes: 0,
+                peer_len_max: u32::MAX,
+                task: None,
+                is_closed: false,
+            }),
+            body_len_max,
+        }
+    }
+
+    /// Ends the task; all callers are told.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let task = state.task.take();
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl State {
+    /// Who has to be woken so that what was written is sent: the task, once for all that gathers until it
+    /// runs.
+    #[inline]
+    pub(super) fn task_to_wake(&mut self) -> Option<Waker> {
+        self.task.take()
+    }
+
+    /// Lets the task be woken from now on.
+    fn register(&mut self, cx: &Context<'_>) {
+        match &self.task {
+            Some(task) if task.will_wake(cx.waker()) => {}
+            _ => self.task = Some(cx.waker().clone()),
+        }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+enum Ended {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("{0}")]
+    Hello(#[from] HelloError),
+    #[error("{0}")]
+    Rejected(#[from] Rejection),
+    #[error("it was closed by the member")]
+    Closed,
+    #[error("it was not made in time")]
+    Connecting,
+    #[error("the member sent a reply of {0} bytes, more than was asked for")]
+    TooLong(u64),
+    #[error("the member answered request {0}, which is not under way")]
+    UnknownId(u32),
+    #[error("the member owes an answer for too long")]
+    Owing,
+}
+
+/// The task of a lane: connects when there is something to send, and as often as it takes.
+pub(super) async fn drive(member: Arc<Member>, lane: Arc<Lane>) {
+    let mut driver = Driver {
+        member,
+        lane,
+        sending: Out::new(),
+        input: BytesMut::new(),
+        tick: Box::pin(sleep(std::time::Duration::ZERO)),
+        is_ticking: false,
+        heard: Instant::now(),
+        wakers: Vec::new(),
+    };
+    while driver.wait_for_work().await {
+        let error = driver.serve().await;
+        if driver.lane.state.lock().is_closed {
+            return;
+        }
+        let member = &driver.member;
+        member.stats.failures.inc();
+        if member.fail(Instant::now()) {
+            tracing::warn!(member = %member.options.address, %error, "a member is not asked for a while");
+        } else {
+            tracing::debug!(member = %member.options.address, %error, "connection to a member ended");
+        }
+        driver.end();
+    }
+}
+
+struct Driver {
+    member: Arc<Member>,
+    lane: Arc<Lane>,
+    /// Requests on their way into the socket.
+    sending: Out,
+    input: BytesMut,
+    tick: Pin<Box<Sleep>>,
+    is_ticking: bool,
+    /// When something came from the member, or nothing was owed.
+    heard: Instant,
+    wakers: Vec<Waker>,
+}
+
+impl Driver {
+    /// Waits until there is something to send. False if the client was closed.
+    async fn wait_for_work(&mut self) -> bool {
+        poll_fn(|cx| {
+            let mut state = self.lane.state.lock();
+            if state.is_closed {
+                return Poll::Ready(false);
+            }
+            if !state.out.is_empty() {
+                return Poll::Ready(true);
+            }
+            state.register(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Makes a connection and serves it until it ends.
+    async fn serve(&mut self) -> Ended {
+        self.heard = Instant::now();
+        let member = Arc::clone(&self.member);
+        let connecting = connect(&member, self.lane.body_len_max);
+        let mut connecting = Box::pin(timeout(member.options.connect_timeout, connecting));
+        let connected = poll_fn(|cx| {
+            if self.poll_closed(cx) {
+                return Poll::Ready(Err(Ended::Closed));
+            }
+            // Callers do not wait longer than they said for a connection either.
+            if let Poll::Ready(Err(error)) = self.poll_ticks(cx) {
+                return Poll::Ready(Err(error));
+            }
+            match connecting.as_mut().poll(cx) {
+                Poll::Ready(Ok(connected)) => Poll::Ready(connected),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(Ended::Connecting)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await;
+        drop(connecting);
+        let (stream, peer_len_max, rest) = match connected {
+            Ok(connected) => connected,
+            Err(error) => return error,
+        };
+        self.member.stats.connections.inc();
+        self.lane.state.lock().peer_len_max = peer_len_max;
+        self.input = rest;
+        self.heard = Instant::now();
+        match poll_fn(|cx| self.poll_stream(&stream, cx)).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    fn poll_closed(&self, cx: &Context<'_>) -> bool {
+        let mut state = self.lane.state.lock();
+        state.register(cx);
+        state.is_closed
+    }
+
+    /// Receives, sends and watches the time. Ends with the connection.
+    fn poll_stream(
+        &mut self,
+        stream: &TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<std::convert::Infallible, Ended>> {
+        if let Err(error) = self.receive(stream, cx) {
+            return Poll::Ready(Err(error));
+        }
+        if let Err(error) = self.send(stream, cx) {
+            return Poll::Ready(Err(error));
+        }
+        match self.poll_ticks(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn receive(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Result<(), Ended> {
+        for _ in 0..READS_MAX {
+            match stream.poll_read_ready(cx) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending => return Ok(()),
+            }
+            if self.input.capacity() == self.input.len() {
+                self.input.reserve(INPUT_LEN);
+            }
+            let room = self.input.capacity() - self.input.len();
+            match stream.try_read_buf(&mut self.input) {
+                Ok(0) => return Err(Ended::Closed),
+                Ok(count) => {
+                    self.heard = Instant::now();
+                    self.member.stats.received_bytes.add(count as u64);
+                    self.deliver()?;
+                    if count < room {
+                        // The socket is empty: the next look asks the kernel's events, not the kernel.
+                        let _ = stream.try_io(tokio::io::Interest::READABLE, || {
+                            Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
+                        });
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    /// Gives all whole replies in the receive buffer to their callers.
+    fn deliver(&mut self) -> Result<(), Ended> {
+        let stats = &self.member.stats;
+        let now = self.heard;
+        let (mut count, mut sum_ns) = (0_u64, 0_u64);
+        let mut state = self.lane.state.lock();
+        let result = loop {
+            match next(Kind::Reply, &self.input, self.lane.body_len_max) {
+                Err(error) => break Err(error.into()),
+                Ok(Step::TooLong { len, .. }) => break Err(Ended::TooLong(len)),
+                Ok(Step::Need { total }) => {
+                    make_room(&mut self.input, total);
+                    break Ok(());
+                }
+                Ok(Step::Frame { head, body, len }) => {
+                    let id = head.envelope.id;
+                    let answer =
+                        if body.len() < SHARE_LEN_MIN || body.len() < self.input.capacity() / 2 {
+                            let answer = Answer::copied(head, body);
+                            bytes::Buf::advance(&mut self.input, len);
+                            answer
+                        } else {
+                            let frame = self.input.split_to(len).freeze();
+                            Answer::shared(head, frame.slice(HEAD_LEN..))
+                        };
+                    let held = answer.held();
+                    let Ok(delivered) = state.waiters.reply(id, || answer) else {
+                        break Err(Ended::UnknownId(id));
+                    };
+                    state.bytes = state.bytes.saturating_sub(delivered.bytes);
+                    if delivered.is_wanted {
+                        state.bytes += held;
+                        let ns = now.saturating_duration_since(delivered.started).as_nanos() as u64;
+                        stats.latency.record_ns(ns);
+                        count += 1;
+                        sum_ns = sum_ns.saturating_add(ns);
+                        self.wakers.extend(delivered.waker);
+                    } else {
+                        stats.late.inc();
+                    }
+                }
+            }
+        };
+        stats.in_flight.set(state.waiters.owed() as u64);
+        drop(state);
+        if count > 0 {
+            stats.replies.add(count);
+            stats.average(sum_ns / count);
+            self.member.succeed();
+        }
+        self.wakers.drain(..).for_each(Waker::wake);
+        if self.input.is_empty() && self.input.capacity() < INPUT_LEN / 2 {
+            // Back to the start of the allocation, if no answer holds it.
+            self.input.reserve(INPUT_LEN);
+        }
+        result
+    }
+
+    fn send(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Result<(), Ended> {
+        loop {
+            if self.sending.is_empty() {
+                if self.sending.capacity() > OUTPUT_KEPT {
+                    drop(self.sending.take_back());
+                }
+                let mut state = self.lane.state.lock();
+                if state.is_closed {
+                    return Err(Ended::Closed);
+                }
+                if state.out.is_empty() {
+                    state.register(cx);
+                    return Ok(());
+                }
+                std::mem::swap(&mut state.out, &mut self.sending);
+                state.batch += 1;
+            }
+            match stream.poll_write_ready(cx) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending if self.poll_closed(cx) => return Err(Ended::Closed),
+                Poll::Pending => return Ok(()),
+            }
+            let sent = match self.sending.single() {
+                Some(bytes) => stream.try_write(bytes),
+                None => {
+                    let mut slices = [io::IoSlice::new(&[]); SLICES_MAX];
+                    let count = self.sending.io_slices(&mut slices);
+                    stream.try_write_vectored(slices.get(..count).unwrap_or_default())
+                }
+            };
+            match sent {
+                Ok(count) => {
+                    self.sending.advance(count);
+                    self.member.stats.writes.inc();
+                    self.member.stats.sent_bytes.add(count as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Looks at the deadlines, as long as something is owed.
+    fn poll_ticks(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        loop {
+            if !self.is_ticking {
+                if self.lane.state.lock().waiters.owed() == 0 {
+                    return Poll::Pending;
+                }
+                self.is_ticking = true;
+                let at = tokio::time::Instant::now() + self.member.options.tick;
+                self.tick.as_mut().reset(at);
+            }
+            if self.tick.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.is_ticking = false;
+            let now = Instant::now();
+            let mut state = self.lane.state.lock();
+            let expired = state.waiters.expire(now, &mut self.wakers);
+            let is_owed = state.waiters.owed() > 0;
+            drop(state);
+            self.wakers.drain(..).for_each(Waker::wake);
+            if expired.count > 0 {
+                self.member.stats.timed_out.add(expired.count as u64);
+                if self.member.fail(now) {
+                    tracing::warn!(
+                        member = %self.member.options.address,
+                        "a member does not answer in time and is not asked for a while"
+                    );
+                }
+            }
+            let options = &self.member.options;
+            if !is_owed {
+                self.heard = now;
+                if self.input.is_empty() {
+                    // What is idle holds no memory.
+                    self.input = BytesMut::new();
+                }
+            } else if expired.owing_max > options.owing_max
+                || expired.owing_max > options.silence_max
+                    && now.saturating_duration_since(self.heard) > options.silence_max
+            {
+                return Poll::Ready(Err(Ended::Owing));
+            }
+        }
+    }
+
+    /// After the end of a connection: nobody waits for it, and nothing of it is left.
+    fn end(&mut self) {
+        self.sending = Out::new();
+        self.input = BytesMut::new();
+        let mut state = self.lane.state.lock();
+        // What was taken may have been sent; what is still in the callers' buffer was not.
+        let taken = state.batch - 1;
+        state.waiters.fail_all(taken, &mut self.wakers);
+        state.out = Out::new();
+        state.batch += 1;
+        state.bytes = 0;
+        drop(state);
+        self.member.stats.in_flight.set(0);
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Drop for Driver {
+    /// A task that is gone answers nobody: neither those who wait nor those who come.
+    fn drop(&mut self) {
+        self.lane.state.lock().is_closed = true;
+        self.end();
+    }
+}
+
+/// Connects and exchanges hellos. Returns how long a request may be, and what came behind the hello.
+async fn connect(member: &Member, body_len_max: u32) -> Result<(TcpStream, u32, BytesMut), Ended> {
+    let options = &member.options;
+    let stream = TcpStream::connect(&options.address).await?;
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    let ours = Hello::new(&options.name, &options.cluster, body_len_max);
+    let mut out = Out::new();
+    ours.encode(Ok(()), &mut out);
+    while let Some(bytes) = out.single().filter(|bytes| !bytes.is_empty()) {
+        stream.writable().await?;
+        match stream.try_write(bytes) {
+            Ok(count) => out.advance(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut input = BytesMut::with_capacity(INPUT_LEN);
+    loop {
+        if let hello::Step::Hello {
+            hello,
+            verdict,
+            len,
+        } = Hello::decode(&input)?
+        {
+            verdict?;
+            ours.agree(&hello)?;
+            bytes::Buf::advance(&mut input, len);
+            return Ok((stream, hello.body_len_max, input));
+        }
+        stream.readable().await?;
+        match stream.try_read_buf(&mut input) {
+            Ok(0) => return Err(Ended::Closed),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Makes room for a frame of `total` bytes, in an allocation of its own if it is a large one: its value
+/// is then shared from there.
+fn make_room(input: &mut BytesMut, total: usize) {
+    if total <= input.capacity() {
+        return;
+    }
+    if total <= INPUT_LEN {
+        input.reserve(INPUT_LEN - input.len());
+        return;
+    }
+    let mut large = BytesMut::with_capacity(total);
+    large.extend_from_slice(input);
+    *input = large;
+}

@@ -1,0 +1,815 @@
+//! One connection: reads, has requests executed in order, sends the replies of each batch at once.
+
+mod later;
+mod replies;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use fonn_proto::request::Reply;
+use fonn_proto::session::{Detection, Dialect, Session, detect};
+use fonn_proto::{Body, Command, Failure, Out, Outcome, Space, Step};
+use tokio::time::timeout;
+
+use self::later::{Answer, Queue, Window};
+use self::replies::{Batch, CROWDED_SEND_LEN, Late};
+use super::Shared;
+use super::budget::Budget as _;
+use super::input::{Chunk, Input};
+use super::memory::Reservation;
+use super::peer;
+use super::pool::{self, POOLED_LEN};
+use super::registry::{Connection, Registered};
+use super::service::{Acks as _, Client, Event, Execution, Job, Service};
+
+/// If more than this is missing of a request, its client is not waiting for an acknowledgement.
+const ACKNOWLEDGE_LEN_MAX: usize = 64 * 1024;
+
+/// Unacknowledged writes of one batch at most.
+const ACKS_MAX: usize = 1024;
+
+/// Work that a connection may do before the others of its reactor have their turn, in commands of
+/// well under a microsecond or pages received.
+const TURN_MAX: usize = 512;
+
+/// Requests of more commands have their parsed form counted, which is many times what was received.
+const UNCOUNTED_COMMANDS_MAX: usize = 256;
+
+/// Memory that one parsed command takes, the parser's notes on its arguments included.
+const COMMAND_COST: usize = size_of::<Command<'static>>() + 32;
+
+/// How often a client that memory is reserved for is looked at while it sends nothing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is read and thrown away from a connection that is being closed.
+const LINGER_LEN_MAX: usize = 1024 * 1024;
+
+/// What is composed is sent when the next answer takes longer than this.
+const SEND_DELAY: Duration = Duration::from_millis(1);
+
+/// Bytes that the task of a connection takes, besides the buffers of one that is not idle.
+#[must_use]
+pub fn task_len<S: Service>() -> usize {
+    fn output_len<A, F>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+    output_len(serve::<S>)
+}
+
+/// Serves a connection until either side closes it.
+pub(super) async fn serve<S: Service>(registered: Registered<S>) {
+    let shared = &registered.shared;
+    let mut driver = Driver {
+        shared,
+        connection: &registered.connection,
+        session: None,
+        out: Out::new(),
+        acks: S::Acks::default(),
+        late: Vec::new(),
+        current: Current::default(),
+        window: Window::default(),
+        scratch: Vec::new(),
+        batch: Batch::new(Instant::now()),
+        turn: 0,
+        peer: None,
+    };
+    let mut result = driver.run().await;
+    if let Some(input) = driver.peer.take() {
+        drop(driver);
+        result = Box::pin(peer::serve(shared, &registered.connection, input)).await;
+    }
+    if let Err(error) = result {
+        if error.kind() == io::ErrorKind::TimedOut {
+            shared.service.count(Event::Stalled, 1);
+        }
+        tracing::debug!(id = registered.connection.id, %error, "connection ended");
+    }
+}
+
+struct Driver<'c, S: Service> {
+    shared: &'c Shared<S>,
+    connection: &'c Arc<Connection>,
+    session: Option<Session>,
+    out: Out,
+    acks: S::Acks,
+    late: Vec<Late>,
+    current: Current,
+    window: Window,
+    scratch: Vec<u8>,
+    batch: Batch<S::Moment>,
+    /// Work done since others had their turn.
+    turn: usize,
+    /// What was received, once it turned out to be from another member of the cluster.
+    peer: Option<Input>,
+}
+
+/// The request that is being executed.
+#[derive(Default)]
+struct Current {
+    /// Acknowledgements that the requests before it wait for.
+    acks_before: usize,
+    /// Where its reply begins.
+    reply_start: u64,
+    /// Whether its reply is worded aside, since requests before it wait for answers.
+    is_aside: bool,
+    /// Whether it waits for answers itself.
+    is_late: bool,
+}
+
+/// What stopped the parsing of a chunk.
+struct Parsed {
+    consumed: usize,
+    /// Bytes needed for the next request.
+    need: usize,
+    /// Bytes to swallow before it.
+    skip: u64,
+    close: bool,
+}
+
+/// The memory of a request that is arriving.
+struct Arrival<'c, S: Service> {
+    reservation: Option<Reservation<'c, S>>,
+    since: Option<Instant>,
+    bytes: usize,
+}
+
+impl<S: Service> Default for Arrival<'_, S> {
+    fn default() -> Self {
+        Self {
+            reservation: None,
+            since: None,
+            bytes: 0,
+        }
+    }
+}
+
+impl<'c, S: Service> Driver<'c, S> {
+    async fn run(&mut self) -> io::Result<()> {
+        let mut input = Input::default();
+        let mut need = 1usize;
+        let mut skip = 0u64;
+        let mut arrival = Arrival::default();
+        loop {
+            let inside = !input.is_empty() || skip > 0;
+            if !inside
+                && self
+                    .shared
+                    .drains_longer_than(self.shared.tuning.drain_busy)
+            {
+                self.linger().await;
+                return Ok(());
+            }
+            let read = match input.read(&self.connection.socket)? {
+                Some(0) => return Ok(()),
+                Some(read) => read,
+                None => {
+                    self.turn = 0;
+                    self.give_back_buffers();
+                    if !inside {
+                        if !self.wait_idle().await? {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                    input.settle(need);
+                    if self.admit(&mut arrival, &mut input, 0).await {
+                        let missing = need.saturating_sub(input.len());
+                        self.wait_inside(missing, &arrival).await?;
+                    } else {
+                        (need, skip) = self.refuse(&mut input).await?;
+                        arrival = Arrival::default();
+                    }
+                    continue;
+                }
+            };
+            self.count(Event::BytesRead, read as u64);
+            self.turn += 1 + read / 4096;
+            if skip > 0 {
+                let chunk = input.take();
+                let here = usize::try_from(skip)
+                    .unwrap_or(usize::MAX)
+                    .min(chunk.as_slice().len());
+                skip -= here as u64;
+                input.restore(chunk, here);
+            }
+            if skip > 0 || input.len() < need || input.is_empty() {
+                self.breathe().await;
+                continue;
+            }
+
+            self.take_buffers();
+            self.batch = Batch::new(Instant::now());
+            let chunk = input.take();
+            if self.session.is_none() && detect(chunk.as_slice()) == Detection::Peer {
+                input.restore(chunk, 0);
+                self.give_back_buffers();
+                self.peer = Some(input);
+                return Ok(());
+            }
+            let parsed = self.process(&chunk).await?;
+            input.restore(chunk, parsed.consumed);
+            if parsed.consumed > 0 {
+                arrival = Arrival::default();
+            }
+            self.send().await?;
+            if parsed.close {
+                self.linger().await;
+                return Ok(());
+            }
+            (need, skip) = (parsed.need, parsed.skip);
+            // A request that does not fit a pooled buffer is received once there is memory for it.
+            while need > POOLED_LEN
+                && skip == 0
+                && !self.admit(&mut arrival, &mut input, need).await
+            {
+                (need, skip) = self.refuse(&mut input).await?;
+                arrival = Arrival::default();
+            }
+            input.make_room(need);
+            self.breathe().await;
+        }
+    }
+
+    #[inline]
+    fn count(&self, event: Event, n: u64) {
+        self.shared.service.count(event, n);
+    }
+
+    fn take_buffers(&mut self) {
+        if self.out.capacity() == 0 {
+            self.out.lend(pool::take());
+            self.scratch = pool::take_scratch();
+        }
+    }
+
+    fn give_back_buffers(&mut self) {
+        if let Some(buf) = self.out.take_back() {
+            pool::give_back(buf);
+            pool::give_back_scratch(std::mem::take(&mut self.scratch));
+        }
+    }
+
+    /// Lets the other connections of the reactor have their turn, if this one had a long one.
+    #[inline]
+    async fn breathe(&mut self) {
+        if self.turn >= TURN_MAX {
+            self.turn = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits for the first byte of a request, as long as it takes. False if the server is shutting down.
+    async fn wait_idle(&self) -> io::Result<bool> {
+        let at_boundary = &self.connection.at_boundary;
+        at_boundary.store(true, Ordering::Relaxed);
+        // Either this sees that the server drains, or the drain sees that the connection is idle.
+        fence(Ordering::SeqCst);
+        if self.shared.is_draining() {
+            return Ok(false);
+        }
+        let result = self.connection.socket.readable().await;
+        at_boundary.store(false, Ordering::Relaxed);
+        result.map(|()| true)
+    }
+
+    /// Waits for more of a request of which `missing` bytes are still to come.
+    async fn wait_inside(&self, missing: usize, arrival: &Arrival<'_, S>) -> io::Result<()> {
+        // In the middle of a large body the peer's window is full of data and acknowledgements come by
+        // themselves; near its end, and in a head, the peer may be waiting for one.
+        if missing <= ACKNOWLEDGE_LEN_MAX {
+            self.connection.socket.acknowledge_now();
+        }
+        let stall_max = self.shared.tuning.stall_max;
+        let Some(since) = arrival.since else {
+            return match timeout(stall_max, self.connection.socket.readable()).await {
+                Ok(result) => result,
+                Err(_) => Err(stalled("the client stopped in the middle of a request")),
+            };
+        };
+        let start = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now - since > self.time_allowed(arrival.bytes) {
+                return Err(stalled(
+                    "a request arrives too slowly to hold memory for it",
+                ));
+            }
+            let left = stall_max.saturating_sub(now - start);
+            if left.is_zero() {
+                return Err(stalled("the client stopped in the middle of a request"));
+            }
+            let look = left.min(LOOK_INTERVAL);
+            if let Ok(result) = timeout(look, self.connection.socket.readable()).await {
+                return result;
+            }
+        }
+    }
+
+    /// How long a request may take to arrive that holds so much memory.
+    fn time_allowed(&self, bytes: usize) -> Duration {
+        let tuning = &self.shared.tuning;
+        let at = |rate: u64| Duration::from_millis(bytes as u64 * 1000 / rate.max(1));
+        match self.shared.memory.is_contended() {
+            true => tuning.contended_grace + at(tuning.contended_rate_min),
+            false => tuning.stall_max + at(tuning.rate_min),
+        }
+    }
+
+    /// Reserves memory for a request that is arriving: what it holds, and what it takes to receive
+    /// `need` bytes of it. Waits a while for it. False if there is none.
+    async fn admit(
+        &mut self,
+        arrival: &mut Arrival<'c, S>,
+        input: &mut Input,
+        need: usize,
+    ) -> bool {
+        let bytes = input.capacity_for(need).max(input.held());
+        let more = bytes.saturating_sub(arrival.bytes);
+        if more == 0 {
+            return true;
+        }
+        let mut added = Reservation::try_make(self.shared, more);
+        if added.is_none() {
+            // It waits with as little as possible.
+            self.give_back_buffers();
+            input.shrink();
+            let held = match arrival.bytes {
+                0 => input.len(),
+                _ => 0,
+            };
+            added = Box::pin(Reservation::make(self.shared, more, held)).await;
+        }
+        let Some(added) = added else {
+            return false;
+        };
+        match &mut arrival.reservation {
+            Some(reservation) => reservation.merge(added),
+            None => arrival.reservation = Some(added),
+        }
+        arrival.bytes = bytes;
+        arrival.since.get_or_insert_with(Instant::now);
+        true
+    }
+
+    /// Refuses the request at the front of `input` as busy; returns what to wait for and what to swallow.
+    ///
+    /// # Errors
+    /// If the request is none that could be swallowed: the connection has to be closed.
+    async fn refuse(&mut self, input: &mut Input) -> io::Result<(usize, u64)> {
+        self.count(Event::Busy, 1);
+        if let Some(session) = &mut self.session {
+            session.refuse(Failure::Busy);
+            self.take_buffers();
+            self.batch = Batch::new(Instant::now());
+            let chunk = input.take();
+            let parsed = Box::pin(self.process(&chunk)).await?;
+            input.restore(chunk, parsed.consumed);
+            self.send().await?;
+            if parsed.consumed > 0 && !parsed.close {
+                return Ok((parsed.need, parsed.skip));
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            "there is no memory to receive a request",
+        ))
+    }
+
+    /// Ends a connection without losing its last reply: says that nothing more comes, and reads until
+    /// the client has closed too, or for a moment.
+    async fn linger(&mut self) {
+        let socket = &self.connection.socket;
+        socket.end_writing();
+        let mut buf = pool::take();
+        let mut left = LINGER_LEN_MAX;
+        let _ = Box::pin(timeout(self.shared.tuning.linger, async {
+            while left > 0 {
+                buf.clear();
+                match socket.try_read(&mut buf) {
+                    Ok(0) => return,
+                    Ok(count) => left = left.saturating_sub(count),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if socket.readable().await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(_) => return,
+                }
+            }
+        }))
+        .await;
+        pool::give_back(buf);
+    }
+
+    /// Executes all complete requests of a chunk.
+    async fn process(&mut self, chunk: &Chunk) -> io::Result<Parsed> {
+        let data = chunk.as_slice();
+        let mut parsed = Parsed {
+            consumed: 0,
+            need: 1,
+            skip: 0,
+            close: false,
+        };
+        if self.session.is_none() && !self.detect(data, &mut parsed) {
+            return Ok(parsed);
+        }
+        let Some(mut session) = self.session.take() else {
+            return Ok(parsed);
+        };
+        let mut queue = Queue::new();
+        while parsed.consumed < data.len() {
+            let rest = &data[parsed.consumed..];
+            match session.parse(rest) {
+                Step::Need { total } => {
+                    parsed.need = total;
+                    break;
+                }
+                Step::Skip { len } => {
+                    if len > self.shared.service.value_len_max() as u64 {
+                        // The parser words the refusal; the service never hears of the value.
+                        self.count(Event::TooLarge, 1);
+                    }
+                    let here = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
+                    parsed.consumed += here;
+                    parsed.skip = len - here as u64;
+                    if parsed.skip > 0 {
+                        break;
+                    }
+                }
+                Step::Request { request, len } => {
+                    parsed.consumed += len;
+                    self.batch.requests += 1;
+                    parsed.close = matches!(request.body, Body::Close | Body::Broken);
+                    if matches!(request.body, Body::Broken) {
+                        self.count(Event::ProtocolError, 1);
+                    }
+                    let mut reply = request.reply;
+                    let space = Space::new(0, request.database);
+                    if !self.answer_read(&request.body, &mut reply, space, &mut queue) {
+                        self.begin_request(&mut queue);
+                        self.execute(request.body, &mut reply, space, chunk, &mut queue)
+                            .await?;
+                        self.end_request(&reply, &mut queue);
+                    }
+                    if parsed.close {
+                        break;
+                    }
+                    if S::ANSWERS_LATER && queue.aside_len() >= CROWDED_SEND_LEN {
+                        self.settle(&mut queue).await?;
+                    }
+                    if self.is_time_to_send() || self.acks.count() >= ACKS_MAX {
+                        if S::ANSWERS_LATER && self.acks.count() > 0 {
+                            self.settle(&mut queue).await?;
+                        }
+                        self.send().await?;
+                    }
+                    self.turn += 1;
+                    self.breathe().await;
+                }
+            }
+        }
+        if S::ANSWERS_LATER {
+            self.settle(&mut queue).await?;
+        }
+        self.session = Some(session);
+        Ok(parsed)
+    }
+
+    /// Finds out which dialect is spoken. False if more bytes are needed, or none is.
+    fn detect(&mut self, data: &[u8], parsed: &mut Parsed) -> bool {
+        match detect(data) {
+            Detection::Need { total } => {
+                parsed.need = total;
+                false
+            }
+            Detection::Peer | Detection::Refused(_) => {
+                self.count(Event::ProtocolError, 1);
+                parsed.close = true;
+                false
+            }
+            Detection::Found(dialect) => {
+                let session = Session::new(dialect, self.shared.limits(), self.connection.id);
+                let number = dialect_index(dialect) as u8 + 1;
+                self.connection.dialect.store(number, Ordering::Relaxed);
+                self.session = Some(session);
+                true
+            }
+        }
+    }
+
+    /// Answers a request for one entry that is at hand. False if it is none: nothing was done then.
+    #[inline]
+    fn answer_read(
+        &mut self,
+        body: &Body<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> bool {
+        let Body::Data(commands) = body else {
+            return false;
+        };
+        let is_aside = S::ANSWERS_LATER && !queue.is_empty();
+        let is_answered = match commands.as_slice() {
+            [command] if is_aside => self.answer_hit(command, reply, space, Some(queue.aside())),
+            [command] => self.answer_hit(command, reply, space, None),
+            _ => false,
+        };
+        if is_answered {
+            reply.finish(if is_aside {
+                queue.aside()
+            } else {
+                &mut self.out
+            });
+        }
+        is_answered
+    }
+
+    /// Answers one command, if it reads an entry that is at hand; in `aside` if that is given.
+    #[inline]
+    fn answer_hit(
+        &mut self,
+        command: &Command<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        aside: Option<&mut Out>,
+    ) -> bool {
+        let Command::Get(get) = command else {
+            return false;
+        };
+        let service = &self.shared.service;
+        let moment = *self.batch.moment.get_or_insert_with(|| service.moment());
+        let out = match aside {
+            Some(aside) => aside,
+            None => &mut self.out,
+        };
+        let word = |outcome: &Outcome<'_>| reply.each(command, outcome, out);
+        let is_hit = service.answer_hit(space, get, moment, &mut self.scratch, word);
+        self.batch.hits += u64::from(is_hit);
+        is_hit
+    }
+
+    /// Where the current request is worded.
+    #[inline]
+    fn words<'q>(&'q mut self, queue: &'q mut Queue<'_, S::Later>) -> &'q mut Out {
+        if S::ANSWERS_LATER && self.current.is_aside {
+            queue.aside()
+        } else {
+            &mut self.out
+        }
+    }
+
+    async fn execute<'d>(
+        &mut self,
+        body: Body<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        chunk: &'d Chunk,
+        queue: &mut Queue<'d, S::Later>,
+    ) -> io::Result<()> {
+        match body {
+            Body::Data(commands) => {
+                let shared = self.shared;
+                let mut _parsed = None;
+                if commands.len() > UNCOUNTED_COMMANDS_MAX {
+                    let cost = commands.len() * COMMAND_COST;
+                    if cost > shared.service.budget().bytes_max() {
+                        self.count(Event::Busy, 1);
+                        reply.late().failure(Failure::Busy, self.words(queue));
+                        return Ok(());
+                    }
+                    _parsed = Some(shared.memory.hold_unsent(shared, self.connection, cost));
+                }
+                let is_for_many = commands.len() > 1;
+                for (at, command) in commands.iter().enumerate() {
+                    if S::ANSWERS_LATER && !queue.is_empty() {
+                        self.make_way(space, command, queue).await?;
+                    }
+                    if !(is_for_many && self.answer_hit_of_many(command, reply, space, queue)) {
+                        let rest = commands.get(at..).unwrap_or_default();
+                        self.execute_command(rest, reply, space, chunk, queue)
+                            .await?;
+                    }
+                    if is_for_many {
+                        // The replies to one request for many keys are no reason to gather them all.
+                        if self.is_time_to_send() {
+                            self.relieve(queue).await?;
+                        }
+                        self.turn += 1;
+                        self.breathe().await;
+                    }
+                }
+                if !self.current.is_late {
+                    reply.finish(self.words(queue));
+                }
+            }
+            Body::Server(command) => {
+                self.count_hits();
+                if S::ANSWERS_LATER {
+                    self.settle(queue).await?;
+                }
+                let client = Client {
+                    id: self.connection.id,
+                    peer: &self.connection.peer,
+                    space,
+                };
+                let outcome = Box::pin(self.shared.service.execute_server(
+                    self.shared,
+                    client,
+                    &command,
+                    &mut self.acks,
+                ))
+                .await;
+                reply.server(&command, &outcome, &mut self.out);
+            }
+            Body::Answer | Body::Close | Body::Broken => reply.finish(self.words(queue)),
+        }
+        Ok(())
+    }
+
+    /// As [`Driver::answer_hit`], for one of several commands of the current request.
+    #[inline]
+    fn answer_hit_of_many(
+        &mut self,
+        command: &Command<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> bool {
+        if S::ANSWERS_LATER && self.current.is_late {
+            return false;
+        }
+        let is_aside = S::ANSWERS_LATER && self.current.is_aside;
+        self.answer_hit(command, reply, space, is_aside.then(|| queue.aside()))
+    }
+
+    /// Has the first of the current request's `commands` that are left executed.
+    async fn execute_command<'d>(
+        &mut self,
+        commands: &[Command<'_>],
+        reply: &mut Reply<'_>,
+        space: Space,
+        chunk: &'d Chunk,
+        queue: &mut Queue<'d, S::Later>,
+    ) -> io::Result<()> {
+        let Some(command) = commands.first() else {
+            return Ok(());
+        };
+        let value_len = match command {
+            Command::Store(store) => store.value.len(),
+            _ => 0,
+        };
+        let job = Job {
+            space,
+            command,
+            source: chunk.source(value_len),
+        };
+        let service = &self.shared.service;
+        let execution = service
+            .execute(&job, &mut self.acks, &mut self.scratch)
+            .await;
+        // It may have waited long.
+        self.batch.moment = None;
+        match execution {
+            Execution::Done(outcome) if S::ANSWERS_LATER && self.current.is_late => {
+                if let Some(command) = command.within(chunk.as_slice()) {
+                    queue.push_command(space, command, Answer::ready(outcome));
+                }
+            }
+            Execution::Done(outcome) => {
+                let out = match S::ANSWERS_LATER && self.current.is_aside {
+                    true => queue.aside(),
+                    false => &mut self.out,
+                };
+                reply.each(command, &outcome, out);
+            }
+            Execution::Later(answer) => {
+                if self.current.is_late || self.defer(commands, reply, chunk, queue) {
+                    if let Some(command) = command.within(chunk.as_slice()) {
+                        queue.push_command(space, command, Answer::Coming(answer));
+                    }
+                } else {
+                    // It does not outlive the parser's next call.
+                    self.settle(queue).await?;
+                    let outcome = self.await_answer(answer).await?;
+                    reply.each(command, &outcome, &mut self.out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the current request into the queue, if what is left of it can be kept.
+    fn defer<'d>(
+        &mut self,
+        commands: &[Command<'_>],
+        reply: &Reply<'_>,
+        chunk: &'d Chunk,
+        queue: &mut Queue<'d, S::Later>,
+    ) -> bool {
+        let data = chunk.as_slice();
+        let Some(reply) = reply.within(data) else {
+            return false;
+        };
+        if !commands.iter().all(|it| it.within(data).is_some()) {
+            return false;
+        }
+        let worded = self.words(queue).position() - self.current.reply_start;
+        queue.push(reply, worded);
+        self.current.is_late = true;
+        true
+    }
+
+    /// Waits until a command may be begun beside those in flight.
+    async fn make_way(
+        &mut self,
+        space: Space,
+        command: &Command<'_>,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> io::Result<()> {
+        if queue.conflicts(space, command) || queue.aside_len() >= CROWDED_SEND_LEN {
+            return self.settle(queue).await;
+        }
+        while queue.in_flight() >= self.window.commands_max() {
+            self.settle_one(queue).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all answers and words them.
+    async fn settle(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
+        while queue.in_flight() > 0 {
+            self.settle_one(queue).await?;
+            if self.is_time_to_send() && self.acks.count() == 0 {
+                self.write_out().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer that is worded next, and words it.
+    async fn settle_one(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
+        let Some((command, answer)) = queue.pop_command() else {
+            return Ok(());
+        };
+        let outcome = match answer {
+            Answer::Ready(outcome) => outcome,
+            Answer::Coming(answer) => self.await_answer(answer).await?,
+        };
+        self.window.note(&outcome);
+        queue.word(&command, &outcome, &mut self.out, &mut self.late);
+        if queue.is_empty() && self.current.is_aside {
+            // The words of the current request have just gone to the output.
+            self.current.is_aside = false;
+            let shift = self.out.position().wrapping_sub(queue.aside().position());
+            self.current.reply_start = self.current.reply_start.wrapping_add(shift);
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer, and sends what is composed if that takes a while.
+    ///
+    /// # Errors
+    /// If the client has gone: nobody needs the answer.
+    async fn await_answer(&mut self, mut answer: S::Later) -> io::Result<Outcome<'static>> {
+        let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut answer).poll(cx))).await;
+        if let Poll::Ready(outcome) = first {
+            return Ok(outcome);
+        }
+        self.turn = 0;
+        Box::pin(async {
+            if !self.out.is_empty() && self.acks.count() == 0 {
+                if let Ok(outcome) = timeout(SEND_DELAY, &mut answer).await {
+                    return Ok(outcome);
+                }
+                self.write_out().await?;
+            }
+            tokio::select! {
+                biased;
+                outcome = &mut answer => Ok(outcome),
+                () = self.connection.socket.broken() => {
+                    Err(io::Error::from(io::ErrorKind::ConnectionReset))
+                }
+            }
+        })
+        .await
+    }
+}
+
+fn stalled(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+/// The place of a dialect in tables.
+fn dialect_index(dialect: Dialect) -> usize {
+    match dialect {
+        Dialect::Text => 0,
+        Dialect::Binary => 1,
+        Dialect::Resp => 2,
+    }
+}

@@ -1,0 +1,210 @@
+//! What a server serves: who executes commands, and what the server asks of it besides.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use fonn_proto::peer::hello::{Hello, Rejection};
+use fonn_proto::peer::{self, Reply};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Command, Failure, Get, Outcome, ServerCommand, Space};
+
+use super::{Budget, Shared};
+
+/// What a command is executed with.
+pub struct Job<'a> {
+    /// Whose key it is.
+    pub space: Space,
+    /// The command.
+    pub command: &'a Command<'a>,
+    /// The allocation that the command borrows from, if its value is large and may be shared.
+    pub source: Option<&'a Bytes>,
+}
+
+/// Who sent a server command.
+#[derive(Clone, Copy, Debug)]
+pub struct Client<'c> {
+    /// The number of the connection.
+    pub id: u64,
+    /// The address at the other end.
+    pub peer: &'c str,
+    /// The keyspace that it is in.
+    pub space: Space,
+}
+
+/// How far the execution of a command got.
+pub enum Execution<'v, L> {
+    /// It is done; provisional until the acknowledgements that it added have come.
+    Done(Outcome<'v>),
+    /// The answer comes later. Meanwhile the requests behind it are executed.
+    Later(L),
+}
+
+/// What happens on connections, for the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A connection was accepted.
+    Accepted,
+    /// A connection was closed at once because there were too many.
+    Rejected,
+    /// A connection was cut off because its client stopped in a request, or did not read.
+    Stalled,
+    /// Serving a connection panicked.
+    Panicked,
+    /// A client broke its protocol.
+    ProtocolError,
+    /// Bytes were received.
+    BytesRead,
+    /// Bytes were sent.
+    BytesWritten,
+    /// A value was too large to be received.
+    TooLarge,
+    /// A request was refused because there is no memory for it now, or a queue is full.
+    Busy,
+    /// A write that was promised found no room.
+    OutOfSpace,
+    /// A write that was promised failed.
+    Unavailable,
+}
+
+impl Event {
+    /// All of them, for tables.
+    pub const ALL: [Self; 11] = [
+        Self::Accepted,
+        Self::Rejected,
+        Self::Stalled,
+        Self::Panicked,
+        Self::ProtocolError,
+        Self::BytesRead,
+        Self::BytesWritten,
+        Self::TooLarge,
+        Self::Busy,
+        Self::OutOfSpace,
+        Self::Unavailable,
+    ];
+}
+
+/// The writes of one batch of requests that are not durable yet. Their replies are composed already,
+/// and are sent when [`Acks::wait`] returned.
+pub trait Acks: Default + Send + Sync {
+    /// How many writes wait.
+    fn count(&self) -> usize;
+
+    /// Waits for all of them; tells which failed, by the count at which they were added. Afterwards
+    /// there are none.
+    fn wait(&mut self) -> impl Future<Output = Vec<(usize, Failure)>> + Send;
+}
+
+/// For services whose outcomes are final.
+#[derive(Debug, Default)]
+pub struct NoAcks;
+
+impl Acks for NoAcks {
+    fn count(&self) -> usize {
+        0
+    }
+
+    async fn wait(&mut self) -> Vec<(usize, Failure)> {
+        Vec::new()
+    }
+}
+
+/// The answer of a service that never answers later: there is no such thing, and what handles it costs
+/// nothing.
+#[derive(Debug)]
+pub struct Never(Infallible);
+
+impl Future for Never {
+    type Output = Outcome<'static>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.0 {}
+    }
+}
+
+/// Executes the commands of clients.
+///
+/// The server is compiled for each service, so that nothing of this is called through a pointer.
+pub trait Service: Send + Sync + Sized + 'static {
+    /// The time that the reads of a batch are judged by.
+    type Moment: Copy + Send + Sync;
+    /// Writes that are not durable yet.
+    type Acks: Acks;
+    /// An answer that comes later. Dropped when the client has gone.
+    type Later: Future<Output = Outcome<'static>> + Unpin + Send;
+    /// What the memory that clients hold is counted against.
+    type Budget: Budget;
+
+    /// Whether [`Execution::Later`] is ever used.
+    const ANSWERS_LATER: bool;
+
+    /// Longest value in bytes that is received.
+    fn value_len_max(&self) -> usize;
+
+    /// The memory that clients may hold.
+    fn budget(&self) -> &Self::Budget;
+
+    /// Counts an event, or its bytes.
+    fn count(&self, event: Event, n: u64);
+
+    /// The time for [`Service::answer_hit`].
+    fn moment(&self) -> Self::Moment;
+
+    /// Answers a read that can be answered on the spot: `word` gets the hit and puts it into words.
+    /// Returns false otherwise; nothing was done then. `scratch` is for values that have to be decoded.
+    fn answer_hit(
+        &self,
+        space: Space,
+        get: &Get<'_>,
+        moment: Self::Moment,
+        scratch: &mut Vec<u8>,
+        word: impl FnOnce(&Outcome<'_>),
+    ) -> bool;
+
+    /// Counts reads that [`Service::answer_hit`] answered.
+    fn count_hits(&self, hits: u64);
+
+    /// Executes a command. The outcome may borrow from `scratch`.
+    fn execute<'s>(
+        &self,
+        job: &Job<'_>,
+        acks: &mut Self::Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> impl Future<Output = Execution<'s, Self::Later>> + Send;
+
+    /// Answers the hello of another member or a router, who connects from `from`: what we say of
+    /// ourselves, and whether we talk to it. A service that does not say otherwise talks to none.
+    fn greet(&self, _hello: &Hello, _from: &str) -> (Hello, Result<(), Rejection>) {
+        (Hello::new("", "", 0), Err(Rejection::NotAllowed))
+    }
+
+    /// The epoch of the cluster's map that the service goes by, and whether it owns a slot by that map.
+    fn owns(&self, _slot: u16) -> (u64, bool) {
+        (0, true)
+    }
+
+    /// Answers what only members ask of each other ([`peer::Request::Put`], [`peer::Request::Fetch`],
+    /// [`peer::Request::FetchSlots`]): gives the reply to `word`, once. It is provisional until the
+    /// acknowledgements that were added have come.
+    fn execute_peer(
+        &self,
+        _space: Space,
+        _request: &peer::Request<'_>,
+        _acks: &mut Self::Acks,
+        word: impl FnOnce(&Reply<'_>) + Send,
+    ) -> impl Future<Output = ()> + Send {
+        word(&Reply::Refused(peer::Refusal::Unsupported));
+        std::future::ready(())
+    }
+
+    /// Executes a command about many keys or about the server, after all that came before it.
+    fn execute_server(
+        &self,
+        server: &Shared<Self>,
+        client: Client<'_>,
+        command: &ServerCommand<'_>,
+        acks: &mut Self::Acks,
+    ) -> impl Future<Output = ServerOutcome> + Send;
+}

@@ -1,0 +1,179 @@
+//! A client's socket: TCP or Unix.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use fonn_proto::Out;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+
+/// A peer that vanished without a word is noticed after about this time.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Parts of one vectored write.
+const SLICES_MAX: usize = 64;
+
+/// A connection as the acceptor got it, not yet on a reactor.
+#[derive(Debug)]
+pub enum Accepted {
+    /// By TCP.
+    Tcp(StdTcpStream, SocketAddr),
+    /// By Unix socket.
+    Unix(StdUnixStream),
+}
+
+/// A socket on a reactor.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP.
+    Tcp(TcpStream),
+    /// Unix.
+    Unix(UnixStream),
+}
+
+impl Accepted {
+    /// Puts the socket onto the reactor of the calling thread; returns the peer's name too.
+    ///
+    /// # Errors
+    /// What the kernel says, mostly because the peer is gone.
+    pub fn into_socket(self) -> io::Result<(Socket, String)> {
+        match self {
+            Self::Tcp(stream, peer) => {
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+                SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                Ok((Socket::Tcp(TcpStream::from_std(stream)?), peer.to_string()))
+            }
+            Self::Unix(stream) => {
+                stream.set_nonblocking(true)?;
+                Ok((
+                    Socket::Unix(UnixStream::from_std(stream)?),
+                    "unix".to_owned(),
+                ))
+            }
+        }
+    }
+}
+
+impl Socket {
+    /// Waits until there is something to read, or the peer has closed. Only the task of the connection
+    /// may wait: of several the last one is woken, which spares a list of those who wait.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn readable(&self) -> io::Result<()> {
+        poll_fn(|cx| match self {
+            Self::Tcp(stream) => stream.poll_read_ready(cx),
+            Self::Unix(stream) => stream.poll_read_ready(cx),
+        })
+        .await
+    }
+
+    /// Waits until there is room to write; see [`Socket::readable`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn writable(&self) -> io::Result<()> {
+        poll_fn(|cx| match self {
+            Self::Tcp(stream) => stream.poll_write_ready(cx),
+            Self::Unix(stream) => stream.poll_write_ready(cx),
+        })
+        .await
+    }
+
+    /// Waits until the connection is broken: the peer reset it, which tells that nobody reads replies any
+    /// more. One that has only stopped sending may still read.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn broken(&self) {
+        let ready = match self {
+            Self::Tcp(stream) => stream.ready(Interest::ERROR).await,
+            Self::Unix(stream) => stream.ready(Interest::ERROR).await,
+        };
+        // An error here is one of the connection too.
+        drop(ready);
+    }
+
+    /// Reads what there is into the spare capacity of `buf`. 0 means that the peer closed.
+    ///
+    /// A read that leaves room has emptied the socket: the readiness is taken back at once, so that the
+    /// next read waits for the kernel's word instead of asking in vain. Polling is edge-triggered and on
+    /// the same thread, so nothing that arrives from here on is missed.
+    pub fn try_read(&self, buf: &mut BytesMut) -> io::Result<usize> {
+        let room = buf.capacity() - buf.len();
+        let read = match self {
+            Self::Tcp(stream) => stream.try_read_buf(buf),
+            Self::Unix(stream) => stream.try_read_buf(buf),
+        };
+        if let Ok(count) = read
+            && 0 < count
+            && count < room
+        {
+            let emptied = || Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock));
+            let _ = match self {
+                Self::Tcp(stream) => stream.try_io(Interest::READABLE, emptied),
+                Self::Unix(stream) => stream.try_io(Interest::READABLE, emptied),
+            };
+        }
+        read
+    }
+
+    /// Sends what the kernel takes now.
+    pub fn try_write(&self, out: &Out) -> io::Result<usize> {
+        if let Some(bytes) = out.single() {
+            return match self {
+                Self::Tcp(stream) => stream.try_write(bytes),
+                Self::Unix(stream) => stream.try_write(bytes),
+            };
+        }
+        let mut slices = [io::IoSlice::new(&[]); SLICES_MAX];
+        let count = out.io_slices(&mut slices);
+        match self {
+            Self::Tcp(stream) => stream.try_write_vectored(&slices[..count]),
+            Self::Unix(stream) => stream.try_write_vectored(&slices[..count]),
+        }
+    }
+
+    /// Has the kernel acknowledge at once what it received.
+    ///
+    /// A client that writes a request in several small pieces without `TCP_NODELAY` gets the second
+    /// piece out only when the first was acknowledged, which the kernel delays by 40 ms (sccache's
+    /// memcached client does just that). The flag does not stick: it holds until the kernel's next
+    /// change of mind (tcp(7)), so it is set again whenever a read ends inside a request.
+    pub fn acknowledge_now(&self) {
+        if let Self::Tcp(stream) = self {
+            // Only speed is lost where it fails.
+            let _ = SockRef::from(stream).set_tcp_quickack(true);
+        }
+    }
+
+    /// Ends reading: a task that waits in [`Socket::readable`] sees the end of the stream.
+    pub fn end_reading(&self) {
+        self.shutdown(std::net::Shutdown::Read);
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub fn end_writing(&self) {
+        self.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Ends both directions: a task that waits for either wakes up and fails.
+    pub fn abort(&self) {
+        self.shutdown(std::net::Shutdown::Both);
+    }
+
+    fn shutdown(&self, how: std::net::Shutdown) {
+        // A socket that is closed already needs no more.
+        let _ = match self {
+            Self::Tcp(stream) => SockRef::from(stream).shutdown(how),
+            Self::Unix(stream) => SockRef::from(stream).shutdown(how),
+        };
+    }
+}
