@@ -154,7 +154,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let cold_tasks = Tasks::new();
     engine.start_cold(&cold_tasks);
     let cluster_tasks = Tasks::new();
-    let cluster = start_cluster(&config, &names, &cluster_tasks).await?;
+    let cluster = start_cluster(&config, &names, &events, &cluster_tasks).await?;
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
     }
@@ -264,6 +264,7 @@ async fn serve_admin(
 async fn start_cluster(
     config: &Config,
     listening: &[String],
+    events: &Events,
     tasks: &Tasks,
 ) -> anyhow::Result<Option<Cluster>> {
     let (Some(cluster), Some(dir)) = (&config.cluster, &config.data_dir) else {
@@ -285,6 +286,7 @@ async fn start_cluster(
         advertise: cluster.advertise.clone(),
         zone: cluster.zone.clone(),
         weight: cluster.weight,
+        events: Some(events.clone()),
         ..cluster::Options::new(
             &cluster.node_id,
             cluster.start.clone(),

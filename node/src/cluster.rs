@@ -55,6 +55,7 @@ use tonic::transport::Server;
 
 use fonn_proto::grpc::v1::members_server::MembersServer;
 use fonn_proto::grpc::v1::raft_server::RaftServer;
+use fonn_runtime::events::Events;
 use fonn_runtime::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 
@@ -129,6 +130,8 @@ pub struct Options {
     pub election: ElectionOptions,
     /// Silence after which another member votes in the place of one that is down.
     pub replace_voter_after: Duration,
+    /// Where what happens to members is told, besides the log.
+    pub events: Option<Events>,
     /// Which links are cut.
     #[cfg(test)]
     faults: tests::faults::Links,
@@ -157,6 +160,7 @@ impl Options {
             detector: DetectorOptions::default(),
             election: ElectionOptions::default(),
             replace_voter_after: Duration::from_secs(30),
+            events: None,
             #[cfg(test)]
             faults: tests::faults::Links::default(),
         }

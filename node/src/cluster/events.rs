@@ -1,6 +1,9 @@
-//! What changes from one map to the next, for the log of every member.
+//! What changes from one map to the next, for the log and the events of every member.
 
+use std::fmt;
 use std::sync::Arc;
+
+use fonn_runtime::events::{Level, Topic};
 
 use super::map::Map;
 use super::participant::Participant;
@@ -58,7 +61,7 @@ pub(super) fn between(old: &Map, new: &Map) -> Vec<Event> {
     events
 }
 
-/// Logs what changes; runs until the member stops.
+/// Tells what changes; runs until the member stops.
 pub(super) async fn run(participant: Arc<Participant>) {
     let mut maps = participant.maps.clone();
     let mut old = Arc::clone(&maps.borrow_and_update());
@@ -69,28 +72,48 @@ pub(super) async fn run(participant: Arc<Participant>) {
         }
         let new = Arc::clone(&maps.borrow_and_update());
         for event in between(&old, &new) {
-            log(&event, new.epoch);
+            let (level, message) = (event.level(), event.to_string());
+            match level {
+                Level::Info => tracing::info!(epoch = new.epoch, "{message}"),
+                _ => tracing::warn!(epoch = new.epoch, "{message}"),
+            }
+            if let Some(events) = &participant.options.events {
+                events.record(level, Topic::Cluster, message);
+            }
         }
         old = new;
     }
 }
 
-fn log(event: &Event, epoch: u64) {
-    const GONE: &str = "gone";
-    match event {
-        Event::State { id, from, to } => {
-            let (from, to) = (from.unwrap_or(GONE), to.unwrap_or(GONE));
-            if to == "down" {
-                tracing::warn!(epoch, node = id, from, "a member is down");
-            } else {
-                tracing::info!(epoch, node = id, from, to, "a member has another state");
+impl Event {
+    fn level(&self) -> Level {
+        match self {
+            Self::State {
+                to: Some("down"), ..
+            } => Level::Warning,
+            _ => Level::Info,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State {
+                id,
+                from: None,
+                to: Some(to),
+            } => write!(f, "member {id} is there, {to}"),
+            Self::State {
+                id,
+                from: Some(from),
+                to: Some(to),
+            } => {
+                write!(f, "member {id} is {to}, was {from}")
             }
-        }
-        Event::Weight { id, from, to } => {
-            tracing::info!(epoch, node = id, from, to, "a member has another weight");
-        }
-        Event::Replicas { from, to } => {
-            tracing::info!(epoch, from, to, "slots have another number of owners");
+            Self::State { id, to: None, .. } => write!(f, "member {id} was removed"),
+            Self::Weight { id, from, to } => write!(f, "member {id} has weight {to}, had {from}"),
+            Self::Replicas { from, to } => write!(f, "each slot has {to} owners, had {from}"),
         }
     }
 }
@@ -123,6 +146,28 @@ mod tests {
             members,
             table: None,
         }
+    }
+
+    #[test]
+    fn an_event_is_a_sentence_and_a_fall_is_a_warning() {
+        let state = |from, to| Event::State {
+            id: "b".to_owned(),
+            from,
+            to,
+        };
+        let fall = state(Some("active"), Some("down"));
+        assert_eq!(fall.to_string(), "member b is down, was active");
+        assert_eq!(fall.level(), Level::Warning);
+        let rise = state(Some("down"), Some("active"));
+        assert_eq!(rise.level(), Level::Info);
+        assert_eq!(
+            state(None, Some("joining")).to_string(),
+            "member b is there, joining"
+        );
+        assert_eq!(
+            state(Some("down"), None).to_string(),
+            "member b was removed"
+        );
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::str::FromStr;
 
 use fonn_runtime::config::ConfigError;
+use fonn_runtime::serve::ListenAddr;
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;
 use crate::cluster::Start;
 use crate::cluster::member::{is_name, is_reachable};
-use crate::server::ListenAddr;
 
 /// In the place of what is not given.
 const NONE: &str = "none";
