@@ -1,7 +1,6 @@
 //! The life of the process: configuration, start, reload, drain, end.
 
 use std::io::Write as _;
-use std::net::ToSocketAddrs;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
-use fonn_runtime::serve::Listener;
-use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
+use fonn_runtime::serve::{Listener, connections_max};
+use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
@@ -48,9 +47,6 @@ const ADMIN_GRACE: Duration = Duration::from_millis(200);
 
 /// Descriptors that are not client connections: files of the disk tier, listeners, admin port.
 const DESCRIPTORS_RESERVED: u64 = 512;
-
-/// Most client connections, however many descriptors there are.
-const CONNECTIONS_MAX: u64 = 65_536;
 
 /// Runs the node; the whole of `main`.
 #[must_use]
@@ -109,7 +105,9 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
         .with_fallback(dashboard);
-    let admin = serve_admin(&config.admin_listen, routes, &admin_tasks, admin_stopped).await?;
+    let admin = http::Server::start(&config.admin_listen, routes, &admin_tasks, admin_stopped)
+        .await
+        .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
     let (options, bucket) = engine_options(&config, clock.clone()).await?;
     let engine = {
@@ -120,7 +118,11 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             _ = stop_signals.recv() => return Ok(()),
         }
     };
-    let shared = Shared::new(Arc::clone(&engine), config.pairs(), connections_max());
+    let shared = Shared::new(
+        Arc::clone(&engine),
+        config.pairs(),
+        connections_max(DESCRIPTORS_RESERVED),
+    );
     crate::metrics::register(&metrics, &shared, bucket.clone());
     let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));
     admin_api.open(Node {
@@ -181,26 +183,6 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         Ok(_) => Ok(()),
         Err(task) => anyhow::bail!("the task `{task}` failed; its panic is above"),
     }
-}
-
-/// Binds the admin port and serves it; returns the address.
-async fn serve_admin(
-    addr: &str,
-    routes: Routes,
-    tasks: &Tasks,
-    stopped: Shutdown,
-) -> anyhow::Result<String> {
-    let resolved = addr
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addrs| addrs.next())
-        .with_context(|| format!("--admin-listen {addr}: the name has no address"))?;
-    let server = http::Server::bind(resolved, routes, http::Options::default())
-        .await
-        .with_context(|| format!("cannot listen on {addr} for the admin port"))?;
-    let local = server.local_addr().to_string();
-    tasks.spawn("admin", OnShutdown::Wait, server.run(stopped));
-    Ok(local)
 }
 
 /// The status page.
@@ -320,25 +302,6 @@ pub async fn engine_options(
         spaces: Space::DATABASES,
     };
     Ok((options, bucket))
-}
-
-/// Raises the limit of descriptors as far as it goes, and says how many connections fit.
-fn connections_max() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // A soft limit that cannot be raised is what there is to work with.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    );
-    let now = getrlimit(Resource::Nofile)
-        .current
-        .unwrap_or(CONNECTIONS_MAX + DESCRIPTORS_RESERVED);
-    now.saturating_sub(DESCRIPTORS_RESERVED)
-        .clamp(16, CONNECTIONS_MAX) as usize
 }
 
 /// Reads the configuration again and applies what can change in a running node.

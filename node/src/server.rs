@@ -60,6 +60,8 @@ impl Service for Engine {
     type Moment = Moment;
     type Acks = Acks;
     type Later = Never;
+    type Answer = Never;
+    type Again = Never;
     type Budget = Self;
 
     const ANSWERS_LATER: bool = false;
@@ -106,6 +108,10 @@ impl Service for Engine {
         scratch: &'s mut Vec<u8>,
     ) -> Execution<'s, Never> {
         Execution::Done(Self::execute(self, job, acks, scratch).await)
+    }
+
+    async fn again(&self, _: &Job<'_>, again: Never) -> Never {
+        again.never()
     }
 
     async fn execute_server(

@@ -10,6 +10,7 @@
 mod budget;
 mod connection;
 mod input;
+mod limits;
 mod listener;
 mod memory;
 mod pool;
@@ -32,11 +33,12 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::budget::{Budget, FixedBudget};
 pub use self::connection::task_len;
+pub use self::limits::connections_max;
 pub use self::listener::{ListenAddr, Listener};
 use self::memory::Memory;
 use self::registry::Registered;
 pub use self::registry::{ConnectionInfo, Registry};
-pub use self::service::{Acks, Client, Event, Execution, Job, Never, NoAcks, Service};
+pub use self::service::{Acks, Answered, Client, Event, Execution, Job, Never, NoAcks, Service};
 use self::socket::Accepted;
 pub use self::tuning::Tuning;
 use crate::metrics::striped::Latency;

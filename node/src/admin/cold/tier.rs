@@ -237,7 +237,9 @@ impl ColdAdmin for TierAdmin {
                     && after.as_ref().is_none_or(|after| name > after)
             };
             let all = self.tier.list().into_iter();
-            let mut wanted = all.filter(|report| is_wanted(&report.facts.name)).peekable();
+            let mut wanted = all
+                .filter(|report| is_wanted(&report.facts.name))
+                .peekable();
             let items: Vec<Segment> = wanted.by_ref().take(query.limit).map(segment).collect();
             let next = match (items.last(), wanted.peek()) {
                 (Some(last), Some(_)) => Some(last.name()),
@@ -257,14 +259,17 @@ impl ColdAdmin for TierAdmin {
                     return Err(ColdError::Invalid("this is no page token".to_owned()));
                 }
             };
-            let found = self.tier.inspect(&name).await.map_err(|error| {
-                match ColdError::from(error) {
-                    ColdError::NotFound(_) => {
-                        ColdError::NotFound(format!("the bucket has no segment `{}`", name.short()))
-                    }
-                    other => other,
-                }
-            })?;
+            let found =
+                self.tier
+                    .inspect(&name)
+                    .await
+                    .map_err(|error| match ColdError::from(error) {
+                        ColdError::NotFound(_) => ColdError::NotFound(format!(
+                            "the bucket has no segment `{}`",
+                            name.short()
+                        )),
+                        other => other,
+                    })?;
             let records = found.entries.len();
             let end = start.saturating_add(query.limit);
             let part = found.entries.into_iter().skip(start).take(query.limit);
