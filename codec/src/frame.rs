@@ -39,7 +39,7 @@ mod share;
 pub use decode::Frame;
 pub use encode::{EncodeError, Encoded, encode, encode_shared};
 pub use error::{ErrorKind, FrameError};
-pub use header::{Encoding, Header, Verbatim};
+pub use header::{Encoding, Header, Verbatim, is_intact};
 
 /// Bytes of a frame's header. A frame is never longer than this and its value.
 pub const HEADER_LEN: usize = 16;

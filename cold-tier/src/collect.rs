@@ -196,19 +196,20 @@ impl Collector {
             segments: &segments,
             budget: (budget != u64::MAX).then_some(budget),
             grace_ms: millis(self.shared.options.grace),
+            tombstone_age_min_ms: millis(self.shared.options.tombstone_age_min),
             hot_since_ms: now_ms.saturating_sub(millis(HOT)),
             marks_in: self.marks_in.as_ref().map(|(id, _)| *id),
             limits: PlanLimits {
                 copy_bytes_max: limits.copy_bytes_max.max(segment_bytes * 4),
                 // Small segments have garbage too.
                 garbage_bytes_min: limits.garbage_bytes_min.min(segment_bytes / 4),
+                segment_bytes,
                 ..limits
             },
         });
         let table = self.shared.index.table();
         planned.steps.retain(|step| {
-            let (Step::Delete(id) | Step::Rewrite { segment: id, .. }) = step;
-            let name = table.name(*id);
+            let name = table.name(step.segment());
             name.is_some_and(|name| name.region == self.shared.options.region)
         });
         planned

@@ -35,6 +35,12 @@ pub enum ColdError {
     /// The blocking work has no thread: the process is stopping, or a job panicked.
     #[error("the cold tier is stopping")]
     Stopping,
+    /// Footers and checkpoints cannot be read or written.
+    #[error(
+        "the cold tier needs the codec zstd, which this build leaves out (cargo feature `zstd`): \
+         take a build that has it, or leave out --cold-tier"
+    )]
+    NoZstd,
     /// The local index failed earlier; nothing is written to it any more.
     #[error("the local index of the cold tier failed; restart the node to have it built again")]
     IndexFailed,

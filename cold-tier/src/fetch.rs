@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use fonn_codec::Frame;
+use fonn_codec::frame::{ErrorKind, is_intact};
+use fonn_codec::{Frame, FrameError};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -88,8 +89,10 @@ pub enum Fetched {
     Hit(ColdEntry),
     /// Its segment is not in the bucket any more.
     Gone,
-    /// Its bytes are not those that were written, or it is in a form that this build does not know.
+    /// Its bytes are not those that were written.
     Damaged,
+    /// It is in order, and in a form that this build cannot decode.
+    Unsupported,
     /// There was no answer within the read timeout.
     Deadline,
     /// The bucket fails, or the breaker is open.
@@ -166,7 +169,9 @@ async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location)
     }
     let now_ms = shared.options.clock.monotonic_ms();
     match &fetched {
-        Fetched::Hit(_) | Fetched::Gone | Fetched::Damaged => shared.breaker.lock().succeeded(),
+        Fetched::Hit(_) | Fetched::Gone | Fetched::Damaged | Fetched::Unsupported => {
+            shared.breaker.lock().succeeded()
+        }
         Fetched::Deadline | Fetched::Unavailable => shared.breaker.lock().failed(now_ms),
     }
     let counter = match &fetched {
@@ -192,6 +197,8 @@ async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location)
                 .await;
             &counters.damaged
         }
+        // It stays for builds that can.
+        Fetched::Unsupported => &counters.unsupported,
         Fetched::Deadline => &counters.deadline,
         Fetched::Unavailable => &counters.unavailable,
     };
@@ -230,13 +237,15 @@ async fn attempt(
         }
     };
     Counters::add(&shared.counters.read_bytes, bytes.len() as u64);
-    decode(
-        &bytes,
-        (space, key),
-        location.entry.at,
-        shared.options.value_len_max,
-    )
-    .map_or(Fetched::Damaged, Fetched::Hit)
+    let at = location.entry.at;
+    match decode(&bytes, (space, key), at, shared.options.value_len_max) {
+        Ok(entry) => Fetched::Hit(entry),
+        Err(None) => Fetched::Damaged,
+        Err(Some(reason)) => {
+            shared.warn_of_unsupported(reason);
+            Fetched::Unsupported
+        }
+    }
 }
 
 /// Reads a record, and sends the request a second time if it takes unusually long.
@@ -300,32 +309,36 @@ async fn read(shared: &Arc<Shared>, location: &Location) -> Result<Bytes, StoreE
     }
 }
 
-/// The entry in a record, if it is the one that was asked for and every byte is right.
+/// The entry in a record, if it is the one that was asked for and every byte is right. Else, if it is in
+/// order, why this build cannot decode it.
 fn decode(
     bytes: &Bytes,
     (space, key): (u16, &[u8]),
     at: CopyVersion,
     value_len_max: usize,
-) -> Option<ColdEntry> {
-    let record = Record::decode(bytes).ok()?;
+) -> Result<ColdEntry, Option<FrameError>> {
+    let record = Record::decode(bytes).map_err(|_| None)?;
     if (record.space, record.key, record.at) != (space, key, at) {
-        return None;
+        return Err(None);
     }
     let Fact::Put { facts, frame } = record.fact else {
-        return None;
+        return Err(None);
     };
-    let parsed = Frame::parse(frame, value_len_max).ok()?;
-    parsed.verify().ok()?;
+    let parsed = Frame::parse(frame, value_len_max).map_err(|error| {
+        let is_foreign = error.kind() == ErrorKind::Unsupported && is_intact(frame);
+        is_foreign.then_some(error)
+    })?;
+    parsed.verify().map_err(|_| None)?;
     let frame = bytes.slice_ref(frame);
     let value = match parsed.verbatim() {
         Some(range) => frame.slice(range),
         None => {
             let mut value = Vec::new();
-            parsed.decode_into(&mut value).ok()?;
+            parsed.decode_into(&mut value).map_err(|_| None)?;
             value.into()
         }
     };
-    Some(ColdEntry {
+    Ok(ColdEntry {
         at,
         facts,
         value,
@@ -363,17 +376,53 @@ mod tests {
         };
         let entry = decode(&bytes, (3, b"key"), at, 1 << 20).unwrap();
         assert_eq!(entry.value, vec![9; 5000]);
-        assert!(decode(&bytes, (3, b"yek"), at, 1 << 20).is_none());
-        assert!(decode(&bytes, (2, b"key"), at, 1 << 20).is_none());
+        assert_eq!(decode(&bytes, (3, b"yek"), at, 1 << 20), Err(None));
+        assert_eq!(decode(&bytes, (2, b"key"), at, 1 << 20), Err(None));
         let other = CopyVersion { version: 8, ..at };
-        assert!(decode(&bytes, (3, b"key"), other, 1 << 20).is_none());
-        assert!(decode(&bytes, (3, b"key"), at, 4999).is_none());
+        assert_eq!(decode(&bytes, (3, b"key"), other, 1 << 20), Err(None));
+        assert_eq!(decode(&bytes, (3, b"key"), at, 4999), Err(None));
         for index in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[index] ^= 4;
-            assert!(decode(&damaged.into(), (3, b"key"), at, 1 << 20).is_none());
+            assert_eq!(decode(&damaged.into(), (3, b"key"), at, 1 << 20), Err(None));
         }
-        assert!(decode(&bytes.slice(..bytes.len() - 1), (3, b"key"), at, 1 << 20).is_none());
+        assert_eq!(
+            decode(&bytes.slice(..bytes.len() - 1), (3, b"key"), at, 1 << 20),
+            Err(None)
+        );
+    }
+
+    #[test]
+    fn what_is_in_order_and_cannot_be_decoded_is_not_damage() {
+        // A codec id that nobody has, in a frame and a record that are in order.
+        let mut frame = vec![0xF1, 0xEE, 0, 0, 200, 0, 0, 0, 100, 0, 0, 0];
+        let payload = [7; 100];
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&frame), &payload);
+        frame.extend_from_slice(&checksum.to_le_bytes());
+        frame.extend_from_slice(&payload);
+        let at = CopyVersion {
+            epoch: 1,
+            version: 7,
+        };
+        let encode = |frame: &[u8]| -> Bytes {
+            let facts = Facts::default();
+            let (space, key) = (3, b"key".as_slice());
+            let fact = Fact::Put { facts, frame };
+            let mut out = Vec::new();
+            Record {
+                space,
+                key,
+                at,
+                fact,
+            }
+            .encode_into(&mut out);
+            out.into()
+        };
+        let decoded = decode(&encode(&frame), (3, b"key"), at, 1 << 20);
+        assert_eq!(decoded, Err(Some(FrameError::UnknownCodec { id: 0xEE })));
+        // The same with a wrong byte is damage, whatever the record's checksum says.
+        frame[40] ^= 1;
+        assert_eq!(decode(&encode(&frame), (3, b"key"), at, 1 << 20), Err(None));
     }
 
     #[test]

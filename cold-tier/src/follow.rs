@@ -28,6 +28,9 @@ use crate::store::{Continuation, Operation};
 /// How long to wait after the bucket failed.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// How long the first comparison with the bucket waits at most.
+const FIRST_COMPARISON_MAX: Duration = Duration::from_secs(60);
+
 /// When writers were asked for news last; shown in the status.
 pub(crate) type Asked = Arc<Mutex<HashMap<WriterKey, Instant>>>;
 
@@ -89,6 +92,13 @@ pub(crate) async fn merge(
     Ok(())
 }
 
+/// When the bucket is compared with the index for the first time: soon, as nothing is collected before. Not
+/// at once, as all nodes of a cluster may just have started.
+fn first_comparison(interval: Duration, random: u64) -> Duration {
+    let longest = (interval / 10).min(FIRST_COMPARISON_MAX);
+    longest / 2 + (longest / 2).mul_f64((random % 1024) as f64 / 1024.0)
+}
+
 impl Follower {
     pub(crate) fn new(shared: Arc<Shared>, asked: Asked) -> Self {
         Self {
@@ -119,8 +129,8 @@ impl Follower {
             }
         }
         let mut discover_at = Instant::now();
-        // A comparison is soon, not at once: all nodes of a cluster may just have started.
-        let mut reconcile_at = Instant::now() + reconcile_interval / 10;
+        let first = first_comparison(reconcile_interval, self.shared.random_u64());
+        let mut reconcile_at = Instant::now() + first;
         loop {
             let now = Instant::now();
             if self.shared.index_failed() {
@@ -303,5 +313,23 @@ pub(crate) fn note_unreadable(shared: &Shared, name: &SegmentName, error: &ColdE
         tracing::error!(%error, "a segment cannot be read");
         Counters::add(&shared.counters.unreadable_segments, 1);
         shared.counters.note(error.to_string(), shared.wall_ms());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_comparison_is_within_a_minute_and_not_at_the_same_time_everywhere() {
+        let hour = Duration::from_secs(3600);
+        let times: Vec<Duration> = (0..1024)
+            .map(|random| first_comparison(hour, random))
+            .collect();
+        assert_eq!(times[0], FIRST_COMPARISON_MAX / 2);
+        assert!(times.is_sorted() && times[1023] > FIRST_COMPARISON_MAX * 9 / 10);
+        assert!(times[1023] < FIRST_COMPARISON_MAX);
+        let short = first_comparison(Duration::from_secs(60), u64::MAX);
+        assert!(short <= Duration::from_secs(6));
     }
 }

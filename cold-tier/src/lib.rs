@@ -15,6 +15,7 @@
 mod breaker;
 pub mod checkpoint;
 mod checkpointer;
+mod codec;
 mod collect;
 #[cfg(any(test, feature = "test-util"))]
 pub mod crash;
@@ -42,6 +43,7 @@ mod tier;
 mod upload;
 
 pub use breaker::BreakerState;
+pub use codec::{FixedCodec, ValueCodec};
 pub use error::ColdError;
 pub use fetch::{ColdEntry, Fetched, Found, Location};
 pub use index::{IndexError, LostCopy};
@@ -52,6 +54,6 @@ pub use spill::source::{
     Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
     SpillSourceError,
 };
-pub use status::{ColdStatus, Counts, LastError, WriterStatus};
+pub use status::{ColdStatus, Counts, LastError, SpillLoad, WriterStatus};
 pub use store::{ObjectKey, ObjectStore, StoreError, StoreErrorKind};
 pub use tier::ColdTier;

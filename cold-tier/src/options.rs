@@ -1,11 +1,13 @@
 //! What the cold tier is told at the start.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_codec::CodecSpec;
 use fonn_runtime::clock::Clock;
 
+use crate::codec::{FixedCodec, ValueCodec};
 use crate::names::Region;
 
 /// When entries are written to the bucket.
@@ -57,9 +59,7 @@ pub struct ColdOptions {
     /// this find it when they are back.
     pub tombstone_age_min: Duration,
     /// Codec of values in the bucket.
-    pub codec: CodecSpec,
-    /// Shorter values are not compressed, in bytes.
-    pub codec_min_bytes: usize,
+    pub codec: Arc<dyn ValueCodec>,
     /// Longest value that is read from the bucket, in bytes.
     pub value_len_max: usize,
     /// RAM for open segments, uploads and reads in flight (5/8), index memtables (1/8) and index
@@ -81,7 +81,7 @@ pub struct ColdOptions {
     pub inline_blocking: bool,
     /// Where tests make a crash.
     #[cfg(any(test, feature = "test-util"))]
-    pub crash: Option<std::sync::Arc<crate::crash::CrashPoints>>,
+    pub crash: Option<Arc<crate::crash::CrashPoints>>,
 }
 
 impl ColdOptions {
@@ -101,8 +101,10 @@ impl ColdOptions {
             collect_interval: Duration::from_secs(600),
             grace: Duration::from_secs(3600),
             tombstone_age_min: Duration::from_secs(86_400),
-            codec: CodecSpec::none(),
-            codec_min_bytes: 256,
+            codec: Arc::new(FixedCodec {
+                spec: CodecSpec::none(),
+                min_bytes: 256,
+            }),
             value_len_max: 1 << 30,
             memory_bytes: 256 << 20,
             segment_target_bytes: 32 << 20,

@@ -5,7 +5,7 @@
 //!
 //! - [`Step::Delete`]: deletes the object; when the bucket has confirmed that, removes the segment and
 //!   the entries that still lead to it from the index.
-//! - [`Step::Rewrite`]: takes the entries of the index that lead to the segment. A value that has not
+//! - [`Step::Rewrite`]: (several in a row into one segment) takes the entries of the index that lead to the segment. A value that has not
 //!   expired, was not flushed and is to be kept is copied, byte for byte, into a new segment. Of any
 //!   other entry that was not flushed a tombstone of its version is written if
 //!   [`tombstone_needed`] says so, or the segment is not [settled](is_settled); tombstones for which
@@ -28,6 +28,7 @@
 //! upload for longer than that it must compare with the index again before it does.
 
 mod budget;
+mod merge;
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::segment::CopyVersion;
@@ -44,6 +45,8 @@ pub struct PlanInput<'a> {
     /// How long a reader's index may be behind. For that time a doomed segment stays, and a new one
     /// is left alone.
     pub grace_ms: u64,
+    /// How long segments of tombstones stay at least: an upload that is late by less finds them.
+    pub tombstone_age_min_ms: u64,
     /// What was read since then (Unix time in milliseconds) is kept longer under a budget.
     pub hot_since_ms: u64,
     /// The segment whose footer carries every flush known, of several the one created last (then, of the
@@ -66,6 +69,11 @@ pub struct PlanLimits {
     /// But not for less garbage than this, in bytes. A rewrite costs a GET and a share of a PUT,
     /// 1 MiB for a month some four times that.
     pub garbage_bytes_min: u64,
+    /// How long a full segment is, in bytes; those of less than an eighth are small.
+    pub segment_bytes: u64,
+    /// So many small segments of about one size are merged at least. (More than eight, or what they are merged
+    /// into is small again.)
+    pub merge_min: usize,
 }
 
 impl Default for PlanLimits {
@@ -75,6 +83,8 @@ impl Default for PlanLimits {
             copy_bytes_max: 256 << 20,
             live_percent_min: 30,
             garbage_bytes_min: 1 << 20,
+            segment_bytes: 32 << 20,
+            merge_min: 16,
         }
     }
 }
@@ -91,6 +101,15 @@ pub enum Step {
         /// Which of its values.
         keep: Keep,
     },
+}
+
+impl Step {
+    /// The segment that it is about.
+    #[must_use]
+    pub fn segment(self) -> u32 {
+        let (Self::Delete(segment) | Self::Rewrite { segment, .. }) = self;
+        segment
+    }
 }
 
 /// Which values of a segment to keep.
@@ -120,6 +139,8 @@ pub enum Reason {
     Expired,
     /// Most of it is garbage.
     Garbage,
+    /// There are many others as small.
+    Small,
     /// The budget is exceeded, and it was not read for the longest time.
     Budget,
 }
@@ -136,6 +157,7 @@ impl Reason {
             Self::LostForgotten => "lost-forgotten",
             Self::Expired => "expired",
             Self::Garbage => "garbage",
+            Self::Small => "small",
             Self::Budget => "budget",
         }
     }
@@ -179,6 +201,7 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
             round.add(step, reason, facts);
         }
     }
+    merge::add(&mut round);
     if let Some(budget) = input.budget {
         budget::enforce(&mut round, budget);
     }
@@ -257,7 +280,12 @@ impl<'a> Round<'a> {
         }
         let hides = self.oldest_values.is_below(facts.max_version, id, false);
         if !has_values(facts) && !hides {
-            return delete(Reason::TombstonesDone);
+            let is_old = is_settled(facts, input.now_ms, input.tombstone_age_min_ms);
+            return if is_old {
+                delete(Reason::TombstonesDone)
+            } else {
+                None
+            };
         }
         if has_values(facts) && facts.expires_max_ms <= input.now_ms {
             return rewrite(Reason::Expired);
@@ -297,6 +325,19 @@ impl<'a> Round<'a> {
             }
         }
         true
+    }
+
+    /// How many of these segments, in their order, can be copied as a whole within the limits.
+    fn fits<'f>(&self, segments: impl Iterator<Item = &'f SegmentFacts>) -> usize {
+        let steps = self.deletes.len() + self.rewrites.len();
+        let mut bytes = self.copy_bytes;
+        segments
+            .take(self.input.limits.steps_max.saturating_sub(steps))
+            .take_while(|facts| {
+                bytes += self.copied_bytes(facts, Keep::AllLive);
+                bytes <= self.copy_bytes_max
+            })
+            .count()
     }
 
     /// At most so many bytes a rewrite copies (values; tombstones are short).

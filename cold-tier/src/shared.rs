@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fonn_codec::CodecSpec;
+use fonn_codec::FrameError;
 use fonn_runtime::pool::{BlockingPool, run_blocking};
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::tasks::Tasks;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -62,7 +62,6 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) recent: Mutex<Recent<KeyHash>>,
-    pub(crate) codec: RwLock<CodecSpec>,
     /// `u64::MAX`: no bound.
     pub(crate) budget: AtomicU64,
     /// Writers of this run: their segments are merged when they are written.
@@ -70,6 +69,8 @@ pub(crate) struct Shared {
     /// Segments that were listed and could not be read. As long as there are any, nobody knows which
     /// versions are in the bucket.
     pub(crate) unreadable: Mutex<HashSet<SegmentName>>,
+    /// Why values could not be decoded that are in order: said once each.
+    unsupported: Mutex<Vec<FrameError>>,
     pub(crate) random: Mutex<SplitMix64>,
     pub(crate) started: OnceLock<(Handle, Tasks)>,
     index_failed: AtomicBool,
@@ -110,10 +111,10 @@ impl Shared {
                 is_caught_up: false,
             }),
             recent: Mutex::new(Recent::new(256 << 10)),
-            codec: RwLock::new(options.codec),
             budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
             own_writers: Mutex::default(),
             unreadable: Mutex::default(),
+            unsupported: Mutex::default(),
             random: Mutex::new(SplitMix64::from_entropy()),
             started: OnceLock::new(),
             index_failed: AtomicBool::new(false),
@@ -125,6 +126,19 @@ impl Shared {
             observer,
             index,
         })
+    }
+
+    /// Says once for each reason that the bucket has entries which this build cannot decode.
+    pub(crate) fn warn_of_unsupported(&self, reason: FrameError) {
+        let mut told = self.unsupported.lock();
+        if !told.contains(&reason) {
+            told.push(reason);
+            tracing::warn!(
+                %reason,
+                "entries in the bucket cannot be read by this build: they are misses until they are \
+                 written again, or a build that can read them is started"
+            );
+        }
     }
 
     pub(crate) fn wall_ms(&self) -> u64 {

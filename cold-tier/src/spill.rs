@@ -340,7 +340,10 @@ impl Spiller {
             return Ok(Some(held));
         }
         self.seal().await?;
-        Ok(self.shared.uploads.hold(bytes).await)
+        let began = Instant::now();
+        let held = self.shared.uploads.hold(bytes).await;
+        self.shared.counters.note_upload_wait(began.elapsed());
+        Ok(held)
     }
 
     async fn add(&mut self, record: SpillRecord) -> Result<(), Stopped> {
@@ -448,7 +451,10 @@ impl Spiller {
             held,
         };
         self.queued_to = self.read_to.clone();
-        self.jobs.send(job).await.map_err(|_| Stopped)
+        let began = Instant::now();
+        let sent = self.jobs.send(job).await;
+        self.shared.counters.note_upload_wait(began.elapsed());
+        sent.map_err(|_| Stopped)
     }
 
     /// There is nothing to read: what was skipped needs no segment to be acknowledged, and memory is
@@ -523,7 +529,6 @@ fn prepare(
     batch: SpillBatch,
 ) -> Result<(Vec<Prepared>, SpillCursor), ColdError> {
     let now_ms = shared.wall_ms();
-    let codec = *shared.codec.read();
     let mut prepared = Vec::with_capacity(batch.records.len());
     for mut record in batch.records {
         let hash = KeyHash::of(record.space, &record.key);
@@ -549,7 +554,7 @@ fn prepare(
         }
         if let SpillFact::Put { frame, .. } = &mut record.fact {
             let options = &shared.options;
-            match recode::recode(frame, codec, options.codec_min_bytes, options.value_len_max) {
+            match recode::recode(frame, &*options.codec, options.value_len_max) {
                 Ok(recoded) => *frame = recoded,
                 // Its older copies must not come back for that.
                 Err(_) => {

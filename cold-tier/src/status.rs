@@ -27,6 +27,8 @@ pub(crate) struct Counters {
     pub(crate) spill_skipped: AtomicU64,
     pub(crate) spill_unreadable: AtomicU64,
     pub(crate) upload_retries: AtomicU64,
+    pub(crate) upload_wait_us: AtomicU64,
+    pub(crate) unsupported: AtomicU64,
     pub(crate) followed_segments: AtomicU64,
     pub(crate) superseded: AtomicU64,
     pub(crate) adopted: AtomicU64,
@@ -75,6 +77,11 @@ impl Counters {
 
     pub(crate) fn last_error(&self) -> Option<LastError> {
         self.last_error.lock().clone()
+    }
+
+    pub(crate) fn note_upload_wait(&self, took: Duration) {
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        Self::add(&self.upload_wait_us, took_us);
     }
 
     pub(crate) fn note_upload(&self, took: Duration) {
@@ -141,6 +148,17 @@ pub struct ColdStatus {
     pub counts: Counts,
 }
 
+/// What the way into the bucket has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpillLoad {
+    /// Bytes of segments uploaded since the start.
+    pub uploaded_bytes: u64,
+    /// Time since the start in which what was to be uploaded waited for what was being uploaded.
+    pub waited: Duration,
+    /// Age of the oldest entry that is not in the bucket.
+    pub backlog_age: Duration,
+}
+
 /// A writer that is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriterStatus {
@@ -201,6 +219,10 @@ counts! {
     spill_unreadable,
     /// Uploads that were tried again.
     upload_retries,
+    /// Microseconds in which what was read from the queue waited for uploads.
+    upload_wait_us,
+    /// Cold reads of values that this build cannot decode.
+    unsupported,
     /// Segments of others that were merged.
     followed_segments,
     /// Entries of these that were newer than what the index had.

@@ -1,5 +1,6 @@
 //! The cold tier as a node uses it.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,7 @@ use crate::segment::{CopyVersion, FlushMark};
 use crate::shared::Shared;
 use crate::spill::source::{Backlog, SpillCursor, SpillSource};
 use crate::spill::{self, SpillHandle};
-use crate::status::{ColdStatus, Counters, WriterStatus};
+use crate::status::{ColdStatus, Counters, SpillLoad, WriterStatus};
 use crate::store::ObjectStore;
 
 /// The cold tier; cheap to clone.
@@ -50,11 +51,15 @@ impl ColdTier {
     ///
     /// # Errors
     /// [`ColdError::Index`]: the directory cannot be read or written, or another release wrote it.
+    /// [`ColdError::NoZstd`].
     pub fn open(
         options: ColdOptions,
         store: Arc<dyn ObjectStore>,
         observer: Arc<dyn ColdObserver>,
     ) -> Result<Self, ColdError> {
+        if CodecSpec::from_str("zstd").is_err() {
+            return Err(ColdError::NoZstd);
+        }
         let open = || {
             std::fs::create_dir_all(&options.dir).map_err(IndexError::Io)?;
             Index::open(
@@ -279,17 +284,6 @@ impl ColdTier {
             .unwrap_or(false)
     }
 
-    /// The codec of what is spilled.
-    #[must_use]
-    pub fn codec(&self) -> CodecSpec {
-        *self.shared.codec.read()
-    }
-
-    /// Changes the codec of what is spilled from now on.
-    pub fn set_codec(&self, codec: CodecSpec) {
-        *self.shared.codec.write() = codec;
-    }
-
     /// Changes the budget of the region's segments in bytes; None: no bound. It takes effect with the
     /// next collection.
     pub fn set_budget(&self, bytes: Option<u64>) {
@@ -336,11 +330,7 @@ impl ColdTier {
             budget_bytes: (budget != u64::MAX).then_some(budget),
             index_disk_bytes: shared.index.disk_bytes(),
             backlog,
-            backlog_age: backlog
-                .oldest_written_ms
-                .map_or(Duration::ZERO, |written_ms| {
-                    Duration::from_millis(now_ms.saturating_sub(written_ms))
-                }),
+            backlog_age: backlog.age(now_ms),
             breaker: shared.breaker.lock().state(),
             last_error: shared.counters.last_error(),
             checkpoint_ms: shared.counters.checkpoint_ms.load(Ordering::Relaxed),
@@ -351,6 +341,18 @@ impl ColdTier {
             read_memory_bytes: shared.reads.used_bytes(),
             reads_in_flight: shared.flights.count() as u64,
             counts: shared.counters.counts(),
+        }
+    }
+
+    /// What the way into the bucket has to do. Blocks like [`ColdTier::status`], and costs less.
+    #[must_use]
+    pub fn spill_load(&self) -> SpillLoad {
+        let counts = self.shared.counters.counts();
+        let now_ms = self.shared.wall_ms();
+        SpillLoad {
+            uploaded_bytes: counts.spilled_bytes,
+            waited: Duration::from_micros(counts.upload_wait_us),
+            backlog_age: self.backlog().age(now_ms),
         }
     }
 

@@ -4,19 +4,27 @@
 //! name turns out to be taken by other bytes (a part of our own, on a store that is less than atomic),
 //! the records get another name, of another writer.
 //!
+//! A segment that the bucket would not take for longer than the grace is compared with it before it is
+//! tried again: what has been deleted or overwritten meanwhile, its tombstone collected even, must not
+//! appear late.
+//!
 //! One upload at a time for each writer, so that its segments appear without gaps.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_runtime::backoff::Backoff;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::error::ColdError;
+use crate::follow::reconcile;
 use crate::index::{Arrival, Cursor, NoWitness, WriterKey};
-use crate::names::{SegmentName, WriterId};
+use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
-    HEADER_LEN, SealedSegment, SegmentBuilder, SegmentHeader, Tail, decode_tail, scan_records,
+    HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentHeader, Tail, decode_tail,
+    scan_records,
 };
 use crate::shared::Shared;
 use crate::spill::source::SpillCursor;
@@ -91,28 +99,28 @@ pub(crate) async fn upload(
     spilled: Option<SpillCursor>,
     persistence: Persistence,
 ) -> Result<SegmentName, ColdError> {
-    let sealed = match put(shared, &sealed, persistence).await? {
-        Put::Done => sealed,
-        Put::Taken => {
-            let name = sealed.footer.header.name();
-            tracing::warn!(%name, "the name of a segment is taken by other bytes, it gets another");
-            let header = {
-                let mut names = names.lock();
-                names.abandon(shared);
-                names.next(shared, sealed.footer.header.created_ms)
-            };
-            let sealed = Arc::new(renamed(&sealed, header));
-            match put(shared, &sealed, persistence).await? {
-                Put::Done => sealed,
-                // Two random names in a row: something is wrong with the store, not with the name.
-                Put::Taken => {
-                    let key = sealed.footer.header.name().to_string();
-                    let kind = StoreErrorKind::AlreadyExists;
-                    return Err(StoreError::new(Operation::PutIfAbsent, key, kind).into());
-                }
+    let mut sealed = sealed;
+    let mut is_renamed = false;
+    loop {
+        match put(shared, &sealed, persistence).await? {
+            Put::Done => break,
+            Put::Late => sealed = compared(shared, names, sealed).await?,
+            // Two random names in a row: something is wrong with the store, not with the name.
+            Put::Taken if is_renamed => {
+                let key = sealed.footer.header.name().to_string();
+                let kind = StoreErrorKind::AlreadyExists;
+                return Err(StoreError::new(Operation::PutIfAbsent, key, kind).into());
+            }
+            Put::Taken => {
+                let name = sealed.footer.header.name();
+                tracing::warn!(%name, "the name of a segment is taken by other bytes, it gets another");
+                sealed = Arc::new(rebuilt(&sealed, other_name(shared, names, &sealed), |_| {
+                    true
+                }));
+                is_renamed = true;
             }
         }
-    };
+    }
     shared.crash_point("uploaded").await;
     let name = sealed.footer.header.name();
     let merged = Arc::clone(&sealed);
@@ -140,6 +148,61 @@ enum Put {
     Done,
     /// There is another object of that name.
     Taken,
+    /// The bucket has refused it for so long that it must be compared first.
+    Late,
+}
+
+/// The header of a segment that takes the place of `sealed`.
+fn other_name(shared: &Shared, names: &Mutex<Names>, sealed: &SealedSegment) -> SegmentHeader {
+    let mut names = names.lock();
+    names.abandon(shared);
+    names.next(shared, sealed.footer.header.created_ms)
+}
+
+/// What still counts of a segment, after everything in the bucket was merged. Tries until the bucket lets
+/// itself be read.
+async fn compared(
+    shared: &Arc<Shared>,
+    names: &Mutex<Names>,
+    sealed: Arc<SealedSegment>,
+) -> Result<Arc<SealedSegment>, ColdError> {
+    let mut attempt = 0u32;
+    loop {
+        match reconcile::run(shared).await {
+            Ok(()) => break,
+            Err(error) if shared.index_failed() => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "a late segment waits for a comparison with the bucket");
+                let delay = BACKOFF.delay(attempt, &mut shared.random.lock());
+                tokio::time::sleep(delay.unwrap_or(BACKOFF.cap)).await;
+                attempt = attempt.saturating_add(1);
+            }
+        }
+    }
+    let asked = Arc::clone(&sealed);
+    let gone: HashSet<KeyHash> = shared
+        .blocking(move |shared| {
+            let mut gone = HashSet::new();
+            for entry in &asked.footer.entries {
+                let hash = entry.hash();
+                let newer = shared.index.entry(hash)?.is_some_and(|it| it.at > entry.at);
+                if newer || !shared.is_visible(entry.space, entry.at.version) {
+                    gone.insert(hash);
+                }
+            }
+            Ok(gone)
+        })
+        .await?;
+    if gone.is_empty() {
+        return Ok(sealed);
+    }
+    tracing::info!(
+        entries = gone.len(),
+        "entries of a late segment have been replaced"
+    );
+    let header = other_name(shared, names, &sealed);
+    let stays = |record: &Record<'_>| !gone.contains(&KeyHash::of(record.space, record.key));
+    Ok(Arc::new(rebuilt(&sealed, header, stays)))
 }
 
 async fn put(
@@ -149,9 +212,14 @@ async fn put(
 ) -> Result<Put, ColdError> {
     let key = sealed.footer.header.name().key();
     let body = Body::from(sealed.body.clone());
+    let began = Instant::now();
     let mut attempt = 0u32;
     let mut is_conditional = true;
     loop {
+        let is_late = attempt > 0 && began.elapsed() > shared.options.grace;
+        if is_late && persistence == Persistence::Endless {
+            return Ok(Put::Late);
+        }
         shared.crash_point("before-put").await;
         let result = if is_conditional {
             let call = shared.store.put_if_absent(&key, body.clone());
@@ -216,14 +284,19 @@ async fn is_there(shared: &Shared, sealed: &SealedSegment) -> Result<Option<bool
     }
 }
 
-/// The same records in a segment of another name.
-fn renamed(sealed: &SealedSegment, header: SegmentHeader) -> SealedSegment {
+/// The same records, or those of them that stay, in a segment of another name.
+fn rebuilt(
+    sealed: &SealedSegment,
+    header: SegmentHeader,
+    stays: impl Fn(&Record<'_>) -> bool,
+) -> SealedSegment {
     let bytes = sealed.to_bytes();
     let end = HEADER_LEN + usize::try_from(sealed.footer.data_len).unwrap_or(0);
     let data = bytes.get(HEADER_LEN..end).unwrap_or_default();
     let mut builder = SegmentBuilder::new(header);
     // They were made in this process and fitted into a segment.
-    for (_, record) in scan_records(data).flatten() {
+    let records = scan_records(data).flatten().map(|(_, record)| record);
+    for record in records.filter(stays) {
         let pushed = builder.push(&record);
         debug_assert!(pushed.is_ok());
     }
@@ -233,10 +306,10 @@ fn renamed(sealed: &SealedSegment, header: SegmentHeader) -> SealedSegment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::{CopyVersion, Fact, Record, verify};
+    use crate::segment::{CopyVersion, Fact, verify};
 
     #[test]
-    fn a_renamed_segment_has_the_same_records() {
+    fn a_rebuilt_segment_has_the_same_records_or_those_that_stay() {
         let header = |seq| SegmentHeader {
             region: "eu".parse().unwrap(),
             writer: WriterId::mint(1, 2),
@@ -254,9 +327,12 @@ mod tests {
             builder.push(&record).unwrap();
         }
         let sealed = builder.finish(&[]);
-        let other = renamed(&sealed, header(9));
+        let other = rebuilt(&sealed, header(9), |_| true);
         let footer = verify(&other.to_bytes()).unwrap();
         assert_eq!(footer.header.seq, 9);
         assert_eq!(footer.entries, sealed.footer.entries);
+        let half = rebuilt(&sealed, header(10), |record| record.at.version < 50);
+        let footer = verify(&half.to_bytes()).unwrap();
+        assert_eq!(footer.entries, sealed.footer.entries[..50]);
     }
 }

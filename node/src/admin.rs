@@ -8,6 +8,7 @@ pub mod codecs;
 pub mod cold;
 mod service;
 mod status;
+pub mod telemetry;
 
 #[cfg(test)]
 mod tests;
@@ -19,11 +20,13 @@ use std::time::Instant;
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
+use fonn_runtime::events::Events;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
 use tonic::Status;
 
 use self::codecs::Codecs;
 use self::cold::ColdAdmin;
+use self::telemetry::Telemetry;
 use crate::lsm::Durability;
 use crate::server::Shared;
 
@@ -40,6 +43,8 @@ pub struct Admin(Arc<State>);
 struct State {
     started: Instant,
     readiness: Readiness,
+    events: Events,
+    telemetry: Telemetry,
     node: OnceLock<Node>,
 }
 
@@ -60,12 +65,14 @@ pub struct Node {
 }
 
 impl Admin {
-    /// The services of a node that is starting.
+    /// The services of a node that is starting. What they do is recorded in `events`.
     #[must_use]
-    pub fn new(readiness: Readiness) -> Self {
+    pub fn new(readiness: Readiness, events: Events, telemetry: Telemetry) -> Self {
         Self(Arc::new(State {
             started: Instant::now(),
             readiness,
+            events,
+            telemetry,
             node: OnceLock::new(),
         }))
     }
@@ -82,9 +89,11 @@ impl Admin {
     pub fn grpc(&self) -> Result<Grpc, GrpcError> {
         let admin = AdminServer::new(service::AdminService(self.clone()));
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
+        let telemetry = self.0.telemetry.server();
         Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }
 

@@ -11,6 +11,7 @@ use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE, Early};
+use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::pool::BlockingPool;
@@ -23,15 +24,16 @@ use fonn_runtime::telemetry::{self, LogControl};
 
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
+use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node};
 use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
-use crate::levels::Level;
+use crate::levels::{Level, LevelCodec};
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
-use crate::server::{Server, Shared};
+use crate::server::{Identity, Server, Shared};
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -47,6 +49,9 @@ const ADMIN_GRACE: Duration = Duration::from_millis(200);
 
 /// Descriptors that are not client connections: files of the disk tier, listeners, admin port.
 const DESCRIPTORS_RESERVED: u64 = 512;
+
+/// Events that the admin service remembers.
+const EVENTS_KEPT: usize = 500;
 
 /// Runs the node; the whole of `main`.
 #[must_use]
@@ -87,9 +92,11 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let clock = Clock::system();
+    let began_ms = clock.monotonic_ms();
     let metrics = Metrics::new();
     metrics::process::register(&metrics, &clock);
     let readiness = Readiness::new();
+    let events = Events::new(clock.clone(), EVENTS_KEPT);
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();
 
@@ -100,7 +107,15 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    let admin_api = Admin::new(readiness.clone());
+    let telemetry = Telemetry::new(
+        clock.clone(),
+        metrics.clone(),
+        readiness.clone(),
+        events.clone(),
+    );
+    // While the node drains, too.
+    admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
+    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry);
     let routes = Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
@@ -118,6 +133,12 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             _ = stop_signals.recv() => return Ok(()),
         }
     };
+    let identity = Identity {
+        is_open: config.insecure,
+        ..Identity::default()
+    };
+    // Nobody has set it before.
+    let _ = engine.identity.set(identity);
     let shared = Shared::new(
         Arc::clone(&engine),
         config.pairs(),
@@ -131,7 +152,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         durability: config.durability,
         data_dir: config.data_dir.clone(),
         codecs: Arc::clone(&codecs),
-        cold: cold_admin(&config, &engine, bucket, clock),
+        cold: cold_admin(&config, &engine, bucket, clock.clone()),
     });
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
     let cold_tasks = Tasks::new();
@@ -139,6 +160,12 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
     readiness.set_ready();
+    let version = env!("CARGO_PKG_VERSION");
+    let recovery = clock.monotonic_ms().saturating_sub(began_ms);
+    events.info(
+        Topic::Process,
+        format!("fonn-node {version} is ready after {recovery} ms"),
+    );
     // The banner is for people: it goes out as it is, not as a log line.
     let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
 
@@ -146,7 +173,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
-            () = reload_signals.recv() => reload(&mut config, &engine, &codecs, log),
+            () = reload_signals.recv() => reload(&mut config, &engine, &codecs, log, &events),
             task = background.failed() => break Err(task),
             task = cold_tasks.failed() => break Err(task),
         }
@@ -154,6 +181,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
 
     let end = Instant::now() + STOP_GRACE;
     readiness.set_not_ready("draining");
+    events.info(Topic::Process, "the node drains and stops");
     tracing::info!(grace_secs = STOP_GRACE.as_secs(), "stopping");
     background.finish(Instant::now()).await;
     let drain = async {
@@ -187,10 +215,13 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
 
 /// The status page.
 fn dashboard(request: &http::Request) -> Option<http::Response> {
-    let asset = fonn_dashboard::serve(request.uri().path())?;
-    let mut response = http::Response::ok(asset.content_type, asset.bytes);
-    response.etag = Some(asset.etag.to_owned());
-    Some(response)
+    let asset = fonn_dashboard::serve(request.uri().path(), request.uri().query())?;
+    Some(http::Response {
+        etag: Some(asset.etag.to_owned()),
+        immutable: asset.immutable,
+        content_security_policy: Some(fonn_dashboard::CONTENT_SECURITY_POLICY),
+        ..http::Response::ok(asset.content_type, asset.bytes)
+    })
 }
 
 /// Opens the bucket; it is not asked for anything.
@@ -219,8 +250,6 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         follow_interval: cold.follow,
         // New nodes are looked for less often than known ones are asked: a list costs more.
         discover_interval: cold.follow * 6,
-        codec: config.codec_cold.begin(Level::Cold),
-        codec_min_bytes: config.codec_min_bytes,
         value_len_max: config.value_len_max(),
         memory_bytes,
         // A node that has entries must learn by name which of them others have overwritten.
@@ -232,8 +261,10 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         clock,
         ..ColdOptions::new(dir.join("cold"), cold.region.clone())
     };
+    let codec = LevelCodec::new(Level::Cold, config.codec_cold, config.codec_min_bytes);
     ColdSetup {
         options,
+        codec: Arc::new(codec),
         store: Arc::clone(&bucket.store),
         retries: Arc::clone(&bucket.retry),
     }
@@ -305,11 +336,21 @@ pub async fn engine_options(
 }
 
 /// Reads the configuration again and applies what can change in a running node.
-fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogControl) {
+fn reload(
+    config: &mut Config,
+    engine: &Engine,
+    codecs: &Codecs,
+    log: &LogControl,
+    events: &Events,
+) {
     let new = match config::load(std::env::args_os()) {
         Ok(new) => new,
         Err(Early::Bad(error)) => {
             tracing::error!(%error, "the configuration was not reloaded");
+            events.error(
+                Topic::Settings,
+                format!("the configuration was not reloaded: {error}"),
+            );
             return;
         }
         Err(Early::Info(_)) => return,
@@ -319,6 +360,11 @@ fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogContro
         tracing::warn!(
             settings = fixed.join(" "),
             "these settings change only with a restart"
+        );
+        let names = fixed.join(", ");
+        events.warning(
+            Topic::Settings,
+            format!("these settings change only with a restart: {names}"),
         );
     }
     log.set(&new.log);
@@ -342,6 +388,7 @@ fn reload(config: &mut Config, engine: &Engine, codecs: &Codecs, log: &LogContro
         log = %new.log,
         "configuration reloaded"
     );
+    events.info(Topic::Settings, "the configuration was reloaded");
     config.ram_budget = new.ram_budget;
     config.disk_budget = new.disk_budget;
     config.codec_ram = new.codec_ram;

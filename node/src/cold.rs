@@ -7,6 +7,7 @@
 //! Invariant: a copy in the bucket is served only if it is the newest there is. RAM and disk are asked
 //! first; what leaves the disk is in the bucket's index by then, as a copy or as a tombstone.
 
+mod codec;
 mod gate;
 mod observer;
 mod queue;
@@ -17,21 +18,24 @@ use std::time::Instant;
 
 use fonn_cold_tier::store::ObjectStore;
 use fonn_cold_tier::store::retry::RetryStats;
-use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode};
+use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode, ValueCodec};
 use fonn_runtime::hlc::Hlc;
-use fonn_runtime::tasks::Tasks;
+use fonn_runtime::tasks::{OnShutdown, Tasks};
 
 use self::gate::Gate;
 use self::observer::Superseder;
 use self::queue::LogQueue;
 use crate::engine::Hot;
+use crate::levels::LevelCodec;
 use crate::lsm::{Below, DiskTier};
 
 /// How to open the cold tier.
 #[derive(Clone, Debug)]
 pub struct ColdSetup {
-    /// The tier's own settings.
+    /// The tier's own settings; their codec is replaced.
     pub options: ColdOptions,
+    /// The codec of the level.
+    pub codec: Arc<LevelCodec>,
     /// The bucket.
     pub store: Arc<dyn ObjectStore>,
     /// How often requests to it were made again.
@@ -41,6 +45,7 @@ pub struct ColdSetup {
 /// The cold tier of a node.
 pub struct Cold {
     tier: ColdTier,
+    codec: Arc<LevelCodec>,
     gate: Arc<Gate>,
     superseder: Arc<Superseder>,
     mode: SpillMode,
@@ -56,10 +61,15 @@ impl Cold {
         let mode = setup.options.spill_age;
         let superseder = Arc::new(Superseder::new(Arc::clone(hot)));
         let observer = Arc::clone(&superseder);
-        let tier = ColdTier::open(setup.options, setup.store, observer)?;
+        let options = ColdOptions {
+            codec: Arc::clone(&setup.codec) as Arc<dyn ValueCodec>,
+            ..setup.options
+        };
+        let tier = ColdTier::open(options, setup.store, observer)?;
         Ok(Self {
             gate: Arc::new(Gate::new(tier.clone(), setup.retries)),
             tier,
+            codec: setup.codec,
             superseder,
             mode,
             has_caught_up: AtomicBool::new(false),
@@ -84,6 +94,14 @@ impl Cold {
         let is_on_evict = matches!(self.mode, SpillMode::OnEvict);
         let queue = LogQueue::new(disk.clone(), Arc::clone(&self.gate), is_on_evict);
         self.tier.start(Arc::new(queue), tasks);
+        let choose = codec::choose(self.tier.clone(), Arc::clone(&self.codec), self.mode);
+        tasks.spawn("cold-codec", OnShutdown::Abort, choose);
+    }
+
+    /// The codec of what is spilled. Changing it concerns entries to come.
+    #[must_use]
+    pub fn codec(&self) -> &LevelCodec {
+        &self.codec
     }
 
     /// The tier itself.

@@ -160,6 +160,8 @@ pub struct Config {
     pub listen: Vec<ListenAddr>,
     /// Where the admin port is.
     pub admin_listen: String,
+    /// Whether others than this machine may connect without proving who they are.
+    pub insecure: bool,
     /// Reactors.
     pub threads: usize,
     /// Bytes of RAM for entries.
@@ -280,6 +282,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     Ok(Config {
         listen,
         admin_listen: admin.0,
+        insecure: settings.insecure.unwrap_or(false),
         threads,
         ram_budget,
         ram_budget_source: match share {

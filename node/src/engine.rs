@@ -19,6 +19,7 @@ mod hit;
 mod locate;
 mod multi;
 mod number;
+mod peer;
 mod pressure;
 
 pub mod semantics;
@@ -28,10 +29,11 @@ mod upkeep;
 
 pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
+pub use self::peer::{Framing, PutError, SlotEntries, Transfer};
 pub use self::upkeep::{EngineOptions, OpenError};
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -53,10 +55,14 @@ use crate::flush::FlushTable;
 use crate::levels::LevelCodec;
 use crate::lsm::{DiskEntry, DiskTier, Durability};
 use crate::ram::{Found, RamTier, SlotId, Stored};
+use crate::server::Identity;
 use crate::stats::{Counter, Latency, Stats};
 
 /// Counters of writes, a stripe of keys each. More stripes, fewer fetches repeated in vain.
 const MUTATION_STRIPES: usize = 4096;
+
+/// Stripes of keys without a disk. More stripes, fewer entries of other members refused in vain.
+const FLOOR_STRIPES: usize = 1 << 16;
 
 /// How long a write waits for room in the disk's queue before it is refused as busy.
 const ROOM_WAIT: Duration = Duration::from_secs(5);
@@ -74,6 +80,9 @@ pub struct Hot {
     pub(crate) clock: Clock,
     pub(crate) stats: Stats,
     mutations: Box<[AtomicU64]>,
+    /// Without a disk: the highest version that was written to each stripe of keys, for what RAM has
+    /// forgotten. Empty with a disk, which remembers.
+    floors: Box<[AtomicU64]>,
     /// Keys whose write failed on disk and whose older copy there is not yet hidden by a tombstone.
     unsettled: Mutex<Vec<(Space, Bytes, fonn_proto::Version)>>,
 }
@@ -91,6 +100,8 @@ pub struct Engine {
     pub disk_get_latency: Latency,
     /// Latency of gets that the bucket answered, after the disk had none.
     pub cold_get_latency: Latency,
+    /// Who the node is among members, once that is known.
+    pub(crate) identity: OnceLock<Identity>,
     /// Bytes of request bodies that are being received.
     inflight: AtomicUsize,
     /// Bytes of the RAM budget that entries may not use, because the process is too large.
@@ -197,6 +208,21 @@ impl Hot {
     /// Voids the fetches of this key that are under way. Called under the shard's lock.
     fn mutated(&self, hash: u64) {
         self.stripe(hash).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The highest version that was written to the key's stripe, without a disk; else 0.
+    fn floor(&self, hash: u64) -> fonn_proto::Version {
+        match self.floors.len() {
+            0 => 0,
+            len => self.floors[hash as usize % len].load(Ordering::Acquire),
+        }
+    }
+
+    /// Notes what is written to a key. Called under the shard's lock.
+    fn raise_floor(&self, hash: u64, version: fonn_proto::Version) {
+        if let len @ 1.. = self.floors.len() {
+            self.floors[hash as usize % len].fetch_max(version, Ordering::AcqRel);
+        }
     }
 
     /// Whether an entry with these facts may be seen.

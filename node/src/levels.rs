@@ -91,14 +91,6 @@ impl CodecChoice {
     }
 }
 
-impl CodecChoice {
-    /// The codec that `level` begins with.
-    #[must_use]
-    pub fn begin(self, level: Level) -> CodecSpec {
-        LevelCodec::new(level, self, 0).active().0
-    }
-}
-
 impl FromStr for CodecChoice {
     type Err = String;
 

@@ -50,6 +50,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use fonn_cold_tier::Location;
+use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
 
 use crate::entry::{Meta, Space};
@@ -67,6 +68,7 @@ pub(crate) use directory::has_generations as has_entries;
 pub use error::DiskError;
 pub use locate::{DiskLocation, DiskRecord, FrameFacts};
 pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, SETTLE_PERCENT, VALUE_LEN_LIMIT};
+pub use reader::SlotPage;
 pub(crate) use record::Fact;
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
@@ -287,6 +289,45 @@ impl DiskTier {
         self.read(|answer| Read::Get {
             space,
             key: key.into(),
+            answer,
+        })
+        .await
+    }
+
+    /// The version of the newest copy or tombstone of a key, here or in the tier below. No value is read.
+    ///
+    /// # Errors
+    /// As [`DiskTier::find`].
+    pub async fn newest(&self, space: Space, key: &[u8]) -> Result<Option<Version>, DiskError> {
+        self.read(|answer| Read::Newest {
+            space,
+            key: key.into(),
+            answer,
+        })
+        .await
+    }
+
+    /// From now on, tombstones are written even where there is nothing to hide: another member may still
+    /// send an older copy of the key.
+    pub fn keep_tombstones(&self) {
+        self.handle.shared.keep_tombstones();
+    }
+
+    /// Keys of entries and tombstones of all spaces whose slot is in `slots`, from behind `after` on, in the
+    /// order of spaces and keys. Looks at a bounded number of keys; see [`SlotPage`].
+    ///
+    /// # Errors
+    /// As [`DiskTier::scan`].
+    pub async fn scan_slots(
+        &self,
+        slots: &SlotSet,
+        after: Option<(Space, Vec<u8>)>,
+        keys_max: usize,
+    ) -> Result<SlotPage, DiskError> {
+        self.read(|answer| Read::Slots {
+            slots: slots.clone(),
+            after,
+            keys_max,
             answer,
         })
         .await

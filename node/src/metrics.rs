@@ -31,6 +31,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
         }
         if let Some(cold) = shared.service.cold() {
             self::cold::cold(snapshot, cold.tier());
+            codecs(snapshot, cold.codec());
             snapshot.histogram(
                 GET_DURATION,
                 GET_DURATION_HELP,

@@ -1,11 +1,14 @@
 //! The client side of a node: what the socket server of `fonn_runtime` asks of the engine.
 
 mod commands;
+mod peer;
 #[cfg(test)]
 mod tests;
 
 use std::future::Future;
 
+use fonn_proto::peer::hello::{Hello, Rejection};
+use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Failure, Get, Outcome, ServerCommand};
 use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
@@ -13,6 +16,8 @@ use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Se
 use crate::engine::{Acks, Engine, Moment};
 use crate::entry::Space;
 use crate::stats::Counter;
+
+pub use self::peer::Identity;
 
 /// What all connections of a node share.
 pub type Shared = serve::Shared<Engine>;
@@ -112,6 +117,20 @@ impl Service for Engine {
 
     async fn again(&self, _: &Job<'_>, again: Never) -> Never {
         again.never()
+    }
+
+    fn greet(&self, _: &Hello, from: &str) -> (Hello, Result<(), Rejection>) {
+        peer::greet(self, from)
+    }
+
+    async fn execute_peer(
+        &self,
+        space: Space,
+        request: &Request<'_>,
+        acks: &mut Acks,
+        word: impl FnOnce(&Reply<'_>) + Send,
+    ) {
+        peer::execute(self, space, request, acks, word).await;
     }
 
     async fn execute_server(

@@ -103,6 +103,16 @@ impl Out {
         }
     }
 
+    /// Moves all that `other` has to send behind what is here. Large shared values are not copied.
+    pub fn append(&mut self, other: &mut Self) {
+        other.seal_tail();
+        for chunk in other.chunks.drain(..) {
+            self.put_shared(&chunk);
+        }
+        other.sent += other.chunks_len as u64;
+        other.chunks_len = 0;
+    }
+
     /// Replaces the unsent bytes from position `start` to `end` by others.
     ///
     /// For the rare case that a reply was composed before it turned out to be false. Costs a copy of

@@ -14,4 +14,7 @@ pub mod service;
 pub mod topology;
 pub mod upstream;
 
+#[cfg(test)]
+mod tests;
+
 pub use topology::{Member, MemberState, Topology, TopologyError};

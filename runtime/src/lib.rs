@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod clock;
 pub mod config;
 pub mod duration;
+pub mod events;
 pub mod glob;
 pub mod hlc;
 pub mod http;

@@ -9,6 +9,7 @@
 //! end in `_total`, label values are closed sets ([`Label`]), all of them present from the start.
 
 pub mod cells;
+pub mod history;
 pub mod process;
 mod snapshot;
 pub mod striped;

@@ -13,6 +13,7 @@ mod input;
 mod limits;
 mod listener;
 mod memory;
+mod peer;
 mod pool;
 mod registry;
 mod service;

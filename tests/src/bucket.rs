@@ -1,9 +1,11 @@
 //! A bucket of a test: an S3 server in the test's own process, on a port of its own.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Reply, S3Server};
+use fonn_cold_tier::store::s3::S3Options;
+use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Method, Reply, S3Server};
 use tokio::runtime::Runtime;
 
 /// The bucket, and the server that has it.
@@ -42,16 +44,68 @@ impl Bucket {
         &self.url
     }
 
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        BUCKET
+    }
+
+    /// Where its server listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
     /// What the environment needs: the server, its region, and credentials.
     #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, String)> {
+        self.environment_through(&self.server.endpoint())
+    }
+
+    /// The same, if the server is to be reached at another `endpoint`.
+    #[must_use]
+    pub fn environment_through(&self, endpoint: &str) -> Vec<(&'static str, String)> {
         let credentials = self.server.credentials();
         vec![
-            ("AWS_ENDPOINT_URL", self.server.endpoint()),
+            ("AWS_ENDPOINT_URL", endpoint.to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),
             ("AWS_ACCESS_KEY_ID", credentials.key_id),
             ("AWS_SECRET_ACCESS_KEY", credentials.secret),
         ]
+    }
+
+    /// What the bare store needs.
+    #[must_use]
+    pub fn options(&self) -> S3Options {
+        self.server.options()
+    }
+
+    /// From now on uploads are never answered; whether they take place is `take_place`.
+    pub fn hold_uploads(&self, take_place: bool) {
+        self.hold(Method::PUT, take_place);
+    }
+
+    /// From now on reads are never answered.
+    pub fn hold_reads(&self) {
+        self.hold(Method::GET, false);
+    }
+
+    fn hold(&self, method: Method, takes_place: bool) {
+        self.server.answer(Answer {
+            method: Some(method),
+            times: u64::MAX,
+            reply: if takes_place {
+                Reply::HangAfter
+            } else {
+                Reply::Hang
+            },
+        });
+    }
+
+    /// Requests that were held so far.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.server.hanging()
     }
 
     /// The files that are its objects below the cold tier's prefix, segments only, by name.
@@ -60,7 +114,7 @@ impl Bucket {
     /// When the directory cannot be read.
     pub fn segments(&self) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
-        let mut dirs = vec![self.server.bucket_dir().join("team/v1/seg")];
+        let mut dirs = vec![self.server.directory().join("team/v1/seg")];
         while let Some(dir) = dirs.pop() {
             for entry in std::fs::read_dir(&dir).with_context(|| format!("{}", dir.display()))? {
                 let path = entry?.path();

@@ -1,9 +1,12 @@
-//! Side-by-side measurements of Fonn, memcached and Redis in one run on one machine.
+//! Side-by-side measurements of Fonn, memcached and Redis in one run on one machine, and of sccache with a bucket
+//! and with Fonn.
 //!
 //! Each contender gets a fresh process with one serving thread; the rounds go over all
 //! contenders in turn, so that a slow minute of the machine hits all of them; what is compared
 //! is the median over the rounds of operations (or bytes) per processor second of the server.
 
+mod build;
+mod cold;
 mod memory;
 mod plot;
 mod scenario;
@@ -12,6 +15,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+pub use self::build::{BuildOptions, compare_build};
+pub use self::cold::{ColdOptions, compare_cold};
 pub use self::memory::{MemoryOptions, compare_memory};
 pub use self::plot::{Chart, Series};
 pub use self::scenario::{SpeedOptions, compare_speed};

@@ -71,6 +71,8 @@ fn with_json(builder: Builder) -> Builder {
         ("Segment.state", "json::segment_state"),
         ("SegmentEntry.key", "json::text"),
         ("KeyRequest.key", "json::text"),
+        ("DeleteKeyRequest.key", "json::text"),
+        ("Event.level", "json::event_level"),
         ("ClusterMember.state", "json::member_state"),
         ("ClusterStatus.state", "json::member_state"),
     ]);

@@ -82,6 +82,7 @@ pub(super) struct World {
     pub(super) dropped: usize,
     pub(super) tombstones_written: usize,
     pub(super) deleted: usize,
+    pub(super) merged: usize,
 }
 
 impl World {
@@ -104,16 +105,33 @@ impl World {
                 copy_bytes_max: 20_000,
                 live_percent_min: 30,
                 garbage_bytes_min: 100,
+                segment_bytes: 8_000,
+                merge_min: 3,
             },
             is_sorted: true,
             dropped: 0,
             tombstones_written: 0,
             deleted: 0,
+            merged: 0,
         }
     }
 
     pub(super) fn physical(&self) -> u64 {
         self.objects.values().map(|object| object.size).sum()
+    }
+
+    /// Segments that count, by how small they are and whether they have values; the one that carries the
+    /// flushes left out.
+    pub(super) fn alike(&self) -> BTreeMap<(u32, bool), usize> {
+        let mut alike = BTreeMap::new();
+        let carrier = self.carrier();
+        for (id, facts) in self.facts() {
+            if facts.state == SegmentState::Live && facts.live_entries > 0 && carrier != Some(id) {
+                let smallness = merge::smallness(facts.live_bytes, self.limits.segment_bytes);
+                *alike.entry((smallness, has_values(&facts))).or_default() += 1;
+            }
+        }
+        alike
     }
 
     pub(super) fn objects(&self) -> usize {
@@ -309,6 +327,7 @@ impl World {
             segments: &segments,
             budget: self.budget,
             grace_ms: GRACE_MS,
+            tombstone_age_min_ms: GRACE_MS,
             hot_since_ms: self.now_ms - 3 * GRACE_MS,
             marks_in: self.carrier(),
             limits: self.limits,
@@ -316,10 +335,24 @@ impl World {
         assert_eq!(plan.steps.len(), plan.reasons.len());
         assert!(plan.steps.len() <= self.limits.steps_max);
         self.check_frugality(&plan, &segments);
-        for step in &plan.steps {
-            let is_done = match step {
-                Step::Delete(id) => self.delete(*id, &mut left),
-                Step::Rewrite { segment, keep } => self.rewrite(*segment, *keep, &mut left),
+        let planned: Vec<(Step, Reason)> = plan
+            .steps
+            .iter()
+            .copied()
+            .zip(plan.reasons.iter().copied())
+            .collect();
+        let is_merge = |(_, reason): &(Step, Reason)| *reason == Reason::Small;
+        for steps in planned.chunk_by(|a, b| is_merge(a) && is_merge(b)) {
+            let is_done = match steps {
+                [(Step::Delete(id), _)] => self.delete(*id, &mut left),
+                [(Step::Rewrite { segment, keep }, _)] => {
+                    self.rewrite(&[*segment], *keep, &mut left)
+                }
+                merged => {
+                    let ids: Vec<u32> = merged.iter().map(|(step, _)| step.segment()).collect();
+                    self.merged += ids.len();
+                    self.rewrite(&ids, Keep::AllLive, &mut left)
+                }
             };
             self.check();
             if !is_done {
@@ -357,62 +390,70 @@ impl World {
         true
     }
 
-    fn rewrite(&mut self, id: u32, keep: Keep, left: &mut usize) -> bool {
+    /// What is to be kept of some segments, in one of values and one of tombstones.
+    fn rewrite(&mut self, ids: &[u32], keep: Keep, left: &mut usize) -> bool {
         if !take(left) {
             return false;
         }
-        let Some(object) = self.objects.get(&id).cloned() else {
-            return true;
-        };
-        let facts = self.known[&id].clone();
-        let is_settled = is_settled(&facts, self.now_ms, GRACE_MS);
-        let mut kept_bytes = 0;
         let mut values = Vec::new();
         let mut tombstones = Vec::new();
         let mut gone = Vec::new();
-        for entry in &object.footer.entries {
-            let Some(present) = self.index.get(&entry.hash()) else {
+        let mut sources = Vec::new();
+        let (mut after_ms, mut read_ms) = (0, 0);
+        for id in ids {
+            let Some(object) = self.objects.get(id).cloned() else {
                 continue;
             };
-            if present.segment != id || present.at != entry.at {
-                continue;
-            }
-            if entry.at.version < self.known_cutoff {
-                gone.push(present.hash);
-                continue;
-            }
-            let is_kept = match keep {
-                _ if present.tombstone || present.is_expired(self.now_ms) => false,
-                Keep::AllLive => true,
-                // Every other one was read, in a segment that was.
-                Keep::ReadSince(since_ms) => {
-                    let bytes = kept_bytes + u64::from(entry.len);
-                    object.read_ms >= since_ms
-                        && entry.at.version % 2 == 0
-                        && bytes <= facts.data_len / 2
+            let facts = self.known[id].clone();
+            sources.push(*id);
+            after_ms = after_ms.max(facts.created_ms);
+            read_ms = read_ms.max(object.read_ms);
+            let is_settled = is_settled(&facts, self.now_ms, GRACE_MS);
+            let mut kept_bytes = 0;
+            for entry in &object.footer.entries {
+                let Some(present) = self.index.get(&entry.hash()) else {
+                    continue;
+                };
+                if present.segment != *id || present.at != entry.at {
+                    continue;
                 }
-            };
-            if is_kept {
-                kept_bytes += u64::from(entry.len);
-                values.push(entry.clone());
-                continue;
-            }
-            self.dropped += usize::from(!present.tombstone);
-            let others = self.known.iter().filter(|(other, _)| **other != id);
-            let others = others.map(|(_, facts)| facts);
-            if !is_settled || tombstone_needed(present.at, present.shadows, others) {
-                self.tombstones_written += 1;
-                tombstones.push(FooterEntry {
-                    tombstone: true,
-                    expires_at_ms: 0,
-                    len: (RECORD_HEAD_LEN + entry.key.len()) as u32,
-                    ..entry.clone()
-                });
-            } else {
-                gone.push(present.hash);
+                if entry.at.version < self.known_cutoff {
+                    gone.push(present.hash);
+                    continue;
+                }
+                let is_kept = match keep {
+                    _ if present.tombstone || present.is_expired(self.now_ms) => false,
+                    Keep::AllLive => true,
+                    // Every other one was read, in a segment that was.
+                    Keep::ReadSince(since_ms) => {
+                        let bytes = kept_bytes + u64::from(entry.len);
+                        object.read_ms >= since_ms
+                            && entry.at.version % 2 == 0
+                            && bytes <= facts.data_len / 2
+                    }
+                };
+                if is_kept {
+                    kept_bytes += u64::from(entry.len);
+                    values.push(entry.clone());
+                    continue;
+                }
+                self.dropped += usize::from(!present.tombstone);
+                let others = self.known.iter().filter(|(other, _)| *other != id);
+                let others = others.map(|(_, facts)| facts);
+                if !is_settled || tombstone_needed(present.at, present.shadows, others) {
+                    self.tombstones_written += 1;
+                    tombstones.push(FooterEntry {
+                        tombstone: true,
+                        expires_at_ms: 0,
+                        len: (RECORD_HEAD_LEN + entry.key.len()) as u32,
+                        ..entry.clone()
+                    });
+                } else {
+                    gone.push(present.hash);
+                }
             }
         }
-        let created_ms = self.now_ms.max(facts.created_ms + 1);
+        let created_ms = self.now_ms.max(after_ms + 1);
         let outputs = if self.is_sorted {
             vec![values, tombstones]
         } else {
@@ -425,16 +466,14 @@ impl World {
             }
             let new = self.upload(COLLECTOR, created_ms, entries, self.known_cutoff);
             self.check();
+            made.push(new);
             if !take(left) {
                 // What was uploaded is found like anybody's.
-                made.push(new);
                 self.unmerged[COLLECTOR].extend(made);
                 return false;
             }
-            made.push(new);
         }
         for new in made {
-            let read_ms = self.objects[&id].read_ms;
             self.objects.get_mut(&new).unwrap().read_ms = read_ms;
             self.merge(new);
         }
@@ -442,7 +481,9 @@ impl World {
             self.index.remove(&hash);
         }
         let since_ms = self.now_ms;
-        self.known.get_mut(&id).unwrap().state = SegmentState::Doomed { since_ms };
+        for id in sources {
+            self.known.get_mut(&id).unwrap().state = SegmentState::Doomed { since_ms };
+        }
         true
     }
 

@@ -55,6 +55,7 @@ fn input(segments: &[(u32, SegmentFacts)]) -> PlanInput<'_> {
         segments,
         budget: None,
         grace_ms: GRACE_MS,
+        tombstone_age_min_ms: GRACE_MS,
         hot_since_ms: NOW_MS - 1000,
         marks_in: None,
         limits: PlanLimits::default(),
@@ -166,6 +167,21 @@ fn tombstones_stay_while_there_is_an_older_value() {
     assert!(tombstone_needed(at(201), true, older.iter()));
     assert!(!tombstone_needed(at(200), true, older.iter()));
     assert!(!tombstone_needed(at(201), false, older.iter()));
+}
+
+#[test]
+fn tombstones_with_nothing_to_hide_stay_for_uploads_that_are_late() {
+    let segments = [tombstones(3), segment(6)];
+    let after = |tombstone_age_min_ms| PlanInput {
+        tombstone_age_min_ms,
+        ..input(&segments)
+    };
+    let age_ms = NOW_MS - segments[0].1.created_ms;
+    assert_eq!(steps(&after(age_ms + 1)), []);
+    assert_eq!(
+        steps(&after(age_ms)),
+        [(Step::Delete(3), Reason::TombstonesDone)]
+    );
 }
 
 #[test]
@@ -300,6 +316,141 @@ fn a_round_is_bounded() {
     assert_eq!(plan(&PlanInput { limits, ..input }).steps.len(), 1);
 }
 
+/// A settled segment of 10 values of 1 KiB.
+fn small(id: u32) -> (u32, SegmentFacts) {
+    let (id, facts) = segment(id);
+    let facts = SegmentFacts {
+        size: 11 << 10,
+        data_len: 10 << 10,
+        live_bytes: 10 << 10,
+        ..facts
+    };
+    (id, facts)
+}
+
+fn merge(ids: impl IntoIterator<Item = u32>) -> Vec<(Step, Reason)> {
+    let step = |id| (rewrite(id, Keep::AllLive), Reason::Small);
+    ids.into_iter().map(step).collect()
+}
+
+#[test]
+fn small_segments_are_merged_when_there_are_enough_of_them() {
+    let segments: Vec<_> = (0..16).map(small).collect();
+    assert_eq!(steps(&input(&segments[1..])), []);
+    assert_eq!(steps(&input(&segments)), merge(0..16));
+    // Not with what is left alone: new ones, the one that tells of flushes, lost and doomed ones.
+    let mut others = segments.clone();
+    others[3].1.created_ms = NOW_MS;
+    assert_eq!(steps(&input(&others)), []);
+    let marks = PlanInput {
+        marks_in: Some(5),
+        ..input(&segments)
+    };
+    assert_eq!(steps(&marks), []);
+    for state in [
+        SegmentState::Lost { since_ms: NOW_MS },
+        SegmentState::Doomed { since_ms: NOW_MS },
+    ] {
+        let mut others = segments.clone();
+        others[3].1.state = state;
+        assert_eq!(steps(&input(&others)), []);
+    }
+}
+
+#[test]
+fn segments_of_different_sizes_and_kinds_are_not_merged_with_each_other() {
+    // Ten of 10 KiB, ten of 100 KiB, ten of tombstones.
+    let mut segments: Vec<_> = (0..30).map(small).collect();
+    for (_, facts) in &mut segments[10..20] {
+        facts.live_bytes *= 10;
+        facts.data_len *= 10;
+    }
+    for (_, facts) in &mut segments[20..] {
+        facts.tombstones = facts.entries;
+        facts.expires_max_ms = 0;
+    }
+    // Tombstones with something to hide.
+    segments.push(segment(0));
+    assert_eq!(steps(&input(&segments)), []);
+    segments.extend((30..36).map(|id| {
+        let (id, mut facts) = small(id);
+        facts.live_bytes *= 10;
+        (id, facts)
+    }));
+    assert_eq!(steps(&input(&segments)), merge((10..20).chain(30..36)));
+}
+
+#[test]
+fn a_merge_is_made_as_a_whole_or_later() {
+    let segments: Vec<_> = (0..100).map(small).collect();
+    let limited = |steps_max, copied: u64| PlanInput {
+        limits: PlanLimits {
+            steps_max,
+            copy_bytes_max: copied * (10 << 10),
+            ..PlanLimits::default()
+        },
+        ..input(&segments)
+    };
+    assert_eq!(steps(&limited(200, 200)), merge(0..100));
+    for (steps_max, copied, made) in [(40, 200, 40), (200, 30, 30), (15, 200, 0), (200, 15, 0)] {
+        let planned = plan(&limited(steps_max, copied));
+        assert_eq!(planned.steps.len(), made, "{steps_max} {copied}");
+        assert!(planned.is_cut);
+    }
+}
+
+#[test]
+fn a_day_of_small_segments_becomes_few_and_no_byte_is_copied_often() {
+    // 10 KiB every five seconds, collected every ten minutes.
+    let mut segments: Vec<(u32, SegmentFacts)> = Vec::new();
+    let mut next_id = 0;
+    let mut copied = 0;
+    let mut add = |segments: &mut Vec<(u32, SegmentFacts)>, created_ms, bytes| {
+        let (id, mut facts) = small(next_id);
+        next_id += 1;
+        (facts.created_ms, facts.live_bytes, facts.data_len) = (created_ms, bytes, bytes);
+        segments.push((id, facts));
+    };
+    const DAY_MS: u64 = 86_400_000;
+    // The last is at the end.
+    for now_ms in (0..=DAY_MS).step_by(5000) {
+        add(&mut segments, now_ms, 10 << 10);
+        if now_ms % 600_000 != 0 {
+            continue;
+        }
+        loop {
+            let planned = plan(&PlanInput {
+                now_ms,
+                grace_ms: 3_600_000,
+                ..input(&segments)
+            });
+            let mut merged = 0;
+            for step in &planned.steps {
+                let at = segments.iter().position(|(id, _)| *id == step.segment());
+                let (_, facts) = segments.swap_remove(at.unwrap());
+                merged += facts.live_bytes;
+            }
+            copied += merged;
+            if merged > 0 {
+                add(&mut segments, now_ms, merged);
+            }
+            if !planned.is_cut {
+                break;
+            }
+        }
+    }
+    let settled = segments
+        .iter()
+        .filter(|(_, facts)| facts.created_ms + 3_600_000 <= DAY_MS);
+    let (count, bytes) = (settled.count(), DAY_MS / 5000 * (10 << 10));
+    assert!(count <= 40, "{count} segments are left of 17,280");
+    assert!(
+        copied <= 2 * bytes,
+        "{} times",
+        copied as f64 / bytes as f64
+    );
+}
+
 fn any_kind() -> impl Strategy<Value = Kind> {
     prop_oneof![
         4 => (50_u32..500).prop_map(|len| Kind::Put { ttl_ms: 0, len }),
@@ -349,6 +500,9 @@ proptest! {
             world.apply(op);
         }
         prop_assert!(settle(&mut world), "no end of collecting");
+        for (alike, count) in world.alike() {
+            prop_assert!(alike.0 == 0 || count < world.limits.merge_min, "{alike:?}: {count}");
+        }
         // A month later everything is still right.
         world.apply(&Op::Advance { ms: 1000 * GRACE_MS });
         prop_assert!(settle(&mut world), "no end of collecting");
@@ -414,6 +568,7 @@ fn the_model_drops_values_leaves_tombstones_and_gets_rid_of_them() {
         world.tombstones_written
     );
     assert!(world.deleted > 200, "{}", world.deleted);
+    assert!(world.merged > 20, "{}", world.merged);
     assert!(world.objects() < 150, "{}", world.objects());
 }
 

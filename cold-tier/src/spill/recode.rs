@@ -1,57 +1,100 @@
 //! The form in which a value goes to the bucket.
 
 use bytes::Bytes;
-use fonn_codec::frame::{Encoding, FrameError, Verbatim};
-use fonn_codec::{CodecId, CodecSpec, Frame};
+use fonn_codec::frame::{Encoding, ErrorKind, FrameError, Verbatim, is_intact};
+use fonn_codec::{CodecId, CodecSpec, Encoded, Frame};
+
+use crate::codec::ValueCodec;
 
 /// Gives the frame for the bucket: the same bytes where nothing would be gained, that is, if it has
-/// that codec already, is known not to shrink, or no codec is asked for.
+/// that codec already, is known not to shrink, or no codec is asked for; and where this build cannot decode
+/// it, so that others can.
 ///
 /// # Errors
 /// [`FrameError`]: it is damaged or of a value of more than `limit` bytes. A wrong byte must not be
 /// given a right checksum.
 pub(crate) fn recode(
     frame: &Bytes,
-    spec: CodecSpec,
-    min_bytes: usize,
+    codec: &dyn ValueCodec,
     limit: usize,
 ) -> Result<Bytes, FrameError> {
-    let parsed = Frame::parse(frame, limit)?;
-    parsed.verify()?;
-    let stays = spec.id() == CodecId::NONE
-        || parsed.original_len() < min_bytes
-        || match parsed.encoding() {
-            Encoding::Compressed(present) => present.id() == spec.id(),
-            Encoding::Verbatim(reason) => match reason {
-                Verbatim::NoCodec | Verbatim::BelowThreshold => false,
-                Verbatim::Recognized | Verbatim::LooksRandom | Verbatim::DidNotShrink => true,
-            },
-        };
-    if stays {
-        return Ok(frame.clone());
-    }
-    let mut decoded = Vec::new();
-    let raw = match parsed.verbatim() {
-        Some(range) => frame.get(range).unwrap_or_default(),
-        None => {
-            parsed.decode_into(&mut decoded)?;
-            decoded.as_slice()
+    let parsed = match Frame::parse(frame, limit) {
+        Err(error) if error.kind() == ErrorKind::Unsupported && is_intact(frame) => {
+            return Ok(frame.clone());
         }
+        parsed => parsed?,
     };
-    let mut recoded = Vec::new();
-    match fonn_codec::encode(spec, min_bytes, raw, &mut recoded) {
-        Ok(_) => {
-            recoded.shrink_to_fit();
-            Ok(recoded.into())
+    parsed.verify()?;
+    let len = parsed.original_len();
+    let (spec, min_bytes) = codec.active();
+    let stays = len < min_bytes || !is_worth_trying(parsed.encoding(), spec);
+    let is_wanted = codec.wants(len);
+    let mut recoded = None;
+    let mut failure = None;
+    codec.run(len, &mut || {
+        let as_it_is = Encoded {
+            encoding: parsed.encoding(),
+            original_len: len,
+            frame_len: frame.len(),
+        };
+        if stays && !is_wanted {
+            return Some(as_it_is);
         }
+        let mut decoded = Vec::new();
+        let raw = match parsed.verbatim() {
+            Some(range) => frame.get(range).unwrap_or_default(),
+            None => {
+                if let Err(error) = parsed.decode_into(&mut decoded) {
+                    failure = Some(error);
+                    return None;
+                }
+                decoded.as_slice()
+            }
+        };
+        if is_wanted {
+            codec.sample(raw);
+        }
+        if stays {
+            return Some(as_it_is);
+        }
+        let mut out = Vec::new();
         // Longer than a frame can be: it could not have been one.
-        Err(_) => Ok(frame.clone()),
+        let encoded = fonn_codec::encode(spec, min_bytes, raw, &mut out).ok()?;
+        out.shrink_to_fit();
+        recoded = Some(Bytes::from(out));
+        Some(encoded)
+    });
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(recoded.unwrap_or_else(|| frame.clone())),
     }
+}
+
+/// Whether a value stored in one way may become shorter with `spec`.
+fn is_worth_trying(encoding: Encoding, spec: CodecSpec) -> bool {
+    spec.id() != CodecId::NONE
+        && match encoding {
+            Encoding::Compressed(present) => present.id() != spec.id(),
+            Encoding::Verbatim(reason) => match reason {
+                Verbatim::NoCodec | Verbatim::BelowThreshold => true,
+                Verbatim::Recognized | Verbatim::LooksRandom | Verbatim::DidNotShrink => false,
+            },
+        }
 }
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::codec::FixedCodec;
+
+    fn fixed(spec: CodecSpec) -> FixedCodec {
+        FixedCodec {
+            spec,
+            min_bytes: 256,
+        }
+    }
 
     fn frame(spec: &str, raw: &[u8]) -> Bytes {
         let mut out = Vec::new();
@@ -63,7 +106,7 @@ mod tests {
     fn values_change_their_codec_and_stay_the_same() {
         let raw = b"compressible ".repeat(1000);
         let plain = frame("none", &raw);
-        let packed = recode(&plain, "zstd".parse().unwrap(), 256, 1 << 20).unwrap();
+        let packed = recode(&plain, &fixed("zstd".parse().unwrap()), 1 << 20).unwrap();
         assert!(packed.len() < plain.len() / 10);
         let mut back = Vec::new();
         Frame::parse(&packed, 1 << 20)
@@ -71,9 +114,9 @@ mod tests {
             .decode_into(&mut back)
             .unwrap();
         assert_eq!(back, raw);
-        let again = recode(&packed, "zstd".parse().unwrap(), 256, 1 << 20).unwrap();
+        let again = recode(&packed, &fixed("zstd".parse().unwrap()), 1 << 20).unwrap();
         assert_eq!(again.as_ptr(), packed.as_ptr());
-        let none = recode(&packed, CodecSpec::none(), 256, 1 << 20).unwrap();
+        let none = recode(&packed, &fixed(CodecSpec::none()), 1 << 20).unwrap();
         assert_eq!(none.as_ptr(), packed.as_ptr());
     }
 
@@ -82,7 +125,68 @@ mod tests {
         let mut bytes = frame("none", &[7; 500]).to_vec();
         bytes[100] ^= 1;
         let damaged = Bytes::from(bytes);
-        assert!(recode(&damaged, "zstd".parse().unwrap(), 256, 1 << 20).is_err());
-        assert!(recode(&damaged, CodecSpec::none(), 256, 1 << 20).is_err());
+        assert!(recode(&damaged, &fixed("zstd".parse().unwrap()), 1 << 20).is_err());
+        assert!(recode(&damaged, &fixed(CodecSpec::none()), 1 << 20).is_err());
+    }
+
+    /// A frame of a codec that no build has: what a later one may write.
+    fn unknown_frame() -> Vec<u8> {
+        let mut bytes = vec![0xF1, 0xEE, 0, 0, 200, 0, 0, 0, 100, 0, 0, 0];
+        let payload = [7; 100];
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes), &payload);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes.extend_from_slice(&payload);
+        bytes
+    }
+
+    #[test]
+    fn what_only_another_build_can_decode_goes_as_it_is_unless_it_is_damaged() {
+        let bytes = Bytes::from(unknown_frame());
+        let codec = fixed("zstd".parse().unwrap());
+        let same = recode(&bytes, &codec, 1 << 20).unwrap();
+        assert_eq!(same, bytes);
+        let mut damaged = bytes.to_vec();
+        damaged[50] ^= 1;
+        assert!(recode(&damaged.into(), &codec, 1 << 20).is_err());
+    }
+
+    /// Wants every value, and notes what it gets.
+    #[derive(Debug, Default)]
+    struct Curious {
+        samples: Mutex<Vec<Vec<u8>>>,
+        encoded: Mutex<Vec<Encoded>>,
+    }
+
+    impl ValueCodec for Curious {
+        fn active(&self) -> (CodecSpec, usize) {
+            ("lz4".parse().unwrap(), 256)
+        }
+
+        fn wants(&self, _: usize) -> bool {
+            true
+        }
+
+        fn sample(&self, value: &[u8]) {
+            self.samples.lock().push(value.to_vec());
+        }
+
+        fn run(&self, _: usize, encode: &mut dyn FnMut() -> Option<Encoded>) -> Option<Encoded> {
+            let encoded = encode();
+            self.encoded.lock().extend(encoded);
+            encoded
+        }
+    }
+
+    #[test]
+    fn values_are_sampled_as_they_were_also_where_they_stay() {
+        let raw = b"compressible ".repeat(1000);
+        let codec = Curious::default();
+        for spec in ["none", "lz4", "zstd"] {
+            recode(&frame(spec, &raw), &codec, 1 << 20).unwrap();
+        }
+        let encoded = codec.encoded.lock();
+        assert_eq!(encoded.len(), 3);
+        assert!(encoded.iter().all(|it| it.frame_len < raw.len() / 10));
+        assert_eq!(*codec.samples.lock(), [&raw[..], &raw, &raw]);
     }
 }

@@ -1,6 +1,7 @@
 //! The queue in front of the bucket, as the cold tier sees it.
 
 use std::error::Error;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -78,6 +79,15 @@ pub struct Backlog {
     pub bytes: u64,
     /// Unix time in milliseconds when the oldest was written; None if there is none.
     pub oldest_written_ms: Option<u64>,
+}
+
+impl Backlog {
+    /// Age of the oldest; zero if there is none, or if the clock was set back.
+    #[must_use]
+    pub fn age(&self, now_ms: u64) -> Duration {
+        let age_ms = |written_ms| now_ms.saturating_sub(written_ms);
+        Duration::from_millis(self.oldest_written_ms.map_or(0, age_ms))
+    }
 }
 
 /// Why a source could not be read; it is asked again later.

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
+pub use hyper::Method;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use s3s::auth::SimpleAuth;
@@ -49,6 +50,8 @@ pub struct S3Server {
 #[derive(Debug, Default)]
 struct Control {
     requests: AtomicU64,
+    /// Requests that got to where they hang for ever.
+    hanging: AtomicU64,
     answers: Mutex<VecDeque<Answer>>,
 }
 
@@ -76,8 +79,10 @@ pub enum Reply {
     Disconnect,
     /// The request takes place, and then the connection is closed.
     LostAnswer,
-    /// There is never an answer.
+    /// Nothing takes place, and there is never an answer.
     Hang,
+    /// The request takes place, and there is never an answer.
+    HangAfter,
 }
 
 impl S3Server {
@@ -108,6 +113,12 @@ impl S3Server {
         })
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Its URL.
     #[must_use]
     pub fn endpoint(&self) -> String {
@@ -135,12 +146,6 @@ impl S3Server {
         }
     }
 
-    /// The directory with the objects of its bucket, each a file.
-    #[must_use]
-    pub fn bucket_dir(&self) -> PathBuf {
-        self.dir.path().join(BUCKET)
-    }
-
     /// Takes back what [`S3Server::answer`] asked for and was not used yet.
     pub fn answer_itself(&self) {
         self.control.answers.lock().clear();
@@ -149,6 +154,18 @@ impl S3Server {
     /// Has it answer otherwise; answers are used up in the order in which they were given.
     pub fn answer(&self, answer: Answer) {
         self.control.answers.lock().push_back(answer);
+    }
+
+    /// Requests so far that will never be answered.
+    #[must_use]
+    pub fn hanging(&self) -> u64 {
+        self.control.hanging.load(Ordering::Relaxed)
+    }
+
+    /// The directory with a file for each object, by its key.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        self.dir.path().join(BUCKET)
     }
 
     /// Requests so far.
@@ -210,11 +227,20 @@ async fn answer(
             Service::call(&service, request).await?;
             closed()
         }
-        Some(Reply::Hang) => std::future::pending().await,
+        Some(Reply::Hang) => control.hang().await,
+        Some(Reply::HangAfter) => {
+            Service::call(&service, request).await?;
+            control.hang().await
+        }
     }
 }
 
 impl Control {
+    async fn hang<T>(&self) -> T {
+        self.hanging.fetch_add(1, Ordering::Relaxed);
+        std::future::pending().await
+    }
+
     fn next(&self, method: &Method) -> Option<Reply> {
         let mut answers = self.answers.lock();
         let is_for = |answer: &Answer| answer.method.as_ref().is_none_or(|only| only == method);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fonn_cold_tier::{ColdOptions, Found, RestoreFrom};
+use fonn_cold_tier::store::Operation;
+use fonn_cold_tier::store::fault::{Fault, Rule};
+use fonn_cold_tier::{ColdOptions, Found, RestoreFrom, SpillFact, StoreErrorKind};
 use tokio::time::Duration;
 
 use crate::chaos::busy;
@@ -120,6 +122,57 @@ async fn another_node_hears_of_what_is_newer_and_reads_it() {
         .until("flushed", |_| *other.told.flushed.lock() == cutoff)
         .await;
     writer.crash().await;
+    other.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_is_late_brings_nothing_back_that_was_deleted_meanwhile() {
+    let mut world = World::new(24);
+    let late = world.start(&busy);
+    let other_queue = Arc::new(Queue::default());
+    let other_dir = world.dir().join("other");
+    let other = world.start_in(&other_dir, &other_queue, &|options| {
+        busy(options);
+        options.region = "us".parse().unwrap();
+    });
+    for node in [&late, &other] {
+        node.until("caught up", |tier| tier.status().caught_up)
+            .await;
+    }
+    // Only the first region's puts fail.
+    for operation in [Operation::PutIfAbsent, Operation::Put] {
+        let refused = Fault::Error(StoreErrorKind::Unavailable);
+        world
+            .faults
+            .add(Rule::new(refused).on(operation).matching("/eu/"));
+    }
+    world.put(b"k", 1000, None);
+    world.put(b"stays", 1000, None);
+    late.until("refused", |tier| tier.status().counts.upload_retries > 0)
+        .await;
+    let version = world.model[&b"k"[..]].last().unwrap().version + 1;
+    other_queue.push(b"k", version, SpillFact::Tombstone, world.now_ms());
+    for node in [&late, &other] {
+        node.until("deleted", |tier| {
+            matches!(tier.find(1, b"k"), Found::Tombstone(_))
+        })
+        .await;
+    }
+    // It hides nothing that is in the bucket.
+    other
+        .until("collected", |tier| tier.find(1, b"k") == Found::Absent)
+        .await;
+    world.faults.clear();
+    other
+        .until("uploaded", |tier| {
+            matches!(tier.find(1, b"stays"), Found::At(_))
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    for node in [&late, &other] {
+        assert!(!matches!(node.tier.find(1, b"k"), Found::At(_)));
+    }
+    late.crash().await;
     other.crash().await;
 }
 

@@ -118,7 +118,7 @@ impl Codecs {
             Level::Ram => Some(engine.ram_codec().active().0),
             Level::Upper => engine.disk().map(|disk| disk.upper().active().0),
             Level::Last => engine.disk().map(|disk| disk.last().active().0),
-            Level::Cold => engine.cold().map(|cold| cold.tier().codec()),
+            Level::Cold => engine.cold().map(|cold| cold.codec().active().0),
         }
     }
 
@@ -139,7 +139,7 @@ impl Codecs {
             }
             Level::Cold => {
                 if let Some(cold) = cold {
-                    cold.tier().set_codec(choice.begin(Level::Cold));
+                    cold.codec().set(choice, min_bytes);
                 }
             }
         }

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use fonn_proto::grpc::v1::admin_server;
 use fonn_proto::grpc::v1::{
-    FlushRequest, FlushResponse, GetCodecsRequest, GetCodecsResponse, KeyCopy, KeyRequest,
-    KeyResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
+    DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse, GetCodecsRequest,
+    GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, SetCodecRequest, SetCodecResponse,
+    StatusRequest, StatusResponse, Tier,
 };
+use fonn_proto::{Command, Delete, Outcome};
+use fonn_runtime::events::Topic;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::cold::{self, ColdLocation};
 use super::{Admin, namespace, status};
-use crate::engine::Located;
+use crate::engine::{Acks, Job, Located};
 use crate::entry::Space;
 
 /// Longest key of any protocol.
@@ -30,6 +33,15 @@ fn space(name: &str, database: u32) -> Result<Space, Status> {
         _ => Err(Status::invalid_argument(format!(
             "there is no database {database}; they are 0 to {}",
             Space::DATABASES - 1
+        ))),
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<(), Status> {
+    match key.len() {
+        1..=KEY_LEN_MAX => Ok(()),
+        len => Err(Status::invalid_argument(format!(
+            "a key of {len} bytes cannot be; keys have 1 to {KEY_LEN_MAX}"
         ))),
     }
 }
@@ -82,12 +94,7 @@ impl admin_server::Admin for AdminService {
         let node = self.0.node()?;
         let space = space(&request.namespace, request.database)?;
         let key = request.key;
-        if key.is_empty() || key.len() > KEY_LEN_MAX {
-            let len = key.len();
-            return Err(Status::invalid_argument(format!(
-                "a key of {len} bytes cannot be; keys have 1 to {KEY_LEN_MAX}"
-            )));
-        }
+        check_key(&key)?;
         let engine = &node.shared.service;
         let mut copies = Vec::new();
         if let Some(located) = engine.locate_in_ram(space, &key) {
@@ -111,6 +118,41 @@ impl admin_server::Admin for AdminService {
             flushed_below_version: engine.flushed_below(space),
             now_ms: engine.now_ms(),
         }))
+    }
+
+    async fn delete_key(
+        &self,
+        request: Request<DeleteKeyRequest>,
+    ) -> Result<Response<DeleteKeyResponse>, Status> {
+        let request = request.into_inner();
+        let node = self.0.node()?;
+        let space = space(&request.namespace, request.database)?;
+        check_key(&request.key)?;
+        let command = Command::Delete(Delete::new(&request.key));
+        let job = Job {
+            space,
+            command: &command,
+            source: None,
+        };
+        let (mut acks, mut scratch) = (Acks::default(), Vec::new());
+        let outcome = node.shared.service.execute(&job, &mut acks, &mut scratch);
+        let existed = match outcome.await {
+            Outcome::Deleted { .. } => true,
+            Outcome::NotFound => false,
+            _ => {
+                return Err(Status::unavailable(
+                    "the node could not delete it now; try again",
+                ));
+            }
+        };
+        if !acks.wait().await.is_empty() {
+            return Err(Status::unavailable(
+                "the delete could not be made durable; the key may come back with a restart",
+            ));
+        }
+        let message = "a key was deleted by the admin service";
+        self.0.0.events.info(Topic::Settings, message);
+        Ok(Response::new(DeleteKeyResponse { existed }))
     }
 
     async fn flush(
@@ -137,6 +179,12 @@ impl admin_server::Admin for AdminService {
             databases = spaces.len(),
             "flushed by the admin service"
         );
+        let what = match request.database {
+            Some(database) => format!("database {database} of {}", request.namespace),
+            None => format!("namespace {}", request.namespace),
+        };
+        let message = format!("{what} was flushed by the admin service");
+        self.0.0.events.warning(Topic::Settings, message);
         Ok(Response::new(FlushResponse {
             databases: spaces.len() as u32,
         }))
@@ -162,6 +210,9 @@ impl admin_server::Admin for AdminService {
         let set = codecs.set(&request.level, &request.codec);
         let (previous, codec) = set.map_err(Status::invalid_argument)?;
         tracing::info!(level = request.level, %previous, %codec, "codec changed by the admin service");
+        let level = &request.level;
+        let message = format!("codec of {level} was set to {codec}, before {previous}");
+        self.0.0.events.info(Topic::Settings, message);
         Ok(Response::new(SetCodecResponse {
             previous: previous.to_string(),
             codec: codec.to_string(),

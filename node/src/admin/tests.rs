@@ -3,6 +3,7 @@
 mod admin;
 mod cold;
 mod fake;
+mod telemetry;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,13 +14,16 @@ use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::{Command, ExpirySpec, Store};
 use fonn_runtime::clock::Clock;
+use fonn_runtime::events::Events;
 use fonn_runtime::http::{Channel, Options, Readiness, Routes, Server};
+use fonn_runtime::metrics::Metrics;
 use fonn_runtime::shutdown::{self, ShutdownTrigger};
 use fonn_runtime::size::{Budget, ByteCount};
 use tempfile::TempDir;
 
 use super::codecs::Codecs;
 use super::cold::ColdAdmin;
+use super::telemetry::Telemetry;
 use super::{Admin, Node};
 use crate::config::{self, Settings};
 use crate::engine::{Acks, Engine, Job};
@@ -34,6 +38,8 @@ struct Rig {
     engine: Arc<Engine>,
     config: config::Config,
     readiness: Readiness,
+    metrics: Metrics,
+    telemetry: Telemetry,
     addr: SocketAddr,
     _dir: TempDir,
     _stop: ShutdownTrigger,
@@ -65,7 +71,10 @@ impl Rig {
         let options = crate::cli::engine_options(&config, Clock::system()).await;
         let engine = Engine::open(options.unwrap().0).unwrap();
         let readiness = Readiness::new();
-        let admin = Admin::new(readiness.clone());
+        let (clock, metrics) = (Clock::system(), Metrics::new());
+        let events = Events::new(clock.clone(), 100);
+        let telemetry = Telemetry::new(clock, metrics.clone(), readiness.clone(), events.clone());
+        let admin = Admin::new(readiness.clone(), events, telemetry.clone());
         let routes = Routes::new().with_grpc(admin.grpc().unwrap());
         let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, Options::default());
         let server = server.await.unwrap();
@@ -77,6 +86,8 @@ impl Rig {
             engine,
             config,
             readiness,
+            metrics,
+            telemetry,
             addr,
             _dir: dir,
             _stop: stop,

@@ -24,9 +24,9 @@ pub(super) struct Target<'a> {
 
 /// A value as RAM stores it.
 pub(super) struct RamForm {
-    stored: Bytes,
+    pub stored: Bytes,
     /// Whether that is a frame.
-    framed: bool,
+    pub framed: bool,
 }
 
 /// A value on its way into both tiers.
@@ -263,6 +263,7 @@ impl Engine {
             )?;
         }
         self.hot.mutated(hash);
+        self.hot.raise_floor(hash, meta.version);
         let fresh = Fresh {
             hash,
             space,
@@ -381,6 +382,17 @@ impl Engine {
         acks: &mut Acks,
     ) -> Result<(), Refused> {
         let (space, key) = (target.job.space, target.job.command.key());
+        self.remove_key(shard, (target.hash, space, key), version, acks)
+    }
+
+    /// Removes a key from both tiers.
+    pub(super) fn remove_key(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        (hash, space, key): (u64, Space, &[u8]),
+        version: Version,
+        acks: &mut Acks,
+    ) -> Result<(), Refused> {
         if self.disk.is_some() {
             let write = Write {
                 space,
@@ -389,11 +401,12 @@ impl Engine {
                 ack: None,
             };
             self.enqueue(write, acks)?;
-            self.hot.mutated(target.hash);
-            bury(shard, target.hash, space, key, version);
-        } else if let There::Slot(slot) = target.there {
-            shard.remove(*slot);
-        } else if let Some(slot) = shard.find(target.hash, space, key) {
+            self.hot.mutated(hash);
+            bury(shard, hash, space, key, version);
+            return Ok(());
+        }
+        self.hot.raise_floor(hash, version);
+        if let Some(slot) = shard.find(hash, space, key) {
             shard.remove(slot);
         }
         Ok(())

@@ -100,7 +100,7 @@ impl Engine {
         })
     }
 
-    async fn fetch_cold(
+    pub(super) async fn fetch_cold(
         &self,
         space: Space,
         key: &[u8],
@@ -115,8 +115,8 @@ impl Engine {
             .record(start.elapsed().as_nanos() as u64, 1);
         match fetched {
             ColdFetched::Hit(entry) => Ok(Some(entry_of(entry))),
-            // The index knows better by now.
-            ColdFetched::Gone | ColdFetched::Damaged => Ok(None),
+            // The index knows better by now, or this build cannot decode it.
+            ColdFetched::Gone | ColdFetched::Damaged | ColdFetched::Unsupported => Ok(None),
             ColdFetched::Deadline => Err(Unknown::Deadline),
             ColdFetched::Unavailable => Err(Unknown::Bucket),
         }

@@ -23,22 +23,22 @@ const SPACE: Space = Space(3);
 const GRACE: Duration = Duration::from_secs(30);
 
 /// When the tests begin: Unix time in milliseconds.
-const START_MS: u64 = 1_700_000_000_000;
+pub(super) const START_MS: u64 = 1_700_000_000_000;
 
 /// Longest value in bytes, where a test does not choose it.
-const VALUE_LEN_MAX: usize = 40_000;
+pub(super) const VALUE_LEN_MAX: usize = 40_000;
 
 /// What a test may choose.
 #[derive(Clone, Copy, Debug)]
-struct Choice {
-    durability: Durability,
-    ram_bytes: usize,
-    ram_codec: CodecChoice,
-    queue_bytes: usize,
-    value_len_max: usize,
-    has_disk: bool,
+pub(super) struct Choice {
+    pub(super) durability: Durability,
+    pub(super) ram_bytes: usize,
+    pub(super) ram_codec: CodecChoice,
+    pub(super) queue_bytes: usize,
+    pub(super) value_len_max: usize,
+    pub(super) has_disk: bool,
     /// Longer values are refused by the disk, after RAM took them.
-    disk_value_len_max: usize,
+    pub(super) disk_value_len_max: usize,
 }
 
 impl Default for Choice {
@@ -56,7 +56,7 @@ impl Default for Choice {
 }
 
 /// A store in a directory of its own, with a clock that is moved by hand.
-struct Rig {
+pub(super) struct Rig {
     engine: Option<Arc<Engine>>,
     clock: ManualClock,
     dir: TempDir,
@@ -64,7 +64,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(choice: Choice) -> Self {
+    pub(super) fn new(choice: Choice) -> Self {
         let mut rig = Self {
             engine: None,
             clock: ManualClock::new(START_MS),
@@ -124,22 +124,22 @@ impl Rig {
     }
 
     /// Closes and opens.
-    fn reopen(&mut self) {
+    pub(super) fn reopen(&mut self) {
         self.close();
         self.open();
     }
 
     /// Drops it without closing, and opens again.
-    fn drop_and_open(&mut self) {
+    pub(super) fn drop_and_open(&mut self) {
         drop(self.engine.take());
         self.open();
     }
 
-    fn engine(&self) -> &Engine {
+    pub(super) fn engine(&self) -> &Engine {
         self.engine.as_ref().unwrap()
     }
 
-    async fn set(&self, key: &str, value: &[u8]) {
+    pub(super) async fn set(&self, key: &str, value: &[u8]) {
         let outcome = self.run(&set(key, value)).await;
         assert!(matches!(outcome, Outcome::Stored(_)), "{outcome:?}");
     }
@@ -154,7 +154,7 @@ impl Rig {
     }
 
     /// The value of a key.
-    async fn get(&self, key: &str) -> Option<Vec<u8>> {
+    pub(super) async fn get(&self, key: &str) -> Option<Vec<u8>> {
         match self.run(&get(key)).await {
             Outcome::Hit(hit) => Some(hit.value.as_slice().to_vec()),
             Outcome::Miss => None,
@@ -162,7 +162,7 @@ impl Rig {
         }
     }
 
-    async fn run(&self, command: &Command<'_>) -> Outcome<'static> {
+    pub(super) async fn run(&self, command: &Command<'_>) -> Outcome<'static> {
         let (outcome, failures) = run(self.engine(), command).await;
         assert_eq!(failures, [] as [Failure; 0], "{command:?}");
         outcome
@@ -202,7 +202,7 @@ fn job<'a>(command: &'a Command<'a>) -> Job<'a> {
     }
 }
 
-fn set<'a>(key: &'a str, value: &'a [u8]) -> Command<'a> {
+pub(super) fn set<'a>(key: &'a str, value: &'a [u8]) -> Command<'a> {
     Command::Store(Store::set(key.as_bytes(), value, 0, ExpirySpec::Never))
 }
 
@@ -259,7 +259,7 @@ fn own(outcome: Outcome<'_>) -> Outcome<'static> {
 }
 
 /// Runs a future on a thread of its own.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -267,7 +267,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Evicts whatever may be evicted.
-fn evict_all(engine: &Engine) {
+pub(super) fn evict_all(engine: &Engine) {
     let ram = engine.ram();
     let bytes = ram.budget();
     ram.reserve(bytes);

@@ -86,6 +86,12 @@ impl Engine {
             clock: options.clock,
             stats: Stats::default(),
             mutations: (0..MUTATION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            floors: match options.disk {
+                Some(_) => Box::default(),
+                None => (0..super::FLOOR_STRIPES)
+                    .map(|_| AtomicU64::new(0))
+                    .collect(),
+            },
             unsettled: Mutex::default(),
         });
         let cold = match options.cold {
@@ -136,6 +142,7 @@ impl Engine {
             scans: multi::Scans::default(),
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
+            identity: std::sync::OnceLock::new(),
             inflight: AtomicUsize::new(0),
             withheld: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),

@@ -111,13 +111,27 @@ impl LevelCodec {
 
     /// Lets `auto` look at a value that comes to the level. Costs next to nothing for most.
     pub fn offer(&self, value: &[u8]) {
-        if !self.is_auto() {
-            return;
+        if self.wants(value.len()) {
+            self.keep(value);
         }
-        let now_ms = self.now_ms();
+    }
+
+    /// Counts a value of `len` bytes that comes to the level; whether `auto` wants to [`keep`](Self::keep) it.
+    /// Costs next to nothing for most.
+    #[must_use]
+    pub fn wants(&self, len: usize) -> bool {
+        self.is_auto() && self.wants_at(self.now_ms(), len)
+    }
+
+    pub(crate) fn wants_at(&self, now_ms: u64, len: usize) -> bool {
         let mut auto = self.auto.lock();
-        if let Some(auto) = &mut *auto
-            && auto.sampler.offer(now_ms, value.len())
+        auto.as_mut()
+            .is_some_and(|auto| auto.sampler.offer(now_ms, len) && auto.waiting.len() < WAITING_MAX)
+    }
+
+    /// Keeps a value until `auto` tries the candidates on it.
+    pub fn keep(&self, value: &[u8]) {
+        if let Some(auto) = &mut *self.auto.lock()
             && auto.waiting.len() < WAITING_MAX
         {
             let kept = value.get(..KEPT_LEN_MAX).unwrap_or(value);
@@ -131,7 +145,10 @@ impl LevelCodec {
         if !self.is_auto() {
             return None;
         }
-        let now_ms = self.now_ms();
+        self.decide_at(self.now_ms(), signals)
+    }
+
+    pub(crate) fn decide_at(&self, now_ms: u64, signals: Signals) -> Option<Decision> {
         let waiting = std::mem::take(&mut self.auto.lock().as_mut()?.waiting);
         for value in waiting {
             // Not held for all of them: whoever offers a value waits for it.

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use fonn_cold_tier::Found;
 use fonn_proto::Version;
+use fonn_proto::peer::SlotSet;
 
 use super::error::DiskError;
 use super::generations::Snapshot;
@@ -42,7 +43,30 @@ pub(crate) enum Read {
         limit: usize,
         answer: oneshot::Sender<Result<ScanPage, DiskError>>,
     },
+    Newest {
+        space: Space,
+        key: Box<[u8]>,
+        answer: oneshot::Sender<Result<Option<Version>, DiskError>>,
+    },
+    Slots {
+        slots: SlotSet,
+        after: Option<(Space, Vec<u8>)>,
+        keys_max: usize,
+        answer: oneshot::Sender<Result<SlotPage, DiskError>>,
+    },
 }
+
+/// Keys of some slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotPage {
+    /// The keys found.
+    pub keys: Vec<(Space, Vec<u8>)>,
+    /// The last key that was looked at, to go on behind; None at the end.
+    pub last: Option<(Space, Vec<u8>)>,
+}
+
+/// Keys that one step of a scan for slots looks at.
+const SLOT_SCAN_KEYS: usize = 16 * 1024;
 
 /// Reads that wait for a thread.
 #[derive(Default)]
@@ -112,8 +136,20 @@ fn serve(shared: &Shared, read: Read) {
         } if !answer.is_closed() => {
             let _ = answer.send(scan(&shared.generations.snapshot(), space, after, limit));
         }
+        Read::Newest { space, key, answer } if !answer.is_closed() => {
+            let _ = answer.send(newest(shared, space, &key));
+        }
+        Read::Slots {
+            slots,
+            after,
+            keys_max,
+            answer,
+        } if !answer.is_closed() => {
+            let generations = shared.generations.snapshot();
+            let _ = answer.send(scan_slots(&generations, &slots, after, keys_max));
+        }
         // Nobody waits for it any more.
-        Read::Get { .. } | Read::Scan { .. } => {}
+        Read::Get { .. } | Read::Scan { .. } | Read::Newest { .. } | Read::Slots { .. } => {}
     }
 }
 
@@ -236,6 +272,59 @@ fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version
     }
 }
 
+/// The highest version that the indexes here and below know of a key.
+fn newest(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<Version>, DiskError> {
+    let found = shared.generations.find(&index_key(space, key));
+    let found = found.map_err(|unreadable| DiskError::Index {
+        generation: unreadable.generation,
+        reason: unreadable.reason.to_string(),
+    })?;
+    let here = found.map(|found| found.entry.fact.version());
+    let below = shared
+        .below
+        .as_ref()
+        .and_then(|below| match below.find(space, key) {
+            Found::At(location) => Some(location.at().version),
+            Found::Tombstone(at) => Some(at.version),
+            Found::Absent => None,
+        });
+    Ok(here.max(below))
+}
+
+/// Walks over the keys of all spaces, and keeps those of some slots.
+fn scan_slots(
+    generations: &Snapshot,
+    slots: &SlotSet,
+    after: Option<(Space, Vec<u8>)>,
+    keys_max: usize,
+) -> Result<SlotPage, DiskError> {
+    let (space, key) = after.clone().unwrap_or_default();
+    let mut start = index_key(space, &key);
+    if after.is_some() {
+        // The first key behind it.
+        start.push(0);
+    }
+    let mut merged = Merged::open(generations, &start)?;
+    let mut page = SlotPage::default();
+    for _ in 0..SLOT_SCAN_KEYS {
+        let Some((key, _)) = merged.next()? else {
+            return Ok(SlotPage { last: None, ..page });
+        };
+        let Some((space, user_key)) = split_index_key(&key) else {
+            return Ok(SlotPage { last: None, ..page });
+        };
+        let last = (space, user_key.to_vec());
+        if slots.contains(fonn_proto::placement::slot(user_key)) {
+            page.keys.push(last.clone());
+        }
+        page.last = Some(last);
+        if page.keys.len() >= keys_max {
+            break;
+        }
+    }
+    Ok(page)
+}
+
 /// Merges the indexes: the newest record of each key counts.
 fn scan(
     generations: &Snapshot,
@@ -248,28 +337,12 @@ fn scan(
         // The first key behind it.
         start.push(0);
     }
-    let mut cursors = Vec::with_capacity(generations.len());
-    for generation in generations.iter() {
-        let mut cursor = Cursor {
-            generation: generation.id,
-            entries: generation.index.entries_from(&start),
-            head: None,
-        };
-        cursor.advance()?;
-        cursors.push(cursor);
-    }
+    let mut merged = Merged::open(generations, &start)?;
     let mut page = ScanPage::new();
     while page.len() < limit {
-        // The first of equal keys is the newest generation's.
-        let heads = cursors.iter().filter_map(|cursor| cursor.head.clone());
-        let Some((key, entry)) = heads.reduce(|a, b| if b.0 < a.0 { b } else { a }) else {
+        let Some((key, entry)) = merged.next()? else {
             break;
         };
-        for cursor in &mut cursors {
-            if cursor.head.as_ref().is_some_and(|head| head.0 == key) {
-                cursor.advance()?;
-            }
-        }
         let Some((found_space, user_key)) = split_index_key(&key) else {
             break;
         };
@@ -281,6 +354,47 @@ fn scan(
         }
     }
     Ok(page)
+}
+
+/// The entries of all generations in key order, the newest of each key.
+struct Merged<I>(Vec<Cursor<I>>);
+
+impl Merged<()> {
+    fn open(
+        generations: &Snapshot,
+        start: &[u8],
+    ) -> Result<
+        Merged<impl Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>> + use<>>,
+        DiskError,
+    > {
+        let mut cursors = Vec::with_capacity(generations.len());
+        for generation in generations.iter() {
+            let mut cursor = Cursor {
+                generation: generation.id,
+                entries: generation.index.entries_from(start),
+                head: None,
+            };
+            cursor.advance()?;
+            cursors.push(cursor);
+        }
+        Ok(Merged(cursors))
+    }
+}
+
+impl<I: Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>> Merged<I> {
+    fn next(&mut self) -> Result<Option<(Vec<u8>, IndexEntry)>, DiskError> {
+        // The first of equal keys is the newest generation's.
+        let heads = self.0.iter().filter_map(|cursor| cursor.head.clone());
+        let Some((key, entry)) = heads.reduce(|a, b| if b.0 < a.0 { b } else { a }) else {
+            return Ok(None);
+        };
+        for cursor in &mut self.0 {
+            if cursor.head.as_ref().is_some_and(|head| head.0 == key) {
+                cursor.advance()?;
+            }
+        }
+        Ok(Some((key, entry)))
+    }
 }
 
 struct Cursor<I> {

@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) tail_wake: Notify,
     /// Number of the last generation that is about to be dropped.
     leaving: AtomicU64,
+    /// A tombstone is written even where there is nothing to hide.
+    keeps_tombstones: AtomicBool,
 }
 
 impl Shared {
@@ -129,7 +131,17 @@ impl Shared {
             closing: Default::default(),
             tail_wake: Notify::new(),
             leaving: AtomicU64::new(0),
+            keeps_tombstones: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a tombstone is written even where there is nothing to hide.
+    pub(crate) fn keeps_tombstones(&self) -> bool {
+        self.keeps_tombstones.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn keep_tombstones(&self) {
+        self.keeps_tombstones.store(true, Ordering::Relaxed);
     }
 
     /// Number of the last generation that is about to be dropped, 0 if there is none.
@@ -243,6 +255,11 @@ impl Shared {
                  written again, or a build that can read them is started"
             );
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unsupported_reasons(&self) -> Vec<FrameError> {
+        self.unsupported.lock().clone()
     }
 
     /// Bytes on disk of everything in the directory.

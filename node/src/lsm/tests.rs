@@ -3,6 +3,7 @@
 mod below;
 mod damage;
 mod eviction;
+mod features;
 mod model;
 mod settling;
 

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+pub(crate) use fonn_codec::frame::is_intact;
 use fonn_codec::frame::{ErrorKind, HEADER_LEN};
 use fonn_codec::{CodecSpec, Encoding, Frame, FrameError, Verbatim, sniff};
 
@@ -103,19 +104,6 @@ pub(crate) fn decode(frame: &Bytes, len_max: usize) -> Result<Bytes, Undecodable
             Ok(value.into())
         }
     }
-}
-
-/// Whether the stored bytes are what was stored. Asks for no codec, so that what was written by a
-/// build with other features is not taken for damage.
-pub(crate) fn is_intact(frame: &[u8]) -> bool {
-    let Some((header, payload)) = frame.split_first_chunk::<HEADER_LEN>() else {
-        return false;
-    };
-    let Some((checked, checksum)) = header.split_last_chunk::<4>() else {
-        return false;
-    };
-    let computed = crc32c::crc32c_append(crc32c::crc32c(checked), payload);
-    checked.starts_with(&[FRAME_FORMAT]) && computed == u32::from_le_bytes(*checksum)
 }
 
 #[cfg(test)]

@@ -88,6 +88,7 @@ fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
         ("hit", counts.hits),
         ("gone", counts.gone),
         ("damaged", counts.damaged),
+        ("unsupported", counts.unsupported),
         ("deadline", counts.deadline),
         ("unavailable", counts.unavailable),
     ] {

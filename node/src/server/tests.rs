@@ -3,6 +3,7 @@
 mod abuse;
 mod dialects;
 mod ending;
+mod peers;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -3317,6 +3317,29 @@ pub struct KeyCopy {
     #[prost(bool, tag = "11")]
     pub damaged: bool,
 }
+/// Asks for a key to be deleted.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteKeyRequest {
+    /// The key, 1 byte to 32 KiB.
+    #[prost(bytes = "vec", tag = "1")]
+    #[serde(serialize_with = "json::text")]
+    pub key: ::prost::alloc::vec::Vec<u8>,
+    /// The namespace; empty is the default one.
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// The database in it.
+    #[prost(uint32, tag = "3")]
+    pub database: u32,
+}
+/// The key is not there any more.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteKeyResponse {
+    /// Whether it was there.
+    #[prost(bool, tag = "1")]
+    pub existed: bool,
+}
 /// Asks for a flush.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3547,6 +3570,29 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Admin", "Key"));
             self.inner.unary(req, path, codec).await
         }
+        /// Deletes a key on all tiers, as a client would. Durable when it is answered.
+        /// INVALID_ARGUMENT for a key that cannot be one, NOT_FOUND for an unknown namespace.
+        pub async fn delete_key(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteKeyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteKeyResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Admin/DeleteKey");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Admin", "DeleteKey"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Makes every entry of a namespace invisible, on all tiers. Durable when it is answered.
         /// INVALID_ARGUMENT for a database that does not exist, NOT_FOUND for an unknown namespace.
         pub async fn flush(
@@ -3640,6 +3686,15 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::KeyRequest>,
         ) -> std::result::Result<tonic::Response<super::KeyResponse>, tonic::Status>;
+        /// Deletes a key on all tiers, as a client would. Durable when it is answered.
+        /// INVALID_ARGUMENT for a key that cannot be one, NOT_FOUND for an unknown namespace.
+        async fn delete_key(
+            &self,
+            request: tonic::Request<super::DeleteKeyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteKeyResponse>,
+            tonic::Status,
+        >;
         /// Makes every entry of a namespace invisible, on all tiers. Durable when it is answered.
         /// INVALID_ARGUMENT for a database that does not exist, NOT_FOUND for an unknown namespace.
         async fn flush(
@@ -3829,6 +3884,49 @@ pub mod admin_server {
                     };
                     Box::pin(fut)
                 }
+                "/fonn.v1.Admin/DeleteKey" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteKeySvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::DeleteKeyRequest>
+                    for DeleteKeySvc<T> {
+                        type Response = super::DeleteKeyResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteKeyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::delete_key(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteKeySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/fonn.v1.Admin/Flush" => {
                     #[allow(non_camel_case_types)]
                     struct FlushSvc<T: Admin>(pub Arc<T>);
@@ -3995,6 +4093,513 @@ pub mod admin_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "fonn.v1.Admin";
     impl<T> tonic::server::NamedService for AdminServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Asks for figures and events.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchRequest {
+    /// How much of the past is wanted, in seconds; 0 is only what comes. What is older than some minutes
+    /// is remembered at a coarser interval, what is older than an hour not at all.
+    #[prost(uint32, tag = "1")]
+    pub history_seconds: u32,
+}
+/// What is new.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchResponse {
+    /// When the process started. Another value than before means that its counters began anew.
+    #[prost(uint64, tag = "1")]
+    pub started_at_ms: u64,
+    /// Why the process takes no traffic, like "starting" or "draining"; empty when it does.
+    #[prost(string, tag = "2")]
+    pub not_ready_reason: ::prost::alloc::string::String,
+    /// Series that samples of this message or of later ones refer to, each sent once.
+    #[prost(message, repeated, tag = "3")]
+    pub series: ::prost::alloc::vec::Vec<Series>,
+    /// Samples, oldest first.
+    #[prost(message, repeated, tag = "4")]
+    pub samples: ::prost::alloc::vec::Vec<Sample>,
+    /// Events, oldest first.
+    #[prost(message, repeated, tag = "5")]
+    pub events: ::prost::alloc::vec::Vec<Event>,
+}
+/// A metric with its labels.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Series {
+    /// What samples of this stream call it.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// The name, as in `/metrics`. The buckets of a histogram NAME are series NAME_bucket with the label
+    /// `le`, and NAME_sum and NAME_count. Unlike there, a bucket does not include the lower ones, and those
+    /// that nothing ever fell into are not sent.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// The labels.
+    #[prost(message, repeated, tag = "3")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+}
+/// A label of a metric.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Label {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+/// The figures at an instant.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Sample {
+    /// When they were read.
+    #[prost(uint64, tag = "1")]
+    pub at_ms: u64,
+    /// The series whose value differs from that in the sample before it in this stream.
+    #[prost(uint32, repeated, tag = "2")]
+    pub ids: ::prost::alloc::vec::Vec<u32>,
+    /// Their values, in the same order.
+    #[prost(double, repeated, tag = "3")]
+    pub values: ::prost::alloc::vec::Vec<f64>,
+}
+/// Something that happened.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Event {
+    /// Counts the events of the process, from 1.
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    /// When it happened.
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    /// How much it matters.
+    #[prost(enumeration = "EventLevel", tag = "3")]
+    #[serde(serialize_with = "json::event_level")]
+    pub level: i32,
+    /// What it is about, in a word: process, settings, codec, memory, disk, cold, clients, cluster.
+    #[prost(string, tag = "4")]
+    pub topic: ::prost::alloc::string::String,
+    /// What happened, in a sentence.
+    #[prost(string, tag = "5")]
+    pub message: ::prost::alloc::string::String,
+}
+/// Asks for events.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsRequest {
+    /// Only events of a higher sequence; 0 is all.
+    #[prost(uint64, tag = "1")]
+    pub after_sequence: u64,
+}
+/// Events.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EventsResponse {
+    /// They, oldest first.
+    #[prost(message, repeated, tag = "1")]
+    pub events: ::prost::alloc::vec::Vec<Event>,
+}
+/// How much an event matters.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EventLevel {
+    /// Not told.
+    Unspecified = 0,
+    /// Good to know.
+    Info = 1,
+    /// Something works worse than it should.
+    Warning = 2,
+    /// Something is lost or does not work.
+    Error = 3,
+}
+impl EventLevel {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EVENT_LEVEL_UNSPECIFIED",
+            Self::Info => "EVENT_LEVEL_INFO",
+            Self::Warning => "EVENT_LEVEL_WARNING",
+            Self::Error => "EVENT_LEVEL_ERROR",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EVENT_LEVEL_UNSPECIFIED" => Some(Self::Unspecified),
+            "EVENT_LEVEL_INFO" => Some(Self::Info),
+            "EVENT_LEVEL_WARNING" => Some(Self::Warning),
+            "EVENT_LEVEL_ERROR" => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod telemetry_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Figures and events of one process, from its start on.
+    #[derive(Debug, Clone)]
+    pub struct TelemetryClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> TelemetryClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> TelemetryClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            TelemetryClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// First what is remembered, then a sample each second and events as they happen. A reader that is
+        /// slow skips samples, never the newest one. The stream ends with the process.
+        pub async fn watch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Telemetry/Watch");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Telemetry", "Watch"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// The events that are remembered, oldest first.
+        pub async fn events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EventsRequest>,
+        ) -> std::result::Result<tonic::Response<super::EventsResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Telemetry/Events");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Telemetry", "Events"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod telemetry_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with TelemetryServer.
+    #[async_trait]
+    pub trait Telemetry: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Watch method.
+        type WatchStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// First what is remembered, then a sample each second and events as they happen. A reader that is
+        /// slow skips samples, never the newest one. The stream ends with the process.
+        async fn watch(
+            &self,
+            request: tonic::Request<super::WatchRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+        /// The events that are remembered, oldest first.
+        async fn events(
+            &self,
+            request: tonic::Request<super::EventsRequest>,
+        ) -> std::result::Result<tonic::Response<super::EventsResponse>, tonic::Status>;
+    }
+    /// Figures and events of one process, from its start on.
+    #[derive(Debug)]
+    pub struct TelemetryServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> TelemetryServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for TelemetryServer<T>
+    where
+        T: Telemetry,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/fonn.v1.Telemetry/Watch" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchSvc<T: Telemetry>(pub Arc<T>);
+                    impl<
+                        T: Telemetry,
+                    > tonic::server::ServerStreamingService<super::WatchRequest>
+                    for WatchSvc<T> {
+                        type Response = super::WatchResponse;
+                        type ResponseStream = T::WatchStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Telemetry>::watch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Telemetry/Events" => {
+                    #[allow(non_camel_case_types)]
+                    struct EventsSvc<T: Telemetry>(pub Arc<T>);
+                    impl<T: Telemetry> tonic::server::UnaryService<super::EventsRequest>
+                    for EventsSvc<T> {
+                        type Response = super::EventsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Telemetry>::events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EventsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for TelemetryServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "fonn.v1.Telemetry";
+    impl<T> tonic::server::NamedService for TelemetryServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serializer;
 
-use super::v1::{MemberState, SegmentState, Severity, Tier};
+use super::v1::{EventLevel, MemberState, SegmentState, Severity, Tier};
 
 /// `TIER_RAM` as `ram`.
 fn bare(name: &str, prefix: &str) -> String {
@@ -35,6 +35,14 @@ impl SegmentState {
     }
 }
 
+impl EventLevel {
+    /// Its name in tables and JSON.
+    #[must_use]
+    pub fn name(self) -> String {
+        bare(self.as_str_name(), "EVENT_LEVEL_")
+    }
+}
+
 impl MemberState {
     /// Its name in tables and JSON.
     #[must_use]
@@ -62,6 +70,11 @@ pub(super) fn severity<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Er
 
 pub(super) fn segment_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     let name = SegmentState::try_from(*value).ok().map(SegmentState::name);
+    or_number(name, *value, to)
+}
+
+pub(super) fn event_level<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+    let name = EventLevel::try_from(*value).ok().map(EventLevel::name);
     or_number(name, *value, to)
 }
 

@@ -5,7 +5,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, StatusCode};
 
@@ -30,6 +31,10 @@ pub struct Response {
     /// and asked for again, and a request that has it already gets 304; without one it must not be
     /// kept.
     pub etag: Option<String>,
+    /// The URL names these very bytes: with an entity tag, they need not be asked for again.
+    pub immutable: bool,
+    /// What the page may load and do (Content Security Policy, level 3).
+    pub content_security_policy: Option<&'static str>,
 }
 
 impl Response {
@@ -40,6 +45,8 @@ impl Response {
             content_type,
             body: body.into(),
             etag: None,
+            immutable: false,
+            content_security_policy: None,
         }
     }
 
@@ -50,6 +57,8 @@ impl Response {
             content_type: TEXT,
             body: format!("{line}\n").into(),
             etag: None,
+            immutable: false,
+            content_security_policy: None,
         }
     }
 
@@ -72,11 +81,15 @@ impl Response {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         let etag = self.etag.and_then(|etag| HeaderValue::try_from(etag).ok());
-        let caching = if etag.is_some() {
-            "no-cache"
-        } else {
-            "no-store"
+        let caching = match (&etag, self.immutable) {
+            (Some(_), true) => "public, max-age=31536000, immutable",
+            (Some(_), false) => "no-cache",
+            (None, _) => "no-store",
         };
+        if let Some(policy) = self.content_security_policy {
+            headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+            headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        }
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
         if let Some(etag) = etag {
             headers.insert(ETAG, etag);

@@ -34,6 +34,8 @@ async fn start(options: Options) -> Fixture {
         .with_fallback(|request| {
             (request.uri().path() == "/page").then(|| Response {
                 etag: Some("\"v1\"".to_owned()),
+                immutable: request.uri().query().is_some(),
+                content_security_policy: Some("default-src 'self'"),
                 ..Response::ok("text/html", "<p>")
             })
         });
@@ -139,6 +141,21 @@ async fn a_client_that_has_the_page_gets_304() {
         .ask("GET", "/page", "if-none-match: \"v0\"\r\n")
         .await;
     assert!(other.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn a_version_of_a_page_is_kept_for_good_and_the_page_is_asked_for_again() {
+    let server = start(Options::default()).await;
+    let page = server.get("/page").await;
+    assert!(page.contains("cache-control: no-cache\r\n"), "{page}");
+    assert!(
+        page.contains("content-security-policy: default-src 'self'\r\n"),
+        "{page}"
+    );
+    let version = server.get("/page?v=1").await;
+    assert!(version.contains("max-age=31536000, immutable"), "{version}");
+    let healthz = server.get("/healthz").await;
+    assert!(healthz.contains("cache-control: no-store\r\n"), "{healthz}");
 }
 
 #[tokio::test]

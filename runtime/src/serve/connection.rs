@@ -22,6 +22,7 @@ use super::Shared;
 use super::budget::Budget as _;
 use super::input::{Chunk, Input};
 use super::memory::Reservation;
+use super::peer;
 use super::pool::{self, POOLED_LEN};
 use super::registry::{Connection, Registered};
 use super::service::{Acks as _, Answered as _, Client, Event, Execution, Job, Service};
@@ -62,7 +63,7 @@ pub fn task_len<S: Service>() -> usize {
 
 /// Serves a connection until either side closes it.
 pub(super) async fn serve<S: Service>(registered: Registered<S>) {
-    let shared = &*registered.shared;
+    let shared = &registered.shared;
     let mut driver = Driver {
         shared,
         connection: &registered.connection,
@@ -75,8 +76,14 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
         scratch: Vec::new(),
         batch: Batch::new(Instant::now()),
         turn: 0,
+        peer: None,
     };
-    if let Err(error) = driver.run().await {
+    let mut result = driver.run().await;
+    if let Some(input) = driver.peer.take() {
+        drop(driver);
+        result = Box::pin(peer::serve(shared, &registered.connection, input)).await;
+    }
+    if let Err(error) = result {
         if error.kind() == io::ErrorKind::TimedOut {
             shared.service.count(Event::Stalled, 1);
         }
@@ -97,6 +104,8 @@ struct Driver<'c, S: Service> {
     batch: Batch<S::Moment>,
     /// Work done since others had their turn.
     turn: usize,
+    /// What was received, once it turned out to be from another member of the cluster.
+    peer: Option<Input>,
 }
 
 /// The request that is being executed.
@@ -196,6 +205,12 @@ impl<'c, S: Service> Driver<'c, S> {
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
             let chunk = input.take();
+            if self.session.is_none() && detect(chunk.as_slice()) == Detection::Peer {
+                input.restore(chunk, 0);
+                self.give_back_buffers();
+                self.peer = Some(input);
+                return Ok(());
+            }
             let parsed = self.process(&chunk).await?;
             input.restore(chunk, parsed.consumed);
             if parsed.consumed > 0 {

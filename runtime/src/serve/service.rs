@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use fonn_proto::peer::hello::{Hello, Rejection};
+use fonn_proto::peer::{self, Reply};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Failure, Get, Outcome, ServerCommand, Space};
 
@@ -199,6 +201,31 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Executes a command that was begun and came to nothing, as [`Service::Later`] said.
     fn again(&self, job: &Job<'_>, again: Self::Again)
     -> impl Future<Output = Self::Answer> + Send;
+
+    /// Answers the hello of another member or a router, who connects from `from`: what we say of
+    /// ourselves, and whether we talk to it. A service that does not say otherwise talks to none.
+    fn greet(&self, _hello: &Hello, _from: &str) -> (Hello, Result<(), Rejection>) {
+        (Hello::new("", "", 0), Err(Rejection::NotAllowed))
+    }
+
+    /// The epoch of the cluster's map that the service goes by, and whether it owns a slot by that map.
+    fn owns(&self, _slot: u16) -> (u64, bool) {
+        (0, true)
+    }
+
+    /// Answers what only members ask of each other ([`peer::Request::Put`], [`peer::Request::Fetch`],
+    /// [`peer::Request::FetchSlots`]): gives the reply to `word`, once. It is provisional until the
+    /// acknowledgements that were added have come.
+    fn execute_peer(
+        &self,
+        _space: Space,
+        _request: &peer::Request<'_>,
+        _acks: &mut Self::Acks,
+        word: impl FnOnce(&Reply<'_>) + Send,
+    ) -> impl Future<Output = ()> + Send {
+        word(&Reply::Refused(peer::Refusal::Unsupported));
+        std::future::ready(())
+    }
 
     /// Executes a command about many keys or about the server, after all that came before it.
     fn execute_server(

@@ -1,6 +1,6 @@
 //! The server with a service whose answers come late and in any order.
 
-mod fake;
+pub(super) mod fake;
 mod order;
 
 use std::io::{Read, Write};
@@ -14,17 +14,17 @@ use super::socket::Accepted;
 use super::{Event, ListenAddr, Listener, Server, Shared, Tuning};
 
 /// No test waits longer than this for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server with one reactor.
-struct Running {
+pub(super) struct Running {
     shared: Arc<Shared<Fake>>,
     server: Option<Server<Fake>>,
     addr: SocketAddr,
 }
 
 impl Running {
-    fn start(manner: Manner) -> Self {
+    pub(super) fn start(manner: Manner) -> Self {
         let service = Arc::new(Fake::new(manner));
         let shared = Shared::with_tuning(service, Vec::new(), 100, Tuning::default());
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
@@ -37,11 +37,24 @@ impl Running {
         }
     }
 
-    fn service(&self) -> &Fake {
+    pub(super) fn address(&self) -> String {
+        self.addr.to_string()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared<Fake>> {
+        &self.shared
+    }
+
+    /// The server, to be drained by the test.
+    pub(super) fn take(&mut self) -> Server<Fake> {
+        self.server.take().unwrap()
+    }
+
+    pub(super) fn service(&self) -> &Fake {
         &self.shared.service
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.addr).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -60,7 +73,7 @@ impl Drop for Running {
 
 /// Waits until something that another thread does has happened.
 #[track_caller]
-fn until(what: &str, condition: impl Fn() -> bool) {
+pub(super) fn until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "in vain: {what}");

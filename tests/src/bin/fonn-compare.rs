@@ -8,7 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-use fonn_tests::compare::{MemoryOptions, Programs, SpeedOptions, compare_memory, compare_speed};
+use fonn_tests::compare::{
+    BuildOptions, ColdOptions, MemoryOptions, Programs, SpeedOptions, compare_build, compare_cold,
+    compare_memory, compare_speed,
+};
 
 /// Measures Fonn beside memcached and redis-server, each with one serving thread.
 ///
@@ -53,19 +56,34 @@ enum Command {
         #[arg(long, default_value = "docs/plots")]
         out_dir: PathBuf,
     },
+    /// Wall time of a build through sccache, straight to a far bucket and through fonn-node.
+    Build {
+        /// Sources of the project.
+        #[arg(long, default_value_t = 60)]
+        files: usize,
+        /// Milliseconds that a round trip to the bucket takes longer.
+        #[arg(long, default_value_t = 50)]
+        latency_ms: u64,
+        /// Builds of each kind; the fastest counts.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
+    /// Spilling and reading beside the bare SDK on the same S3 server.
+    Cold {
+        /// Entries of a round.
+        #[arg(long, default_value_t = 2000)]
+        entries: u64,
+        /// Length of values in bytes.
+        #[arg(long, default_value_t = 128 << 10)]
+        value_len: usize,
+        /// Measurements of each; medians count.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let mut programs = Programs::find()?;
-    programs.fonn_on_disk = arguments.fonn_on_disk;
-    for flag in &arguments.fonn_flag {
-        let (name, value) = flag.split_once('=').with_context(|| {
-            format!("--fonn-flag {flag}: expected a flag and its value, NAME=VALUE")
-        })?;
-        let name = format!("--{}", name.trim_start_matches('-'));
-        programs.fonn_flags.push((name, value.to_owned()));
-    }
     let table = match arguments.command {
         Command::Speed {
             seconds,
@@ -75,7 +93,7 @@ fn main() -> Result<()> {
             let duration = Duration::try_from_secs_f64(seconds)
                 .with_context(|| format!("--seconds {seconds}: expected a duration"))?;
             compare_speed(
-                &programs,
+                &programs(&arguments.fonn_flag, arguments.fonn_on_disk)?,
                 &SpeedOptions {
                     duration,
                     rounds: rounds.max(1),
@@ -88,14 +106,45 @@ fn main() -> Result<()> {
             value_len,
             out_dir,
         } => compare_memory(
-            &programs,
+            &programs(&arguments.fonn_flag, arguments.fonn_on_disk)?,
             &MemoryOptions {
                 entries,
                 value_len,
                 out_dir,
             },
         )?,
+        Command::Build {
+            files,
+            latency_ms,
+            rounds,
+        } => compare_build(&BuildOptions {
+            files,
+            round_trip: Duration::from_millis(latency_ms),
+            rounds,
+        })?,
+        Command::Cold {
+            entries,
+            value_len,
+            rounds,
+        } => compare_cold(&ColdOptions {
+            entries,
+            value_len,
+            rounds,
+        })?,
     };
     println!("{table}");
     Ok(())
+}
+
+fn programs(fonn_flags: &[String], fonn_on_disk: bool) -> Result<Programs> {
+    let mut programs = Programs::find()?;
+    programs.fonn_on_disk = fonn_on_disk;
+    for flag in fonn_flags {
+        let (name, value) = flag.split_once('=').with_context(|| {
+            format!("--fonn-flag {flag}: expected a flag and its value, NAME=VALUE")
+        })?;
+        let name = format!("--{}", name.trim_start_matches('-'));
+        programs.fonn_flags.push((name, value.to_owned()));
+    }
+    Ok(programs)
 }

@@ -1,9 +1,12 @@
 //! The bucket below the node: what outlives it, what it costs, and what happens when it is gone.
 
+mod auto;
 mod evict;
+mod kills;
 mod loss;
 mod operator;
 mod outage;
 mod requests;
+mod sccache;
 mod support;
 mod versions;

@@ -9,7 +9,7 @@ use fonn_tests::component::program;
 use fonn_tests::node::FonnNode;
 use fonn_tests::process::run;
 
-use crate::project::CProject;
+use fonn_tests::project::CProject;
 
 const FILES: usize = 20;
 

@@ -3,6 +3,5 @@
 
 mod ccache;
 mod libraries;
-mod project;
 mod sccache;
 mod tools;

@@ -14,7 +14,7 @@ fn codecs(upper: &str, last: &str) -> Rig {
 }
 
 /// Bytes that shrink, different for each seed.
-fn text(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn text(seed: u64, len: usize) -> Vec<u8> {
     let line = format!("{seed} says: over and over, and a little different each time {seed:x};\n");
     let mut out = line.repeat(len / line.len() + 1).into_bytes();
     for (at, byte) in noise(seed, len / 8).into_iter().enumerate() {
@@ -29,7 +29,7 @@ impl Rig {
         self.shared().generations.by_id(id).unwrap()
     }
 
-    async fn settle(&self, id: u64) {
+    pub(super) async fn settle(&self, id: u64) {
         within(|| self.generation(id).is_sealed()).await;
         assert!(settle::settle(self.shared(), &self.generation(id)));
     }

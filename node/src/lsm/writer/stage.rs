@@ -195,7 +195,7 @@ impl Writer<'_> {
             add(&self.shared.stats.writes_superseded, 1);
             return Staging::Nothing;
         }
-        if !self.has_value(&key) {
+        if !self.shared.keeps_tombstones() && !self.has_value(&key) {
             add(&self.shared.stats.tombstones_saved, 1);
             return Staging::Nothing;
         }

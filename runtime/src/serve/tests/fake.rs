@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use fonn_proto::outcome::Value;
+use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Failure, Get, Hit, Outcome, ServerCommand, Space};
 use parking_lot::Mutex;
@@ -359,6 +360,10 @@ impl Service for Fake {
         tokio::task::yield_now().await;
         let task = Task::of(job);
         Known(task.map_or(Outcome::NotANumber, |task| self.store.lock().run(task)))
+    }
+
+    fn greet(&self, _: &Hello, _: &str) -> (Hello, Result<(), Rejection>) {
+        (Hello::new("fake", "", (4 << 20) + 1000), Ok(()))
     }
 
     async fn execute_server(

@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 
-use fonn_tests::process::run;
+use crate::process::run;
 
 /// Compiler processes at a time.
 const JOBS: usize = 2;
@@ -23,6 +23,9 @@ pub struct CProject {
 
 impl CProject {
     /// Writes `files` sources below `dir`.
+    ///
+    /// # Errors
+    /// When they cannot be written.
     pub fn generate(dir: &Path, files: usize) -> Result<Self> {
         fs::create_dir_all(dir)?;
         fs::write(
@@ -49,11 +52,15 @@ impl CProject {
     }
 
     /// Number of sources.
+    #[must_use]
     pub const fn files(&self) -> usize {
         self.files
     }
 
     /// Removes what was compiled.
+    ///
+    /// # Errors
+    /// When they cannot be removed.
     pub fn clean(&self) -> Result<()> {
         for number in 0..self.files {
             let object = self.object(number);
@@ -66,6 +73,9 @@ impl CProject {
 
     /// Compiles everything, two files at a time; `before` is called with how many files were
     /// begun before each one.
+    ///
+    /// # Errors
+    /// When a compiler fails, or leaves no object.
     pub fn build(
         &self,
         compiler: impl Fn() -> Command + Sync,
@@ -119,6 +129,9 @@ impl RustProject {
     pub const LIBRARIES: usize = 3;
 
     /// Writes the sources below `dir`.
+    ///
+    /// # Errors
+    /// When they cannot be written.
     pub fn generate(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir)?;
         fs::write(
@@ -153,6 +166,9 @@ impl RustProject {
     }
 
     /// Removes what was compiled.
+    ///
+    /// # Errors
+    /// When they cannot be removed.
     pub fn clean(&self) -> Result<()> {
         let target = self.dir.join("target");
         if target.exists() {
@@ -162,6 +178,9 @@ impl RustProject {
     }
 
     /// Compiles everything with `wrapper` in front of the compiler.
+    ///
+    /// # Errors
+    /// When a compiler fails, or leaves no object.
     pub fn build(&self, wrapper: &Path, environment: &[(String, String)]) -> Result<()> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);

@@ -1,0 +1,49 @@
+// The services of the admin port that served this page, by gRPC-web.
+
+import { Code, ConnectError, createClient, type Client } from "@connectrpc/connect";
+import { createGrpcWebTransport } from "@connectrpc/connect-web";
+import { Admin } from "./gen/fonn/v1/admin_pb.js";
+import { Membership } from "./gen/fonn/v1/membership_pb.js";
+import { Telemetry } from "./gen/fonn/v1/telemetry_pb.js";
+
+/** Calls that are no stream end after this long. */
+const CALL_TIMEOUT_MS = 10_000;
+
+export interface Api {
+  admin: Client<typeof Admin>;
+  membership: Client<typeof Membership>;
+  telemetry: Client<typeof Telemetry>;
+}
+
+export function connect(baseUrl: string): Api {
+  const transport = createGrpcWebTransport({ baseUrl, useBinaryFormat: true });
+  return {
+    admin: createClient(Admin, transport),
+    membership: createClient(Membership, transport),
+    telemetry: createClient(Telemetry, transport),
+  };
+}
+
+/** Options of a call that must not hang. */
+export const brief = { timeoutMs: CALL_TIMEOUT_MS };
+
+/** What went wrong, in the words of the server where there are any. */
+export function explain(error: unknown): string {
+  const { code, rawMessage } = ConnectError.from(error);
+  switch (code) {
+    case Code.Unauthenticated:
+    case Code.PermissionDenied:
+      return `Not allowed: ${rawMessage}`;
+    case Code.DeadlineExceeded:
+      return "No answer in time.";
+    case Code.Unknown:
+      return `The node cannot be reached (${rawMessage}).`;
+    default:
+      return rawMessage;
+  }
+}
+
+/** Whether the server has no such method: an older one, or one of another kind. */
+export function isUnimplemented(error: unknown): boolean {
+  return ConnectError.from(error).code === Code.Unimplemented;
+}

@@ -1,0 +1,140 @@
+// Whether all is well, in one sentence; and if not, what is wrong and where to look.
+
+import type { Figures } from "./figures.js";
+import { bytes, count, duration, latency, percent, plural } from "./format.js";
+import { MemberState } from "./gen/fonn/v1/cluster_pb.js";
+import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
+import type { StatusResponse } from "./gen/fonn/v1/admin_pb.js";
+import type { Connection } from "./stream.js";
+
+export type Level = "ok" | "warning" | "error";
+
+export interface Problem {
+  level: "warning" | "error";
+  text: string;
+  /** The part of the page that tells more. */
+  section: string;
+}
+
+export interface Verdict {
+  level: Level;
+  title: string;
+  sentence: string;
+  problems: Problem[];
+}
+
+export interface Facts {
+  connection: Connection;
+  notReady: string;
+  figures: Figures;
+  status: StatusResponse | null;
+  /** The cluster as the node sees it; nothing on a node of its own. */
+  membership: MembershipMapResponse | null;
+}
+
+/** What happened longer ago is history, not health. */
+export const RECENT_MS = 5 * 60_000;
+/** The bucket may lag this far behind. */
+const LAG_SECONDS = 60;
+/** Of the connections that there may be. */
+const CONNECTIONS_SHARE = 0.9;
+
+export function verdict(facts: Facts): Verdict {
+  const { connection, notReady } = facts;
+  if (connection.state === "connecting") {
+    return { level: "warning", title: "Connecting", sentence: "Waiting for the first figures.", problems: [] };
+  }
+  if (connection.state === "lost") {
+    return {
+      level: "error",
+      title: "No connection",
+      sentence: `${connection.reason} What is below is old. Trying again by itself.`,
+      problems: [],
+    };
+  }
+  const problems = findProblems(facts);
+  if (notReady !== "") {
+    const sentence = `The node takes no traffic: ${notReady}.`;
+    return { level: "warning", title: "Not ready", sentence, problems };
+  }
+  const worst = problems.some((it) => it.level === "error")
+    ? "error"
+    : problems.length > 0
+      ? "warning"
+      : "ok";
+  const title = { ok: "Healthy", warning: "Needs attention", error: "Something is wrong" }[worst];
+  return { level: worst, title, sentence: summary(facts.figures), problems };
+}
+
+/** The share of gets that found something, lately. */
+export function hitRatio(figures: Figures, spanMs: number, atMs?: number): number | null {
+  const hits = figures.growth("fonn_hits_total", {}, spanMs, atMs);
+  const misses = figures.growth("fonn_misses_total", {}, spanMs, atMs);
+  if (hits === null || misses === null || hits + misses === 0) return null;
+  return hits / (hits + misses);
+}
+
+function summary(figures: Figures): string {
+  const ratio = hitRatio(figures, RECENT_MS);
+  const parts = [];
+  if (ratio === null) {
+    parts.push("no gets lately");
+  } else {
+    parts.push(`${percent(ratio)} of gets are hits`);
+    const p99 = figures.quantile(0.99, "fonn_request_duration_seconds", {}, RECENT_MS);
+    if (p99 !== null) parts.push(`99 of 100 requests take less than ${latency(p99)}`);
+  }
+  const lag = figures.now("fonn_cold_unspilled_seconds");
+  if (lag !== null) {
+    parts.push(lag < 1 ? "everything is in the bucket" : `the bucket is ${duration(lag)} behind`);
+  }
+  const text = parts.join(", ");
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+function findProblems({ figures, status, membership }: Facts): Problem[] {
+  const problems: Problem[] = [];
+  const add = (level: Problem["level"], section: string, text: string) =>
+    problems.push({ level, section, text });
+  const recent = (name: string, labels: Record<string, string> = {}) =>
+    figures.growth(name, labels, RECENT_MS) ?? 0;
+
+  if (membership && !membership.status?.leader) {
+    add("error", "cluster", "The members have no leader: nothing about the cluster can be changed now.");
+  }
+  const down = (membership?.members ?? [])
+    .filter((entry) => entry.member?.state === MemberState.DOWN)
+    .map((entry) => entry.member?.id);
+  if (down.length > 0) {
+    add("warning", "cluster", `${plural(down.length, "member is", "members are")} down: ${down.join(", ")}.`);
+  }
+  const trouble = status?.cold?.trouble ?? "";
+  if (trouble !== "") add("warning", "cold", `Bucket: ${trouble}.`);
+  if (figures.now("fonn_cold_index_failed") === 1) {
+    add("error", "cold", "The index of the bucket failed: what only the bucket has is missed until a restart.");
+  }
+  const lost = recent("fonn_cold_lost_entries_total");
+  if (lost > 0) add("error", "cold", `${plural(lost, "entry", "entries")} left the disk before the bucket had them.`);
+  const lag = figures.now("fonn_cold_unspilled_seconds") ?? 0;
+  if (lag > LAG_SECONDS) {
+    const unspilled = bytes(figures.now("fonn_cold_unspilled_bytes"));
+    add("warning", "cold", `The bucket is ${duration(lag)} behind: ${unspilled} would be lost with this machine.`);
+  }
+  const errors = recent("fonn_misses_total", { reason: "error" });
+  if (errors > 0) add("error", "events", `${count(errors)} gets failed on the disk in the last 5 minutes.`);
+  const slow = recent("fonn_misses_total", { reason: "deadline" });
+  if (slow > 0) add("warning", "cold", `${count(slow)} gets waited too long for the bucket in the last 5 minutes.`);
+  const busy = recent("fonn_refusals_total", { reason: "busy" });
+  if (busy > 0) add("warning", "events", `${count(busy)} commands were refused as busy in the last 5 minutes: the disk is too slow.`);
+  const full = recent("fonn_refusals_total", { reason: "out_of_space" });
+  if (full > 0) add("warning", "tiers", `${count(full)} commands found no room in the last 5 minutes.`);
+  const unavailable = recent("fonn_refusals_total", { reason: "unavailable" });
+  if (unavailable > 0) add("error", "events", `${count(unavailable)} commands were refused in the last 5 minutes: the disk takes no writes.`);
+  const withheld = figures.now("fonn_ram_withheld_bytes") ?? 0;
+  if (withheld > 0) add("warning", "tiers", `RAM entries yield ${bytes(withheld)}: the process is larger than it should be.`);
+  const open = figures.now("fonn_connections") ?? 0;
+  const limit = figures.now("fonn_connections_limit") ?? Infinity;
+  if (open > limit * CONNECTIONS_SHARE) add("warning", "node", `${count(open)} of ${count(limit)} connections are open.`);
+  if (recent("fonn_connection_panics_total") > 0) add("error", "events", "A bug closed connections in the last 5 minutes; the log has more.");
+  return problems;
+}

@@ -1,0 +1,155 @@
+// The page: it follows one process, and draws what that says once a second.
+
+import { brief, connect } from "./api.js";
+import { h, setAttribute, setText } from "./dom.js";
+import { Figures } from "./figures.js";
+import { Cluster } from "./panels/cluster.js";
+import { Codecs } from "./panels/codecs.js";
+import { Cold } from "./panels/cold.js";
+import { Events } from "./panels/events.js";
+import { Header } from "./panels/header.js";
+import { Headline } from "./panels/headline.js";
+import { Keys } from "./panels/keys.js";
+import { NodePanel } from "./panels/node.js";
+import { SavingsPanel } from "./panels/savings.js";
+import { Tiers } from "./panels/tiers.js";
+import { Trends } from "./panels/trends.js";
+import { VerdictPanel } from "./panels/verdict.js";
+import { load, save } from "./savings.js";
+import { follow } from "./stream.js";
+import { applyTheme, theme } from "./theme.js";
+import type { Actions, Panel, View } from "./view.js";
+
+/** Settings and state change seldom; figures come by themselves. */
+const STATUS_MS = 2_000;
+/** Events kept here; the process keeps as many. */
+const EVENTS_MAX = 500;
+
+function main(): void {
+  applyTheme(theme());
+  const api = connect(location.origin);
+  const view: View = {
+    connection: { state: "connecting" },
+    notReady: "",
+    figures: new Figures(),
+    status: null,
+    membership: null,
+    events: [],
+    windowMs: 5 * 60_000,
+    assumptions: load(localStorage),
+  };
+  const toast = h("p", { class: "toast", role: "status" });
+  const actions: Actions = {
+    api,
+    refresh: () => void refresh(),
+    say: (text, level = "ok") => {
+      setText(toast, text);
+      setAttribute(toast, "data-level", level);
+    },
+    assume: (assumptions) => {
+      view.assumptions = assumptions;
+      save(localStorage, assumptions);
+      draw();
+    },
+    setWindow: (windowMs) => {
+      view.windowMs = windowMs;
+      draw();
+    },
+  };
+
+  const trends = new Trends();
+  const cold = new Cold();
+  const redraw = () => {
+    trends.redraw();
+    cold.redraw();
+  };
+  const header = new Header(actions, redraw);
+  const health = new VerdictPanel();
+  const columns: Panel[][] = [
+    [new Tiers(), new Codecs(actions), cold],
+    [new Events(), new SavingsPanel(actions, view.assumptions.secondsPerHit), new NodePanel()],
+  ];
+  const headline = new Headline();
+  const cluster = new Cluster(actions);
+  const keys = new Keys(actions);
+  const panels: Panel[] = [header, health, headline, trends, cluster, ...columns.flat(), keys];
+  document.body.append(
+    h("a", { class: "skip", href: "#main" }, "Skip to the figures"),
+    header.element,
+    h(
+      "main",
+      { id: "main" },
+      health.element,
+      headline.element,
+      trends.element,
+      cluster.element,
+      h("div", { class: "columns" }, ...columns.map((column) =>
+        h("div", { class: "column" }, ...column.map((panel) => panel.element)),
+      )),
+      keys.element,
+    ),
+    toast,
+  );
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+  let drawn = 0;
+  function draw(): void {
+    // Several things may have changed at once.
+    if (drawn !== 0) return;
+    drawn = requestAnimationFrame(() => {
+      drawn = 0;
+      const state = view.connection.state;
+      setAttribute(document.documentElement, "data-connection", state);
+      document.title = state === "lost" ? "No connection – Fonn" : "Fonn";
+      for (const panel of panels) panel.update(view);
+    });
+  }
+
+  let asking = false;
+  async function refresh(): Promise<void> {
+    if (asking || document.hidden || view.connection.state !== "live") return;
+    asking = true;
+    try {
+      const [status, membership] = await Promise.allSettled([
+        api.admin.status({}, brief),
+        cluster.ask(),
+      ]);
+      // Whether there is a connection is for the stream to say.
+      if (status.status === "fulfilled") view.status = status.value;
+      if (membership.status === "fulfilled") view.membership = membership.value;
+      draw();
+    } finally {
+      asking = false;
+    }
+  }
+
+  void follow(
+    api,
+    {
+      begin: () => {
+        view.figures.beginStream();
+        view.events = [];
+        void Promise.resolve().then(refresh);
+      },
+      message: (message) => {
+        view.notReady = message.notReadyReason;
+        view.events = [...view.events, ...message.events].slice(-EVENTS_MAX);
+        view.figures.add(message);
+        draw();
+      },
+      connection: (connection) => {
+        const back = connection.state === "live" && view.connection.state !== "live";
+        view.connection = connection;
+        draw();
+        if (back) void refresh();
+      },
+    },
+    new AbortController().signal,
+  );
+  setInterval(() => void refresh(), STATUS_MS);
+  // The gap in the curves grows while nobody talks.
+  setInterval(() => view.connection.state === "lost" && draw(), 1_000);
+  draw();
+}
+
+main();

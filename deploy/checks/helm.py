@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Renders the chart with several sets of values and checks what comes out.
+
+usage: helm.py HELM CRDS   (the program; the directory with the Prometheus operator's CRDs)
+
+- `helm lint --strict`; every object against Kubernetes' own schema (strictly, for the oldest and the newest version),
+  ServiceMonitor and PrometheusRule against the operator's.
+- The script that completes a node's configuration is run, and its result parsed.
+- Values that must be refused are.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+from settings import known_keys
+
+CHART = pathlib.Path(__file__).resolve().parents[1] / "helm/fonn"
+VERSIONS = ["1.28", "1.36"]
+REFUSED = {
+    "nobody may reach it and it is not insecure": [],
+    "an unknown value": ["access.insecure=true", "nodes.replica=3"],
+    "no node": ["access.insecure=true", "nodes.replicas=0"],
+    "a moving tag": ["access.insecure=true", "image.tag=latest"],
+    "a bucket that is none": ["access.insecure=true", "coldTier.url=http://x"],
+    "more RAM than there is": ["access.insecure=true", "nodes.ramBudget=120%"],
+    "a size that is none": ["access.insecure=true", "coldTier.budget=much"],
+}
+problems = []
+
+
+def run(helm, *arguments):
+    done = subprocess.run([helm, *arguments], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def render(helm, version, *arguments):
+    code, out, err = run(helm, "template", "fonn", str(CHART), "-n", "cache", "--kube-version", f"{version}.0", *arguments)
+    if code:
+        sys.exit(f"helm template {' '.join(arguments)}: {err}")
+    return [it for it in yaml.safe_load_all(out) if it]
+
+
+def crd_schemas(directory):
+    schemas = {}
+    for kind in ("servicemonitors", "prometheusrules"):
+        crd = yaml.safe_load((directory / f"monitoring.coreos.com_{kind}.yaml").read_text())
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schemas[crd["spec"]["names"]["kind"]] = strict(schema)
+    return schemas
+
+
+def strict(schema):
+    """Structural schemas drop unknown fields; here they are errors."""
+    if isinstance(schema, dict):
+        if "properties" in schema and "x-kubernetes-preserve-unknown-fields" not in schema:
+            schema.setdefault("additionalProperties", False)
+        if schema.get("x-kubernetes-int-or-string"):
+            schema.pop("type", None)
+        # Go's way to ignore the case, which Python's has at the beginning only.
+        if "(?i)" in str(schema.get("pattern")):
+            schema.pop("pattern")
+        for value in schema.values():
+            strict(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            strict(value)
+    return schema
+
+
+def check_objects(objects, version, crds, where):
+    for it in objects:
+        name = f"{where}: {it['kind']}/{it['metadata']['name']}"
+        try:
+            if it["kind"] in crds:
+                # Its metadata is any object's, which the CRD leaves to Kubernetes.
+                body = {key: value for key, value in it.items() if key != "metadata"}
+                jsonschema.validate(body, crds[it["kind"]])
+            else:
+                kubernetes_validate.validate(it, version, strict=True)
+        except (kubernetes_validate.ValidationError, jsonschema.ValidationError) as error:
+            problems.append(f"{name}: {getattr(error, 'message', error)}")
+        if it["kind"] in ("StatefulSet", "Deployment"):
+            check_pod(it["spec"]["template"]["spec"], name)
+
+
+def check_pod(pod, name):
+    if not pod["securityContext"]["runAsNonRoot"] or pod["automountServiceAccountToken"]:
+        problems.append(f"{name}: runs as root or holds a token")
+    for container in pod["containers"] + pod.get("initContainers", []):
+        security = container["securityContext"]
+        if not security["readOnlyRootFilesystem"] or security["capabilities"] != {"drop": ["ALL"]}:
+            problems.append(f"{name}: {container['name']} may write or has capabilities")
+        if "memory" not in container["resources"]["limits"]:
+            problems.append(f"{name}: {container['name']} has no memory limit")
+    for container in pod["containers"]:
+        probes = {it: container[it]["httpGet"]["path"] for it in ("livenessProbe", "readinessProbe")}
+        if probes != {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}:
+            problems.append(f"{name}: probes are {probes}")
+
+
+def check_configuration(objects, where):
+    data = next(it for it in objects if it["kind"] == "ConfigMap" and "node.toml" in it["data"])["data"]
+    nodes = next(it for it in objects if it["kind"] == "StatefulSet")["spec"]
+    environment = {it["name"]: it.get("value") for it in nodes["template"]["spec"]["initContainers"][0]["env"]}
+    check_keys(tomllib.loads(data["router.toml"]), f"{where}: router.toml")
+    for ordinal, zone in ((0, ""), (1, "eu-central-1a")):
+        config = prepared(data, {**environment, "POD_NAME": f"fonn-node-{ordinal}", "ZONE": zone})
+        check_keys(config, f"{where}: node.toml")
+        wanted = {"node_id": f"fonn-node-{ordinal}", "bootstrap": True if ordinal == 0 else None, "zone": zone or None,
+                  "join": None if ordinal == 0 else environment["MEMBERS"].split(",")}
+        for key, value in wanted.items():
+            if config.get(key) != value:
+                problems.append(f"{where}: node {ordinal} has {key} = {config.get(key)}, not {value}")
+
+
+def prepared(data, environment):
+    """What prepare.sh makes, run with the paths of a temporary directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("config", "run/fonn"):
+            os.makedirs(f"{folder}/{part}")
+        pathlib.Path(folder, "config/node.toml").write_text(data["node.toml"])
+        script = data["prepare.sh"].replace("/config/", f"{folder}/config/").replace("/run/fonn", f"{folder}/run/fonn")
+        environment = {key: value for key, value in environment.items() if value is not None}
+        subprocess.run(["sh", "-c", script], env={"PATH": os.environ["PATH"], **environment}, check=True)
+        return tomllib.loads(pathlib.Path(folder, "run/fonn/node.toml").read_text())
+
+
+def check_keys(config, where):
+    for key in config.keys() - known_keys():
+        problems.append(f"{where}: there is no setting {key}")
+
+
+def main():
+    helm, crds = sys.argv[1], crd_schemas(pathlib.Path(sys.argv[2]))
+    sets = sorted((CHART / "ci").glob("*.yaml"))
+    for values in sets:
+        code, out, err = run(helm, "lint", "--strict", str(CHART), "-f", str(values), "--kube-version", f"{VERSIONS[-1]}.0")
+        if code:
+            problems.append(f"helm lint with {values.name}: {out}{err}")
+        for version in VERSIONS:
+            objects = render(helm, version, "-f", str(values))
+            check_objects(objects, version, crds, f"{values.name}, Kubernetes {version}")
+        check_configuration(objects, values.name)
+    rules = [it for it in render(helm, VERSIONS[-1], "-f", str(CHART / "ci/production.yaml")) if it["kind"] == "PrometheusRule"]
+    if "https://example.com/fonn/docs/operations/runbooks.md#fonnbusy" not in json.dumps(rules):
+        problems.append("alerts in the chart do not link to runbooks")
+    for why, values in REFUSED.items():
+        code, _, _ = run(helm, "template", "fonn", str(CHART), "--kube-version", f"{VERSIONS[-1]}.0", *(f"--set={it}" for it in values))
+        if code == 0:
+            problems.append(f"accepted: {why}")
+    for problem in problems:
+        print(problem)
+    if problems:
+        sys.exit(1)
+    print(f"{len(sets)} sets of values render valid objects for Kubernetes {' and '.join(VERSIONS)}; {len(REFUSED)} are refused")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Runs a real Prometheus on a real node and asks every query of the dashboards.
+
+usage: live.py PROMETHEUS FONN_NODE
+
+A query that fails, or that has no data although the node publishes its metrics, is an error; so is an alert that fires.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VARIABLES = {"$__rate_interval": "20s", "$__range": "1m", "$cluster": ".*", "$instance": ".*"}
+DEADLINE_S = 60
+# Ratios of what has not happened in so short a time, and what only a cluster has.
+MAY_BE_EMPTY = {"Compression by level", "Entries a segment"}
+CLUSTER = "fonn_cluster_"
+
+
+def free_port():
+    with socket.socket() as it:
+        it.bind(("127.0.0.1", 0))
+        return it.getsockname()[1]
+
+
+@contextlib.contextmanager
+def process(log, *command):
+    with open(log, "w", encoding="utf-8") as out:
+        it = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield it
+    finally:
+        it.terminate()
+        try:
+            it.wait(20)
+        except subprocess.TimeoutExpired:
+            it.kill()
+
+
+def until(what, condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if condition():
+                return
+        time.sleep(0.2)
+    sys.exit(f"{what} did not happen within {DEADLINE_S} s")
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
+class Prometheus:
+    def __init__(self, port):
+        self.base = f"http://127.0.0.1:{port}"
+
+    def ask(self, query):
+        url = f"{self.base}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        try:
+            return json.loads(get(url))["data"]["result"]
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+
+
+def load(port):
+    """Entries of some KiB, and hits and misses, over RESP."""
+    with socket.create_connection(("127.0.0.1", port)) as it:
+        for round_ in range(3):
+            for number in range(100):
+                value = os.urandom(3000)
+                key = f"{round_}/{number}".encode()
+                it.sendall(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(key), key, len(value), value))
+                it.recv(64)
+                for name in (key, b"none"):
+                    it.sendall(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(name), name))
+                    while not it.recv(65536).endswith(b"\r\n"):
+                        pass
+            time.sleep(3)
+
+
+def queries():
+    for path in sorted((ROOT / "deploy/grafana/dashboards").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", []):
+                query = target["expr"]
+                for name, value in VARIABLES.items():
+                    query = query.replace(name, value)
+                yield f"{path.name}: {panel['title']}", panel["title"], query
+
+
+def check(prometheus):
+    problems, asked = [], 0
+    for where, title, query in queries():
+        asked += 1
+        result = prometheus.ask(query)
+        if isinstance(result, str):
+            problems.append(f"{where}: {result}")
+        elif not result and title not in MAY_BE_EMPTY and CLUSTER not in query:
+            problems.append(f"{where}: no data")
+    firing = prometheus.ask('ALERTS{alertstate="firing"}')
+    problems += [f"fires on a healthy node: {it['metric']['alertname']}" for it in firing]
+    return problems, asked
+
+
+def main():
+    prometheus_bin, node_bin = sys.argv[1:3]
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
+        clients, admin, web = free_port(), free_port(), free_port()
+        config = pathlib.Path(folder, "prometheus.json")
+        # JSON is YAML.
+        config.write_text(json.dumps({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(ROOT / "deploy/prometheus/rules/*.yaml")],
+            "scrape_configs": [{
+                "job_name": "fonn-node",
+                "static_configs": [{"targets": [f"127.0.0.1:{admin}"], "labels": {"cluster": "check"}}],
+            }],
+        }))
+        bucket = pathlib.Path(folder, "bucket")
+        bucket.mkdir()
+        running.enter_context(process(
+            f"{folder}/node.log", node_bin, "--listen", f"127.0.0.1:{clients}", "--admin-listen", f"127.0.0.1:{admin}",
+            "--data-dir", f"{folder}/data", "--ram-budget", "128m", "--disk-budget", "2g",
+            "--cold-tier", f"file://{bucket}", "--cold-budget", "1g", "--spill", "write-behind:1s",
+        ))
+        until("the start of the node", lambda: get(f"http://127.0.0.1:{admin}/readyz"))
+        running.enter_context(process(
+            f"{folder}/prometheus.log", prometheus_bin, f"--config.file={config}",
+            f"--storage.tsdb.path={folder}/tsdb", f"--web.listen-address=127.0.0.1:{web}",
+        ))
+        prometheus = Prometheus(web)
+        until("a scrape", lambda: prometheus.ask("fonn_connections_limit"))
+        load(clients)
+        # Rates need a few scrapes, recorded ratios one more.
+        until("a rate", lambda: prometheus.ask("instance:fonn_cold_store_errors:ratio_rate5m"))
+        time.sleep(3)
+        problems, asked = check(prometheus)
+    for problem in problems:
+        print(problem)
+    if problems:
+        sys.exit(1)
+    print(f"{asked} queries of the dashboards are answered from a running node, and no alert fires")
+
+
+if __name__ == "__main__":
+    main()

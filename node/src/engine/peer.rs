@@ -1,0 +1,490 @@
+//! Entries from and for other members: replicas and hand-over.
+//!
+//! They come with the version that their owner gave them. One is kept only if it is newer than all that
+//! RAM, disk and the bucket's index know of its key, tombstones among it; so the order in which they
+//! arrive does not matter, nor does their repetition. The clock is moved past every version that is
+//! kept, and the version is used only below the ceiling that is on disk, as with own writes.
+//!
+//! Without a disk a key that RAM gave up is forgotten, with its version. What comes from another member
+//! for such a key is kept only if it is newer than all that was written to its stripe of keys here.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use fonn_codec::Frame;
+use fonn_proto::outcome::Value;
+use fonn_proto::peer::{self, SlotSet};
+use fonn_proto::placement::slot;
+use fonn_proto::{Failure, Version};
+use thiserror::Error;
+
+use super::commit::{Content, RamForm, Refused};
+use super::{Acks, EVICTIONS_MAX, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
+use crate::entry::{Meta, Space};
+use crate::lsm::{DiskFound, SlotPage};
+use crate::ram::{Found, Stored};
+
+/// Keys that one page may name.
+const PAGE_KEYS_MAX: usize = 4096;
+
+/// Without a disk: RAM slots that one step looks at, and steps of one page.
+const RAM_SCAN_SLOTS: usize = 64;
+const RAM_SCAN_STEPS: usize = 256;
+
+const BAD_CURSOR: PutError = PutError::Malformed("its cursor is none of ours");
+
+/// Values above this length are named in a page, and fetched by themselves.
+const PAGE_VALUE_LEN_MAX: usize = 64 * 1024;
+
+/// Why an entry of another member was not taken.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum PutError {
+    /// It makes no sense: its version lies beyond any time, its space does not exist, its frame is damaged.
+    #[error("the entry is malformed: {0}")]
+    Malformed(&'static str),
+    /// It could not be written.
+    #[error("the entry could not be kept")]
+    Failed(Failure),
+}
+
+impl From<Failure> for PutError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// An entry for another member.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transfer {
+    /// Its facts; of a tombstone only the version.
+    pub meta: Meta,
+    /// Its value; None for a tombstone.
+    pub content: Option<(Bytes, Framing)>,
+}
+
+/// How a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// As the client gave it.
+    Plain,
+    /// As a frame of the codec crate.
+    Framed,
+}
+
+/// Some entries of some slots.
+#[derive(Debug, Default)]
+pub struct SlotEntries {
+    /// The entries.
+    pub entries: peer::PageBuilder,
+    /// Where to go on; empty at the end.
+    pub next: Vec<u8>,
+}
+
+/// What one try of a put came to.
+enum Try {
+    Kept,
+    NotNewer,
+    /// The disk has to be asked about the key.
+    Look(Ticket),
+    Room(usize),
+    Failed(Failure),
+}
+
+/// An entry on its way in, checked.
+struct Incoming<'e> {
+    space: Space,
+    key: &'e [u8],
+    meta: Meta,
+    content: Option<(Bytes, Framing)>,
+}
+
+impl Transfer {
+    fn tombstone(version: Version) -> Self {
+        Self {
+            meta: Meta::new(version, 0, 0),
+            content: None,
+        }
+    }
+
+    /// The entry as it is sent. A value longer than `value_len_max` is only named.
+    #[must_use]
+    pub fn entry<'e>(
+        &'e self,
+        space: Space,
+        key: &'e [u8],
+        value_len_max: usize,
+    ) -> peer::Entry<'e> {
+        let content = match &self.content {
+            None => peer::Content::Tombstone,
+            Some((bytes, _)) if bytes.len() > value_len_max => peer::Content::Omitted {
+                len: bytes.len() as u64,
+            },
+            Some((bytes, Framing::Plain)) => peer::Content::Value(Value::Shared(bytes.clone())),
+            Some((bytes, Framing::Framed)) => peer::Content::Frame(Value::Shared(bytes.clone())),
+        };
+        peer::Entry {
+            flags: self.meta.flags,
+            expires_at_ms: (self.meta.expires_at_ms != 0).then_some(self.meta.expires_at_ms),
+            cas: self.meta.cas_override,
+            is_stale: self.meta.stale,
+            is_token_given: self.meta.token_sent,
+            content,
+            ..peer::Entry::tombstone(space.0, key, self.meta.version)
+        }
+    }
+}
+
+impl Engine {
+    /// Has tombstones kept even of keys that are not known here: other members may still send older
+    /// copies. For a node that belongs to a cluster; kept on by the first entry from another member.
+    pub fn keep_tombstones(&self) {
+        if let Some(disk) = &self.disk {
+            disk.keep_tombstones();
+        }
+    }
+
+    /// Keeps an entry or tombstone of another member if it is newer than what is known of its key. False
+    /// if it is not. Until `acks` are waited for, the answer is provisional.
+    ///
+    /// # Errors
+    /// If it cannot be kept; what was there before still is.
+    pub async fn put_of_peer(
+        &self,
+        entry: &peer::Entry<'_>,
+        acks: &mut Acks,
+    ) -> Result<bool, PutError> {
+        let incoming = self.check_incoming(entry)?;
+        self.keep_tombstones();
+        let version = incoming.meta.version;
+        self.ledger
+            .hlc
+            .observe(version)
+            .map_err(|_| PutError::Malformed("its version lies beyond any time"))?;
+        let room_deadline = Instant::now() + ROOM_WAIT;
+        let mut known = None;
+        for _ in 0..FETCHES_MAX {
+            if version >= self.ledger.ceiling() {
+                self.reserve_versions().await?;
+            }
+            match self.try_put(&incoming, known, acks) {
+                Try::Kept => return Ok(true),
+                Try::NotNewer => return Ok(false),
+                Try::Failed(failure) => return Err(failure.into()),
+                Try::Look(ticket) => {
+                    known = Some((ticket, self.newest_below(incoming.space, entry.key).await?));
+                }
+                Try::Room(cost) => {
+                    if !self.wait_for_room(cost, room_deadline).await {
+                        return Err(Failure::Busy.into());
+                    }
+                }
+            }
+        }
+        Err(Failure::Busy.into())
+    }
+
+    fn check_incoming<'e>(&self, entry: &peer::Entry<'e>) -> Result<Incoming<'e>, PutError> {
+        if entry.space >= self.hot.flushes.spaces() {
+            return Err(PutError::Malformed("its space does not exist"));
+        }
+        if entry.version == 0 {
+            return Err(PutError::Malformed("it has no version"));
+        }
+        if entry.key.len() > fonn_proto::command::RESP_KEY_LEN_MAX {
+            return Err(PutError::Malformed("its key is too long"));
+        }
+        let value_len_max = self.settings.value_len_max;
+        let content = match &entry.content {
+            peer::Content::Tombstone => None,
+            peer::Content::Omitted { .. } => {
+                return Err(PutError::Malformed("its value is not there"));
+            }
+            peer::Content::Value(value) => Some((owned(value), Framing::Plain)),
+            peer::Content::Frame(frame) => Some(opened(owned(frame), value_len_max)?),
+        };
+        if let Some((bytes, Framing::Plain)) = &content
+            && bytes.len() > value_len_max
+        {
+            return Err(Failure::TooLarge.into());
+        }
+        Ok(Incoming {
+            space: Space(entry.space),
+            key: entry.key,
+            meta: Meta {
+                version: entry.version,
+                cas_override: entry.cas,
+                flags: entry.flags,
+                expires_at_ms: entry.expires_at_ms.unwrap_or(0),
+                stale: entry.is_stale,
+                token_sent: entry.is_token_given,
+            },
+            content,
+        })
+    }
+
+    /// The newest version that disk and bucket know of a key.
+    async fn newest_below(&self, space: Space, key: &[u8]) -> Result<Option<Version>, Failure> {
+        let Some(disk) = &self.disk else {
+            return Ok(None);
+        };
+        disk.newest(space, key).await.map_err(|error| {
+            tracing::debug!(%error, "disk read failed");
+            Failure::Unavailable
+        })
+    }
+
+    fn try_put(
+        &self,
+        incoming: &Incoming<'_>,
+        known: Option<(Ticket, Option<Version>)>,
+        acks: &mut Acks,
+    ) -> Try {
+        let hot = &*self.hot;
+        let &Incoming {
+            space, key, meta, ..
+        } = incoming;
+        let hash = hot.ram.hash(space, key);
+        let mut shard = hot.ram.lock(hash);
+        let newest = match shard.find(hash, space, key) {
+            Some(slot) => Some(shard.get(slot).meta.version),
+            None if self.disk.is_none() => Some(hot.floor(hash)),
+            None => match known {
+                Some((ticket, newest)) if ticket == hot.ticket(hash) => newest,
+                _ => return Try::Look(hot.ticket(hash)),
+            },
+        };
+        // What a flush has hidden is not kept either.
+        if newest >= Some(meta.version) || !hot.flushes.is_visible(space, meta.version) {
+            return Try::NotNewer;
+        }
+        let now_s = hot.now_s();
+        let result = match &incoming.content {
+            None => self.remove_key(&mut shard, (hash, space, key), meta.version, acks),
+            Some((bytes, framing)) => {
+                let content = match framing {
+                    Framing::Plain => Content::Fresh(bytes.clone()),
+                    Framing::Framed => Content::Kept {
+                        of: meta.version,
+                        form: RamForm {
+                            stored: bytes.clone(),
+                            framed: true,
+                        },
+                    },
+                };
+                self.put_entry(&mut shard, hash, space, key, meta, content, now_s, acks)
+            }
+        };
+        drop(shard);
+        match result {
+            Ok(()) => {
+                hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
+                Try::Kept
+            }
+            Err(Refused::Full(cost)) => Try::Room(cost),
+            Err(Refused::Failed(failure)) => Try::Failed(failure),
+        }
+    }
+
+    /// What is known of a key: its newest entry, a tombstone, or nothing. It does not count as a use.
+    ///
+    /// # Errors
+    /// If disk or bucket cannot be read.
+    pub async fn fetch_for_peer(
+        &self,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Option<Transfer>, Failure> {
+        let hash = self.hot.ram.hash(space, key);
+        for _ in 0..FETCHES_MAX {
+            let ticket = {
+                let shard = self.hot.ram.lock(hash);
+                if let Some(slot) = shard.find(hash, space, key) {
+                    let found = shard.get(slot);
+                    return Ok(Some(self.hidden_or(space, in_ram(&found))));
+                }
+                self.hot.ticket(hash)
+            };
+            let below = self.fetch_below_for_peer(space, key).await?;
+            if self.hot.ticket(hash) == ticket {
+                return Ok(below.map(|transfer| self.hidden_or(space, transfer)));
+            }
+        }
+        Err(Failure::Busy)
+    }
+
+    /// What a flush has hidden was deleted, as far as others are concerned.
+    fn hidden_or(&self, space: Space, transfer: Transfer) -> Transfer {
+        let version = transfer.meta.version;
+        if self.hot.flushes.is_visible(space, version) {
+            transfer
+        } else {
+            Transfer::tombstone(version)
+        }
+    }
+
+    async fn fetch_below_for_peer(
+        &self,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Option<Transfer>, Failure> {
+        let Some(disk) = &self.disk else {
+            return Ok(None);
+        };
+        let found = disk.find(space, key).await.map_err(|error| {
+            tracing::debug!(%error, "disk read failed");
+            Failure::Unavailable
+        })?;
+        let entry = match found {
+            DiskFound::Entry(entry) => Some(entry),
+            DiskFound::Below(location) => self
+                .fetch_cold(space, key, &location)
+                .await
+                .map_err(|_| Failure::Unavailable)?,
+            DiskFound::Absent => None,
+        };
+        if let Some(entry) = entry {
+            let content = match entry.frame {
+                Some(frame) => (frame, Framing::Framed),
+                None => (entry.value, Framing::Plain),
+            };
+            return Ok(Some(Transfer {
+                meta: entry.meta,
+                content: Some(content),
+            }));
+        }
+        // Deleted, or damaged: older copies must stay hidden either way.
+        Ok(self
+            .newest_below(space, key)
+            .await?
+            .map(Transfer::tombstone))
+    }
+
+    /// Entries and tombstones of some slots, about `len_max` bytes of them, from `cursor` on, which is empty
+    /// or what the last page said. Entries that are written meanwhile may be missed. With a disk, those that
+    /// are in the bucket alone are not among them: every member has its index.
+    ///
+    /// # Errors
+    /// If the disk cannot be read or the cursor is none of ours.
+    pub async fn fetch_slots(
+        &self,
+        slots: &SlotSet,
+        cursor: &[u8],
+        len_max: usize,
+    ) -> Result<SlotEntries, PutError> {
+        let mut page = SlotEntries::default();
+        let Some(disk) = &self.disk else {
+            self.add_from_ram(&mut page, slots, cursor, len_max).await?;
+            return Ok(page);
+        };
+        let after = match cursor.split_first_chunk::<2>() {
+            Some((space, key)) => Some((Space(u16::from_be_bytes(*space)), key.to_vec())),
+            None if cursor.is_empty() => {
+                // What is in RAM only is on disk then.
+                disk.barrier().await;
+                None
+            }
+            None => return Err(BAD_CURSOR),
+        };
+        let found = disk.scan_slots(slots, after, PAGE_KEYS_MAX).await;
+        let SlotPage { keys, last } = found.map_err(|error| {
+            tracing::warn!(%error, "the iteration over the disk failed");
+            Failure::Unavailable
+        })?;
+        page.next = last.map_or_else(Vec::new, |(space, key)| position(space, &key));
+        for (space, key) in keys {
+            self.add_to(&mut page, space, &key).await;
+            if page.entries.len() >= len_max {
+                page.next = position(space, &key);
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// A page without a disk; the cursor is RAM's.
+    async fn add_from_ram(
+        &self,
+        page: &mut SlotEntries,
+        slots: &SlotSet,
+        cursor: &[u8],
+        len_max: usize,
+    ) -> Result<(), PutError> {
+        let mut at = match cursor {
+            [] => 0,
+            _ => u64::from_le_bytes(cursor.try_into().map_err(|_| BAD_CURSOR)?),
+        };
+        let mut steps = 0;
+        while page.entries.len() < len_max && steps < RAM_SCAN_STEPS {
+            let mut keys = Vec::new();
+            at = self.hot.ram.scan(at, RAM_SCAN_SLOTS, |found| {
+                if slots.contains(slot(found.key)) {
+                    keys.push((found.space, found.key.to_vec()));
+                }
+            });
+            for (space, key) in keys {
+                self.add_to(page, space, &key).await;
+            }
+            if at == 0 {
+                return Ok(());
+            }
+            steps += 1;
+        }
+        page.next = at.to_le_bytes().to_vec();
+        Ok(())
+    }
+
+    /// Adds what is known of a key. What cannot be read is left out: a cache may forget.
+    async fn add_to(&self, page: &mut SlotEntries, space: Space, key: &[u8]) {
+        if let Ok(Some(transfer)) = self.fetch_for_peer(space, key).await {
+            let entry = transfer.entry(space, key, PAGE_VALUE_LEN_MAX);
+            let pushed = page.entries.push(&entry);
+            debug_assert!(pushed.is_ok(), "no key is so long, and no value");
+        }
+    }
+}
+
+/// A cursor over the disk: space and key.
+fn position(space: Space, key: &[u8]) -> Vec<u8> {
+    [&space.0.to_be_bytes(), key].concat()
+}
+
+fn owned(value: &Value<'_>) -> Bytes {
+    match value {
+        Value::Copied(bytes) => Bytes::copy_from_slice(bytes),
+        Value::Shared(bytes) => bytes.clone(),
+    }
+}
+
+/// Checks a frame; one that is not compressed becomes a plain value.
+fn opened(frame: Bytes, value_len_max: usize) -> Result<(Bytes, Framing), PutError> {
+    const DAMAGED: PutError = PutError::Malformed("its frame is damaged or of an unknown codec");
+    let parsed = Frame::parse(&frame, value_len_max).map_err(|_| DAMAGED)?;
+    parsed.verify().map_err(|_| DAMAGED)?;
+    match parsed.verbatim() {
+        Some(range) => Ok((frame.slice(range), Framing::Plain)),
+        None => Ok((frame, Framing::Framed)),
+    }
+}
+
+/// What a slot of RAM holds.
+fn in_ram(found: &Found<'_>) -> Transfer {
+    if found.tombstone {
+        return Transfer::tombstone(found.meta.version);
+    }
+    let bytes = match found.stored {
+        Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
+        Stored::Shared(bytes) => bytes.clone(),
+    };
+    let framing = if found.framed {
+        Framing::Framed
+    } else {
+        Framing::Plain
+    };
+    Transfer {
+        meta: found.meta,
+        content: Some((bytes, framing)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,410 @@
+//! Entries of other members against a map, in any order and across restarts.
+
+use std::collections::HashMap;
+
+use fonn_proto::Delete;
+use fonn_proto::Outcome;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::super::tests::*;
+use super::*;
+use crate::levels::CodecChoice;
+
+const SPACE: Space = Space(3);
+const KEYS: usize = 5;
+
+/// The first version that the tests give: a millisecond before their clock.
+const BASE: Version = (START_MS - 1) << 16;
+
+fn key(number: usize) -> String {
+    format!("key-{number}")
+}
+
+fn value(version: Version) -> Vec<u8> {
+    // Some inside a RAM slot, some outside, some that shrink.
+    let len = [3, 200, 5000, 20_000][version as usize % 4];
+    let mut value = format!("{version} ").repeat(len / 8 + 1).into_bytes();
+    value.truncate(len.max(20));
+    value
+}
+
+fn entry(key: &str, version: Version, is_tombstone: bool) -> peer::Entry<'_> {
+    let tombstone = peer::Entry::tombstone(SPACE.0, key.as_bytes(), version);
+    if is_tombstone {
+        return tombstone;
+    }
+    peer::Entry {
+        flags: version as u32,
+        content: peer::Content::Value(Value::Shared(value(version).into())),
+        ..tombstone
+    }
+}
+
+async fn put(engine: &Engine, entry: &peer::Entry<'_>) -> Result<bool, PutError> {
+    let mut acks = Acks::default();
+    let kept = engine.put_of_peer(entry, &mut acks).await;
+    assert_eq!(acks.wait().await, []);
+    kept
+}
+
+async fn fetch(engine: &Engine, key: &str) -> Option<Transfer> {
+    engine
+        .fetch_for_peer(SPACE, key.as_bytes())
+        .await
+        .expect("disk can be read")
+}
+
+/// The value of a transfer, decoded.
+fn decoded(transfer: &Transfer) -> Option<Vec<u8>> {
+    let (bytes, framing) = transfer.content.as_ref()?;
+    Some(match framing {
+        Framing::Plain => bytes.to_vec(),
+        Framing::Framed => {
+            let mut value = Vec::new();
+            let frame = Frame::parse(bytes, usize::MAX).unwrap();
+            frame.decode_into(&mut value).unwrap();
+            value
+        }
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put {
+        key: usize,
+        version: u64,
+        is_tombstone: bool,
+    },
+    /// An entry as another member has it: fetched there, put here.
+    Copy {
+        key: usize,
+        version: u64,
+        is_tombstone: bool,
+    },
+    Set {
+        key: usize,
+    },
+    Delete {
+        key: usize,
+    },
+    Get {
+        key: usize,
+    },
+    Fetch {
+        key: usize,
+    },
+    Evict,
+    Reopen,
+    Kill,
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let put = (0..KEYS, 1_u64..40, any::<bool>());
+    prop_oneof![
+        10 => put.clone().prop_map(|(key, version, is_tombstone)| Step::Put {
+            key, version, is_tombstone,
+        }),
+        2 => put.prop_map(|(key, version, is_tombstone)| Step::Copy {
+            key, version, is_tombstone,
+        }),
+        2 => (0..KEYS).prop_map(|key| Step::Set { key }),
+        2 => (0..KEYS).prop_map(|key| Step::Delete { key }),
+        4 => (0..KEYS).prop_map(|key| Step::Get { key }),
+        4 => (0..KEYS).prop_map(|key| Step::Fetch { key }),
+        2 => Just(Step::Evict),
+        1 => Just(Step::Reopen),
+        1 => Just(Step::Kill),
+    ]
+}
+
+/// What the newest of all that a key was given is.
+type Newest = (Version, Option<Vec<u8>>);
+
+/// Runs steps on a rig; `source` is another member.
+async fn follow(rig: &mut Rig, source: &Rig, steps: &[Step]) {
+    let mut model: HashMap<usize, Newest> = HashMap::new();
+    for step in steps {
+        match step {
+            Step::Put {
+                key: number,
+                version,
+                is_tombstone,
+            }
+            | Step::Copy {
+                key: number,
+                version,
+                is_tombstone,
+            } => {
+                let (name, version) = (key(*number), BASE + version);
+                let is_newer = model
+                    .get(number)
+                    .is_none_or(|(newest, _)| *newest < version);
+                let plain = entry(&name, version, *is_tombstone);
+                let kept = if matches!(step, Step::Copy { .. }) {
+                    put(source.engine(), &plain).await.unwrap();
+                    let Some(copy) = fetch(source.engine(), &name).await else {
+                        continue;
+                    };
+                    if copy.meta.version != version {
+                        continue;
+                    }
+                    put(
+                        rig.engine(),
+                        &copy.entry(SPACE, name.as_bytes(), usize::MAX),
+                    )
+                    .await
+                } else {
+                    put(rig.engine(), &plain).await
+                };
+                assert_eq!(kept, Ok(is_newer), "{step:?}");
+                if is_newer {
+                    let content = (!is_tombstone).then(|| value(version));
+                    model.insert(*number, (version, content));
+                }
+            }
+            Step::Set { key: number } => {
+                let name = key(*number);
+                let Outcome::Stored(stored) = rig.run(&set(&name, b"own")).await else {
+                    panic!("stored");
+                };
+                if let Some((before, _)) = model.get(number) {
+                    assert!(stored.version > *before, "versions only grow");
+                }
+                model.insert(*number, (stored.version, Some(b"own".to_vec())));
+            }
+            Step::Delete { key: number } => {
+                let name = key(*number);
+                let had = model.get(number).is_some_and(|(_, value)| value.is_some());
+                let command = fonn_proto::Command::Delete(Delete::new(name.as_bytes()));
+                let outcome = rig.run(&command).await;
+                if had {
+                    assert!(matches!(outcome, Outcome::Deleted { .. }), "{outcome:?}");
+                    let version = fetch(rig.engine(), &name).await.expect("a tombstone");
+                    model.insert(*number, (version.meta.version, None));
+                } else {
+                    assert_eq!(outcome, Outcome::NotFound);
+                }
+            }
+            Step::Get { key: number } => {
+                let expected = model.get(number).and_then(|(_, value)| value.clone());
+                assert_eq!(rig.get(&key(*number)).await, expected);
+            }
+            Step::Fetch { key: number } => {
+                let found = fetch(rig.engine(), &key(*number)).await;
+                match (found, model.get(number)) {
+                    (None, None) => {}
+                    (Some(transfer), Some((version, value))) => {
+                        assert_eq!(transfer.meta.version, *version);
+                        assert_eq!(&decoded(&transfer), value);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            Step::Evict => evict_all(rig.engine()),
+            Step::Reopen => rig.reopen(),
+            Step::Kill => rig.drop_and_open(),
+        }
+    }
+}
+
+fn codecs(is_on: bool) -> Choice {
+    let lz4 = || "lz4".parse::<CodecChoice>().unwrap();
+    Choice {
+        ram_codec: if is_on { lz4() } else { CodecChoice::none() },
+        ..Choice::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_newest_wins_in_any_order_across_restarts(
+        steps in vec(steps(), 1..60), is_encoded: bool,
+    ) {
+        block_on(async {
+            let mut rig = Rig::new(codecs(is_encoded));
+            let source = Rig::new(codecs(true));
+            // As a member of a cluster does at its start.
+            rig.engine().keep_tombstones();
+            follow(&mut rig, &source, &steps).await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_version_ahead_of_the_clock_moves_the_clock_and_outlives_a_kill() {
+    let mut rig = Rig::new(Choice::default());
+    let far = (START_MS + 3_600_000) << 16;
+    assert_eq!(put(rig.engine(), &entry("k", far, false)).await, Ok(true));
+    rig.drop_and_open();
+    assert_eq!(rig.get("k").await, Some(value(far)));
+    let Outcome::Stored(stored) = rig.run(&set("k", b"newer")).await else {
+        panic!("stored");
+    };
+    assert!(stored.version > far);
+    evict_all(rig.engine());
+    rig.drop_and_open();
+    assert_eq!(rig.get("k").await.unwrap(), b"newer");
+}
+
+#[tokio::test]
+async fn a_tombstone_of_an_unknown_key_keeps_older_copies_away_across_restarts() {
+    let mut rig = Rig::new(Choice::default());
+    assert_eq!(
+        put(rig.engine(), &entry("k", BASE + 9, true)).await,
+        Ok(true)
+    );
+    for _ in 0..2 {
+        evict_all(rig.engine());
+        assert_eq!(
+            put(rig.engine(), &entry("k", BASE + 8, false)).await,
+            Ok(false)
+        );
+        assert_eq!(rig.get("k").await, None);
+        rig.drop_and_open();
+    }
+}
+
+#[tokio::test]
+async fn without_a_disk_nothing_comes_back_that_ram_forgot() {
+    let rig = Rig::new(Choice {
+        has_disk: false,
+        ..Choice::default()
+    });
+    assert_eq!(
+        put(rig.engine(), &entry("k", BASE + 4, false)).await,
+        Ok(true)
+    );
+    assert_eq!(
+        put(rig.engine(), &entry("k", BASE + 9, true)).await,
+        Ok(true)
+    );
+    assert_eq!(
+        put(rig.engine(), &entry("k", BASE + 8, false)).await,
+        Ok(false)
+    );
+    rig.set("own", b"v").await;
+    evict_all(rig.engine());
+    assert_eq!(
+        put(rig.engine(), &entry("own", BASE + 8, false)).await,
+        Ok(false)
+    );
+    assert_eq!(rig.get("own").await, None);
+    assert_eq!(
+        put(rig.engine(), &entry("other", BASE, false)).await,
+        Ok(true)
+    );
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_and_changes_nothing() {
+    let rig = Rig::new(Choice::default());
+    let good = entry("k", BASE, false);
+    let bad = [
+        peer::Entry {
+            version: u64::MAX,
+            ..good.clone()
+        },
+        peer::Entry {
+            version: 0,
+            ..good.clone()
+        },
+        peer::Entry {
+            space: 16,
+            ..good.clone()
+        },
+        peer::Entry {
+            content: peer::Content::Omitted { len: 3 },
+            ..good.clone()
+        },
+        peer::Entry {
+            content: peer::Content::Frame(Value::Copied(b"no frame")),
+            ..good.clone()
+        },
+    ];
+    for entry in &bad {
+        let refused = put(rig.engine(), entry).await;
+        assert!(matches!(refused, Err(PutError::Malformed(_))), "{entry:?}");
+    }
+    let long = peer::Entry {
+        content: peer::Content::Value(Value::Shared(vec![0; VALUE_LEN_MAX + 1].into())),
+        ..good.clone()
+    };
+    assert_eq!(
+        put(rig.engine(), &long).await,
+        Err(PutError::Failed(Failure::TooLarge))
+    );
+    assert_eq!(fetch(rig.engine(), "k").await, None);
+    rig.set("k", b"v").await;
+    assert!(fetch(rig.engine(), "k").await.unwrap().meta.version < BASE + (DAY << 16));
+}
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+#[tokio::test]
+async fn what_was_flushed_is_a_tombstone_for_others_and_is_not_taken_from_them() {
+    let rig = Rig::new(Choice::default());
+    put(rig.engine(), &entry("k", BASE, false)).await.unwrap();
+    rig.engine().flush(&[SPACE], 0).await.unwrap();
+    let transfer = fetch(rig.engine(), "k").await.unwrap();
+    assert_eq!((transfer.meta.version, transfer.content), (BASE, None));
+    assert_eq!(put(rig.engine(), &entry("l", BASE, false)).await, Ok(false));
+}
+
+#[tokio::test]
+async fn pages_name_every_key_of_the_slots_once_and_no_other() {
+    for has_disk in [true, false] {
+        let rig = Rig::new(Choice {
+            has_disk,
+            ..Choice::default()
+        });
+        let names: Vec<String> = (0..300).map(|number| format!("name-{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            let number = number as u64;
+            // Values of 200 bytes.
+            let version = BASE + number * 4 + 1 - BASE % 4;
+            put(rig.engine(), &entry(name, version, false))
+                .await
+                .unwrap();
+        }
+        let slots: SlotSet = names
+            .iter()
+            .filter(|name| name.len() % 2 == 0)
+            .map(|name| slot(name.as_bytes()))
+            .collect();
+        let (mut cursor, mut found, mut pages) = (Vec::new(), Vec::new(), 0);
+        loop {
+            let page = rig
+                .engine()
+                .fetch_slots(&slots, &cursor, 3000)
+                .await
+                .unwrap();
+            assert!(
+                page.entries.len() < 3000 + 64 * 300,
+                "{}",
+                page.entries.len()
+            );
+            for entry in page.entries.page(&[]).iter() {
+                found.push(String::from_utf8(entry.unwrap().key.to_vec()).unwrap());
+            }
+            cursor = page.next;
+            pages += 1;
+            if cursor.is_empty() {
+                break;
+            }
+        }
+        let mut expected: Vec<String> = names
+            .iter()
+            .filter(|name| slots.contains(slot(name.as_bytes())))
+            .cloned()
+            .collect();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+        assert!(!has_disk || pages > 5, "{pages}");
+        let refused = rig.engine().fetch_slots(&slots, b"x", 10).await;
+        assert!(refused.is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! A store that has every codec, under other configurations, and in a build that leaves codecs out.
+//!
+//! The build with all codecs writes the store, into `FONN_CODEC_STORE` if that is set, and one without some
+//! of them reads it there: `.ci/run` does both.
+
+use std::path::PathBuf;
+
+use super::settling::text;
+use super::*;
+
+/// Where the store is that both builds use.
+fn shared_store() -> Option<PathBuf> {
+    std::env::var_os("FONN_CODEC_STORE").map(PathBuf::from)
+}
+
+/// What a key's value is.
+fn value(key: &str) -> Vec<u8> {
+    text(xxhash_rust::xxh3::xxh3_64(key.as_bytes()), 20_000)
+}
+
+#[cfg(all(
+    feature = "lz4",
+    feature = "snappy",
+    feature = "zlib",
+    feature = "zstd"
+))]
+mod with_all {
+    use fonn_codec::Encoding;
+    use fonn_codec::frame::Header;
+
+    use super::*;
+
+    const CODECS: [&str; 7] = [
+        "none", "lz4", "snappy", "zlib:6", "zstd:-5", "zstd:3", "zstd:9",
+    ];
+
+    /// Every codec for fresh values, below every codec for settled ones, and fresh ones that never settled.
+    async fn write(rig: &Rig) -> Vec<String> {
+        let mut keys = Vec::new();
+        let mut version = 0;
+        for last in CODECS.into_iter().map(Some).chain([None]) {
+            for upper in CODECS {
+                rig.tier().upper().set(upper.parse().unwrap(), 256);
+                let key = format!("{upper} {}", last.unwrap_or("fresh"));
+                version += 1;
+                rig.put(key.as_bytes(), version, value(&key)).await;
+                // The writer takes the codec when it comes to the value.
+                rig.tier().barrier().await;
+                keys.push(key);
+            }
+            if let Some(last) = last {
+                let id = rig.newest_id();
+                rig.tier().last().set(last.parse().unwrap(), 256);
+                rig.roll().await;
+                rig.settle(id).await;
+            }
+        }
+        keys
+    }
+
+    async fn codec_of(rig: &Rig, key: &str) -> &'static str {
+        let entry = rig.get(key.as_bytes()).await;
+        let entry = entry.unwrap_or_else(|| panic!("{key} is gone"));
+        assert_eq!(entry.value, value(key), "{key}");
+        let Some(frame) = entry.frame else {
+            return "none";
+        };
+        match Header::parse(&frame, usize::MAX).unwrap().encoding() {
+            Encoding::Verbatim(_) => "none",
+            Encoding::Compressed(spec) => spec.codec().name(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_of_every_combination_is_read_under_any_configuration() {
+        let mut rig = Rig::with(|options| options.budget_bytes = 1 << 30);
+        let keys = write(&rig).await;
+        let mut codecs = Vec::new();
+        for (upper, last) in [("none", "none"), ("zstd:1", "lz4"), ("auto", "auto")] {
+            rig.options.upper = upper.parse().unwrap();
+            rig.options.last = last.parse().unwrap();
+            rig.reopen();
+            codecs.clear();
+            for key in &keys {
+                codecs.push(codec_of(&rig, key).await);
+            }
+        }
+        for codec in ["none", "lz4", "snappy", "zlib", "zstd"] {
+            assert!(codecs.contains(&codec), "{codec} is not in the store");
+        }
+        rig.close();
+        if let Some(shared) = shared_store() {
+            let lines = keys.iter().zip(&codecs);
+            let lines: String = lines
+                .map(|(key, codec)| format!("{key}\t{codec}\n"))
+                .collect();
+            let _ = std::fs::remove_dir_all(&shared);
+            copy_all(&rig.options.dir, &shared.join("data"));
+            std::fs::write(shared.join("keys"), lines).unwrap();
+        }
+    }
+}
+
+#[cfg(not(all(
+    feature = "lz4",
+    feature = "snappy",
+    feature = "zlib",
+    feature = "zstd"
+)))]
+mod with_fewer {
+    use fonn_codec::registry;
+
+    use super::*;
+
+    fn is_available(codec: &str) -> bool {
+        registry::by_name(codec).is_some_and(|codec| codec.is_available())
+    }
+
+    /// Reads all keys; what needs a codec that is not there is a miss.
+    async fn check(rig: &Rig, keys: &[(&str, &str)]) {
+        let before = rig.stats();
+        let mut misses = 0;
+        for (key, codec) in keys {
+            let entry = rig.get(key.as_bytes()).await;
+            if is_available(codec) {
+                let entry = entry.unwrap_or_else(|| panic!("{key}, {codec}, is gone"));
+                assert_eq!(entry.value, value(key), "{key}");
+            } else {
+                assert_eq!(entry, None, "{key}, {codec}");
+                misses += 1;
+            }
+        }
+        let after = rig.stats();
+        assert!(misses > 0, "this build has every codec of the store");
+        assert_eq!(after.reads_unsupported - before.reads_unsupported, misses);
+        assert_eq!(after.reads_corrupt, 0);
+        assert_eq!(after.reads_failed, 0);
+    }
+
+    #[tokio::test]
+    #[ignore = "needs the store that a build with all codecs wrote: .ci/run makes it"]
+    async fn what_a_build_cannot_decode_is_a_miss_and_said_once() {
+        let shared = shared_store().expect("FONN_CODEC_STORE names the store");
+        let list = std::fs::read_to_string(shared.join("keys")).unwrap();
+        let lines = list.lines().map(|line| line.split_once('\t').unwrap());
+        let keys: Vec<(&str, &str)> = lines.collect();
+        let dir = tempfile::tempdir().unwrap();
+        copy_all(&shared.join("data"), &dir.path().join("data"));
+        let rig = Rig::with(|options| {
+            options.dir = dir.path().join("data");
+            options.budget_bytes = 1 << 30;
+        });
+        check(&rig, &keys).await;
+        check(&rig, &keys).await;
+        let mut absent: Vec<&str> = keys.iter().map(|(_, codec)| *codec).collect();
+        absent.sort_unstable();
+        absent.dedup();
+        absent.retain(|codec| !is_available(codec));
+        let told = rig.shared().unsupported_reasons();
+        let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), absent.len(), "{told:?}");
+        for codec in absent {
+            let line = format!(
+                "frame needs the codec {codec}, which this build leaves out (cargo feature `{codec}`)"
+            );
+            assert!(told.contains(&line), "{told:?}");
+        }
+        // Settling carries them on for a build that can read them.
+        let id = rig.newest_id();
+        rig.roll().await;
+        rig.settle(id).await;
+        check(&rig, &keys).await;
+        // And a key is as good as new once it is written again.
+        let (key, _) = keys.iter().find(|(_, codec)| !is_available(codec)).unwrap();
+        rig.put(key.as_bytes(), 1 << 40, value(key)).await;
+        assert_eq!(rig.get(key.as_bytes()).await.unwrap().value, value(key));
+    }
+}

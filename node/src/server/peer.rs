@@ -1,0 +1,94 @@
+//! What other members and routers ask of this node.
+
+use std::net::SocketAddr;
+
+use fonn_proto::peer::hello::{Hello, Rejection};
+use fonn_proto::peer::{OVERHEAD_LEN_MAX, Refusal, Reply, Request};
+use fonn_proto::{Failure, Outcome};
+
+use crate::engine::{Acks, Engine, PutError};
+use crate::entry::Space;
+
+/// Bytes of entries that one page has at most, about.
+const PAGE_LEN_MAX: usize = 4 << 20;
+
+/// Who the node is among members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name.
+    pub name: String,
+    /// The id of its cluster; empty if it belongs to none.
+    pub cluster: String,
+    /// Whether members may speak to it from other machines without proving who they are.
+    pub is_open: bool,
+}
+
+/// Answers a hello. Without `--insecure`, members on the same machine are let in alone.
+pub(super) fn greet(engine: &Engine, from: &str) -> (Hello, Result<(), Rejection>) {
+    let identity = engine.identity.get().cloned().unwrap_or_default();
+    let body_len_max = engine.value_len_max().saturating_add(OVERHEAD_LEN_MAX);
+    let hello = Hello::new(
+        &identity.name,
+        &identity.cluster,
+        u32::try_from(body_len_max).unwrap_or(u32::MAX),
+    );
+    let is_near = match from.parse::<SocketAddr>() {
+        Ok(address) => address.ip().to_canonical().is_loopback(),
+        Err(_) => from == "unix",
+    };
+    let verdict = if is_near || identity.is_open {
+        Ok(())
+    } else {
+        Err(Rejection::NotAllowed)
+    };
+    (hello, verdict)
+}
+
+/// Executes what only members ask of each other.
+pub(super) async fn execute(
+    engine: &Engine,
+    space: Space,
+    request: &Request<'_>,
+    acks: &mut Acks,
+    word: impl FnOnce(&Reply<'_>) + Send,
+) {
+    match request {
+        Request::Put(entry) => match engine.put_of_peer(entry, acks).await {
+            Ok(true) => word(&Reply::Applied),
+            Ok(false) => word(&Reply::NotNewer),
+            Err(error) => word(&refused(error)),
+        },
+        Request::Fetch { key } => match engine.fetch_for_peer(space, key).await {
+            Ok(None) => word(&Reply::Unknown),
+            Ok(Some(transfer)) => {
+                word(&Reply::Entry(transfer.entry(space, key, usize::MAX)));
+            }
+            Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),
+        },
+        Request::FetchSlots {
+            slots,
+            cursor,
+            len_max,
+        } => {
+            let len_max = (*len_max as usize).min(PAGE_LEN_MAX);
+            match engine.fetch_slots(slots, cursor, len_max).await {
+                Ok(found) => word(&Reply::Page(found.entries.page(&found.next))),
+                Err(error) => word(&refused(error)),
+            }
+        }
+        Request::Command(_) | Request::Server(_) | Request::Ping => {
+            word(&Reply::Refused(Refusal::Unsupported));
+        }
+    }
+}
+
+fn refused(error: PutError) -> Reply<'static> {
+    match error {
+        PutError::Malformed(what) => {
+            tracing::warn!(what, "a member sent what makes no sense");
+            Reply::Refused(Refusal::Malformed)
+        }
+        PutError::Failed(Failure::TooLarge) => Reply::Outcome(Outcome::Failed(Failure::TooLarge)),
+        PutError::Failed(failure) => Reply::Outcome(Outcome::Failed(failure)),
+    }
+}

@@ -1,0 +1,232 @@
+//! Nodes as other members see them.
+
+use fonn_proto::outcome::Value;
+use fonn_proto::peer::hello::Rejection;
+use fonn_proto::peer::{self, Content, Entry, Envelope, Reply, Request, SlotSet};
+use fonn_proto::{Command, ExpirySpec, Failure, Get, Outcome, Store};
+use fonn_runtime::metrics::Metrics;
+use fonn_runtime::peer::{Answer, Client, PeerMetrics, Timing};
+use tempfile::TempDir;
+
+use super::*;
+use crate::levels::CodecChoice;
+use crate::server::Identity;
+
+/// A node with a disk.
+fn node(dir: &TempDir) -> Node {
+    Node::start(Options {
+        disk: Some(DiskOptions {
+            dir: dir.path().join("data"),
+            budget_bytes: 256 << 20,
+            durability: Durability::Batched,
+            upper: CodecChoice::none(),
+            last: CodecChoice::none(),
+            codec_min_bytes: 256,
+            value_len_max: VALUE_LEN_MAX,
+            queue_bytes_max: 8 << 20,
+            memory_bytes: 4 << 20,
+            read_threads: 1,
+            settle_percent: 0,
+            write_bytes_per_sec_max: None,
+        }),
+        ..Options::default()
+    })
+}
+
+fn client(node: &Node) -> Client {
+    let options = fonn_runtime::peer::Options::new(node.addr.to_string(), "router");
+    Client::start(options, PeerMetrics::register(&Metrics::new()).stats())
+}
+
+async fn call(client: &Client, request: &Request<'_>) -> Answer {
+    let envelope = Envelope::default();
+    client
+        .call(request, envelope, None, PATIENCE)
+        .await
+        .unwrap()
+}
+
+fn get(key: &str) -> Request<'_> {
+    Request::Command(Command::Get(Get::new(key.as_bytes())))
+}
+
+fn set<'a>(key: &'a str, value: &'a [u8]) -> Request<'a> {
+    let store = Store::set(key.as_bytes(), value, 0, ExpirySpec::Never);
+    Request::Command(Command::Store(store))
+}
+
+fn value(answer: &Answer) -> Option<Vec<u8>> {
+    match answer.reply().unwrap() {
+        Reply::Outcome(Outcome::Hit(hit)) => Some(hit.value.as_slice().to_vec()),
+        Reply::Outcome(Outcome::Miss) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_a_router_writes_is_what_clients_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(&dir);
+    let client = client(&node);
+    let stored = call(&client, &set("k", b"from a router")).await;
+    let stored = stored.reply().unwrap();
+    assert!(
+        matches!(stored, Reply::Outcome(Outcome::Stored(_))),
+        "{stored:?}"
+    );
+    let mut other = node.connect();
+    other.write_all(b"get k\r\nset l 5 0 3\r\nabc\r\n").unwrap();
+    expect(
+        &mut other,
+        b"VALUE k 0 13\r\nfrom a router\r\nEND\r\nSTORED\r\n",
+    );
+    assert_eq!(value(&call(&client, &get("l")).await).unwrap(), b"abc");
+    assert_eq!(value(&call(&client, &get("m")).await), None);
+}
+
+#[tokio::test]
+async fn many_writes_and_reads_at_once_are_each_answered_rightly() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(&dir);
+    let client = client(&node);
+    let mut pending = Vec::new();
+    let timing = Timing {
+        now: Instant::now(),
+        timeout: PATIENCE,
+    };
+    let begin = |request: &Request<'_>| {
+        let begun = client.begin(request, Envelope::default(), None, timing);
+        begun.unwrap()
+    };
+    for round in 0..20_usize {
+        for number in 0..50_usize {
+            let key = format!("key-{number}");
+            let text = format!("{round} {number} ").repeat(1 + number * 3);
+            pending.push((None, begin(&set(&key, text.as_bytes()))));
+            pending.push((Some(text), begin(&get(&key))));
+        }
+    }
+    for (expected, pending) in pending {
+        let answer = pending.await.unwrap();
+        match expected {
+            Some(text) => assert_eq!(value(&answer).unwrap(), text.as_bytes()),
+            None => assert!(matches!(
+                answer.reply().unwrap(),
+                Reply::Outcome(Outcome::Stored(_))
+            )),
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_node_hands_its_entries_over_to_another() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (old, new) = (node(&dirs[0]), node(&dirs[1]));
+    let (from, to) = (client(&old), client(&new));
+    // Some too long for a page.
+    let text = |number: usize| format!("{number} ").repeat(1 + number * number * 4);
+    for number in 0..100 {
+        call(
+            &from,
+            &set(&format!("key-{number}"), text(number).as_bytes()),
+        )
+        .await;
+    }
+    // Written at the new owner meanwhile: newer.
+    call(&to, &set("key-7", b"newer")).await;
+    let (mut cursor, mut fetched, mut applied) = (Vec::new(), 0, 0);
+    loop {
+        let slots = SlotSet::all();
+        let request = Request::FetchSlots {
+            slots,
+            cursor: &cursor,
+            len_max: 20_000,
+        };
+        let answer = call(&from, &request).await;
+        let Reply::Page(page) = answer.reply().unwrap() else {
+            panic!("a page");
+        };
+        for entry in page.iter() {
+            let mut entry = entry.unwrap();
+            let key = entry.key.to_vec();
+            let alone;
+            if matches!(entry.content, Content::Omitted { .. }) {
+                fetched += 1;
+                alone = call(&from, &Request::Fetch { key: &key }).await;
+                let Reply::Entry(whole) = alone.reply().unwrap() else {
+                    panic!("an entry");
+                };
+                entry = whole;
+                applied += put(&to, entry).await;
+            } else {
+                applied += put(&to, entry).await;
+            }
+        }
+        cursor = page.next.to_vec();
+        if cursor.is_empty() {
+            break;
+        }
+    }
+    assert!(fetched > 0, "some were too long for a page");
+    assert_eq!(applied, 99);
+    for number in 0..100 {
+        let expected = match number {
+            7 => "newer".to_owned(),
+            _ => text(number),
+        };
+        let found = call(&to, &get(&format!("key-{number}"))).await;
+        assert_eq!(value(&found).unwrap(), expected.as_bytes());
+    }
+    let unknown = call(&to, &Request::Fetch { key: b"nobody's" }).await;
+    assert_eq!(unknown.reply().unwrap(), Reply::Unknown);
+}
+
+async fn put(to: &Client, entry: Entry<'_>) -> usize {
+    let request = Request::Put(entry);
+    match call(to, &request).await.reply().unwrap() {
+        Reply::Applied => 1,
+        Reply::NotNewer => 0,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(&dir);
+    let client = client(&node);
+    let entry = Entry::tombstone(0, b"k", u64::MAX);
+    let refused = call(&client, &Request::Put(entry.clone())).await;
+    let malformed = Reply::Refused(peer::Refusal::Malformed);
+    assert_eq!(refused.reply().unwrap(), malformed);
+    let long = vec![1; VALUE_LEN_MAX + 1];
+    let entry = Entry {
+        version: 1,
+        content: Content::Value(Value::Copied(&long)),
+        ..entry
+    };
+    let refused = call(&client, &Request::Put(entry)).await;
+    let too_large = Reply::Outcome(Outcome::Failed(Failure::TooLarge));
+    assert_eq!(refused.reply().unwrap(), too_large);
+}
+
+#[test]
+fn members_on_other_machines_are_let_in_if_the_node_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(&dir);
+    let engine = &*node.shared.service;
+    let verdict = |from: &str| super::super::peer::greet(engine, from).1;
+    for near in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "unix"] {
+        assert_eq!(verdict(near), Ok(()), "{near}");
+    }
+    for far in ["10.0.0.1:5", "[2001:db8::1]:5", "?"] {
+        assert_eq!(verdict(far), Err(Rejection::NotAllowed), "{far}");
+    }
+    let identity = Identity {
+        name: "node".to_owned(),
+        is_open: true,
+        ..Identity::default()
+    };
+    engine.identity.set(identity).unwrap();
+    assert_eq!(verdict("10.0.0.1:5"), Ok(()));
+}

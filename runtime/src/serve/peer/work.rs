@@ -1,0 +1,178 @@
+//! A request that may have to wait, with all that it needs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fonn_proto::peer::{Envelope, Head, Refusal, Reply, Request};
+use fonn_proto::{Failure, Out, Outcome, Space};
+
+use super::keep;
+use crate::serve::Shared;
+use crate::serve::input::Chunk;
+use crate::serve::registry::Connection;
+use crate::serve::service::{Acks as _, Answered as _, Client, Execution, Job, Service};
+
+/// What remains to be done for a request.
+pub(super) type Work<S> = Pin<Box<dyn Future<Output = Done<S>> + Send>>;
+
+/// How far a piece of work got.
+pub(super) enum Done<S: Service> {
+    /// It was executed. Its reply waits for acknowledgements, if there are any.
+    Executed(Executed<S>),
+    /// It is done.
+    Answered {
+        /// The reply.
+        reply: Out,
+        /// Bytes that the request held.
+        bytes: usize,
+    },
+}
+
+/// A request that was executed.
+pub(super) struct Executed<S: Service> {
+    /// The hash of its key, if others may wait for it.
+    pub(super) key: Option<u64>,
+    reply: Out,
+    envelope: Envelope,
+    acks: S::Acks,
+    bytes: usize,
+}
+
+/// A request, whole.
+pub(super) struct Owned {
+    head: Head,
+    body: Bytes,
+}
+
+impl Owned {
+    /// Keeps a request. A large one that has a chunk to itself is not copied.
+    pub(super) fn new(head: Head, body: &[u8], chunk: &Chunk) -> Self {
+        Self {
+            head,
+            body: keep(chunk, body),
+        }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// What it takes to execute it.
+    pub(super) fn work<S: Service>(
+        self,
+        shared: &Arc<Shared<S>>,
+        connection: &Arc<Connection>,
+        body_len_max: u32,
+        key: Option<u64>,
+    ) -> Work<S> {
+        let (shared, connection) = (Arc::clone(shared), Arc::clone(connection));
+        Box::pin(async move {
+            let mut reply = Out::new();
+            let mut acks = S::Acks::default();
+            let envelope = self.envelope(&shared);
+            self.execute(&shared, &connection, &mut acks, |worded| {
+                encode(worded, envelope, body_len_max, &mut reply);
+            })
+            .await;
+            Done::Executed(Executed {
+                key,
+                reply,
+                envelope,
+                acks,
+                bytes: self.bytes(),
+            })
+        })
+    }
+
+    fn envelope<S: Service>(&self, shared: &Shared<S>) -> Envelope {
+        let (epoch, _) = shared.service.owns(self.head.envelope.slot);
+        self.head.envelope.reply(epoch)
+    }
+
+    /// Executes the request; `word` gets its reply.
+    async fn execute<S: Service>(
+        &self,
+        shared: &Shared<S>,
+        connection: &Connection,
+        acks: &mut S::Acks,
+        word: impl FnOnce(&Reply<'_>) + Send,
+    ) {
+        let service = &shared.service;
+        let space = Space(self.head.envelope.space);
+        match Request::decode_shared(&self.head, &self.body, &self.body) {
+            Ok(Request::Command(command)) => {
+                let job = Job {
+                    space,
+                    command: &command,
+                    source: Some(&self.body),
+                };
+                let mut scratch = Vec::new();
+                match service.execute(&job, acks, &mut scratch).await {
+                    Execution::Done(outcome) => word(&Reply::Outcome(outcome)),
+                    Execution::Later(later) => {
+                        let answer = match later.await {
+                            Ok(answer) => answer,
+                            Err(again) => service.again(&job, again).await,
+                        };
+                        word(&Reply::Outcome(answer.outcome()));
+                    }
+                }
+            }
+            Ok(Request::Server(command)) => {
+                let client = Client {
+                    id: connection.id,
+                    peer: &connection.peer,
+                    space,
+                };
+                let outcome = service.execute_server(shared, client, &command, acks).await;
+                word(&Reply::Server(outcome));
+            }
+            Ok(Request::Ping) => word(&Reply::Pong),
+            Ok(request) => service.execute_peer(space, &request, acks, word).await,
+            Err(error) => word(&Reply::Refused(error.into())),
+        }
+    }
+}
+
+impl<S: Service> Executed<S> {
+    /// Its reply, or what has to be waited for until it may be sent.
+    pub(super) fn durable(self) -> Result<Done<S>, Work<S>> {
+        let Self {
+            reply,
+            envelope,
+            mut acks,
+            bytes,
+            ..
+        } = self;
+        if acks.count() == 0 {
+            return Ok(Done::Answered { reply, bytes });
+        }
+        Err(Box::pin(async move {
+            let failures = acks.wait().await;
+            let reply = match failures.first() {
+                None => reply,
+                Some((_, failure)) => failed(*failure, envelope),
+            };
+            Done::Answered { reply, bytes }
+        }))
+    }
+}
+
+fn failed(failure: Failure, envelope: Envelope) -> Out {
+    let mut out = Out::new();
+    let reply = Reply::Outcome(Outcome::Failed(failure));
+    encode(&reply, envelope, u32::MAX, &mut out);
+    out
+}
+
+/// Writes a reply. One that is longer than the peer takes is refused instead: it asks again where it takes
+/// more.
+pub(super) fn encode(reply: &Reply<'_>, envelope: Envelope, body_len_max: u32, out: &mut Out) {
+    if reply.encode(envelope, body_len_max, out).is_err() {
+        let refused = Reply::Refused(Refusal::TooLong).encode(envelope, u32::MAX, out);
+        debug_assert!(refused.is_ok(), "it has no body");
+    }
+}

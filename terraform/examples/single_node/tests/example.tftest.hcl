@@ -1,0 +1,36 @@
+mock_provider "aws" {
+  mock_data "aws_region" {
+    defaults = { region = "eu-central-1" }
+  }
+  mock_data "aws_partition" {
+    defaults = { partition = "aws" }
+  }
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+  mock_data "aws_vpc" {
+    defaults = { cidr_block = "10.64.0.0/16" }
+  }
+  mock_data "aws_availability_zones" {
+    defaults = { names = ["eu-central-1a", "eu-central-1b", "eu-central-1c", "eu-central-1d"] }
+  }
+  mock_resource "aws_lb" {
+    defaults = { dns_name = "ci-router-1.elb.eu-central-1.amazonaws.com" }
+  }
+}
+
+variables {
+  release          = { url = "s3://releases/fonn.tar.gz", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+  client_cidrs     = ["10.0.0.0/8"]
+  subnet_id        = "subnet-a"
+  bucket           = "example-cache"
+  users_secret_arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf"
+}
+
+run "as_it_is" {
+  command = apply
+  assert {
+    condition     = strcontains(output.sccache, "export SCCACHE_REDIS_ENDPOINT=redis://ci-router-1.elb.eu-central-1.amazonaws.com:11211")
+    error_message = output.sccache
+  }
+}
