@@ -164,10 +164,11 @@ impl Forwarder {
     ) -> Forwarded {
         let slot = placement::slot(job.command.key());
         let Some(target) = self.upstreams.owner(slot, rank) else {
+            let topology = self.upstreams.map().topology();
             return Forwarded {
                 pending: Err(Obstacle::NoOwner),
                 since,
-                epoch: 0,
+                epoch: topology.map_or(0, |topology| topology.epoch()),
             };
         };
         let timing = Timing {

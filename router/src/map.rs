@@ -77,19 +77,17 @@ impl Map {
 
     /// Takes a map if it is newer. True if it was.
     pub fn offer(&self, new: Topology) -> bool {
-        let is_newer = self.topology.send_if_modified(|topology| {
+        self.topology.send_if_modified(|topology| {
             let is_newer = topology
                 .as_deref()
                 .is_none_or(|current| new.is_newer_than(current));
             if is_newer {
                 *topology = Some(Arc::new(new));
+                // Before anybody is woken, who would go by the old map again.
+                self.generation.fetch_add(1, Ordering::AcqRel);
             }
             is_newer
-        });
-        if is_newer {
-            self.generation.fetch_add(1, Ordering::AcqRel);
-        }
-        is_newer
+        })
     }
 
     /// Waits until there is a map of at least this epoch; false if none comes in time.
