@@ -1,7 +1,6 @@
 //! The life of the process: configuration, start, reload, drain, end.
 
 use std::io::Write as _;
-use std::net::ToSocketAddrs;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
-use fonn_runtime::serve::{Listener, Security, Tuning};
-use fonn_runtime::shutdown::{self, ReloadSignals, Shutdown, StopSignals};
+use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
+use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
@@ -59,9 +58,6 @@ const DESCRIPTORS_RESERVED: u64 = 512;
 
 /// Events that the admin service remembers.
 const EVENTS_KEPT: usize = 500;
-
-/// Most client connections, however many descriptors there are.
-const CONNECTIONS_MAX: u64 = 65_536;
 
 /// Runs the node; the whole of `main`.
 #[must_use]
@@ -130,7 +126,9 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
         .with_fallback(dashboard);
-    let admin = serve_admin(&config.admin_listen, routes, &admin_tasks, admin_stopped).await?;
+    let admin = http::Server::start(&config.admin_listen, routes, &admin_tasks, admin_stopped)
+        .await
+        .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
     let (options, bucket) = engine_options(&config, clock.clone()).await?;
     let engine = {
@@ -145,7 +143,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let shared = Shared::with_tuning(
         Arc::clone(&engine),
         config.pairs(),
-        connections_max(),
+        connections_max(DESCRIPTORS_RESERVED),
         Tuning::default(),
         security.clone(),
     );
@@ -238,26 +236,6 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
         Ok(_) => Ok(()),
         Err(task) => anyhow::bail!("the task `{task}` failed; its panic is above"),
     }
-}
-
-/// Binds the admin port and serves it; returns the address.
-async fn serve_admin(
-    addr: &str,
-    routes: Routes,
-    tasks: &Tasks,
-    stopped: Shutdown,
-) -> anyhow::Result<String> {
-    let resolved = addr
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addrs| addrs.next())
-        .with_context(|| format!("--admin-listen {addr}: the name has no address"))?;
-    let server = http::Server::bind(resolved, routes, http::Options::default())
-        .await
-        .with_context(|| format!("cannot listen on {addr} for the admin port"))?;
-    let local = server.local_addr().to_string();
-    tasks.spawn("admin", OnShutdown::Wait, server.run(stopped));
-    Ok(local)
 }
 
 /// Starts the node's part in its cluster, if it is to be in one. It joins in the background.
@@ -454,25 +432,6 @@ pub async fn engine_options(
         },
     };
     Ok((options, bucket))
-}
-
-/// Raises the limit of descriptors as far as it goes, and says how many connections fit.
-fn connections_max() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // A soft limit that cannot be raised is what there is to work with.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    );
-    let now = getrlimit(Resource::Nofile)
-        .current
-        .unwrap_or(CONNECTIONS_MAX + DESCRIPTORS_RESERVED);
-    now.saturating_sub(DESCRIPTORS_RESERVED)
-        .clamp(16, CONNECTIONS_MAX) as usize
 }
 
 /// Reads the configuration again and applies what can change in a running node.

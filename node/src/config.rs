@@ -6,17 +6,16 @@ mod security;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::Parser;
-use fonn_runtime::config::{self, ConfigError, Early, Layer};
+use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Layer, one_or_many};
 use fonn_runtime::duration::Span;
 use fonn_runtime::memory;
 use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use fonn_runtime::tls::TlsFiles;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use self::cluster::{ClusterAddr, MemberAddr};
 use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
@@ -173,21 +172,6 @@ fonn_runtime::layer! {
     }
 }
 
-/// An address for the admin port: HOST:PORT.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminAddr(pub String);
-
-impl FromStr for AdminAddr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse()? {
-            ListenAddr::Tcp(text) => Ok(Self(text)),
-            ListenAddr::Unix(_) => Err("the admin port is HTTP on HOST:PORT".to_owned()),
-        }
-    }
-}
-
 /// `--lru`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -208,36 +192,6 @@ pub enum DurabilityMode {
     Batched,
     /// Acknowledged by the disk.
     Fsync,
-}
-
-/// Reads a string, or a list of strings, as values that have a text form.
-fn one_or_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: std::fmt::Display>,
-{
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Texts {
-        One(String),
-        Many(Vec<String>),
-    }
-    let texts = match Texts::deserialize(deserializer)? {
-        Texts::One(text) => vec![text],
-        Texts::Many(texts) => texts,
-    };
-    texts
-        .iter()
-        .map(|text| text.parse().map_err(serde::de::Error::custom))
-        .collect()
-}
-
-impl<'de> Deserialize<'de> for AdminAddr {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
 }
 
 /// The settings in force: every default filled in, every share resolved.
@@ -295,9 +249,6 @@ const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
 /// Smallest disk budget: journals and tables have a least size of their own.
 const DISK_BUDGET_MIN: ByteCount = ByteCount::mib(64);
 
-/// Most reactors: more have never been of use, and each is a thread.
-const THREADS_MAX: usize = 256;
-
 /// Reads flags, environment and file, and fills in the defaults.
 ///
 /// # Errors
@@ -322,27 +273,18 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
     let cold = cold::resolve(&settings, has_disk)?;
     let cluster = cluster::resolve(&settings, has_disk)?;
+    let security = security::resolve(&settings)?;
     let listen = match settings.listen {
         listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         listen => listen,
     };
     let admin = settings
         .admin_listen
-        .unwrap_or(AdminAddr("127.0.0.1:11280".to_owned()))
-        .0;
-    let security = security::resolve(&settings)?;
+        .unwrap_or(AdminAddr("127.0.0.1:11280".to_owned()));
     if !settings.insecure.unwrap_or(false) {
-        security.check_addresses(&listen, &admin)?;
+        security.check_addresses(&listen, &admin.0)?;
     }
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = settings.threads.unwrap_or(cores);
-    if threads == 0 || threads > THREADS_MAX {
-        return Err(ConfigError::invalid(
-            "--threads",
-            threads,
-            format!("1 to {THREADS_MAX}"),
-        ));
-    }
+    let threads = config::threads(settings.threads)?;
     let share = settings
         .ram_budget
         .or(Budget::percent(25))
@@ -388,7 +330,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     };
     Ok(Config {
         listen,
-        admin_listen: admin,
+        admin_listen: admin.0,
         insecure: settings.insecure.unwrap_or(false),
         users_file: security.users_file,
         tls: security.tls,

@@ -10,7 +10,6 @@ pub mod config;
 pub mod engine;
 pub mod entry;
 pub mod flush;
-mod glob;
 pub mod levels;
 pub mod lsm;
 pub mod metrics;

@@ -145,7 +145,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
     all.retain(|(name, _)| {
         patterns
             .iter()
-            .any(|it| crate::glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
+            .any(|it| fonn_runtime::glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
     });
     all
 }

@@ -65,6 +65,8 @@ impl Service for Engine {
     type Moment = Moment;
     type Acks = Acks;
     type Later = Never;
+    type Answer = Never;
+    type Again = Never;
     type Budget = Self;
 
     const ANSWERS_LATER: bool = false;
@@ -114,6 +116,10 @@ impl Service for Engine {
             return Execution::Done(self.read_through(job, get, base, acks, scratch).await);
         }
         Execution::Done(Self::execute(self, job, acks, scratch).await)
+    }
+
+    async fn again(&self, _: &Job<'_>, again: Never) -> Never {
+        again.never()
     }
 
     fn greet(&self, _: &Hello, from: &str) -> (Hello, Result<(), Rejection>) {

@@ -81,6 +81,9 @@ pub enum TopologyError {
         /// How many rows.
         count: usize,
     },
+    /// No member has a share of the slots.
+    #[error("no member has a share of the slots")]
+    NoOwners,
     /// A slot is owned by somebody who is no member.
     #[error("slot {slot} is owned by member number {position}, which does not exist")]
     UnknownOwner {
@@ -159,11 +162,23 @@ impl Topology {
 
     /// The owners of a slot by rank; nobody when there is no such slot.
     pub fn owners(&self, slot: u16) -> impl Iterator<Item = &Member> + '_ {
-        let row = self.owners.get(usize::from(slot));
-        let positions = row.map(Owners::positions).unwrap_or_default();
-        positions
+        self.positions(slot)
             .iter()
             .filter_map(|&position| self.members.get(usize::from(position)))
+    }
+
+    /// The owners of a slot by rank, as positions in the list of members.
+    #[must_use]
+    pub fn positions(&self, slot: u16) -> &[u16] {
+        let row = self.owners.get(usize::from(slot));
+        row.map(Owners::positions).unwrap_or_default()
+    }
+
+    /// Whether requests may be sent to the member at a position.
+    #[must_use]
+    pub fn is_serving(&self, position: usize) -> bool {
+        let member = self.members.get(position);
+        member.is_some_and(|member| member.state.is_serving())
     }
 
     /// The member to ask about a slot: the first of its owners that serves.

@@ -9,6 +9,8 @@
 //! Invariant: every [`ConfigError`] is one sentence that names the flag or key, the value, and what
 //! would be accepted.
 
+mod fields;
+
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -17,6 +19,8 @@ use std::process::ExitCode;
 
 use serde::de::DeserializeOwned;
 use toml::de::DeTable;
+
+pub use self::fields::{AdminAddr, one_or_many, require_private, threads};
 
 /// Exit code of a clean stop.
 pub const EXIT_CLEAN: u8 = 0;

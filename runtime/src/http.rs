@@ -18,7 +18,7 @@ mod origin;
 mod routes;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 
 use self::connection::Site;
 use crate::shutdown::Shutdown;
+use crate::tasks::{OnShutdown, Tasks};
 
 pub use channel::{Channel, ChannelError};
 pub use grpc::{Grpc, GrpcError, GrpcService};
@@ -98,6 +99,31 @@ impl Server {
             site: Arc::new(Site::new(routes, options, local_addr)),
             options,
         })
+    }
+
+    /// Binds `addr`, HOST:PORT, and serves it in a task that ends when `stopped` is requested. Returns
+    /// the address that was bound.
+    ///
+    /// # Errors
+    /// If the address cannot be resolved or bound, with the address in the message.
+    pub async fn start(
+        addr: &str,
+        routes: Routes,
+        tasks: &Tasks,
+        stopped: Shutdown,
+    ) -> io::Result<String> {
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+        };
+        let resolved = addr.to_socket_addrs().map_err(named)?.next();
+        let resolved =
+            resolved.ok_or_else(|| named(io::Error::other("the name has no address")))?;
+        let server = Self::bind(resolved, routes, Options::default())
+            .await
+            .map_err(named)?;
+        let local = server.local_addr().to_string();
+        tasks.spawn("admin", OnShutdown::Wait, server.run(stopped));
+        Ok(local)
     }
 
     /// The address that was bound.

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod duration;
 pub mod events;
+pub mod glob;
 pub mod hlc;
 pub mod http;
 pub mod memory;

@@ -66,7 +66,7 @@ pub(super) async fn execute(
             Some(Err(failure)) => ServerOutcome::Failed(failure),
             Some(Ok((cursor, mut keys))) => {
                 if let Some(pattern) = pattern {
-                    keys.retain(|key| crate::glob::matches(pattern, key));
+                    keys.retain(|key| fonn_runtime::glob::matches(pattern, key));
                 }
                 ServerOutcome::Scan { cursor, keys }
             }

@@ -16,7 +16,7 @@ use fonn_proto::session::{Detection, Dialect, Session, detect};
 use fonn_proto::{Body, Command, Failure, Out, Outcome, Space, Step};
 use tokio::time::timeout;
 
-use self::later::{Answer, Queue, Window};
+use self::later::{Answer, Begun, Queue, Window};
 use self::replies::{Batch, CROWDED_SEND_LEN, Late};
 use super::Shared;
 use super::budget::Budget as _;
@@ -26,7 +26,7 @@ use super::peer;
 use super::pool::{self, POOLED_LEN};
 use super::registry::{Connection, Registered};
 use super::security::Guard;
-use super::service::{Acks as _, Client, Event, Execution, Job, Service};
+use super::service::{Acks as _, Answered as _, Client, Event, Execution, Job, Service};
 
 /// If more than this is missing of a request, its client is not waiting for an acknowledgement.
 const ACKNOWLEDGE_LEN_MAX: usize = 64 * 1024;
@@ -740,11 +740,19 @@ impl<'c, S: Service> Driver<'c, S> {
             .await;
         // It may have waited long.
         self.batch.moment = None;
+        let begin = |queue: &mut Queue<'d, S::Later>, answer| {
+            if let Some(command) = command.within(chunk.as_slice()) {
+                queue.push_command(Begun {
+                    space,
+                    command,
+                    answer,
+                    source: chunk.source(value_len),
+                });
+            }
+        };
         match execution {
             Execution::Done(outcome) if S::ANSWERS_LATER && self.current.is_late => {
-                if let Some(command) = command.within(chunk.as_slice()) {
-                    queue.push_command(space, command, Answer::ready(outcome));
-                }
+                begin(queue, Answer::ready(outcome));
             }
             Execution::Done(outcome) => {
                 let out = match S::ANSWERS_LATER && self.current.is_aside {
@@ -755,14 +763,12 @@ impl<'c, S: Service> Driver<'c, S> {
             }
             Execution::Later(answer) => {
                 if self.current.is_late || self.defer(commands, reply, chunk, queue) {
-                    if let Some(command) = command.within(chunk.as_slice()) {
-                        queue.push_command(space, command, Answer::Coming(answer));
-                    }
+                    begin(queue, Answer::Coming(answer));
                 } else {
                     // It does not outlive the parser's next call.
                     self.settle(queue).await?;
-                    let outcome = self.await_answer(answer).await?;
-                    reply.each(command, &outcome, &mut self.out);
+                    let answer = self.await_answer(answer, &job).await?;
+                    reply.each(command, &answer.outcome(), &mut self.out);
                 }
             }
         }
@@ -819,15 +825,25 @@ impl<'c, S: Service> Driver<'c, S> {
 
     /// Waits for the answer that is worded next, and words it.
     async fn settle_one(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
-        let Some((command, answer)) = queue.pop_command() else {
+        let Some(begun) = queue.pop_command() else {
             return Ok(());
         };
-        let outcome = match answer {
-            Answer::Ready(outcome) => outcome,
-            Answer::Coming(answer) => self.await_answer(answer).await?,
-        };
-        self.window.note(&outcome);
-        queue.word(&command, &outcome, &mut self.out, &mut self.late);
+        match begun.answer {
+            Answer::Ready(outcome) => {
+                queue.word(&begun.command, &outcome, &mut self.out, &mut self.late);
+            }
+            Answer::Coming(answer) => {
+                let job = Job {
+                    space: begun.space,
+                    command: &begun.command,
+                    source: begun.source,
+                };
+                let answer = self.await_answer(answer, &job).await?;
+                let outcome = answer.outcome();
+                self.window.note(&outcome);
+                queue.word(&begun.command, &outcome, &mut self.out, &mut self.late);
+            }
+        }
         if queue.is_empty() && self.current.is_aside {
             // The words of the current request have just gone to the output.
             self.current.is_aside = false;
@@ -841,28 +857,49 @@ impl<'c, S: Service> Driver<'c, S> {
     ///
     /// # Errors
     /// If the client has gone: nobody needs the answer.
-    async fn await_answer(&mut self, mut answer: S::Later) -> io::Result<Outcome<'static>> {
-        let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut answer).poll(cx))).await;
-        if let Poll::Ready(outcome) = first {
-            return Ok(outcome);
-        }
+    async fn await_answer(&mut self, mut later: S::Later, job: &Job<'_>) -> io::Result<S::Answer> {
+        let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut later).poll(cx))).await;
+        let again = match first {
+            Poll::Ready(Ok(answer)) => return Ok(answer),
+            Poll::Ready(Err(again)) => Some(again),
+            Poll::Pending => None,
+        };
         self.turn = 0;
-        Box::pin(async {
-            if !self.out.is_empty() && self.acks.count() == 0 {
-                if let Ok(outcome) = timeout(SEND_DELAY, &mut answer).await {
-                    return Ok(outcome);
-                }
-                self.write_out().await?;
+        Box::pin(self.await_long(later, again, job)).await
+    }
+
+    /// As [`Driver::await_answer`], for one that is not there yet or has to be asked for again.
+    async fn await_long(
+        &mut self,
+        mut later: S::Later,
+        again: Option<S::Again>,
+        job: &Job<'_>,
+    ) -> io::Result<S::Answer> {
+        let shared = self.shared;
+        let answer = async {
+            let again = match again {
+                Some(again) => again,
+                None => match (&mut later).await {
+                    Ok(answer) => return answer,
+                    Err(again) => again,
+                },
+            };
+            shared.service.again(job, again).await
+        };
+        tokio::pin!(answer);
+        if !self.out.is_empty() && self.acks.count() == 0 {
+            if let Ok(answer) = timeout(SEND_DELAY, &mut answer).await {
+                return Ok(answer);
             }
-            tokio::select! {
-                biased;
-                outcome = &mut answer => Ok(outcome),
-                () = self.connection.socket.broken() => {
-                    Err(io::Error::from(io::ErrorKind::ConnectionReset))
-                }
+            self.write_out().await?;
+        }
+        tokio::select! {
+            biased;
+            answer = &mut answer => Ok(answer),
+            () = self.connection.socket.broken() => {
+                Err(io::Error::from(io::ErrorKind::ConnectionReset))
             }
-        })
-        .await
+        }
     }
 }
 

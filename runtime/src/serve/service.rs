@@ -122,15 +122,34 @@ impl Acks for NoAcks {
     }
 }
 
+/// An answer that came later.
+pub trait Answered: Send + Sync {
+    /// What it says.
+    fn outcome(&self) -> Outcome<'_>;
+}
+
 /// The answer of a service that never answers later: there is no such thing, and what handles it costs
 /// nothing.
 #[derive(Debug)]
 pub struct Never(Infallible);
 
 impl Future for Never {
-    type Output = Outcome<'static>;
+    type Output = Result<Self, Self>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.0 {}
+    }
+}
+
+impl Answered for Never {
+    fn outcome(&self) -> Outcome<'_> {
+        match self.0 {}
+    }
+}
+
+impl Never {
+    /// Whatever is wanted of what does not exist.
+    pub fn never<T>(self) -> T {
         match self.0 {}
     }
 }
@@ -143,8 +162,13 @@ pub trait Service: Send + Sync + Sized + 'static {
     type Moment: Copy + Send + Sync;
     /// Writes that are not durable yet.
     type Acks: Acks;
-    /// An answer that comes later. Dropped when the client has gone.
-    type Later: Future<Output = Outcome<'static>> + Unpin + Send;
+    /// An answer that comes later, or why the command has to be executed again. Dropped when the
+    /// client has gone.
+    type Later: Future<Output = Result<Self::Answer, Self::Again>> + Unpin + Send;
+    /// An answer that came later.
+    type Answer: Answered;
+    /// What is to be known for another try.
+    type Again: Send;
     /// What the memory that clients hold is counted against.
     type Budget: Budget;
 
@@ -184,6 +208,10 @@ pub trait Service: Send + Sync + Sized + 'static {
         acks: &mut Self::Acks,
         scratch: &'s mut Vec<u8>,
     ) -> impl Future<Output = Execution<'s, Self::Later>> + Send;
+
+    /// Executes a command that was begun and came to nothing, as [`Service::Later`] said.
+    fn again(&self, job: &Job<'_>, again: Self::Again)
+    -> impl Future<Output = Self::Answer> + Send;
 
     /// Answers the hello of another member or a router, who connects from `from`: what we say of
     /// ourselves, and whether we talk to it. A service that does not say otherwise talks to none.

@@ -64,6 +64,15 @@ impl<L> Answer<L> {
     }
 }
 
+/// A command in flight.
+pub(super) struct Begun<'c, L> {
+    pub space: Space,
+    pub command: Command<'c>,
+    pub answer: Answer<L>,
+    /// The allocation that the command borrows from, if its value is large and may be shared.
+    pub source: Option<&'c Bytes>,
+}
+
 /// A request that waits.
 struct Request<'c> {
     reply: Reply<'c>,
@@ -86,7 +95,7 @@ struct Request<'c> {
 pub(super) struct Queue<'c, L> {
     requests: VecDeque<Request<'c>>,
     /// The commands of all of them.
-    commands: VecDeque<(Command<'c>, Answer<L>)>,
+    commands: VecDeque<Begun<'c, L>>,
     /// What their keys hash to, and whether they may change anything.
     keys: VecDeque<u64>,
     writes: usize,
@@ -155,12 +164,12 @@ impl<'c, L> Queue<'c, L> {
     }
 
     /// A command of the request pushed last was begun.
-    pub fn push_command(&mut self, space: Space, command: Command<'c>, answer: Answer<L>) {
+    pub fn push_command(&mut self, begun: Begun<'c, L>) {
         if let Some(request) = self.requests.back_mut() {
             request.waiting += 1;
-            self.writes += usize::from(changes(&command));
-            self.keys.push_back(key_hash(space, &command));
-            self.commands.push_back((command, answer));
+            self.writes += usize::from(changes(&begun.command));
+            self.keys.push_back(key_hash(begun.space, &begun.command));
+            self.commands.push_back(begun);
         }
     }
 
@@ -178,11 +187,11 @@ impl<'c, L> Queue<'c, L> {
     }
 
     /// Takes the command that is worded next.
-    pub fn pop_command(&mut self) -> Option<(Command<'c>, Answer<L>)> {
-        let (command, answer) = self.commands.pop_front()?;
+    pub fn pop_command(&mut self) -> Option<Begun<'c, L>> {
+        let begun = self.commands.pop_front()?;
         self.keys.pop_front();
-        self.writes -= usize::from(changes(&command));
-        Some((command, answer))
+        self.writes -= usize::from(changes(&begun.command));
+        Some(begun)
     }
 
     /// Words the outcome of the command that was taken last.

@@ -12,7 +12,7 @@ use super::keep;
 use crate::serve::Shared;
 use crate::serve::input::Chunk;
 use crate::serve::registry::Connection;
-use crate::serve::service::{Acks as _, Client, Execution, Job, Service};
+use crate::serve::service::{Acks as _, Answered as _, Client, Execution, Job, Service};
 
 /// What remains to be done for a request.
 pub(super) type Work<S> = Pin<Box<dyn Future<Output = Done<S>> + Send>>;
@@ -114,8 +114,11 @@ impl Owned {
                 match service.execute(&job, acks, &mut scratch).await {
                     Execution::Done(outcome) => word(&Reply::Outcome(outcome)),
                     Execution::Later(later) => {
-                        let outcome = later.await;
-                        word(&Reply::Outcome(outcome));
+                        let answer = match later.await {
+                            Ok(answer) => answer,
+                            Err(again) => service.again(&job, again).await,
+                        };
+                        word(&Reply::Outcome(answer.outcome()));
                     }
                 }
             }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::random::SplitMix64;
-use crate::serve::{Acks, Client, Event, Execution, FixedBudget, Job, Service, Shared};
+use crate::serve::{Acks, Answered, Client, Event, Execution, FixedBudget, Job, Service, Shared};
 
 /// When commands are executed.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +42,22 @@ enum Task {
     Delete(Key),
 }
 
+impl Task {
+    fn of(job: &Job<'_>) -> Option<Self> {
+        let key = (job.space, job.command.key().to_vec());
+        Some(match job.command {
+            Command::Get(_) => Self::Get(key),
+            Command::Store(store) => Self::Store(key, store.value.to_vec()),
+            Command::Delete(_) => Self::Delete(key),
+            _ => return None,
+        })
+    }
+}
+
 struct Held {
     task: Task,
-    answer: oneshot::Sender<Outcome<'static>>,
+    comes_to_nothing: bool,
+    answer: oneshot::Sender<Came>,
 }
 
 #[derive(Default)]
@@ -66,16 +79,31 @@ pub struct Fake {
 
 /// An answer to come.
 pub struct Coming {
-    answer: oneshot::Receiver<Outcome<'static>>,
+    answer: oneshot::Receiver<Came>,
     in_flight: Arc<AtomicUsize>,
 }
 
-impl Future for Coming {
-    type Output = Outcome<'static>;
+/// Its outcome, or that it has to be executed again.
+type Came = Result<Known, Again>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+/// An outcome.
+pub struct Known(Outcome<'static>);
+
+/// It was not executed.
+pub struct Again;
+
+impl Answered for Known {
+    fn outcome(&self) -> Outcome<'_> {
+        self.0.clone()
+    }
+}
+
+impl Future for Coming {
+    type Output = Came;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Came> {
         let answer = Pin::new(&mut self.answer).poll(cx);
-        answer.map(|it| it.unwrap_or(Outcome::Failed(Failure::Unavailable)))
+        answer.map(|it| it.unwrap_or(Ok(Known(Outcome::Failed(Failure::Unavailable)))))
     }
 }
 
@@ -128,9 +156,12 @@ impl Store {
 
     fn answer(&mut self, at: usize) {
         if let Some(held) = self.held.remove(at) {
-            let outcome = self.run(held.task);
+            let came = match held.comes_to_nothing {
+                true => Err(Again),
+                false => Ok(Known(self.run(held.task))),
+            };
             // Nobody may be left to ask.
-            let _ = held.answer.send(outcome);
+            let _ = held.answer.send(came);
         }
     }
 }
@@ -226,6 +257,8 @@ impl Service for Fake {
     type Moment = ();
     type Acks = FakeAcks;
     type Later = Coming;
+    type Answer = Known;
+    type Again = Again;
     type Budget = FixedBudget;
 
     const ANSWERS_LATER: bool = true;
@@ -271,12 +304,8 @@ impl Service for Fake {
         acks: &mut FakeAcks,
         scratch: &'s mut Vec<u8>,
     ) -> Execution<'s, Coming> {
-        let key = (job.space, job.command.key().to_vec());
-        let task = match job.command {
-            Command::Get(_) => Task::Get(key),
-            Command::Store(store) => Task::Store(key, store.value.to_vec()),
-            Command::Delete(_) => Task::Delete(key),
-            _ => return Execution::Done(Outcome::NotANumber),
+        let Some(task) = Task::of(job) else {
+            return Execution::Done(Outcome::NotANumber);
         };
         if let Command::Store(store) = job.command {
             if store.key.starts_with(FAILING) {
@@ -310,16 +339,27 @@ impl Service for Fake {
             });
         }
         let (answer, coming) = oneshot::channel();
-        store.held.push_back(Held { task, answer });
+        let is_shuffled = matches!(self.manner, Manner::Shuffled(_));
+        store.held.push_back(Held {
+            task,
+            comes_to_nothing: is_shuffled && self.random.lock().below(5) == 0,
+            answer,
+        });
         let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.in_flight_most.fetch_max(now, Ordering::SeqCst);
-        if matches!(self.manner, Manner::Shuffled(_)) {
+        if is_shuffled {
             self.shuffle(&mut store);
         }
         Execution::Later(Coming {
             answer: coming,
             in_flight: Arc::clone(&self.in_flight),
         })
+    }
+
+    async fn again(&self, job: &Job<'_>, _: Again) -> Known {
+        tokio::task::yield_now().await;
+        let task = Task::of(job);
+        Known(task.map_or(Outcome::NotANumber, |task| self.store.lock().run(task)))
     }
 
     fn greet(&self, _: &Hello, _: &str) -> (Hello, Result<(), Rejection>) {

@@ -1,0 +1,7 @@
+//! The router.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fonn_router::cli::main()
+}

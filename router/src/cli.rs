@@ -1,0 +1,150 @@
+//! The life of the process: configuration, start, drain, end.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use fonn_runtime::clock::Clock;
+use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE};
+use fonn_runtime::http::{self, Readiness, Routes};
+use fonn_runtime::metrics::{self, Metrics};
+use fonn_runtime::peer::{Options, PeerMetrics};
+use fonn_runtime::serve::{Listener, connections_max};
+use fonn_runtime::shutdown::{self, StopSignals};
+use fonn_runtime::tasks::{OnShutdown, Tasks};
+use fonn_runtime::telemetry;
+
+use crate::config::{self, Config};
+use crate::forward::Forwarder;
+use crate::map::Map;
+use crate::service::{Router, Server, Shared};
+use crate::upstream::Upstreams;
+
+/// From the signal to stop until the process is gone.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// Of that, what is kept for all but clients.
+const END_RESERVE: Duration = Duration::from_secs(1);
+
+/// For responses of the admin port that are under way at the end.
+const ADMIN_GRACE: Duration = Duration::from_millis(200);
+
+/// Descriptors that are not client connections: connections to members, listeners, admin port.
+const DESCRIPTORS_RESERVED: u64 = 512;
+
+/// Runs the router; the whole of `main`.
+#[must_use]
+pub fn main() -> ExitCode {
+    let config = match config::load(std::env::args_os()) {
+        Ok(config) => config,
+        Err(early) => return early.report(),
+    };
+    if let Err(error) = telemetry::init(&config.log, config.log_format) {
+        return fail(&error.into());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()
+        .context("cannot start the runtime");
+    let result = runtime.and_then(|runtime| {
+        let result = runtime.block_on(run(config));
+        runtime.shutdown_background();
+        result
+    });
+    match result {
+        Ok(()) => ExitCode::from(EXIT_CLEAN),
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    ExitCode::from(EXIT_FAILURE)
+}
+
+async fn run(config: Config) -> anyhow::Result<()> {
+    let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
+    let metrics = Metrics::new();
+    metrics::process::register(&metrics, &Clock::system());
+    let readiness = Readiness::new();
+    let (background, admin_tasks) = (Tasks::new(), Tasks::new());
+    let (stop_admin, admin_stopped) = shutdown::channel();
+
+    let listeners = config
+        .listen
+        .iter()
+        .map(Listener::bind)
+        .collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let routes = Routes::new().with_standard(metrics.clone(), readiness.clone());
+    let admin = http::Server::start(&config.admin_listen, routes, &admin_tasks, admin_stopped)
+        .await
+        .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
+
+    let map = Arc::new(Map::default());
+    let shared = shared(&config, &map, &metrics);
+    crate::metrics::register(&metrics, &shared);
+    let follow = Arc::clone(&map).follow(config.cluster.clone());
+    background.spawn("map", OnShutdown::Abort, follow);
+    // Clients are served without a map too: what they read is a miss then.
+    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
+        .context("cannot start the reactors")?;
+    let ready = {
+        let (map, readiness) = (Arc::clone(&map), readiness.clone());
+        async move {
+            while !map.wait_for(0, Duration::from_secs(3600)).await {}
+            readiness.set_ready();
+            // The task is for ever, as all in its group.
+            std::future::pending::<()>().await;
+        }
+    };
+    background.spawn("ready", OnShutdown::Abort, ready);
+    // The banner is for people: it goes out as it is, not as a log line.
+    let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
+
+    let stopped_by = tokio::select! {
+        signal = stop_signals.recv() => Ok(signal),
+        task = background.failed() => Err(task),
+    };
+    let end = Instant::now() + STOP_GRACE;
+    readiness.set_not_ready("draining");
+    tracing::info!(grace_secs = STOP_GRACE.as_secs(), "stopping");
+    let drain = tokio::task::spawn_blocking(move || {
+        let clients_end = end - END_RESERVE;
+        server.drain(clients_end.saturating_duration_since(Instant::now()));
+    });
+    tokio::select! {
+        drained = drain => drained.context("draining")?,
+        _ = stop_signals.recv() => anyhow::bail!("second signal: left without draining"),
+    }
+    background.finish(Instant::now()).await;
+    stop_admin.request(ADMIN_GRACE);
+    admin_tasks.finish(Instant::now() + ADMIN_GRACE).await;
+    match stopped_by {
+        Ok(_) => Ok(()),
+        Err(task) => anyhow::bail!("the task `{task}` failed; its panic is above"),
+    }
+}
+
+/// What all connections of a router with these settings share.
+#[must_use]
+pub fn shared(config: &Config, map: &Arc<Map>, metrics: &Metrics) -> Arc<Shared> {
+    let name = format!("router-{}", std::process::id());
+    let options = Options::new("", name);
+    let upstreams = Upstreams::new(Arc::clone(map), options, PeerMetrics::register(metrics));
+    let forwarder = Forwarder::new(upstreams, config.timeout);
+    let router = Router::new(
+        forwarder,
+        config.ram_budget.as_usize(),
+        config.max_value.as_usize(),
+    );
+    Shared::new(
+        router,
+        config.pairs(),
+        connections_max(DESCRIPTORS_RESERVED),
+    )
+}

@@ -1,0 +1,255 @@
+//! The settings of a router.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Parser;
+use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Layer, one_or_many};
+use fonn_runtime::duration::Span;
+use fonn_runtime::serve::ListenAddr;
+use fonn_runtime::size::ByteCount;
+use fonn_runtime::telemetry::{LogFilter, LogFormat};
+use serde::Deserialize;
+
+const ABOUT: &str = "The front of a cluster of fonn nodes: memcached and Redis protocols on one address, \
+requests to the node that owns the key";
+
+const AFTER_HELP: &str = "\
+Every flag is also an environment variable (--admin-listen is FONN_ADMIN_LISTEN) and a key of the \
+configuration file (admin_listen). A flag wins over the environment, the environment over the file.
+
+A router keeps nothing: start as many as you like. It learns the members from any one of --cluster and \
+follows them.
+SIGTERM and SIGINT stop it within 10 seconds.
+Exit codes: 0 clean stop, 1 failed while running, 2 bad configuration.";
+
+/// The command line: flags and environment.
+#[derive(Debug, Parser)]
+#[command(name = "fonn-router", version, about = ABOUT, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Cli {
+    /// Configuration file (TOML).
+    #[arg(long, value_name = "FILE", env = "FONN_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fonn_runtime::layer! {
+    /// One layer of settings; see `--help` for their meaning.
+    #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+    #[serde(default)]
+    pub struct Settings {
+        /// Any members of the cluster, HOST:PORT of their --cluster-listen; may be repeated
+        #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER", value_delimiter = ',', help_heading = "Cluster")]
+        #[serde(deserialize_with = "one_or_many")]
+        pub cluster: Vec<MemberAddr>,
+        /// From the arrival of a command to its answer at most; a read is a miss then, a write refused [default: 5s]
+        #[arg(long, value_name = "DURATION", env = "FONN_TIMEOUT", help_heading = "Cluster")]
+        pub timeout: Option<Span>,
+
+        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default: 127.0.0.1:11211]
+        #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
+        #[serde(deserialize_with = "one_or_many")]
+        pub listen: Vec<ListenAddr>,
+        /// Address of the admin port: /metrics, /healthz, /readyz [default: 127.0.0.1:11281]
+        #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
+        pub admin_listen: Option<AdminAddr>,
+        /// Serve addresses that other machines can reach although nobody has to authenticate
+        #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
+        pub insecure: Option<bool>,
+        /// Threads that serve clients [default: the number of cores]
+        #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
+        pub threads: Option<usize>,
+
+        /// Longest value; a longer one is refused and the connection goes on [default: 256m]
+        #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "Memory")]
+        pub max_value: Option<ByteCount>,
+        /// Memory for requests that are arriving and replies that clients do not read [default: 512m]
+        #[arg(long, value_name = "SIZE", env = "FONN_RAM_BUDGET", help_heading = "Memory")]
+        pub ram_budget: Option<ByteCount>,
+
+        /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
+        #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]
+        pub log: Option<LogFilter>,
+        /// Form of log lines: text or json [default: text]
+        #[arg(long, value_name = "FORMAT", env = "FONN_LOG_FORMAT", help_heading = "Logs")]
+        pub log_format: Option<LogFormat>,
+    }
+}
+
+/// The address of a member: HOST:PORT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberAddr(pub String);
+
+impl FromStr for MemberAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse()? {
+            ListenAddr::Tcp(text) => Ok(Self(text)),
+            ListenAddr::Unix(_) => Err("members are asked by HOST:PORT".to_owned()),
+        }
+    }
+}
+
+/// The settings in force: every default filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Whom to ask for the map.
+    pub cluster: Vec<String>,
+    /// From the arrival of a command to its answer at most.
+    pub timeout: Duration,
+    /// Where clients connect.
+    pub listen: Vec<ListenAddr>,
+    /// Where the admin port is.
+    pub admin_listen: String,
+    /// Reactors.
+    pub threads: usize,
+    /// Longest value.
+    pub max_value: ByteCount,
+    /// Memory for requests and replies.
+    pub ram_budget: ByteCount,
+    /// What is logged.
+    pub log: LogFilter,
+    /// How.
+    pub log_format: LogFormat,
+}
+
+/// Smallest budget for requests and replies that a router works with.
+const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
+
+/// Reads flags, environment and file, and fills in the defaults.
+///
+/// # Errors
+/// For `--help` and `--version`, and for anything that cannot be used.
+pub fn load<I>(args: I) -> Result<Config, Early>
+where
+    I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
+{
+    let args: Cli = config::parse_args(args)?;
+    let file = match &args.config {
+        Some(path) => config::load_file::<Settings>(path)?,
+        None => Settings::default(),
+    };
+    Ok(resolve(args.settings.over(file))?)
+}
+
+/// Fills in the defaults and checks what only shows when all is known.
+///
+/// # Errors
+/// A sentence that names the flag, the value and what would be accepted.
+pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
+    if settings.cluster.is_empty() {
+        let expected = "HOST:PORT of the --cluster-listen of any member, as in 10.0.0.5:11290";
+        return Err(ConfigError::invalid("--cluster", "is not given", expected));
+    }
+    let listen = match settings.listen {
+        listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
+        listen => listen,
+    };
+    let admin = settings
+        .admin_listen
+        .unwrap_or(AdminAddr("127.0.0.1:11281".to_owned()));
+    if !settings.insecure.unwrap_or(false) {
+        config::require_private(&listen, &admin)?;
+    }
+    let timeout = settings.timeout.map_or(Duration::from_secs(5), Span::get);
+    if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(60) {
+        let given = format!("{timeout:?}");
+        return Err(ConfigError::invalid("--timeout", given, "10ms to 60s"));
+    }
+    let max_value = settings.max_value.unwrap_or(ByteCount::mib(256));
+    if max_value.bytes() == 0 || max_value > ByteCount::GIB {
+        let expected = "1 byte to 1g";
+        return Err(ConfigError::invalid("--max-value", max_value, expected));
+    }
+    let ram_budget = settings.ram_budget.unwrap_or(ByteCount::mib(512));
+    if ram_budget < RAM_BUDGET_MIN {
+        let least = format!("at least {RAM_BUDGET_MIN}");
+        return Err(ConfigError::invalid("--ram-budget", ram_budget, least));
+    }
+    Ok(Config {
+        cluster: settings.cluster.into_iter().map(|it| it.0).collect(),
+        timeout,
+        listen,
+        admin_listen: admin.0,
+        threads: config::threads(settings.threads)?,
+        max_value,
+        ram_budget,
+        log: settings.log.unwrap_or_default(),
+        log_format: settings.log_format.unwrap_or_default(),
+    })
+}
+
+impl Config {
+    /// Names and values for `stats settings` and `CONFIG GET`.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
+        [
+            ("cluster", self.cluster.join(",")),
+            ("timeout", format!("{:?}", self.timeout)),
+            ("listen", listen.join(",")),
+            ("admin_listen", self.admin_listen.clone()),
+            ("threads", self.threads.to_string()),
+            ("max_value", self.max_value.to_string()),
+            ("ram_budget", self.ram_budget.to_string()),
+            ("log", self.log.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+
+    /// What is told at the start.
+    #[must_use]
+    pub fn banner(&self, listening: &[String], admin: &str) -> String {
+        format!(
+            "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  admin   http://{admin}/",
+            env!("CARGO_PKG_VERSION"),
+            self.cluster.join(", "),
+            listening.join(", "),
+            self.threads,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load_from(args: &[&str]) -> Result<Config, String> {
+        let args = ["fonn-router"].iter().chain(args).copied();
+        load(args).map_err(|early| match early {
+            Early::Bad(error) => error.to_string(),
+            Early::Info(text) => text.to_string(),
+        })
+    }
+
+    #[test]
+    fn members_have_to_be_given_and_the_rest_has_defaults() {
+        let error = load_from(&[]).unwrap_err();
+        assert!(error.contains("--cluster"), "{error}");
+        let config = load_from(&["--cluster", "a:1,b:2", "--cluster", "c:3"]).unwrap();
+        assert_eq!(config.cluster, ["a:1", "b:2", "c:3"]);
+        assert_eq!(config.admin_listen, "127.0.0.1:11281");
+        assert_eq!(config.timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for (args, flag) in [
+            (&["--cluster", "unix:/x"][..], "--cluster"),
+            (&["--cluster", "a:1", "--listen", "0.0.0.0:1"], "--listen"),
+            (&["--cluster", "a:1", "--timeout", "1ms"], "--timeout"),
+            (&["--cluster", "a:1", "--threads", "0"], "--threads"),
+            (&["--cluster", "a:1", "--ram-budget", "1m"], "--ram-budget"),
+            (&["--cluster", "a:1", "--max-value", "2g"], "--max-value"),
+        ] {
+            let error = load_from(args).unwrap_err();
+            assert!(error.contains(flag), "{error}");
+        }
+        let open = ["--cluster", "a:1", "--listen", "0.0.0.0:1", "--insecure"];
+        assert!(load_from(&open).is_ok());
+    }
+}

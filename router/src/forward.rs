@@ -1,0 +1,332 @@
+//! One command, sent to the owner of its key: the answer, and what to do when there is none.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use fonn_proto::peer::{Envelope, Refusal, Reply, Request};
+use fonn_proto::{Command, Failure, Outcome, Space, StoreMode, placement};
+use fonn_runtime::peer::{Answer, CallError, Pending, Timing};
+use fonn_runtime::serve::{Answered, Job};
+
+use crate::metrics::{Event, Events};
+use crate::upstream::Upstreams;
+
+/// How long a write waits for a map by which somebody owns its key, after its owner was gone.
+const MAP_WAIT: Duration = Duration::from_secs(3);
+
+/// Between tries while a member has an older map than we have.
+const OLDER_MAP_WAIT: Duration = Duration::from_millis(20);
+
+/// Tries of one command at most, whatever members answer.
+const TRIES_MAX: u32 = 64;
+
+/// What came of a command.
+#[derive(Debug)]
+pub enum Came {
+    /// The owner's answer: an outcome.
+    From(Answer),
+    /// What there is to say without it.
+    Known(Outcome<'static>),
+}
+
+impl Answered for Came {
+    fn outcome(&self) -> Outcome<'_> {
+        match self {
+            Self::From(answer) => match answer.reply() {
+                Ok(Reply::Outcome(outcome)) => outcome,
+                // It was one when it came.
+                _ => Outcome::Failed(Failure::Unavailable),
+            },
+            Self::Known(Outcome::Miss) => Outcome::Miss,
+            Self::Known(Outcome::Failed(failure)) => Outcome::Failed(*failure),
+            Self::Known(outcome) => outcome.clone(),
+        }
+    }
+}
+
+/// Why a command was not carried out, or may not have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// There is no map, or nobody serves the slot by it.
+    NoOwner,
+    /// Who was asked goes by another map, of this epoch.
+    WrongOwner(u64),
+    /// The answer is too long for the connections of small requests.
+    TooLong,
+    /// Not sent, or no answer.
+    Call(CallError),
+    /// Refused as not understood, or an answer that makes no sense.
+    Senseless,
+}
+
+/// A command that has to be tried again, or answered without its owner.
+#[derive(Clone, Copy, Debug)]
+pub struct Again {
+    obstacle: Obstacle,
+    /// When it was begun.
+    since: Instant,
+    /// The epoch by which it was sent.
+    epoch: u64,
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub struct Forwarded {
+    pending: Result<Pending, Obstacle>,
+    since: Instant,
+    epoch: u64,
+}
+
+impl Future for Forwarded {
+    type Output = Result<Came, Again>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (since, epoch) = (self.since, self.epoch);
+        let result = match &mut self.pending {
+            Err(obstacle) => Err(*obstacle),
+            Ok(pending) => match Pin::new(pending).poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(result) => check(result),
+            },
+        };
+        Poll::Ready(result.map(Came::From).map_err(|obstacle| Again {
+            obstacle,
+            since,
+            epoch,
+        }))
+    }
+}
+
+/// An answer, if it is one to a command.
+fn check(result: Result<Answer, CallError>) -> Result<Answer, Obstacle> {
+    let answer = result.map_err(Obstacle::Call)?;
+    match answer.reply() {
+        Ok(Reply::Outcome(_)) => Ok(answer),
+        Ok(Reply::WrongOwner) => Err(Obstacle::WrongOwner(answer.head().envelope.epoch)),
+        Ok(Reply::Refused(Refusal::TooLong)) => Err(Obstacle::TooLong),
+        _ => Err(Obstacle::Senseless),
+    }
+}
+
+/// Sends commands to the owners of their keys.
+#[derive(Debug)]
+pub struct Forwarder {
+    upstreams: Upstreams,
+    events: Events,
+    /// From the arrival of a command to its answer at most.
+    timeout: Duration,
+}
+
+impl Forwarder {
+    /// Sends to the members that `upstreams` knows; a command is answered after `timeout` at the latest.
+    #[must_use]
+    pub fn new(upstreams: Upstreams, timeout: Duration) -> Self {
+        Self {
+            upstreams,
+            events: Events::default(),
+            timeout,
+        }
+    }
+
+    /// The members.
+    #[must_use]
+    pub fn upstreams(&self) -> &Upstreams {
+        &self.upstreams
+    }
+
+    /// What happened to commands.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// From the arrival of a command to its answer at most.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sends a command to the owner of its key.
+    pub fn begin(&self, job: &Job<'_>) -> Forwarded {
+        let now = Instant::now();
+        self.try_begin(job, now, now, 0, Lane::Any)
+    }
+
+    fn try_begin(
+        &self,
+        job: &Job<'_>,
+        since: Instant,
+        now: Instant,
+        rank: usize,
+        lane: Lane,
+    ) -> Forwarded {
+        let slot = placement::slot(job.command.key());
+        let Some(target) = self.upstreams.owner(slot, rank) else {
+            let topology = self.upstreams.map().topology();
+            return Forwarded {
+                pending: Err(Obstacle::NoOwner),
+                since,
+                epoch: topology.map_or(0, |topology| topology.epoch()),
+            };
+        };
+        let timing = Timing {
+            now,
+            timeout: self.timeout.saturating_sub(now - since),
+        };
+        let envelope = envelope(slot, job.space, target.epoch);
+        // The commands of clients borrow; a clone copies no value.
+        let request = Request::Command(job.command.clone());
+        let client = &target.client;
+        let pending = match lane {
+            Lane::Any => client.begin(&request, envelope, job.source, timing),
+            Lane::Large => client.begin_large(&request, envelope, job.source, timing),
+        };
+        Forwarded {
+            pending: pending.map_err(Obstacle::Call),
+            since,
+            epoch: target.epoch,
+        }
+    }
+
+    /// Finds an answer for a command that came to nothing.
+    pub async fn again(&self, job: &Job<'_>, mut again: Again) -> Came {
+        let mut rank = 0;
+        let mut lane = Lane::Any;
+        let is_read = !job.command.is_write();
+        let mut map_deadline = None;
+        for _ in 0..TRIES_MAX {
+            let left = self.timeout.saturating_sub(again.since.elapsed());
+            match again.obstacle {
+                _ if left.is_zero() => break,
+                Obstacle::TooLong if lane == Lane::Any => lane = Lane::Large,
+                Obstacle::TooLong => return self.refuse(job, Failure::TooLarge),
+                Obstacle::Senseless => break,
+                Obstacle::WrongOwner(epoch) => {
+                    self.events.count(Event::WrongOwner);
+                    rank = 0;
+                    if epoch > again.epoch {
+                        self.upstreams
+                            .map()
+                            .wait_for(epoch, left.min(MAP_WAIT))
+                            .await;
+                    } else {
+                        // The member will have heard of the newer map in a moment.
+                        tokio::time::sleep(OLDER_MAP_WAIT.min(left)).await;
+                    }
+                }
+                Obstacle::Call(CallError::Busy) => {
+                    self.events.count(Event::Busy);
+                    return Came::Known(Outcome::Failed(Failure::Busy));
+                }
+                Obstacle::Call(CallError::TooLong) => return self.refuse(job, Failure::TooLarge),
+                Obstacle::NoOwner | Obstacle::Call(_) if is_read => {
+                    // The next in rank, as far as there are any; else it is a miss, at once.
+                    if again.obstacle == Obstacle::NoOwner {
+                        break;
+                    }
+                    self.events.count(Event::ReplicaRead);
+                    rank += 1;
+                }
+                Obstacle::Call(CallError::Lost | CallError::TimedOut)
+                    if !is_repeatable(job.command) =>
+                {
+                    break;
+                }
+                Obstacle::NoOwner | Obstacle::Call(_) => {
+                    let now = Instant::now();
+                    let deadline = *map_deadline.get_or_insert(now + MAP_WAIT);
+                    let wait = left.min(deadline.saturating_duration_since(now));
+                    if wait.is_zero() {
+                        break;
+                    }
+                    self.events.count(Event::MapWait);
+                    // Whoever takes over is in the next map; the same member may come back as well.
+                    let next = again.epoch.saturating_add(1);
+                    let pause = wait.min(Duration::from_millis(200));
+                    self.upstreams.map().wait_for(next, pause).await;
+                }
+            }
+            let begun = self.try_begin(job, again.since, Instant::now(), rank, lane);
+            match begun.await {
+                Ok(came) => return came,
+                Err(next) => again = next,
+            }
+        }
+        self.events.count(Event::Unanswered);
+        match is_read {
+            true => Came::Known(Outcome::Miss),
+            false => self.refuse(job, Failure::Busy),
+        }
+    }
+
+    fn refuse(&self, job: &Job<'_>, failure: Failure) -> Came {
+        match (job.command, failure) {
+            // A value that does not fit is one that is not there.
+            (Command::Get(get), Failure::TooLarge) if !get.changes_entry() => {
+                Came::Known(Outcome::Miss)
+            }
+            _ => Came::Known(Outcome::Failed(failure)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Any,
+    Large,
+}
+
+/// The envelope of a request about a slot.
+#[must_use]
+pub fn envelope(slot: u16, space: Space, epoch: u64) -> Envelope {
+    Envelope {
+        slot,
+        space: space.0,
+        epoch,
+        ..Envelope::default()
+    }
+}
+
+/// Whether carrying the command out twice is the same as once: it may have been, unseen.
+fn is_repeatable(command: &Command<'_>) -> bool {
+    match command {
+        Command::Get(get) => !get.changes_entry(),
+        Command::Store(store) => {
+            store.mode == StoreMode::Set && store.compare.is_none() && !store.want_previous
+        }
+        Command::Delete(delete) => delete.compare.is_none(),
+        Command::Touch(_) | Command::SetRange(_) => true,
+        Command::Arith(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_proto::{ExpirySpec, Get, Store};
+
+    use super::*;
+
+    #[test]
+    fn only_what_does_no_harm_twice_is_repeated() {
+        let set = Store::set(b"k", b"v", 0, ExpirySpec::Never);
+        let add = Store {
+            mode: StoreMode::Add,
+            ..set.clone()
+        };
+        let cas = Store {
+            compare: Some(1),
+            ..set.clone()
+        };
+        let taking = Get {
+            delete: true,
+            ..Get::new(b"k")
+        };
+        assert!(is_repeatable(&Command::Store(set)));
+        assert!(is_repeatable(&Command::Get(Get::new(b"k"))));
+        assert!(!is_repeatable(&Command::Store(add)));
+        assert!(!is_repeatable(&Command::Store(cas)));
+        assert!(!is_repeatable(&Command::Get(taking)));
+    }
+}

@@ -1,0 +1,257 @@
+//! Commands about the whole store: asked of all members, and made one answer.
+
+use std::time::Instant;
+
+use fonn_proto::peer::{Reply, Request};
+use fonn_proto::request::{ServerOutcome, StatsKind};
+use fonn_proto::{Failure, ServerCommand, Space, placement};
+use fonn_runtime::peer::{CallError, Pending, Timing};
+use fonn_runtime::serve::Client;
+
+use crate::forward::envelope;
+use crate::report;
+use crate::service::{Router, Shared};
+use crate::upstream::Target;
+
+/// A cursor of `SCAN` is that of a member, with the member's position in the map above these bits.
+const POSITION_SHIFT: u32 = 48;
+
+/// Executes a command about the whole store.
+pub async fn execute(
+    server: &Shared,
+    client: Client<'_>,
+    command: &ServerCommand<'_>,
+) -> ServerOutcome {
+    let router = &server.service;
+    match command {
+        ServerCommand::Flush { .. } | ServerCommand::Stats(StatsKind::Reset) => {
+            all_done(&ask_all(router, client.space, command).await)
+        }
+        ServerCommand::Stats(StatsKind::General) => {
+            let answers = ask_all(router, client.space, command).await;
+            ServerOutcome::Pairs(report::general(server, answers.into_iter().flatten()))
+        }
+        ServerCommand::Stats(StatsKind::Items) => {
+            let answers = ask_all(router, client.space, command).await;
+            ServerOutcome::Pairs(report::sum(answers.into_iter().flatten()))
+        }
+        ServerCommand::Stats(StatsKind::Settings) => ServerOutcome::Pairs(server.settings.clone()),
+        ServerCommand::Stats(StatsKind::Connections) => {
+            ServerOutcome::Pairs(report::connections(server))
+        }
+        ServerCommand::Stats(StatsKind::Empty) => ServerOutcome::Pairs(Vec::new()),
+        ServerCommand::Info(sections) => {
+            let general = ServerCommand::Stats(StatsKind::General);
+            let answers = ask_all(router, client.space, &general).await;
+            let keys = count(router, client.space).await.unwrap_or(0);
+            let stats = report::sum(answers.into_iter().flatten());
+            ServerOutcome::Text(report::info(server, sections, &stats, client.space, keys))
+        }
+        ServerCommand::ConfigGet(patterns) => {
+            ServerOutcome::Pairs(report::config(server, patterns))
+        }
+        ServerCommand::Count => match count(router, client.space).await {
+            Ok(keys) => ServerOutcome::Integer(keys),
+            Err(failure) => ServerOutcome::Failed(failure),
+        },
+        ServerCommand::Scan {
+            cursor,
+            pattern,
+            count,
+        } => scan(router, client.space, *cursor, *pattern, *count).await,
+        ServerCommand::RandomKey => random_key(router, client.space).await,
+        ServerCommand::StoreAllIfNone(pairs) => {
+            let keys = pairs.iter().map(|(key, _)| placement::slot(key));
+            store_all(router, client.space, command, keys).await
+        }
+        ServerCommand::ClientInfo => {
+            ServerOutcome::Text(format!("id={} addr={}", client.id, client.peer))
+        }
+        ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
+    }
+}
+
+/// What each serving member says, None where there is no answer.
+async fn ask_all(
+    router: &Router,
+    space: Space,
+    command: &ServerCommand<'_>,
+) -> Vec<Option<ServerOutcome>> {
+    let begun: Vec<_> = router
+        .forwarder()
+        .upstreams()
+        .all()
+        .iter()
+        .map(|(_, target)| begin(router, target, space, 0, command))
+        .collect();
+    let mut answers = Vec::with_capacity(begun.len());
+    for pending in begun {
+        answers.push(finish(pending).await);
+    }
+    answers
+}
+
+fn begin(
+    router: &Router,
+    target: &Target,
+    space: Space,
+    slot: u16,
+    command: &ServerCommand<'_>,
+) -> Result<Pending, CallError> {
+    let timing = Timing {
+        now: Instant::now(),
+        timeout: router.forwarder().timeout(),
+    };
+    let envelope = envelope(slot, space, target.epoch);
+    let request = Request::Server(command.clone());
+    target.client.begin(&request, envelope, None, timing)
+}
+
+async fn finish(pending: Result<Pending, CallError>) -> Option<ServerOutcome> {
+    let answer = pending.ok()?.await.ok()?;
+    match answer.reply() {
+        Ok(Reply::Server(outcome)) => Some(outcome),
+        _ => None,
+    }
+}
+
+/// Done, if all members say so and there are any.
+fn all_done(answers: &[Option<ServerOutcome>]) -> ServerOutcome {
+    let failure = answers.iter().find_map(|answer| match answer {
+        Some(ServerOutcome::Done) => None,
+        Some(ServerOutcome::Failed(failure)) => Some(*failure),
+        _ => Some(Failure::Unavailable),
+    });
+    match failure {
+        Some(failure) => ServerOutcome::Failed(failure),
+        None if answers.is_empty() => ServerOutcome::Failed(Failure::Unavailable),
+        None => ServerOutcome::Done,
+    }
+}
+
+/// Entries of all members; those with replicas count as often as there are copies.
+async fn count(router: &Router, space: Space) -> Result<i64, Failure> {
+    let answers = ask_all(router, space, &ServerCommand::Count).await;
+    let mut sum = 0_i64;
+    for answer in answers {
+        match answer {
+            Some(ServerOutcome::Integer(count)) => sum = sum.saturating_add(count),
+            Some(ServerOutcome::Failed(failure)) => return Err(failure),
+            _ => return Err(Failure::Unavailable),
+        }
+    }
+    Ok(sum)
+}
+
+/// Goes through the members one after the other.
+async fn scan(
+    router: &Router,
+    space: Space,
+    cursor: u64,
+    pattern: Option<&[u8]>,
+    count: usize,
+) -> ServerOutcome {
+    let from = usize::try_from(cursor >> POSITION_SHIFT).unwrap_or(usize::MAX);
+    let members = router.forwarder().upstreams().all();
+    let mut rest = members.iter().filter(|(position, _)| *position >= from);
+    let Some((position, target)) = rest.next() else {
+        return match members.is_empty() {
+            true => ServerOutcome::Failed(Failure::Unavailable),
+            // Those that were left are gone.
+            false => ServerOutcome::Scan {
+                cursor: 0,
+                keys: Vec::new(),
+            },
+        };
+    };
+    let next = rest.next().map_or(0, |(position, _)| at(*position, 0));
+    let command = ServerCommand::Scan {
+        // If the member of the cursor is gone, the next one is begun.
+        cursor: match *position == from {
+            true => cursor & ((1 << POSITION_SHIFT) - 1),
+            false => 0,
+        },
+        pattern,
+        count,
+    };
+    match finish(begin(router, target, space, 0, &command)).await {
+        Some(ServerOutcome::Scan { cursor: 0, keys }) => ServerOutcome::Scan { cursor: next, keys },
+        Some(ServerOutcome::Scan { cursor, keys }) if cursor >> POSITION_SHIFT == 0 => {
+            ServerOutcome::Scan {
+                cursor: at(*position, cursor),
+                keys,
+            }
+        }
+        Some(ServerOutcome::Scan { .. }) | None => ServerOutcome::Failed(Failure::Unavailable),
+        Some(other) => other,
+    }
+}
+
+/// The cursor of a member, told to the client.
+fn at(position: usize, cursor: u64) -> u64 {
+    ((position as u64) << POSITION_SHIFT) | cursor
+}
+
+async fn random_key(router: &Router, space: Space) -> ServerOutcome {
+    let answers = ask_all(router, space, &ServerCommand::RandomKey).await;
+    let is_answered = answers.iter().any(Option::is_some);
+    let mut keys: Vec<_> = answers
+        .into_iter()
+        .filter_map(|answer| match answer {
+            Some(ServerOutcome::Key(key)) => key,
+            _ => None,
+        })
+        .collect();
+    if keys.is_empty() {
+        return match is_answered {
+            true => ServerOutcome::Key(None),
+            false => ServerOutcome::Failed(Failure::Unavailable),
+        };
+    }
+    let mut random = fonn_runtime::random::SplitMix64::from_entropy();
+    let at = random.below(keys.len() as u64) as usize;
+    ServerOutcome::Key(Some(keys.swap_remove(at)))
+}
+
+/// All or nothing works on one member: the keys have to be of one slot, as in Redis Cluster.
+async fn store_all(
+    router: &Router,
+    space: Space,
+    command: &ServerCommand<'_>,
+    mut slots: impl Iterator<Item = u16>,
+) -> ServerOutcome {
+    let unavailable = ServerOutcome::Failed(Failure::Unavailable);
+    let Some(slot) = slots.next() else {
+        return unavailable;
+    };
+    if slots.any(|other| other != slot) {
+        return unavailable;
+    }
+    let Some(target) = router.forwarder().upstreams().owner(slot, 0) else {
+        return ServerOutcome::Failed(Failure::Busy);
+    };
+    finish(begin(router, &target, space, slot, command))
+        .await
+        .unwrap_or(unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn done_is_what_all_members_say() {
+        let done = Some(ServerOutcome::Done);
+        assert_eq!(all_done(&[done.clone(), done.clone()]), ServerOutcome::Done);
+        let failed = |failure| ServerOutcome::Failed(failure);
+        assert_eq!(all_done(&[]), failed(Failure::Unavailable));
+        assert_eq!(
+            all_done(&[done.clone(), None]),
+            failed(Failure::Unavailable)
+        );
+        assert_eq!(
+            all_done(&[done, Some(failed(Failure::Busy))]),
+            failed(Failure::Busy)
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! What clients are told about the router and its cluster: `stats`, `INFO`, `CONFIG GET`.
+
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fonn_proto::Space;
+use fonn_proto::request::ServerOutcome;
+use fonn_runtime::glob;
+
+use crate::service::Shared;
+
+type Pairs = Vec<(String, String)>;
+
+/// Statistics of one process: sums of them would say nothing.
+const OF_ONE: [&str; 7] = [
+    "pid",
+    "uptime",
+    "time",
+    "version",
+    "pointer_size",
+    "curr_connections",
+    "max_connections",
+];
+
+fn pair(name: &str, value: impl ToString) -> (String, String) {
+    (name.to_owned(), value.to_string())
+}
+
+/// The sums of what members count, by name and in the order of the first.
+pub fn sum(answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
+    let mut sums: Vec<(String, u64)> = Vec::new();
+    for answer in answers {
+        let ServerOutcome::Pairs(pairs) = answer else {
+            continue;
+        };
+        for (at, (name, value)) in pairs.into_iter().enumerate() {
+            let Ok(value) = value.parse::<u64>() else {
+                continue;
+            };
+            if OF_ONE.contains(&name.as_str()) {
+                continue;
+            }
+            // Members of one version say the same in the same order.
+            let place = match sums.get(at) {
+                Some((known, _)) if *known == name => Some(at),
+                _ => sums.iter().position(|(known, _)| *known == name),
+            };
+            match place.and_then(|place| sums.get_mut(place)) {
+                Some((_, sum)) => *sum = sum.saturating_add(value),
+                None => sums.push((name, value)),
+            }
+        }
+    }
+    let text = |(name, sum): (String, u64)| (name, sum.to_string());
+    sums.into_iter().map(text).collect()
+}
+
+/// `stats`: of the router itself, and the sums over the members.
+pub fn general(shared: &Shared, answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let topology = shared.service.map().topology();
+    let topology = topology.as_deref();
+    let members = topology.map_or(&[][..], |it| it.members());
+    let mut pairs = vec![
+        pair("pid", std::process::id()),
+        pair("uptime", shared.started.elapsed().as_secs()),
+        pair("time", now),
+        pair("version", env!("CARGO_PKG_VERSION")),
+        pair("pointer_size", usize::BITS),
+        pair("curr_connections", shared.registry.len()),
+        pair("max_connections", shared.connections_max),
+        pair("map_epoch", topology.map_or(0, |it| it.epoch())),
+        pair("members", members.len()),
+        pair(
+            "members_serving",
+            members.iter().filter(|it| it.state.is_serving()).count(),
+        ),
+    ];
+    pairs.extend(sum(answers));
+    pairs
+}
+
+/// `stats conns`.
+pub fn connections(shared: &Shared) -> Pairs {
+    let mut pairs = Vec::new();
+    for it in shared.registry.list() {
+        pairs.push((format!("{}:addr", it.id), it.peer));
+        let state = match it.idle {
+            true => "conn_waiting",
+            false => "conn_parse_cmd",
+        };
+        pairs.push((format!("{}:state", it.id), state.to_owned()));
+        pairs.push((format!("{}:protocol", it.id), it.dialect.to_owned()));
+        let idle_s = it.idle_s.to_string();
+        pairs.push((format!("{}:secs_since_last_cmd", it.id), idle_s));
+    }
+    pairs
+}
+
+/// `CONFIG GET`: the router's own settings, and under Redis's names what clients look for.
+pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
+    let mut all = vec![
+        pair("databases", Space::DATABASES),
+        pair("maxclients", shared.connections_max),
+        pair("timeout", 0),
+        pair("save", ""),
+        pair("appendonly", "no"),
+    ];
+    all.extend(shared.settings.iter().cloned());
+    all.retain(|(name, _)| {
+        patterns
+            .iter()
+            .any(|it| glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
+    });
+    all
+}
+
+/// `INFO`, with sums over the members for what they count.
+pub fn info(
+    shared: &Shared,
+    sections: &[String],
+    stats: &Pairs,
+    space: Space,
+    keys: i64,
+) -> String {
+    let uptime = shared.started.elapsed().as_secs();
+    let stat = |name: &str| {
+        let found = stats.iter().find(|(known, _)| known == name);
+        found.map_or("0", |(_, value)| value.as_str())
+    };
+    let topology = shared.service.map().topology();
+    let members = topology.as_deref().map_or(&[][..], |it| it.members());
+    let mut cluster = vec![pair("cluster_enabled", 0), pair("members", members.len())];
+    for (at, member) in members.iter().enumerate() {
+        let state = format!("{:?}", member.state).to_lowercase();
+        let value = format!("id={},addr={},state={state}", member.id, member.address);
+        cluster.push((format!("member{at}"), value));
+    }
+    let table = [
+        (
+            "Server",
+            vec![
+                pair("redis_version", fonn_proto::resp::REDIS_VERSION),
+                pair("fonn_version", env!("CARGO_PKG_VERSION")),
+                pair("redis_mode", "standalone"),
+                pair("process_id", std::process::id()),
+                pair("uptime_in_seconds", uptime),
+                pair("uptime_in_days", uptime / 86_400),
+            ],
+        ),
+        (
+            "Clients",
+            vec![
+                pair("connected_clients", shared.registry.len()),
+                pair("maxclients", shared.connections_max),
+            ],
+        ),
+        (
+            "Memory",
+            vec![
+                pair("used_memory", stat("bytes")),
+                pair("maxmemory", stat("limit_maxbytes")),
+                pair("maxmemory_policy", "allkeys-lru"),
+            ],
+        ),
+        (
+            "Stats",
+            vec![
+                pair("keyspace_hits", stat("get_hits")),
+                pair("keyspace_misses", stat("get_misses")),
+                pair("evicted_keys", stat("evictions")),
+            ],
+        ),
+        (
+            "Replication",
+            vec![pair("role", "master"), pair("connected_slaves", 0)],
+        ),
+        ("Cluster", cluster),
+        (
+            "Keyspace",
+            match keys {
+                0 => Vec::new(),
+                keys => vec![(
+                    format!("db{}", space.database()),
+                    format!("keys={keys},expires=0,avg_ttl=0"),
+                )],
+            },
+        ),
+    ];
+    let mut text = String::new();
+    for (title, pairs) in table {
+        let is_wanted = sections.is_empty()
+            || sections.iter().any(|it| {
+                it.eq_ignore_ascii_case(title)
+                    || ["all", "everything", "default"].contains(&it.as_str())
+            });
+        if !is_wanted {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        // Writing to a string does not fail.
+        let _ = write!(text, "# {title}\r\n");
+        for (name, value) in pairs {
+            let _ = write!(text, "{name}:{value}\r\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_members_count_is_summed_by_name() {
+        let pairs = |pairs: &[(&str, &str)]| {
+            ServerOutcome::Pairs(
+                pairs
+                    .iter()
+                    .map(|(name, value)| pair(name, value))
+                    .collect(),
+            )
+        };
+        let answers = [
+            pairs(&[
+                ("pid", "7"),
+                ("get_hits", "2"),
+                ("cmd_set", "1"),
+                ("mode", "x"),
+            ]),
+            pairs(&[("get_hits", "3"), ("new", "1"), ("cmd_set", "4")]),
+            ServerOutcome::Done,
+        ];
+        assert_eq!(
+            sum(answers.into_iter()),
+            [pair("get_hits", 5), pair("cmd_set", 5), pair("new", 1)]
+        );
+    }
+}

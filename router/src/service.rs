@@ -1,0 +1,128 @@
+//! What a router answers: commands by the owners of their keys, the rest from what all members say.
+
+use std::sync::Arc;
+
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Get, Outcome, ServerCommand, Space};
+use fonn_runtime::serve::{self, Client, Execution, FixedBudget, Job, NoAcks, Service};
+
+use crate::check::Checks;
+use crate::forward::{Again, Came, Forwarded, Forwarder};
+use crate::gather;
+use crate::map::Map;
+use crate::metrics::{Event, Events};
+
+/// What all connections of a router share.
+pub type Shared = serve::Shared<Router>;
+
+/// The running server of a router.
+pub type Server = serve::Server<Router>;
+
+/// The service of a router.
+#[derive(Debug)]
+pub struct Router {
+    forwarder: Forwarder,
+    checks: Checks,
+    budget: FixedBudget,
+    value_len_max: usize,
+}
+
+impl Router {
+    /// A router that holds up to `budget_bytes` of requests and replies for its clients.
+    #[must_use]
+    pub fn new(forwarder: Forwarder, budget_bytes: usize, value_len_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            forwarder,
+            checks: Checks::default(),
+            budget: FixedBudget::new(budget_bytes),
+            value_len_max,
+        })
+    }
+
+    /// Who sends commands to members.
+    #[must_use]
+    pub fn forwarder(&self) -> &Forwarder {
+        &self.forwarder
+    }
+
+    /// The map it goes by.
+    #[must_use]
+    pub fn map(&self) -> &Map {
+        self.forwarder.upstreams().map()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        self.forwarder.events()
+    }
+}
+
+impl Service for Router {
+    type Moment = ();
+    type Acks = NoAcks;
+    type Later = Forwarded;
+    type Answer = Came;
+    type Again = Again;
+    type Budget = FixedBudget;
+
+    const ANSWERS_LATER: bool = true;
+
+    fn value_len_max(&self) -> usize {
+        self.value_len_max
+    }
+
+    fn budget(&self) -> &FixedBudget {
+        &self.budget
+    }
+
+    #[inline]
+    fn count(&self, event: serve::Event, n: u64) {
+        self.events().count_connection(event, n);
+    }
+
+    #[inline]
+    fn moment(&self) {}
+
+    #[inline]
+    fn answer_hit(
+        &self,
+        _: Space,
+        _: &Get<'_>,
+        (): (),
+        _: &mut Vec<u8>,
+        _: impl FnOnce(&Outcome<'_>),
+    ) -> bool {
+        false
+    }
+
+    fn count_hits(&self, _: u64) {}
+
+    async fn execute<'s>(
+        &self,
+        job: &Job<'_>,
+        _: &mut NoAcks,
+        _: &'s mut Vec<u8>,
+    ) -> Execution<'s, Forwarded> {
+        if let Some(outcome) = self.checks.execute(job.space, job.command) {
+            self.events().count(Event::Local);
+            return Execution::Done(outcome);
+        }
+        self.events().count(Event::Forwarded);
+        Execution::Later(self.forwarder.begin(job))
+    }
+
+    async fn again(&self, job: &Job<'_>, again: Again) -> Came {
+        self.forwarder.again(job, again).await
+    }
+
+    async fn execute_server(
+        &self,
+        server: &Shared,
+        client: Client<'_>,
+        command: &ServerCommand<'_>,
+        _: &mut NoAcks,
+    ) -> ServerOutcome {
+        gather::execute(server, client, command).await
+    }
+}

@@ -1,0 +1,336 @@
+//! Routers in front of members, over real sockets.
+
+mod member;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
+use fonn_runtime::metrics::Metrics;
+use fonn_runtime::serve::Listener;
+
+use self::member::Member;
+use crate::config::{self, MemberAddr, Settings};
+use crate::map::Map;
+use crate::metrics::Event;
+use crate::service::{Server, Shared};
+use crate::topology::{MemberState, Topology};
+
+/// No test waits longer than this for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Three members, and a map of them.
+struct Cluster {
+    members: Vec<Member>,
+    map: Arc<Map>,
+    epoch: u64,
+}
+
+struct Running {
+    shared: Arc<Shared>,
+    server: Option<Server>,
+    address: String,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let mut cluster = Self {
+            members: ["a", "b", "c"].map(Member::start).into(),
+            map: Arc::default(),
+            epoch: 0,
+        };
+        cluster.announce(&[]);
+        cluster
+    }
+
+    /// A new map, in which the members named `down` own nothing.
+    fn announce(&mut self, down: &[&str]) {
+        self.epoch += 1;
+        let is_down = |member: &Member| down.contains(&member.name.as_str());
+        let rows: Vec<_> = self
+            .members
+            .iter()
+            .map(|member| match is_down(member) {
+                true => member.row(MemberState::Down),
+                false => member.row(MemberState::Active),
+            })
+            .collect();
+        let placed = self.members.iter().map(|member| Placed {
+            id: &member.name,
+            zone: "z",
+            weight: if is_down(member) { 0 } else { 100 },
+        });
+        let table = Table::new(&placed.collect::<Vec<_>>(), 1).unwrap();
+        let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
+        let topology = Topology::new(self.epoch, rows, owners).unwrap();
+        assert!(self.map.offer(topology));
+    }
+
+    fn router(&self) -> Running {
+        let settings = Settings {
+            cluster: vec![MemberAddr("127.0.0.1:1".to_owned())],
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            threads: Some(2),
+            ..Settings::default()
+        };
+        let config = config::resolve(settings).unwrap();
+        let shared = crate::cli::shared(&config, &self.map, &Metrics::new());
+        let listener = Listener::bind(&config.listen[0]).unwrap();
+        let address = listener.local_name();
+        let server = Server::start(Arc::clone(&shared), vec![listener], 2).unwrap();
+        Running {
+            shared,
+            server: Some(server),
+            address,
+        }
+    }
+}
+
+impl Running {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn total(&self, event: Event) -> u64 {
+        self.shared.service.events().total(event)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.drain(Duration::ZERO);
+        }
+    }
+}
+
+#[track_caller]
+fn exchange(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+    stream.write_all(request).unwrap();
+    let mut got = vec![0; reply.len()];
+    stream.read_exact(&mut got).unwrap();
+    let shown = |bytes: &[u8]| bytes[..bytes.len().min(300)].escape_ascii().to_string();
+    assert!(got == reply, "got {}, not {}", shown(&got), shown(reply));
+}
+
+fn set(key: &str, value: &[u8]) -> Vec<u8> {
+    let head = format!("set {key} 5 0 {}\r\n", value.len());
+    [head.as_bytes(), value, b"\r\n"].concat()
+}
+
+fn hit(key: &str, value: &[u8]) -> Vec<u8> {
+    let head = format!("VALUE {key} 5 {}\r\n", value.len());
+    [head.as_bytes(), value, b"\r\n"].concat()
+}
+
+fn resp(words: &str) -> Vec<u8> {
+    let args: Vec<_> = words.split(' ').collect();
+    let mut request = format!("*{}\r\n", args.len());
+    for arg in args {
+        request.push_str(&format!("${}\r\n{arg}\r\n", arg.len()));
+    }
+    request.into_bytes()
+}
+
+#[test]
+fn what_one_router_stores_every_router_finds_by_every_protocol() {
+    let cluster = Cluster::start();
+    let (first, second) = (cluster.router(), cluster.router());
+    let mut writer = first.connect();
+    let requests: Vec<_> = (0..300).map(|n| set(&format!("key-{n}"), b"v")).collect();
+    exchange(&mut writer, &requests.concat(), &b"STORED\r\n".repeat(300));
+    for member in &cluster.members {
+        assert!(
+            (50..=150).contains(&member.entries()),
+            "{}",
+            member.entries()
+        );
+    }
+    let mut text = second.connect();
+    let names: Vec<_> = (0..300).map(|n| format!("key-{n}")).collect();
+    let hits: Vec<_> = names.iter().map(|name| hit(name, b"v")).collect();
+    let request = format!("get {}\r\n", names.join(" "));
+    let reply = [&hits.concat()[..], b"END\r\n"].concat();
+    exchange(&mut text, request.as_bytes(), &reply);
+    let mut redis = second.connect();
+    exchange(&mut redis, &resp("GET key-7"), b"$1\r\nv\r\n");
+    exchange(
+        &mut redis,
+        &resp("MGET key-1 none key-2"),
+        b"*3\r\n$1\r\nv\r\n$-1\r\n$1\r\nv\r\n",
+    );
+    exchange(&mut redis, &resp("DEL key-1 none key-2"), b":2\r\n");
+    exchange(&mut redis, &resp("DBSIZE"), b":298\r\n");
+    exchange(&mut redis, &resp("PING"), b"+PONG\r\n");
+    exchange(&mut text, b"flush_all\r\n", b"OK\r\n");
+    exchange(&mut redis, &resp("DBSIZE"), b":0\r\n");
+    exchange(&mut redis, &resp("RANDOMKEY"), b"$-1\r\n");
+}
+
+#[test]
+fn thousands_of_pipelined_requests_are_answered_in_order_slow_ones_among_them() {
+    let cluster = Cluster::start();
+    let router = cluster.router();
+    let mut client = router.connect();
+    let (mut requests, mut replies) = (Vec::new(), Vec::new());
+    for n in 0..4000 {
+        let key = match n % 500 {
+            0 => format!("slow-{n}"),
+            _ => format!("key-{n}"),
+        };
+        let value = n.to_string();
+        requests.extend(set(&key, value.as_bytes()));
+        replies.extend_from_slice(b"STORED\r\n");
+        requests.extend(format!("get {key}\r\n").as_bytes());
+        replies.extend(hit(&key, value.as_bytes()));
+        replies.extend_from_slice(b"END\r\n");
+        if n % 7 == 0 {
+            requests.extend_from_slice(b"mn\r\n");
+            replies.extend_from_slice(b"MN\r\n");
+        }
+    }
+    let mut sender = client.try_clone().unwrap();
+    let sending = std::thread::spawn(move || sender.write_all(&requests).unwrap());
+    exchange(&mut client, b"", &replies);
+    sending.join().unwrap();
+}
+
+#[test]
+fn large_values_pass() {
+    let cluster = Cluster::start();
+    let router = cluster.router();
+    let mut client = router.connect();
+    let value: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    exchange(&mut client, &set("big", &value), b"STORED\r\n");
+    let reply = [&hit("big", &value)[..], b"END\r\n"].concat();
+    exchange(&mut client, b"get big\r\n", &reply);
+    let requests = b"get big\r\n".repeat(10);
+    exchange(&mut client, &requests, &reply.repeat(10));
+}
+
+#[test]
+fn without_members_reads_are_misses_writes_are_busy_and_the_check_of_sccache_succeeds() {
+    let mut cluster = Cluster::start();
+    cluster.members.iter_mut().for_each(Member::kill);
+    let router = cluster.router();
+    let mut client = router.connect();
+    exchange(
+        &mut client,
+        &set("p/.sccache_check", b"Hello"),
+        b"STORED\r\n",
+    );
+    let reply = [&hit("p/.sccache_check", b"Hello")[..], b"END\r\n"].concat();
+    exchange(&mut client, b"get p/.sccache_check\r\n", &reply);
+    let start = Instant::now();
+    exchange(&mut client, b"get a b c\r\n", b"END\r\n");
+    assert!(
+        start.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        start.elapsed()
+    );
+    exchange(&mut client, &set("k", b"v"), b"SERVER_ERROR busy\r\n");
+    exchange(
+        &mut client,
+        b"flush_all\r\n",
+        b"SERVER_ERROR unavailable\r\n",
+    );
+    exchange(&mut client, b"mn\r\n", b"MN\r\n");
+    assert!(router.total(Event::Unanswered) >= 4);
+}
+
+#[test]
+fn when_a_member_dies_reads_are_hits_or_misses_and_writes_go_on_with_the_next_map() {
+    let mut cluster = Cluster::start();
+    let router = cluster.router();
+    let mut client = router.connect();
+    let keys: Vec<_> = (0..100).map(|n| format!("key-{n}")).collect();
+    let sets: Vec<_> = keys.iter().map(|key| set(key, b"v")).collect();
+    exchange(&mut client, &sets.concat(), &b"STORED\r\n".repeat(100));
+    let lost = cluster.members[1].entries();
+    assert!(lost > 10);
+    cluster.members[1].kill();
+
+    let gets: Vec<_> = keys.iter().map(|key| format!("get {key}\r\n")).collect();
+    client.write_all(gets.concat().as_bytes()).unwrap();
+    client.write_all(b"mn\r\n").unwrap();
+    let mut replies = Vec::new();
+    while !replies.ends_with(b"MN\r\n") {
+        let mut part = [0; 4096];
+        let len = client.read(&mut part).unwrap();
+        assert!(len > 0, "the connection ended");
+        replies.extend_from_slice(&part[..len]);
+    }
+    let replies = String::from_utf8(replies).unwrap();
+    assert!(!replies.contains("ERROR"), "{replies}");
+    assert_eq!(replies.matches("VALUE").count(), 100 - lost);
+    assert_eq!(replies.matches("END").count(), 100);
+
+    // The writes wait for whoever takes over.
+    client.write_all(&sets.concat()).unwrap();
+    let start = Instant::now();
+    while router.total(Event::MapWait) == 0 {
+        assert!(start.elapsed() < PATIENCE, "no write waits");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    cluster.announce(&["b"]);
+    exchange(&mut client, b"", &b"STORED\r\n".repeat(100));
+}
+
+#[test]
+fn a_member_with_a_newer_map_is_asked_again_when_the_router_has_it_too() {
+    let mut cluster = Cluster::start();
+    let router = cluster.router();
+    let mut client = router.connect();
+    cluster.members[1].go_by(2, false);
+    let keys: Vec<_> = (0..50).map(|n| format!("key-{n}")).collect();
+    let sets: Vec<_> = keys.iter().map(|key| set(key, b"v")).collect();
+    client.write_all(&sets.concat()).unwrap();
+    let start = Instant::now();
+    while router.total(Event::WrongOwner) == 0 {
+        assert!(start.elapsed() < PATIENCE, "nobody is told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    cluster.announce(&["b"]);
+    exchange(&mut client, b"", &b"STORED\r\n".repeat(50));
+    assert_eq!(cluster.members[1].entries(), 0);
+    assert!(cluster.members[1].commands() == 0);
+}
+
+#[test]
+fn a_scan_goes_through_all_members() {
+    let cluster = Cluster::start();
+    let router = cluster.router();
+    let mut client = router.connect();
+    let sets: Vec<_> = (0..60).map(|n| set(&format!("key-{n}"), b"v")).collect();
+    exchange(&mut client, &sets.concat(), &b"STORED\r\n".repeat(60));
+    let mut redis = router.connect();
+    let mut cursor = "0".to_owned();
+    let mut found = Vec::new();
+    for _ in 0..6 {
+        redis.write_all(&resp(&format!("SCAN {cursor}"))).unwrap();
+        redis.write_all(&resp("PING")).unwrap();
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"+PONG\r\n") {
+            let mut byte = [0];
+            redis.read_exact(&mut byte).unwrap();
+            reply.push(byte[0]);
+        }
+        let reply = String::from_utf8(reply).unwrap();
+        let lines: Vec<_> = reply.lines().collect();
+        cursor = lines[2].to_owned();
+        let keys = lines.iter().filter(|line| line.starts_with("key-"));
+        found.extend(keys.map(|key| (*key).to_owned()));
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(cursor, "0");
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 60);
+}
