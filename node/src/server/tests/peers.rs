@@ -126,7 +126,11 @@ async fn one_node_hands_its_entries_over_to_another() {
     // Some too long for a page.
     let text = |number: usize| format!("{number} ").repeat(1 + number * number * 4);
     for number in 0..100 {
-        call(&from, &set(&format!("key-{number}"), text(number).as_bytes())).await;
+        call(
+            &from,
+            &set(&format!("key-{number}"), text(number).as_bytes()),
+        )
+        .await;
     }
     // Written at the new owner meanwhile: newer.
     call(&to, &set("key-7", b"newer")).await;
