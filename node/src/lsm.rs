@@ -307,6 +307,12 @@ impl DiskTier {
         .await
     }
 
+    /// Records below this version may have been dropped since the tier was opened, and be known nowhere.
+    #[must_use]
+    pub fn forgotten(&self) -> Version {
+        self.handle.shared.forgotten()
+    }
+
     /// From now on, tombstones are written even where there is nothing to hide: another member may still
     /// send an older copy of the key.
     pub fn keep_tombstones(&self) {

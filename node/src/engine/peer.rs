@@ -5,6 +5,9 @@
 //! arrive does not matter, nor does their repetition. The clock is moved past every version that is
 //! kept, and the version is used only below the ceiling that is on disk, as with own writes.
 //!
+//! What was dropped with an old generation is known nowhere, unless there is a bucket: a key that is not
+//! known is taken only with a version above those.
+//!
 //! Without a disk a key that RAM gave up is forgotten, with its version. What comes from another member
 //! for such a key is kept only if it is newer than all that was written to its stripe of keys here.
 
@@ -21,7 +24,7 @@ use thiserror::Error;
 use super::commit::{Content, RamForm, Refused};
 use super::{Acks, EVICTIONS_MAX, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
 use crate::entry::{Meta, Space};
-use crate::lsm::{DiskFound, SlotPage};
+use crate::lsm::{DiskFound, DiskTier, SlotPage};
 use crate::ram::{Found, Stored};
 
 /// Keys that one page may name.
@@ -249,7 +252,10 @@ impl Engine {
             Some(slot) => Some(shard.get(slot).meta.version),
             None if self.disk.is_none() => Some(hot.floor(hash)),
             None => match known {
-                Some((ticket, newest)) if ticket == hot.ticket(hash) => newest,
+                // A key that nobody knows may have been dropped with all that is as old.
+                Some((ticket, newest)) if ticket == hot.ticket(hash) => {
+                    newest.or_else(|| self.disk.as_ref().map(DiskTier::forgotten))
+                }
                 _ => return Try::Look(hot.ticket(hash)),
             },
         };

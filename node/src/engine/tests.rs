@@ -37,6 +37,7 @@ pub(super) struct Choice {
     pub(super) queue_bytes: usize,
     pub(super) value_len_max: usize,
     pub(super) has_disk: bool,
+    pub(super) disk_bytes: u64,
     /// Longer values are refused by the disk, after RAM took them.
     pub(super) disk_value_len_max: usize,
 }
@@ -50,6 +51,7 @@ impl Default for Choice {
             queue_bytes: 1 << 20,
             value_len_max: VALUE_LEN_MAX,
             has_disk: true,
+            disk_bytes: 256 << 20,
             disk_value_len_max: VALUE_LEN_MAX,
         }
     }
@@ -89,7 +91,7 @@ impl Rig {
             },
             disk: choice.has_disk.then(|| DiskOptions {
                 dir: self.dir.path().join("data"),
-                budget_bytes: 256 << 20,
+                budget_bytes: choice.disk_bytes,
                 durability: choice.durability,
                 upper: CodecChoice::none(),
                 last: CodecChoice::none(),

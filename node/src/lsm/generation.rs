@@ -12,7 +12,10 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
+use fonn_proto::Version;
+use fonn_runtime::hlc;
 use tracing::{error, warn};
 
 use super::directory::{GenerationName, disk_bytes, sync_dir};
@@ -296,6 +299,16 @@ impl Generation {
     /// Notes that about so many bytes were added beside the log.
     pub(crate) fn add_side_bytes(&self, bytes: u64) {
         self.side_bytes_since.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A version that all of its records are below, as far as the wall clock tells: when its log was last
+    /// written.
+    pub(crate) fn version_bound(&self) -> Version {
+        let modified = std::fs::metadata(self.dir.join(LOG)).and_then(|file| file.modified());
+        let written = modified.unwrap_or_else(|_| SystemTime::now());
+        let since = written.duration_since(SystemTime::UNIX_EPOCH);
+        let ms = since.map_or(0, |since| since.as_millis());
+        hlc::at_ms(u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1))
     }
 
     /// Looks how many bytes on disk there are beside the log.

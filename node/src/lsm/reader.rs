@@ -356,32 +356,27 @@ fn scan(
     Ok(page)
 }
 
-/// The entries of all generations in key order, the newest of each key.
-struct Merged<I>(Vec<Cursor<I>>);
+/// Entries of an index in key order.
+type Entries = Box<dyn Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>>;
 
-impl Merged<()> {
-    fn open(
-        generations: &Snapshot,
-        start: &[u8],
-    ) -> Result<
-        Merged<impl Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>> + use<>>,
-        DiskError,
-    > {
+/// The entries of all generations in key order, the newest of each key.
+struct Merged(Vec<Cursor>);
+
+impl Merged {
+    fn open(generations: &Snapshot, start: &[u8]) -> Result<Self, DiskError> {
         let mut cursors = Vec::with_capacity(generations.len());
         for generation in generations.iter() {
             let mut cursor = Cursor {
                 generation: generation.id,
-                entries: generation.index.entries_from(start),
+                entries: Box::new(generation.index.entries_from(start)),
                 head: None,
             };
             cursor.advance()?;
             cursors.push(cursor);
         }
-        Ok(Merged(cursors))
+        Ok(Self(cursors))
     }
-}
 
-impl<I: Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>> Merged<I> {
     fn next(&mut self) -> Result<Option<(Vec<u8>, IndexEntry)>, DiskError> {
         // The first of equal keys is the newest generation's.
         let heads = self.0.iter().filter_map(|cursor| cursor.head.clone());
@@ -397,13 +392,13 @@ impl<I: Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>> Merged<I> {
     }
 }
 
-struct Cursor<I> {
+struct Cursor {
     generation: u64,
-    entries: I,
+    entries: Entries,
     head: Option<(Vec<u8>, IndexEntry)>,
 }
 
-impl<I: Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>> Cursor<I> {
+impl Cursor {
     fn advance(&mut self) -> Result<(), DiskError> {
         self.head = self
             .entries

@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) tail_wake: Notify,
     /// Number of the last generation that is about to be dropped.
     leaving: AtomicU64,
+    /// Records below this version may have been dropped, and be known nowhere.
+    forgotten: AtomicU64,
     /// A tombstone is written even where there is nothing to hide.
     keeps_tombstones: AtomicBool,
 }
@@ -131,8 +133,19 @@ impl Shared {
             closing: Default::default(),
             tail_wake: Notify::new(),
             leaving: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             keeps_tombstones: AtomicBool::new(false),
         }
+    }
+
+    /// Records below this version may have been dropped, and be known nowhere.
+    pub(crate) fn forgotten(&self) -> Version {
+        self.forgotten.load(Ordering::Acquire)
+    }
+
+    /// Records below `version` are dropped.
+    pub(crate) fn forget(&self, version: Version) {
+        self.forgotten.fetch_max(version, Ordering::AcqRel);
     }
 
     /// Whether a tombstone is written even where there is nothing to hide.

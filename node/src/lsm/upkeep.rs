@@ -324,6 +324,9 @@ impl Upkeep<'_> {
             bytes = oldest.disk_bytes(),
             "dropping the oldest generation"
         );
+        if self.shared.below.is_none() {
+            self.shared.forget(oldest.version_bound());
+        }
         // Bytes that are on their way out count there before they cease to count here.
         self.shared.bury(Arc::clone(&oldest));
         self.shared.generations.remove(oldest.id);
