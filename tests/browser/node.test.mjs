@@ -106,7 +106,7 @@ test("a key is looked up, and deleted only when that is confirmed", async () => 
   await page.getByText("Clients get it from RAM.").waitFor();
   assert.match(await found.locator("tr", { hasText: "RAM" }).textContent(), /4\.88 KiB/);
   assert.match(await found.locator("tr", { hasText: "Disk" }).textContent(), /lz4.*generation/);
-  await picture(page, "key");
+  await picture(page.locator("#keys"), "key");
 
   await page.getByRole("button", { name: "Delete key…" }).click();
   const dialog = page.getByRole("dialog", { name: "Delete this key?" });
@@ -149,13 +149,17 @@ test("a codec is changed, and a wrong one is refused with what would be right", 
 for (const colorScheme of ["light", "dark"]) {
   for (const [size, viewport] of Object.entries({ desktop: undefined, phone: PHONE })) {
     test(`everybody can use it: ${colorScheme}, ${size}`, async () => {
+      // A picture is of a node at work.
+      const load = process.env.FONN_SCREENSHOTS ? builds(node, { seconds: 10 }) : null;
       const { page, errors } = await open(browser, node.url, { colorScheme, ...(viewport ? { viewport } : {}) });
       await page.locator("#codecs tbody tr").first().waitFor();
       await page.locator("#cold tbody tr").first().waitFor();
       await assertAccessible(page, `${colorScheme}, ${size}`);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
       assert.equal(wide, false, "nothing sticks out");
+      if (load) await page.waitForTimeout(7_000);
       await picture(page, `${size}-${colorScheme}`, size === "desktop");
+      await load;
       assert.deepEqual(errors, []);
       await page.context().close();
     });

@@ -37,7 +37,8 @@ export function explain(error: unknown): string {
     case Code.DeadlineExceeded:
       return "No answer in time.";
     case Code.Unknown:
-      return `The node cannot be reached (${rawMessage}).`;
+      // What fetch says of a refused connection differs from browser to browser.
+      return "The node cannot be reached.";
     default:
       return rawMessage;
   }

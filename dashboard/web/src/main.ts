@@ -66,13 +66,12 @@ function main(): void {
   const header = new Header(actions, redraw);
   const health = new VerdictPanel();
   const columns: Panel[][] = [
-    [new Tiers(), new Codecs(actions), cold],
+    [new Tiers(), new Codecs(actions), cold, new Keys(actions)],
     [new Events(), new SavingsPanel(actions, view.assumptions.secondsPerHit), new NodePanel()],
   ];
   const headline = new Headline();
   const cluster = new Cluster(actions);
-  const keys = new Keys(actions);
-  const panels: Panel[] = [header, health, headline, trends, cluster, ...columns.flat(), keys];
+  const panels: Panel[] = [header, health, headline, trends, cluster, ...columns.flat()];
   document.body.append(
     h("a", { class: "skip", href: "#main" }, "Skip to the figures"),
     header.element,
@@ -86,7 +85,6 @@ function main(): void {
       h("div", { class: "columns" }, ...columns.map((column) =>
         h("div", { class: "column" }, ...column.map((panel) => panel.element)),
       )),
-      keys.element,
     ),
     toast,
   );

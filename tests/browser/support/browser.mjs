@@ -52,10 +52,11 @@ export async function assertAccessible(page, what) {
   assert.deepEqual(found, [], what);
 }
 
-export async function picture(page, name, fullPage = false) {
+/** Keeps a picture of a page, all of it if `fullPage`, or of an element. */
+export async function picture(what, name, fullPage = false) {
   if (!SCREENSHOTS) return;
   await mkdir(SCREENSHOTS, { recursive: true });
-  await page.screenshot({ path: join(SCREENSHOTS, `${name}.png`), fullPage });
+  await what.screenshot({ path: join(SCREENSHOTS, `${name}.png`), ...(fullPage ? { fullPage } : {}) });
 }
 
 /** Tries until it holds. */

@@ -54,14 +54,14 @@ export function objectFile(seed, length) {
   return words.join("").slice(0, length);
 }
 
-/** Builds of `count` files for `seconds`: of each, most were built before. */
+/** Builds of `count` files for `seconds`, but no fewer than 50: of each, most files were built before. */
 export async function builds(node, { seconds, count = 400, miss = 0.08 }) {
   const client = await Client.connect(node);
-  const end = Date.now() + seconds * 1000;
   for (let at = 0; at < count; at++) await client.set(`obj/${at}`, objectFile(at, 3000 + (at % 50) * 900));
+  const end = Date.now() + seconds * 1000;
   let fresh = count;
-  for (let round = 0; Date.now() < end; round++) {
-    for (let at = 0; at < 20 && Date.now() < end; at++) {
+  for (let build = 0; build < 50 || Date.now() < end; build++) {
+    for (let at = 0; at < 20; at++) {
       if (Math.random() < miss) {
         const [hit] = await client.get(`obj/new-${fresh}`);
         if (!hit) await client.set(`obj/new-${fresh}`, objectFile(fresh, 20_000));

@@ -63,12 +63,9 @@ export class Codecs implements Panel {
     if (!status) return;
     for (const { level, codec } of status.codecs) this.current.set(level, codec);
     this.table.update(
-      status.codecs.map(({ level, codec }) => {
-        const active = figures
-          .labelValues("fonn_codec_active", "codec", { level })
-          .find((it) => figures.now("fonn_codec_active", { level, codec: it }) === 1);
+      status.codecs.map(({ level, codec, active }) => {
         const auto = codec === "auto";
-        const shown = auto && active ? `auto: ${active}` : codec;
+        const shown = auto && active !== "" ? `auto: ${active}` : codec;
         const why = auto ? (lastReason(figures, level) ?? "its first choice for this level") : "fixed";
         return {
           key: level,

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/cold.proto.
  */
 export const file_fonn_v1_cold: GenFile = /*@__PURE__*/
-  fileDesc("ChJmb25uL3YxL2NvbGQucHJvdG8SB2Zvbm4udjEiEwoRQ29sZFN0YXR1c1JlcXVlc3QiOQoSQ29sZFN0YXR1c1Jlc3BvbnNlEiMKBnN0YXR1cxgBIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cyLpAQoKQ29sZFN0YXR1cxILCgN1cmwYASABKAkSDgoGcmVnaW9uGAIgASgJEg0KBXJlYWR5GAMgASgIEg8KB3Ryb3VibGUYBCABKAkSEAoIc2VnbWVudHMYBSABKAQSFAoMc3RvcmVkX2J5dGVzGAYgASgEEhQKDGJ1ZGdldF9ieXRlcxgHIAEoBBIPCgdlbnRyaWVzGAggASgEEhIKCmxpdmVfYnl0ZXMYCSABKAQSHgoDbGFnGAogASgLMhEuZm9ubi52MS5TcGlsbExhZxIbCgRjb3N0GAsgASgLMg0uZm9ubi52MS5Db3N0IjoKCFNwaWxsTGFnEg4KBmFnZV9tcxgBIAEoBBIPCgdlbnRyaWVzGAIgASgEEg0KBWJ5dGVzGAMgASgEIrcBCgRDb3N0EiYKCHJlcXVlc3RzGAEgAygLMhQuZm9ubi52MS5SZXF1ZXN0Q29zdBIWCg51cGxvYWRlZF9ieXRlcxgCIAEoBBIYChBkb3dubG9hZGVkX2J5dGVzGAMgASgEEhgKEHJlcXVlc3RzX2RvbGxhcnMYBCABKAESGAoQdHJhbnNmZXJfZG9sbGFycxgFIAEoARIhChlzdG9yYWdlX2RvbGxhcnNfcGVyX21vbnRoGAYgASgBIksKC1JlcXVlc3RDb3N0EgwKBGtpbmQYASABKAkSDQoFY291bnQYAiABKAQSDgoGZmFpbGVkGAMgASgEEg8KB2RvbGxhcnMYBCABKAEiDwoNRG9jdG9yUmVxdWVzdCIzCg5Eb2N0b3JSZXNwb25zZRIhCgdmaW5kaW5nGAEgASgLMhAuZm9ubi52MS5GaW5kaW5nInMKB0ZpbmRpbmcSDQoFY2hlY2sYASABKAkSIwoIc2V2ZXJpdHkYAiABKA4yES5mb25uLnYxLlNldmVyaXR5Eg8KB21lc3NhZ2UYAyABKAkSDgoGcmVtZWR5GAQgASgJEhMKC2R1cmF0aW9uX21zGAUgASgEIkwKE0xpc3RTZWdtZW50c1JlcXVlc3QSDgoGcmVnaW9uGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIlMKFExpc3RTZWdtZW50c1Jlc3BvbnNlEiIKCHNlZ21lbnRzGAEgAygLMhAuZm9ubi52MS5TZWdtZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKAAgoHU2VnbWVudBIMCgRuYW1lGAEgASgJEg4KBnJlZ2lvbhgCIAEoCRIOCgZ3cml0ZXIYAyABKAkSEAoIc2VxdWVuY2UYBCABKAQSEgoKc2l6ZV9ieXRlcxgFIAEoBBISCgpkYXRhX2J5dGVzGAYgASgEEhIKCmxpdmVfYnl0ZXMYByABKAQSDwoHZW50cmllcxgIIAEoBBISCgp0b21ic3RvbmVzGAkgASgEEhUKDWNyZWF0ZWRfYXRfbXMYCiABKAQSFwoPbGFzdF9yZWFkX2F0X21zGAsgASgEEiQKBXN0YXRlGAwgASgOMhUuZm9ubi52MS5TZWdtZW50U3RhdGUiTAoVSW5zcGVjdFNlZ21lbnRSZXF1ZXN0EgwKBG5hbWUYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiuwEKFkluc3BlY3RTZWdtZW50UmVzcG9uc2USIQoHc2VnbWVudBgBIAEoCzIQLmZvbm4udjEuU2VnbWVudBIWCg5mb3JtYXRfdmVyc2lvbhgCIAEoDRIUCgxmb290ZXJfYnl0ZXMYAyABKAQSDwoHcmVjb3JkcxgEIAEoBBImCgdlbnRyaWVzGAUgAygLMhUuZm9ubi52MS5TZWdtZW50RW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAYgASgJIrsBCgxTZWdtZW50RW50cnkSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDRIOCgZvZmZzZXQYBCABKAQSDgoGbGVuZ3RoGAUgASgEEg8KB3ZlcnNpb24YBiABKAQSDQoFZXBvY2gYByABKA0SFQoNZXhwaXJlc19hdF9tcxgIIAEoBBIRCgl0b21ic3RvbmUYCSABKAgSDwoHY3VycmVudBgKIAEoCCIgCg1WZXJpZnlSZXF1ZXN0Eg8KB3NlZ21lbnQYASABKAkicAoOVmVyaWZ5UmVzcG9uc2USKwoIcHJvZ3Jlc3MYASABKAsyFy5mb25uLnYxLlZlcmlmeVByb2dyZXNzSAASKAoGZGFtYWdlGAIgASgLMhYuZm9ubi52MS5TZWdtZW50RGFtYWdlSABCBwoFZXZlbnQikAEKDlZlcmlmeVByb2dyZXNzEhUKDXNlZ21lbnRzX2RvbmUYASABKAQSFgoOc2VnbWVudHNfdG90YWwYAiABKAQSEgoKYnl0ZXNfZG9uZRgDIAEoBBITCgtieXRlc190b3RhbBgEIAEoBBIVCg1yZWNvcmRzX3NvdW5kGAUgASgEEg8KB2RhbWFnZXMYBiABKAQiUQoNU2VnbWVudERhbWFnZRIPCgdzZWdtZW50GAEgASgJEhMKBm9mZnNldBgCIAEoBEgAiAEBEg8KB21lc3NhZ2UYAyABKAlCCQoHX29mZnNldCIQCg5SZWJ1aWxkUmVxdWVzdCI9Cg9SZWJ1aWxkUmVzcG9uc2USKgoIcHJvZ3Jlc3MYASABKAsyGC5mb25uLnYxLlJlYnVpbGRQcm9ncmVzcyJ0Cg9SZWJ1aWxkUHJvZ3Jlc3MSDQoFcGhhc2UYASABKAkSFQoNc2VnbWVudHNfZG9uZRgCIAEoBBIWCg5zZWdtZW50c190b3RhbBgDIAEoBBIPCgdlbnRyaWVzGAQgASgEEhIKCmJ5dGVzX3JlYWQYBSABKAQqdgoIU2V2ZXJpdHkSGAoUU0VWRVJJVFlfVU5TUEVDSUZJRUQQABIPCgtTRVZFUklUWV9PSxABEhQKEFNFVkVSSVRZX1dBUk5JTkcQAhITCg9TRVZFUklUWV9GQUlMRUQQAxIUChBTRVZFUklUWV9TS0lQUEVEEAQqdwoMU2VnbWVudFN0YXRlEh0KGVNFR01FTlRfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJTRUdNRU5UX1NUQVRFX0xJVkUQARIYChRTRUdNRU5UX1NUQVRFX0RPT01FRBACEhYKElNFR01FTlRfU1RBVEVfTE9TVBADMqMDCgRDb2xkEkEKBlN0YXR1cxIaLmZvbm4udjEuQ29sZFN0YXR1c1JlcXVlc3QaGy5mb25uLnYxLkNvbGRTdGF0dXNSZXNwb25zZRI7CgZEb2N0b3ISFi5mb25uLnYxLkRvY3RvclJlcXVlc3QaFy5mb25uLnYxLkRvY3RvclJlc3BvbnNlMAESSwoMTGlzdFNlZ21lbnRzEhwuZm9ubi52MS5MaXN0U2VnbWVudHNSZXF1ZXN0Gh0uZm9ubi52MS5MaXN0U2VnbWVudHNSZXNwb25zZRJRCg5JbnNwZWN0U2VnbWVudBIeLmZvbm4udjEuSW5zcGVjdFNlZ21lbnRSZXF1ZXN0Gh8uZm9ubi52MS5JbnNwZWN0U2VnbWVudFJlc3BvbnNlEjsKBlZlcmlmeRIWLmZvbm4udjEuVmVyaWZ5UmVxdWVzdBoXLmZvbm4udjEuVmVyaWZ5UmVzcG9uc2UwARI+CgdSZWJ1aWxkEhcuZm9ubi52MS5SZWJ1aWxkUmVxdWVzdBoYLmZvbm4udjEuUmVidWlsZFJlc3BvbnNlMAFiBnByb3RvMw");
+  fileDesc("ChJmb25uL3YxL2NvbGQucHJvdG8SB2Zvbm4udjEiEwoRQ29sZFN0YXR1c1JlcXVlc3QiOQoSQ29sZFN0YXR1c1Jlc3BvbnNlEiMKBnN0YXR1cxgBIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cyLpAQoKQ29sZFN0YXR1cxILCgN1cmwYASABKAkSDgoGcmVnaW9uGAIgASgJEg0KBXJlYWR5GAMgASgIEg8KB3Ryb3VibGUYBCABKAkSEAoIc2VnbWVudHMYBSABKAQSFAoMc3RvcmVkX2J5dGVzGAYgASgEEhQKDGJ1ZGdldF9ieXRlcxgHIAEoBBIPCgdlbnRyaWVzGAggASgEEhIKCmxpdmVfYnl0ZXMYCSABKAQSHgoDbGFnGAogASgLMhEuZm9ubi52MS5TcGlsbExhZxIbCgRjb3N0GAsgASgLMg0uZm9ubi52MS5Db3N0IjoKCFNwaWxsTGFnEg4KBmFnZV9tcxgBIAEoBBIPCgdlbnRyaWVzGAIgASgEEg0KBWJ5dGVzGAMgASgEIp0BCgRDb3N0EiYKCHJlcXVlc3RzGAEgAygLMhQuZm9ubi52MS5SZXF1ZXN0Q29zdBIWCg51cGxvYWRlZF9ieXRlcxgCIAEoBBIYChBkb3dubG9hZGVkX2J5dGVzGAMgASgEEhgKEHJlcXVlc3RzX2RvbGxhcnMYBCABKAESIQoZc3RvcmFnZV9kb2xsYXJzX3Blcl9tb250aBgFIAEoASJLCgtSZXF1ZXN0Q29zdBIMCgRraW5kGAEgASgJEg0KBWNvdW50GAIgASgEEg4KBmZhaWxlZBgDIAEoBBIPCgdkb2xsYXJzGAQgASgBIg8KDURvY3RvclJlcXVlc3QiMwoORG9jdG9yUmVzcG9uc2USIQoHZmluZGluZxgBIAEoCzIQLmZvbm4udjEuRmluZGluZyJzCgdGaW5kaW5nEg0KBWNoZWNrGAEgASgJEiMKCHNldmVyaXR5GAIgASgOMhEuZm9ubi52MS5TZXZlcml0eRIPCgdtZXNzYWdlGAMgASgJEg4KBnJlbWVkeRgEIAEoCRITCgtkdXJhdGlvbl9tcxgFIAEoBCJMChNMaXN0U2VnbWVudHNSZXF1ZXN0Eg4KBnJlZ2lvbhgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJTChRMaXN0U2VnbWVudHNSZXNwb25zZRIiCghzZWdtZW50cxgBIAMoCzIQLmZvbm4udjEuU2VnbWVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkigAIKB1NlZ21lbnQSDAoEbmFtZRgBIAEoCRIOCgZyZWdpb24YAiABKAkSDgoGd3JpdGVyGAMgASgJEhAKCHNlcXVlbmNlGAQgASgEEhIKCnNpemVfYnl0ZXMYBSABKAQSEgoKZGF0YV9ieXRlcxgGIAEoBBISCgpsaXZlX2J5dGVzGAcgASgEEg8KB2VudHJpZXMYCCABKAQSEgoKdG9tYnN0b25lcxgJIAEoBBIVCg1jcmVhdGVkX2F0X21zGAogASgEEhcKD2xhc3RfcmVhZF9hdF9tcxgLIAEoBBIkCgVzdGF0ZRgMIAEoDjIVLmZvbm4udjEuU2VnbWVudFN0YXRlIkwKFUluc3BlY3RTZWdtZW50UmVxdWVzdBIMCgRuYW1lGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIrsBChZJbnNwZWN0U2VnbWVudFJlc3BvbnNlEiEKB3NlZ21lbnQYASABKAsyEC5mb25uLnYxLlNlZ21lbnQSFgoOZm9ybWF0X3ZlcnNpb24YAiABKA0SFAoMZm9vdGVyX2J5dGVzGAMgASgEEg8KB3JlY29yZHMYBCABKAQSJgoHZW50cmllcxgFIAMoCzIVLmZvbm4udjEuU2VnbWVudEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgGIAEoCSK7AQoMU2VnbWVudEVudHJ5EgsKA2tleRgBIAEoDBIRCgluYW1lc3BhY2UYAiABKAkSEAoIZGF0YWJhc2UYAyABKA0SDgoGb2Zmc2V0GAQgASgEEg4KBmxlbmd0aBgFIAEoBBIPCgd2ZXJzaW9uGAYgASgEEg0KBWVwb2NoGAcgASgNEhUKDWV4cGlyZXNfYXRfbXMYCCABKAQSEQoJdG9tYnN0b25lGAkgASgIEg8KB2N1cnJlbnQYCiABKAgiIAoNVmVyaWZ5UmVxdWVzdBIPCgdzZWdtZW50GAEgASgJInAKDlZlcmlmeVJlc3BvbnNlEisKCHByb2dyZXNzGAEgASgLMhcuZm9ubi52MS5WZXJpZnlQcm9ncmVzc0gAEigKBmRhbWFnZRgCIAEoCzIWLmZvbm4udjEuU2VnbWVudERhbWFnZUgAQgcKBWV2ZW50IpABCg5WZXJpZnlQcm9ncmVzcxIVCg1zZWdtZW50c19kb25lGAEgASgEEhYKDnNlZ21lbnRzX3RvdGFsGAIgASgEEhIKCmJ5dGVzX2RvbmUYAyABKAQSEwoLYnl0ZXNfdG90YWwYBCABKAQSFQoNcmVjb3Jkc19zb3VuZBgFIAEoBBIPCgdkYW1hZ2VzGAYgASgEIlEKDVNlZ21lbnREYW1hZ2USDwoHc2VnbWVudBgBIAEoCRITCgZvZmZzZXQYAiABKARIAIgBARIPCgdtZXNzYWdlGAMgASgJQgkKB19vZmZzZXQiEAoOUmVidWlsZFJlcXVlc3QiPQoPUmVidWlsZFJlc3BvbnNlEioKCHByb2dyZXNzGAEgASgLMhguZm9ubi52MS5SZWJ1aWxkUHJvZ3Jlc3MidAoPUmVidWlsZFByb2dyZXNzEg0KBXBoYXNlGAEgASgJEhUKDXNlZ21lbnRzX2RvbmUYAiABKAQSFgoOc2VnbWVudHNfdG90YWwYAyABKAQSDwoHZW50cmllcxgEIAEoBBISCgpieXRlc19yZWFkGAUgASgEKnYKCFNldmVyaXR5EhgKFFNFVkVSSVRZX1VOU1BFQ0lGSUVEEAASDwoLU0VWRVJJVFlfT0sQARIUChBTRVZFUklUWV9XQVJOSU5HEAISEwoPU0VWRVJJVFlfRkFJTEVEEAMSFAoQU0VWRVJJVFlfU0tJUFBFRBAEKncKDFNlZ21lbnRTdGF0ZRIdChlTRUdNRU5UX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSU0VHTUVOVF9TVEFURV9MSVZFEAESGAoUU0VHTUVOVF9TVEFURV9ET09NRUQQAhIWChJTRUdNRU5UX1NUQVRFX0xPU1QQAzKjAwoEQ29sZBJBCgZTdGF0dXMSGi5mb25uLnYxLkNvbGRTdGF0dXNSZXF1ZXN0GhsuZm9ubi52MS5Db2xkU3RhdHVzUmVzcG9uc2USOwoGRG9jdG9yEhYuZm9ubi52MS5Eb2N0b3JSZXF1ZXN0GhcuZm9ubi52MS5Eb2N0b3JSZXNwb25zZTABEksKDExpc3RTZWdtZW50cxIcLmZvbm4udjEuTGlzdFNlZ21lbnRzUmVxdWVzdBodLmZvbm4udjEuTGlzdFNlZ21lbnRzUmVzcG9uc2USUQoOSW5zcGVjdFNlZ21lbnQSHi5mb25uLnYxLkluc3BlY3RTZWdtZW50UmVxdWVzdBofLmZvbm4udjEuSW5zcGVjdFNlZ21lbnRSZXNwb25zZRI7CgZWZXJpZnkSFi5mb25uLnYxLlZlcmlmeVJlcXVlc3QaFy5mb25uLnYxLlZlcmlmeVJlc3BvbnNlMAESPgoHUmVidWlsZBIXLmZvbm4udjEuUmVidWlsZFJlcXVlc3QaGC5mb25uLnYxLlJlYnVpbGRSZXNwb25zZTABYgZwcm90bzM");
 
 /**
  * Asks for the status of the cold tier.
@@ -214,16 +214,9 @@ export type Cost = Message<"fonn.v1.Cost"> & {
   requestsDollars: number;
 
   /**
-   * Dollars for the bytes read.
+   * Dollars a month for what the bucket holds now, of all regions.
    *
-   * @generated from field: double transfer_dollars = 5;
-   */
-  transferDollars: number;
-
-  /**
-   * Dollars a month for what the bucket holds now.
-   *
-   * @generated from field: double storage_dollars_per_month = 6;
+   * @generated from field: double storage_dollars_per_month = 5;
    */
   storageDollarsPerMonth: number;
 };
@@ -404,7 +397,7 @@ export const ListSegmentsRequestSchema: GenMessage<ListSegmentsRequest> = /*@__P
  */
 export type ListSegmentsResponse = Message<"fonn.v1.ListSegmentsResponse"> & {
   /**
-   * Oldest first.
+   * By region and writer, and of one writer the oldest first.
    *
    * @generated from field: repeated fonn.v1.Segment segments = 1;
    */
@@ -848,7 +841,7 @@ export const SegmentDamageSchema: GenMessage<SegmentDamage> = /*@__PURE__*/
   messageDesc(file_fonn_v1_cold, 18);
 
 /**
- * Asks for a new index.
+ * Asks for the index to be made again.
  *
  * @generated from message fonn.v1.RebuildRequest
  */
@@ -863,7 +856,7 @@ export const RebuildRequestSchema: GenMessage<RebuildRequest> = /*@__PURE__*/
   messageDesc(file_fonn_v1_cold, 19);
 
 /**
- * News of a new index.
+ * News of the index.
  *
  * @generated from message fonn.v1.RebuildResponse
  */
@@ -897,7 +890,7 @@ export type RebuildProgress = Message<"fonn.v1.RebuildProgress"> & {
   phase: string;
 
   /**
-   * Segments that are in the new index.
+   * Segments that were merged.
    *
    * @generated from field: uint64 segments_done = 2;
    */
@@ -911,7 +904,7 @@ export type RebuildProgress = Message<"fonn.v1.RebuildProgress"> & {
   segmentsTotal: bigint;
 
   /**
-   * Entries in the new index.
+   * Entries in the index, about.
    *
    * @generated from field: uint64 entries = 4;
    */
@@ -1039,9 +1032,9 @@ export const Cold: GenService<{
     output: typeof ColdStatusResponseSchema;
   },
   /**
-   * Examines the bucket: reach, region, credentials, rights, clock, conditional writes. Each check is
-   * answered when it is done, a failed one with its remedy. Writes and deletes small objects under
-   * probe/.
+   * Examines the bucket: reach, region, credentials, rights, clock, conditional writes. The findings
+   * come when all checks are done, a failed one with its remedy. Writes and deletes a small object
+   * below v1/probe/.
    *
    * @generated from rpc fonn.v1.Cold.Doctor
    */
@@ -1051,7 +1044,8 @@ export const Cold: GenService<{
     output: typeof DoctorResponseSchema;
   },
   /**
-   * The segments that the node knows, oldest first. No request to the bucket.
+   * The segments that the node knows, by region and writer, and of one writer the oldest first. No
+   * request to the bucket.
    * INVALID_ARGUMENT for a page token that was not given out by this method.
    *
    * @generated from rpc fonn.v1.Cold.ListSegments
@@ -1085,8 +1079,9 @@ export const Cold: GenService<{
     output: typeof VerifyResponseSchema;
   },
   /**
-   * Makes the node's index anew from the bucket alone. Reads are answered meanwhile; what the new index
-   * does not know yet is a miss. One at a time, as Verify. Cancelling it leaves the old index in force.
+   * Merges the footer of every segment in the bucket into the node's index again, and marks segments
+   * that are gone. Reads are answered meanwhile. One at a time, as Verify. Cancelling it leaves what
+   * was merged.
    *
    * @generated from rpc fonn.v1.Cold.Rebuild
    */
