@@ -1,6 +1,7 @@
 //! The life of the process: configuration, start, reload, drain, end.
 
 use std::io::Write as _;
+use std::net::ToSocketAddrs as _;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -106,6 +107,7 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();
 
+    let security = security(&config)?;
     // Addresses first: a port that is taken should not cost a recovery.
     let listeners = config
         .listen
@@ -139,7 +141,6 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
             _ = stop_signals.recv() => return Ok(()),
         }
     };
-    let security = security(&config)?;
     let shared = Shared::with_tuning(
         Arc::clone(&engine),
         config.pairs(),
@@ -260,19 +261,12 @@ async fn start_cluster(
         )
     })?;
     let client_address = cluster.client_address(listening);
-    let options = cluster::Options {
-        advertise: cluster.advertise.clone(),
-        zone: cluster.zone.clone(),
-        weight: cluster.weight,
-        events: Some(events.clone()),
-        ..cluster::Options::new(
-            &cluster.node_id,
-            cluster.start.clone(),
-            listen,
-            &client_address,
-            dir.join("raft"),
-        )
-    };
+    let (id, start) = (&cluster.node_id, cluster.start.clone());
+    let mut options = cluster::Options::new(id, start, listen, &client_address, dir.join("raft"));
+    options.advertise = cluster.advertise.clone();
+    options.zone = cluster.zone.clone();
+    options.weight = cluster.weight;
+    options.events = Some(events.clone());
     let started = Cluster::start(options, tasks).await;
     started.map(Some).context("starting the cluster")
 }

@@ -270,7 +270,15 @@ impl Shared {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(
+        test,
+        not(all(
+            feature = "lz4",
+            feature = "snappy",
+            feature = "zlib",
+            feature = "zstd"
+        ))
+    ))]
     pub(crate) fn unsupported_reasons(&self) -> Vec<FrameError> {
         self.unsupported.lock().clone()
     }

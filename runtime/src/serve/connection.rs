@@ -837,6 +837,7 @@ impl<'c, S: Service> Driver<'c, S> {
                     space: begun.space,
                     command: &begun.command,
                     source: begun.source,
+                    base: self.guard.base_of(begun.space),
                 };
                 let answer = self.await_answer(answer, &job).await?;
                 let outcome = answer.outcome();

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
+use bytes::Bytes;
 use fonn_proto::request::Reply;
 use fonn_proto::{Command, Out, Outcome, Space};
 
