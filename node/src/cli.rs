@@ -474,10 +474,10 @@ fn reload(
     }
     engine.ram().set_budget(new.ram_budget.as_usize());
     codecs.reload(&new);
-    if let Some(disk) = engine.disk() {
-        if let Err(error) = disk.set_budget(new.disk_budget.bytes()) {
-            tracing::error!(%error, "--disk-budget was not changed");
-        }
+    if let Some(disk) = engine.disk()
+        && let Err(error) = disk.set_budget(new.disk_budget.bytes())
+    {
+        tracing::error!(%error, "--disk-budget was not changed");
     }
     if let (Some(cold), Some(new)) = (engine.cold(), &new.cold) {
         cold.tier().set_budget(new.budget.map(ByteCount::bytes));

@@ -121,7 +121,7 @@ async fn what_an_operator_changes_is_told_at_once() {
     );
     let after = |after_sequence| EventsRequest { after_sequence };
     let all = client.events(after(0)).await.unwrap().into_inner().events;
-    assert_eq!(all, [event.clone()]);
+    assert_eq!(all, std::slice::from_ref(event));
     let none = client.events(after(1)).await.unwrap().into_inner().events;
     assert!(none.is_empty());
 }
