@@ -21,8 +21,13 @@ use crate::topology::{Member as Row, MemberState};
 /// Keys that begin so are answered after a while.
 pub const SLOW: &[u8] = b"slow";
 
+type Key = (Space, Vec<u8>);
+
+/// Value and flags.
+type Entry = (Bytes, u32);
+
 pub struct Table {
-    entries: Mutex<HashMap<(Space, Vec<u8>), (Bytes, u32)>>,
+    entries: Mutex<HashMap<Key, Entry>>,
     budget: FixedBudget,
     commands: AtomicUsize,
     /// The epoch of its map, and whether it owns anything by it.

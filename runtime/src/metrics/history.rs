@@ -92,7 +92,7 @@ impl History {
             at_ms,
             values: values.into(),
         };
-        if self.count % self.options.coarse_step.max(1) == 0 {
+        if self.count.is_multiple_of(self.options.coarse_step.max(1)) {
             push(&mut self.coarse, sample.clone(), self.options.coarse_count);
         }
         push(&mut self.fine, sample.clone(), self.options.fine_count);
