@@ -1,7 +1,9 @@
 //! The server from outside: real sockets, an engine in memory.
 
 mod abuse;
+mod access;
 mod dialects;
+mod encrypted;
 mod ending;
 mod peers;
 
@@ -29,6 +31,7 @@ struct Options {
     tuning: Tuning,
     ram_budget: usize,
     connections_max: usize,
+    security: Security,
     disk: Option<DiskOptions>,
 }
 
@@ -38,6 +41,7 @@ impl Default for Options {
             tuning: Tuning::default(),
             ram_budget: 64 << 20,
             connections_max: 1000,
+            security: Security::default(),
             disk: None,
         }
     }
@@ -74,7 +78,7 @@ impl Node {
             Vec::new(),
             options.connections_max,
             options.tuning,
-            Security::default(),
+            options.security,
         );
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let addr = listener.local_name().parse().unwrap();

@@ -277,10 +277,14 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         let result = match self.guard.is_open() {
             true => self.connection.socket.readable().await,
-            false => tokio::select! {
-                result = self.connection.socket.readable() => result,
-                () = self.guard.revoked() => Err(revoked()),
-            },
+            // Boxed, like what else is only for servers with users: others do not pay for it with memory.
+            false => Box::pin(async {
+                tokio::select! {
+                    result = self.connection.socket.readable() => result,
+                    () = self.guard.revoked() => Err(revoked()),
+                }
+            })
+            .await,
         };
         at_boundary.store(false, Ordering::Relaxed);
         result.map(|()| true)
@@ -464,9 +468,13 @@ impl<'c, S: Service> Driver<'c, S> {
                     let mut reply = request.reply;
                     let space = self.guard.space(request.database);
                     if !self.guard.is_open()
-                        && self
-                            .admit_request(dialect, &request.body, &mut reply, &mut queue)
-                            .await?
+                        && Box::pin(self.admit_request(
+                            dialect,
+                            &request.body,
+                            &mut reply,
+                            &mut queue,
+                        ))
+                        .await?
                     {
                         // It was about who the client is, or was refused.
                     } else if !self.answer_read(&request.body, &mut reply, space, &mut queue) {

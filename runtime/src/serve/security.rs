@@ -44,10 +44,13 @@ impl Security {
     }
 }
 
-/// What one connection may do.
-pub(super) struct Guard {
-    users: Option<Arc<Authenticator>>,
-    changes: Option<watch::Receiver<u64>>,
+/// What one connection may do; everything, where there are no users.
+pub(super) struct Guard(Option<Box<Door>>);
+
+/// The connection of a server with users.
+struct Door {
+    users: Arc<Authenticator>,
+    changes: watch::Receiver<u64>,
     identity: Option<Identity>,
     address: Option<IpAddr>,
 }
@@ -55,25 +58,31 @@ pub(super) struct Guard {
 impl Guard {
     /// For a connection from `peer` (`address:port`, or anything else for a local one).
     pub fn new(security: &Security, peer: &str) -> Self {
-        let users = security.users.clone();
-        Self {
-            changes: users.as_ref().map(|users| users.changes()),
-            users,
-            identity: None,
-            address: peer.parse().ok().map(|peer: SocketAddr| peer.ip()),
-        }
+        Self(security.users.clone().map(|users| {
+            Box::new(Door {
+                changes: users.changes(),
+                users,
+                identity: None,
+                address: peer.parse().ok().map(|peer: SocketAddr| peer.ip()),
+            })
+        }))
     }
 
     /// Whether everybody may do everything.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.users.is_none()
+        self.0.is_none()
+    }
+
+    #[inline]
+    fn identity(&self) -> Option<&Identity> {
+        self.0.as_ref()?.identity.as_ref()
     }
 
     /// Where the keys of database `database` live for who is logged in.
     #[inline]
     pub fn space(&self, database: u8) -> Space {
-        match &self.identity {
+        match self.identity() {
             None => Space::new(0, database),
             Some(identity) => Space::new(identity.namespace.number, database),
         }
@@ -82,15 +91,14 @@ impl Guard {
     /// Where keys are read that `space` does not have, if the user's namespace lies over another.
     #[inline]
     pub fn base_of(&self, space: Space) -> Option<Space> {
-        let base = self.identity.as_ref()?.namespace.base?;
+        let base = self.identity()?.namespace.base?;
         Some(Space::new(base, space.database() as u8))
     }
 
     /// Why a request is refused, if it is.
-    #[inline]
     pub fn refuses(&self, body: &Body<'_>) -> Option<Failure> {
-        self.users.as_ref()?;
-        let role = self.identity.as_ref().map(|identity| identity.role);
+        let door = self.0.as_ref()?;
+        let role = door.identity.as_ref().map(|identity| identity.role);
         permit(role, body).err()
     }
 
@@ -99,14 +107,14 @@ impl Guard {
     /// # Cancel safety
     /// Safe.
     pub async fn revoked(&mut self) {
-        let Some(changes) = &mut self.changes else {
+        let Some(door) = &mut self.0 else {
             return std::future::pending().await;
         };
         loop {
-            if changes.changed().await.is_err() {
+            if door.changes.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            if !is_held(self.users.as_deref(), self.identity.as_ref()) {
+            if !door.is_held() {
                 return;
             }
         }
@@ -115,25 +123,29 @@ impl Guard {
     /// Whether the user that this connection speaks for is gone.
     #[inline]
     pub fn is_revoked(&mut self) -> bool {
-        let Some(changes) = &mut self.changes else {
+        let Some(door) = &mut self.0 else {
             return false;
         };
-        if !changes.has_changed().unwrap_or(false) {
+        if !door.changes.has_changed().unwrap_or(false) {
             return false;
         }
-        changes.mark_unchanged();
-        !is_held(self.users.as_deref(), self.identity.as_ref())
+        door.changes.mark_unchanged();
+        !door.is_held()
     }
 
     /// The user and password in a request, if it is one to log in.
-    pub fn credentials<'r>(&self, dialect: Dialect, body: &'r Body<'_>) -> Option<Credentials<'r>> {
-        self.users.as_ref()?;
+    pub fn credentials<'r>(
+        &self,
+        dialect: Dialect,
+        body: &'r Body<'_>,
+    ) -> Option<Credentials<'r>> {
+        let door = self.0.as_ref()?;
         match body {
             Body::Server(ServerCommand::Auth { user, password }) => {
                 Some(Credentials { user, password })
             }
             // The text protocol has no command for it (protocol.txt, "Authentication").
-            Body::Data(commands) if dialect == Dialect::Text && self.identity.is_none() => {
+            Body::Data(commands) if dialect == Dialect::Text && door.identity.is_none() => {
                 let [Command::Store(store)] = commands.as_slice() else {
                     return None;
                 };
@@ -146,25 +158,33 @@ impl Guard {
 
     /// Logs in, or fails to; whoever was logged in before stays so then.
     pub async fn log_in(&mut self, credentials: Credentials<'_>) -> ServerOutcome {
-        let Some(users) = &self.users else {
+        let Some(door) = &mut self.0 else {
             return ServerOutcome::AuthNotConfigured;
         };
         let Credentials { user, password } = credentials;
-        match users.check(user, password, self.address).await {
+        match door.users.check(user, password, door.address).await {
             Ok(identity) => {
-                self.identity = Some(identity);
+                door.identity = Some(identity);
                 ServerOutcome::Done
             }
             Err(Refusal::Wrong) => {
                 tracing::info!(
                     user = %String::from_utf8_lossy(user).escape_debug(),
-                    address = ?self.address,
+                    address = ?door.address,
                     "wrong user name or password"
                 );
                 ServerOutcome::WrongPassword
             }
             Err(Refusal::Busy) => ServerOutcome::Failed(Failure::Busy),
         }
+    }
+}
+
+impl Door {
+    fn is_held(&self) -> bool {
+        self.identity
+            .as_ref()
+            .is_none_or(|identity| self.users.directory().holds(identity))
     }
 }
 
@@ -182,13 +202,6 @@ impl Credentials<'_> {
             user: self.user,
             password: self.password,
         }
-    }
-}
-
-fn is_held(users: Option<&Authenticator>, identity: Option<&Identity>) -> bool {
-    match (users, identity) {
-        (Some(users), Some(identity)) => users.directory().holds(identity),
-        _ => true,
     }
 }
 

@@ -1,0 +1,227 @@
+//! Who is let in, and what they may do, in every dialect.
+
+use std::io::{self, Read as _};
+
+use fonn_runtime::users::{Authenticator, Directory};
+
+use super::*;
+
+/// argon2 of `secret`, with parameters that cost next to nothing.
+const HASH: &str = "$argon2id$v=19$m=64,t=1,p=1$wXQK5rSIdVCHKOR1yYGIrg$tHaqh3b7PSsDIS4ZvXCTzKqUrmYfBtapcZhRS9E2V0w";
+
+const USERS: [(&str, &str, &str); 5] = [
+    ("ci", "read-write", "namespace = 'main'"),
+    ("dev", "read", "namespace = 'main'"),
+    ("pr", "read-write", "namespace = 'pull'\nbase = 'main'"),
+    ("other", "read-write", "namespace = 'other'"),
+    ("root", "admin", ""),
+];
+
+const SET: u8 = 0x01;
+const GET: u8 = 0x00;
+const SASL_AUTH: u8 = 0x21;
+/// Statuses of the binary protocol.
+const OK: u16 = 0;
+const AUTH_ERROR: u16 = 0x20;
+
+fn directory(users: &[(&str, &str, &str)]) -> Directory {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let rows = users.iter().map(|(name, role, more)| {
+        format!("[[user]]\nname = '{name}'\nrole = '{role}'\nhash = '{HASH}'\n{more}\n")
+    });
+    std::fs::write(file.path(), rows.collect::<String>()).unwrap();
+    Directory::load(file.path()).unwrap()
+}
+
+struct Guarded {
+    node: Node,
+    users: Arc<Authenticator>,
+}
+
+impl Guarded {
+    fn start() -> Self {
+        let users = Arc::new(Authenticator::new(directory(&USERS)).unwrap());
+        let node = Node::start(Options {
+            security: Security {
+                users: Some(Arc::clone(&users)),
+                ..Security::default()
+            },
+            ..Options::default()
+        });
+        Self { node, users }
+    }
+
+    /// A RESP connection of that user.
+    fn resp(&self, user: &str) -> TcpStream {
+        let mut client = self.node.connect();
+        let request = resp(&[b"AUTH", user.as_bytes(), b"secret"]);
+        exchange(&mut client, &request, b"+OK\r\n");
+        client
+    }
+}
+
+fn ask(client: &mut TcpStream, args: &[&[u8]], reply: &[u8]) {
+    exchange(client, &resp(args), reply);
+}
+
+#[test]
+fn nothing_is_told_or_done_before_a_client_has_logged_in() {
+    let guarded = Guarded::start();
+    let mut root = guarded.resp("root");
+    ask(&mut root, &[b"SET", b"k", b"v"], b"+OK\r\n");
+
+    let mut text = guarded.node.connect();
+    exchange(&mut text, b"get k\r\n", b"CLIENT_ERROR unauthenticated\r\n");
+    exchange(&mut text, b"mg k v\r\n", b"CLIENT_ERROR unauthenticated\r\n");
+    exchange(&mut text, b"stats\r\n", b"CLIENT_ERROR unauthenticated\r\n");
+    // Whatever is set is taken for a name and a password.
+    exchange(
+        &mut text,
+        b"set k 0 0 8\r\nci wrong\r\n",
+        b"CLIENT_ERROR authentication failure\r\n",
+    );
+    exchange(&mut text, b"set k 0 0 11\r\nroot secret\r\n", b"STORED\r\n");
+    exchange(&mut text, b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
+
+    let mut client = guarded.node.connect();
+    let no_auth = b"-NOAUTH Authentication required.\r\n";
+    for args in [
+        &[&b"GET"[..], b"k"][..],
+        &[b"SET", b"k", b"x"],
+        &[b"DBSIZE"],
+        &[b"FLUSHALL"],
+        &[b"INFO"],
+        &[b"CONFIG", b"GET", b"*"],
+        &[b"SCAN", b"0"],
+    ] {
+        ask(&mut client, args, no_auth);
+    }
+    client.write_all(&resp(&[b"AUTH", b"root", b"wrong"])).unwrap();
+    let mut reply = [0; 10];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"-WRONGPASS");
+
+    let mut client = guarded.node.connect();
+    client.write_all(&binary(GET, 1, &[], b"k", b"")).unwrap();
+    assert_eq!(binary_reply(&mut client).0, AUTH_ERROR);
+    let wrong = binary(SASL_AUTH, 2, &[], b"PLAIN", b"\0root\0wrong");
+    client.write_all(&wrong).unwrap();
+    assert_eq!(binary_reply(&mut client).0, AUTH_ERROR);
+    let right = binary(SASL_AUTH, 3, &[], b"PLAIN", b"\0root\0secret");
+    client.write_all(&right).unwrap();
+    assert_eq!(binary_reply(&mut client).0, OK);
+    client.write_all(&binary(GET, 4, &[], b"k", b"")).unwrap();
+    assert_eq!(binary_reply(&mut client), (OK, 4, b"\0\0\0\0v".to_vec()));
+    assert!(guarded.node.count(Counter::AuthRequired) >= 11);
+    assert_eq!(guarded.node.count(Counter::AuthErrors), 3);
+}
+
+#[test]
+fn a_reader_changes_nothing_and_its_connection_goes_on() {
+    let guarded = Guarded::start();
+    let mut ci = guarded.resp("ci");
+    ask(&mut ci, &[b"SET", b"k", b"v"], b"+OK\r\n");
+
+    let mut dev = guarded.resp("dev");
+    let refused = |client: &mut TcpStream, args: &[&[u8]]| {
+        client.write_all(&resp(args)).unwrap();
+        let mut first = [0; 1];
+        client.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"-", "{args:?}");
+        while first != *b"\n" {
+            client.read_exact(&mut first).unwrap();
+        }
+    };
+    for args in [
+        &[&b"SET"[..], b"k", b"x"][..],
+        &[b"DEL", b"k"],
+        &[b"APPEND", b"k", b"x"],
+        &[b"INCR", b"n"],
+        &[b"EXPIRE", b"k", b"1"],
+        &[b"GETDEL", b"k"],
+        &[b"GETEX", b"k", b"EX", b"1"],
+        &[b"MSET", b"a", b"b"],
+        &[b"MSETNX", b"a", b"b"],
+        &[b"FLUSHDB"],
+        &[b"CONFIG", b"GET", b"*"],
+    ] {
+        refused(&mut dev, args);
+    }
+    ask(&mut dev, &[b"GET", b"k"], b"$1\r\nv\r\n");
+    ask(&mut dev, &[b"EXISTS", b"a", b"n"], b":0\r\n");
+
+    let mut text = guarded.node.connect();
+    exchange(&mut text, b"set a 0 0 10\r\ndev secret\r\n", b"STORED\r\n");
+    text.write_all(b"set k 0 0 1\r\nx\r\nget k\r\n").unwrap();
+    let mut reply = String::new();
+    let mut byte = [0];
+    while !reply.ends_with("END\r\n") {
+        text.read_exact(&mut byte).unwrap();
+        reply.push(char::from(byte[0]));
+    }
+    assert!(!reply.starts_with("STORED"), "{reply}");
+    assert!(reply.ends_with("VALUE k 0 1\r\nv\r\nEND\r\n"), "{reply}");
+}
+
+#[test]
+fn namespaces_see_nothing_of_each_other() {
+    let guarded = Guarded::start();
+    let (mut ci, mut other) = (guarded.resp("ci"), guarded.resp("other"));
+    ask(&mut ci, &[b"SET", b"k", b"main"], b"+OK\r\n");
+    ask(&mut other, &[b"GET", b"k"], b"$-1\r\n");
+    ask(&mut other, &[b"DBSIZE"], b":0\r\n");
+    ask(&mut other, &[b"SCAN", b"0"], b"*2\r\n$1\r\n0\r\n*0\r\n");
+    ask(&mut other, &[b"SET", b"k", b"own"], b"+OK\r\n");
+    ask(&mut other, &[b"FLUSHALL"], b"+OK\r\n");
+    ask(&mut other, &[b"GET", b"k"], b"$-1\r\n");
+    ask(&mut ci, &[b"GET", b"k"], b"$4\r\nmain\r\n");
+    ask(&mut ci, &[b"DBSIZE"], b":1\r\n");
+}
+
+#[test]
+fn an_overlay_reads_its_base_and_never_changes_it() {
+    let guarded = Guarded::start();
+    let (mut ci, mut pr) = (guarded.resp("ci"), guarded.resp("pr"));
+    ask(&mut ci, &[b"SET", b"k", b"base"], b"+OK\r\n");
+    ask(&mut pr, &[b"GET", b"k"], b"$4\r\nbase\r\n");
+    ask(&mut pr, &[b"GETEX", b"k", b"PX", b"1"], b"$4\r\nbase\r\n");
+    ask(&mut pr, &[b"GETDEL", b"k"], b"$4\r\nbase\r\n");
+    ask(&mut pr, &[b"DEL", b"k"], b":0\r\n");
+    ask(&mut pr, &[b"FLUSHALL"], b"+OK\r\n");
+    ask(&mut pr, &[b"MGET", b"k", b"absent"], b"*2\r\n$4\r\nbase\r\n$-1\r\n");
+    ask(&mut pr, &[b"SET", b"k", b"poison"], b"+OK\r\n");
+    ask(&mut pr, &[b"GET", b"k"], b"$6\r\npoison\r\n");
+    ask(&mut ci, &[b"GET", b"k"], b"$4\r\nbase\r\n");
+    ask(&mut ci, &[b"TTL", b"k"], b":-1\r\n");
+    ask(&mut pr, &[b"DEL", b"k"], b":1\r\n");
+    ask(&mut pr, &[b"GET", b"k"], b"$4\r\nbase\r\n");
+}
+
+#[test]
+fn who_is_no_longer_among_the_users_is_cut_off_at_once() {
+    let guarded = Guarded::start();
+    let (mut ci, mut dev) = (guarded.resp("ci"), guarded.resp("dev"));
+    guarded.users.replace(directory(&USERS[..1]));
+    // Idle, it sees the end of the connection.
+    let mut rest = Vec::new();
+    match dev.read_to_end(&mut rest) {
+        Ok(_) => assert_eq!(rest, b""),
+        Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+    }
+    ask(&mut ci, &[b"SET", b"k", b"v"], b"+OK\r\n");
+    let mut again = guarded.node.connect();
+    again.write_all(&resp(&[b"AUTH", b"dev", b"secret"])).unwrap();
+    let mut reply = [0; 10];
+    again.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"-WRONGPASS");
+}
+
+#[test]
+fn members_of_a_cluster_are_not_let_in_past_the_users() {
+    let guarded = Guarded::start();
+    let mut client = guarded.node.connect();
+    client.write_all(&[0xfa; 64]).unwrap();
+    let mut rest = Vec::new();
+    let _ = client.read_to_end(&mut rest);
+    assert_eq!(rest, b"");
+}
