@@ -80,7 +80,7 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
     let mut result = driver.run().await;
     if let Some(input) = driver.peer.take() {
         drop(driver);
-        result = Box::pin(peer::serve(shared, &registered.connection, input)).await;
+        result = Box::pin(peer::serve(shared, &registered.connection, *input)).await;
     }
     if let Err(error) = result {
         if error.kind() == io::ErrorKind::TimedOut {
@@ -104,7 +104,7 @@ struct Driver<'c, S: Service> {
     /// Work done since others had their turn.
     turn: usize,
     /// What was received, once it turned out to be from another member of the cluster.
-    peer: Option<Input>,
+    peer: Option<Box<Input>>,
     guard: Guard,
 }
 
@@ -211,7 +211,7 @@ impl<'c, S: Service> Driver<'c, S> {
             if is_new && takes_peers && detect(chunk.as_slice()) == Detection::Peer {
                 input.restore(chunk, 0);
                 self.give_back_buffers();
-                self.peer = Some(input);
+                self.peer = Some(Box::new(input));
                 return Ok(());
             }
             let parsed = self.process(&chunk).await?;
@@ -278,13 +278,15 @@ impl<'c, S: Service> Driver<'c, S> {
         let result = match self.guard.is_open() {
             true => self.connection.socket.readable().await,
             // Boxed, like what else is only for servers with users: others do not pay for it with memory.
-            false => Box::pin(async {
-                tokio::select! {
-                    result = self.connection.socket.readable() => result,
-                    () = self.guard.revoked() => Err(revoked()),
-                }
-            })
-            .await,
+            false => {
+                Box::pin(async {
+                    tokio::select! {
+                        result = self.connection.socket.readable() => result,
+                        () = self.guard.revoked() => Err(revoked()),
+                    }
+                })
+                .await
+            }
         };
         at_boundary.store(false, Ordering::Relaxed);
         result.map(|()| true)

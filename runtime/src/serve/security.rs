@@ -134,11 +134,7 @@ impl Guard {
     }
 
     /// The user and password in a request, if it is one to log in.
-    pub fn credentials<'r>(
-        &self,
-        dialect: Dialect,
-        body: &'r Body<'_>,
-    ) -> Option<Credentials<'r>> {
+    pub fn credentials<'r>(&self, dialect: Dialect, body: &'r Body<'_>) -> Option<Credentials<'r>> {
         let door = self.0.as_ref()?;
         match body {
             Body::Server(ServerCommand::Auth { user, password }) => {

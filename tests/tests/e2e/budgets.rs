@@ -18,6 +18,9 @@ const MIB: u64 = 1 << 20;
 const RAM_BUDGET: u64 = 64 * MIB;
 const DISK_BUDGET: u64 = 256 * MIB;
 const RSS_MAX: u64 = RAM_BUDGET + RAM_BUDGET * 15 / 100 + 64 * MIB;
+/// The code of a program that is not optimised takes so much more: measured, 21 MiB instead of 6.
+/// A release is held to the guarantee itself.
+const RSS_UNOPTIMISED: u64 = 16 * MIB;
 const DISK_MAX: u64 = DISK_BUDGET + DISK_BUDGET / 10;
 
 /// Watches a process from outside; the largest values that it saw.
@@ -50,8 +53,10 @@ impl Watch {
             .watcher
             .join()
             .map_err(|_| anyhow!("the watcher panicked"))?;
+        let is_release = std::env::var_os("FONN_NODE_BIN").is_some();
+        let rss_max = RSS_MAX + if is_release { 0 } else { RSS_UNOPTIMISED };
         ensure!(
-            rss > 0 && rss <= RSS_MAX,
+            rss > 0 && rss <= rss_max,
             "{when}: {} MiB resident",
             rss / MIB
         );
