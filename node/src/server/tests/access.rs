@@ -17,7 +17,6 @@ const USERS: [(&str, &str, &str); 5] = [
     ("root", "admin", ""),
 ];
 
-const SET: u8 = 0x01;
 const GET: u8 = 0x00;
 const SASL_AUTH: u8 = 0x21;
 /// Statuses of the binary protocol.
