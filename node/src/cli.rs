@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE, Early};
+use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
@@ -67,10 +67,15 @@ pub fn main() -> ExitCode {
         Ok(config) => config,
         Err(early) => return early.report(),
     };
+    // Files that settings name are settings too.
+    let security = match security(&config) {
+        Ok(security) => security,
+        Err(error) => return fail(&error, EXIT_CONFIG),
+    };
     crate::allocator::configure(config.ram_budget.as_usize());
     let log = match telemetry::init(&config.log, config.log_format) {
         Ok(log) => log,
-        Err(error) => return fail(&error.into()),
+        Err(error) => return fail(&error.into(), EXIT_FAILURE),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -78,24 +83,24 @@ pub fn main() -> ExitCode {
         .build()
         .context("cannot start the runtime");
     let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, &log));
+        let result = runtime.block_on(run(config, security, &log));
         // What still blocks was given its time.
         runtime.shutdown_background();
         result
     });
     match result {
         Ok(()) => ExitCode::from(EXIT_CLEAN),
-        Err(error) => fail(&error),
+        Err(error) => fail(&error, EXIT_FAILURE),
     }
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     // Nobody is left to tell when standard error is closed.
     let _ = writeln!(std::io::stderr(), "error: {error:#}");
-    ExitCode::from(EXIT_FAILURE)
+    ExitCode::from(code)
 }
 
-async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
+async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let clock = Clock::system();
@@ -107,7 +112,6 @@ async fn run(config: Config, log: &LogControl) -> anyhow::Result<()> {
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();
 
-    let security = security(&config)?;
     // Addresses first: a port that is taken should not cost a recovery.
     let listeners = config
         .listen

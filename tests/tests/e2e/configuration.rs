@@ -25,7 +25,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(Option<i
 
 #[test]
 fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["--ram-budget", "banana"], &["--ram-budget", "banana"]),
         (&["--disk-budget", "10x"], &["--disk-budget", "10x"]),
         (&["--ram-budget", "1"], &["--ram-budget", "at least"]),
@@ -38,6 +38,19 @@ fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
         (&["--threads", "0"], &["--threads", "0"]),
         (&["--max-value", "none"], &["--max-value", "none"]),
         (&["--no-such-flag"], &["--no-such-flag"]),
+        (
+            &["--users-file", "/nonexistent"],
+            &["--users-file /nonexistent", "cannot read"],
+        ),
+        (&["--tls-cert", "c.pem"], &["--tls-cert", "--tls-key"]),
+        (
+            &["--tls-cert", "/nonexistent", "--tls-key", "/nonexistent"],
+            &["--tls-cert /nonexistent", "cannot read"],
+        ),
+        (
+            &["--admin-listen", "0.0.0.0:1", "--users-file", "u.toml"],
+            &["--admin-listen", "--insecure"],
+        ),
         (&["--node-id", "a"], &["--node-id", "--cluster-listen"]),
         (
             &["--node-id", "a", "--cluster-listen", "127.0.0.1:1"],
