@@ -15,6 +15,7 @@ use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
+use fonn_runtime::peer::PeerMetrics;
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
@@ -37,7 +38,8 @@ use crate::entry::Space;
 use crate::levels::{Level, LevelCodec};
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
-use crate::server::{Identity, Server, Shared};
+use crate::server::{Identity, Server, Shared, Tiers};
+use crate::sharing::{self, follow};
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -145,22 +147,30 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
             _ = stop_signals.recv() => return Ok(()),
         }
     };
+    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let cold_tasks = Tasks::new();
+    engine.start_cold(&cold_tasks);
+    let cluster_tasks = Tasks::new();
+    let cluster = start_cluster(&config, &names, &events, &cluster_tasks).await?;
+    let mut sharing = None;
+    if let Some(cluster) = &cluster {
+        crate::metrics::register_cluster(&metrics, cluster);
+        let peers = PeerMetrics::register(&metrics);
+        let started = follow::start(cluster, &engine, clock.clone(), peers, &cluster_tasks);
+        sharing::metrics::register(&metrics, &started);
+        sharing = Some(started);
+    }
     let shared = Shared::with_tuning(
-        Arc::clone(&engine),
+        Arc::new(Tiers {
+            engine: Arc::clone(&engine),
+            sharing,
+        }),
         config.pairs(),
         connections_max(DESCRIPTORS_RESERVED),
         Tuning::default(),
         security.clone(),
     );
     crate::metrics::register(&metrics, &shared, bucket.clone());
-    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
-    let cold_tasks = Tasks::new();
-    engine.start_cold(&cold_tasks);
-    let cluster_tasks = Tasks::new();
-    let cluster = start_cluster(&config, &names, &events, &cluster_tasks).await?;
-    if let Some(cluster) = &cluster {
-        crate::metrics::register_cluster(&metrics, cluster);
-    }
     let identity = Identity {
         name: config
             .cluster

@@ -11,16 +11,15 @@ use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
+use fonn_runtime::route::{Forwarder, Map, Upstreams};
 use fonn_runtime::serve::{Listener, connections_max};
 use fonn_runtime::shutdown::{self, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry;
 
 use crate::config::{self, Config};
-use crate::forward::Forwarder;
-use crate::map::Map;
+use crate::follow::follow;
 use crate::service::{Router, Server, Shared};
-use crate::upstream::Upstreams;
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -88,7 +87,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let map = Arc::new(Map::default());
     let shared = shared(&config, &map, &metrics);
     crate::metrics::register(&metrics, &shared);
-    let follow = Arc::clone(&map).follow(config.cluster.clone());
+    let follow = follow(Arc::clone(&map), config.cluster.clone());
     background.spawn("map", OnShutdown::Abort, follow);
     // Clients are served without a map too: what they read is a miss then.
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)

@@ -12,11 +12,10 @@ use fonn_runtime::metrics::Metrics;
 use fonn_runtime::serve::Listener;
 
 use self::member::Member;
+use fonn_runtime::route::{Event, Map, MemberState, Topology};
+
 use crate::config::{self, MemberAddr, Settings};
-use crate::map::Map;
-use crate::metrics::Event;
 use crate::service::{Server, Shared};
-use crate::topology::{MemberState, Topology};
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -7,6 +7,7 @@
 pub mod bucket;
 pub mod checker;
 pub mod client;
+pub mod cluster;
 pub mod compare;
 pub mod component;
 pub mod ctl;
@@ -17,6 +18,7 @@ pub mod peers;
 pub mod process;
 pub mod project;
 pub mod rng;
+pub mod router;
 pub mod sccache;
 pub mod usage;
 pub mod values;

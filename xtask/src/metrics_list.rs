@@ -64,7 +64,7 @@ fn scrape() -> Result<String> {
         .build()?;
     let (options, bucket) = runtime.block_on(cli::engine_options(&config, clock))?;
     let engine = Engine::open(options).context("opening a store")?;
-    let shared = server::Shared::new(engine.clone(), config.pairs(), 1);
+    let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);
     let text = runtime.block_on(async {
         let member = cluster::Options::new(

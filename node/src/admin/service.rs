@@ -95,7 +95,7 @@ impl admin_server::Admin for AdminService {
         let space = space(&request.namespace, request.database)?;
         let key = request.key;
         check_key(&key)?;
-        let engine = &node.shared.service;
+        let engine = &node.shared.service.engine;
         let mut copies = Vec::new();
         if let Some(located) = engine.locate_in_ram(space, &key) {
             copies.push(copy(Tier::Ram, located));
@@ -134,9 +134,14 @@ impl admin_server::Admin for AdminService {
             command: &command,
             source: None,
             base: None,
+            is_routed: false,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
-        let outcome = node.shared.service.execute(&job, &mut acks, &mut scratch);
+        let outcome = node
+            .shared
+            .service
+            .engine
+            .execute(&job, &mut acks, &mut scratch);
         let existed = match outcome.await {
             Outcome::Deleted { .. } => true,
             Outcome::NotFound => false,
@@ -171,7 +176,7 @@ impl admin_server::Admin for AdminService {
             Some(database) => vec![space(&request.namespace, database)?],
             None => Space::of_namespace(namespace(&request.namespace)?).collect(),
         };
-        let flushed = node.shared.service.flush(&spaces, 0).await;
+        let flushed = node.shared.service.engine.flush(&spaces, 0).await;
         flushed.map_err(|_| {
             Status::unavailable("the flush could not be made durable; what it hid may come back")
         })?;

@@ -28,7 +28,7 @@ use super::{Admin, Node};
 use crate::config::{self, Settings};
 use crate::engine::{Acks, Engine, Job};
 use crate::entry::Space;
-use crate::server::Shared;
+use crate::server::{Shared, Tiers};
 
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -97,7 +97,7 @@ impl Rig {
     fn open_store(&self, cold: Option<Arc<dyn ColdAdmin>>) {
         let engine = Arc::clone(&self.engine);
         self.admin.open(Node {
-            shared: Shared::new(Arc::clone(&engine), Vec::new(), 100),
+            shared: Shared::new(Tiers::alone(Arc::clone(&engine)), Vec::new(), 100),
             listeners: vec!["127.0.0.1:11211".to_owned()],
             durability: self.config.durability,
             data_dir: self.config.data_dir.clone(),
@@ -133,6 +133,7 @@ impl Rig {
             command,
             source,
             base: None,
+            is_routed: false,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
         self.engine.execute(&job, &mut acks, &mut scratch).await;

@@ -18,6 +18,7 @@ const PUT: u8 = 0x40;
 const FETCH: u8 = 0x41;
 const FETCH_SLOTS: u8 = 0x42;
 const PING: u8 = 0x43;
+const SOURCES: u8 = 0x44;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +45,12 @@ pub enum Request<'a> {
         cursor: &'a [u8],
         /// About how many bytes of entries the page may have.
         len_max: u32,
+    },
+    /// Who knows of some slots what the member may not, because it has not taken them over completely or
+    /// had not when it lost them. Answered with `Sources`.
+    Sources {
+        /// Which slots.
+        slots: SlotSet,
     },
     /// Answered with `Pong`: whether the member answers at all.
     Ping,
@@ -106,6 +113,10 @@ impl<'a> Request<'a> {
                 writer.put(slots.as_bytes());
                 (FETCH_SLOTS, 0, Value::Copied(cursor))
             }
+            Self::Sources { slots } => {
+                writer.put(slots.as_bytes());
+                (SOURCES, 0, Value::Copied(&[]))
+            }
             Self::Ping => (PING, 0, Value::Copied(&[])),
         })
     }
@@ -164,6 +175,12 @@ impl<'a> Request<'a> {
                     slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
                     cursor: reader.rest(),
                     len_max,
+                }
+            }
+            SOURCES => {
+                let slots = reader.take(SlotSet::LEN, "slots")?;
+                Self::Sources {
+                    slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
                 }
             }
             PING => Self::Ping,

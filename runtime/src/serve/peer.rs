@@ -397,7 +397,8 @@ impl<'c, S: Service> Peer<'c, S> {
         };
         let key = match &request {
             Request::Command(command) => {
-                if !self.shared.service.owns(head.envelope.slot).1 {
+                let service = &self.shared.service;
+                if !service.serves(head.envelope.slot, command.is_write()) {
                     return self.answer(&head, &Reply::WrongOwner);
                 }
                 let key = (!self.busy.is_empty()).then(|| self.key(&head, command.key()));
@@ -438,7 +439,7 @@ impl<'c, S: Service> Peer<'c, S> {
         let Some(lens) = self.lens else { return false };
         let service = &self.shared.service;
         let moment = *self.moment.get_or_insert_with(|| service.moment());
-        let envelope = head.envelope.reply(service.owns(head.envelope.slot).0);
+        let envelope = head.envelope.reply(service.epoch());
         let out = &mut self.out;
         let word = |outcome: &Outcome<'_>| {
             if Reply::encode_outcome(outcome, envelope, lens.theirs, out).is_err() {
@@ -453,7 +454,7 @@ impl<'c, S: Service> Peer<'c, S> {
     }
 
     fn answer(&mut self, head: &Head, reply: &Reply<'_>) {
-        let epoch = self.shared.service.owns(head.envelope.slot).0;
+        let epoch = self.shared.service.epoch();
         let theirs = self.lens.map_or(0, |lens| lens.theirs);
         work::encode(reply, head.envelope.reply(epoch), theirs, &mut self.out);
     }

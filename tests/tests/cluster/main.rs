@@ -1,3 +1,5 @@
 //! Several nodes as one cluster.
 
+mod builds;
+mod data;
 mod membership;

@@ -133,6 +133,7 @@ impl<S: Service> Driver<'_, S> {
                     id: self.connection.id,
                     peer: &self.connection.peer,
                     space,
+                    is_routed: false,
                 };
                 let outcome = Box::pin(self.shared.service.execute_server(
                     self.shared,
@@ -185,6 +186,7 @@ impl<S: Service> Driver<'_, S> {
             command,
             source: chunk.source(value_len),
             base: self.guard.base_of(space),
+            is_routed: false,
         };
         let service = &self.shared.service;
         let execution = service
@@ -290,6 +292,7 @@ impl<S: Service> Driver<'_, S> {
                     command: &begun.command,
                     source: begun.source,
                     base: self.guard.base_of(begun.space),
+                    is_routed: false,
                 };
                 let answer = self.await_answer(answer, &job).await?;
                 let outcome = answer.outcome();
