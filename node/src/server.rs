@@ -172,8 +172,8 @@ impl Service for Tiers {
         word: impl FnOnce(&Reply<'_>) + Send,
     ) {
         match (request, &self.sharing) {
-            (Request::Sources { slots }, Some(sharing)) => {
-                word(&Reply::Sources(sharing.sources(slots).sources()));
+            (Request::Sources { slots, is_owned }, Some(sharing)) => {
+                word(&Reply::Sources(sharing.sources(slots, *is_owned).sources()));
             }
             (_, sharing) => {
                 let floor = |key: &[u8]| {

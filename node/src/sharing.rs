@@ -346,6 +346,7 @@ impl Sharing {
         let epoch = self.epoch();
         let request = Request::Sources {
             slots: slots.clone(),
+            is_owned: false,
         };
         let envelope = envelope(0, Space::default(), epoch);
         let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
@@ -384,11 +385,14 @@ impl Sharing {
         floor.map_or(0, |floor| floor.load(Ordering::Acquire))
     }
 
-    /// Who knows of some slots what this member may not.
+    /// Who knows of some slots, or of those of them that it owns, what this member may not.
     #[must_use]
-    pub fn sources(&self, slots: &SlotSet) -> SourcesBuilder {
+    pub fn sources(&self, slots: &SlotSet, is_owned: bool) -> SourcesBuilder {
         let mut sources = SourcesBuilder::default();
-        for (id, of) in self.unsettled(|slot, _, _| slots.contains(slot)) {
+        let is_meant = |slot, it: &Holding, _: &Source| {
+            slots.contains(slot) && (!is_owned || it.part != Part::None)
+        };
+        for (id, of) in self.unsettled(is_meant) {
             // Names of members are short.
             let _ = sources.push(&id, &of);
         }
@@ -556,6 +560,41 @@ impl Sharing {
                 .await?;
         }
         Ok(())
+    }
+
+    /// Slots of which their owners may lack something that the member of that name has.
+    ///
+    /// # Errors
+    /// The name of a member that does not say, or goes by another map.
+    pub async fn needed_from(&self, id: &str) -> Result<u32, String> {
+        let epoch = self.epoch();
+        let is_meant = |_, it: &Holding, of: &Source| it.part != Part::None && *of.id == *id;
+        let mut needed = self.unsettled(is_meant).remove(id).unwrap_or_default();
+        let topology = self.topology();
+        let members = topology.as_deref().map_or(&[][..], |it| it.members());
+        for member in members.iter().filter(|it| it.id != id && it.id != self.own) {
+            let Some(target) = self.forwarder.upstreams().member(&member.id) else {
+                continue;
+            };
+            let request = Request::Sources {
+                slots: SlotSet::all(),
+                is_owned: true,
+            };
+            let envelope = envelope(0, Space::default(), epoch);
+            let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+            let answer = call.await.map_err(|_| member.id.clone())?;
+            let sources = match answer.reply() {
+                Ok(Reply::Sources(sources)) if answer.head().envelope.epoch >= epoch => sources,
+                _ => return Err(member.id.clone()),
+            };
+            for (of, slots) in sources.iter().flatten().filter(|(of, _)| *of == id) {
+                tracing::trace!(of, member = member.id, slots = slots.len(), "still needed");
+                (0..SLOT_COUNT)
+                    .filter(|slot| slots.contains(*slot))
+                    .for_each(|slot| needed.insert(slot));
+            }
+        }
+        Ok(needed.len())
     }
 
     /// The other members that serve.

@@ -228,7 +228,7 @@ impl State {
                 let member = self.incarnation(&id, raft_id)?;
                 let joining = member.phase == Phase::Joining;
                 let effect = set(&mut member.is_down, is_down);
-                if matches!(effect, Effect::Map) && !is_down {
+                if matches!(effect, Effect::Map) && !is_down && !joining {
                     member.since = next;
                 }
                 Ok(if joining { Effect::Unseen } else { effect })

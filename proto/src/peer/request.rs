@@ -8,7 +8,7 @@ mod server;
 use bytes::Bytes;
 
 use super::entry::Entry;
-use super::field::{Flags, Reader, Sealed, Writer};
+use super::field::{Flags, Reader, Sealed, Writer, bit};
 use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
@@ -19,6 +19,8 @@ const FETCH: u8 = 0x41;
 const FETCH_SLOTS: u8 = 0x42;
 const PING: u8 = 0x43;
 const SOURCES: u8 = 0x44;
+
+const SOURCES_OWNED: u16 = 1;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +53,8 @@ pub enum Request<'a> {
     Sources {
         /// Which slots.
         slots: SlotSet,
+        /// Of these only what the member owns.
+        is_owned: bool,
     },
     /// Answered with `Pong`: whether the member answers at all.
     Ping,
@@ -113,9 +117,9 @@ impl<'a> Request<'a> {
                 writer.put(slots.as_bytes());
                 (FETCH_SLOTS, 0, Value::Copied(cursor))
             }
-            Self::Sources { slots } => {
+            Self::Sources { slots, is_owned } => {
                 writer.put(slots.as_bytes());
-                (SOURCES, 0, Value::Copied(&[]))
+                (SOURCES, bit(*is_owned, SOURCES_OWNED), Value::Copied(&[]))
             }
             Self::Ping => (PING, 0, Value::Copied(&[])),
         })
@@ -180,6 +184,7 @@ impl<'a> Request<'a> {
             SOURCES => {
                 let slots = reader.take(SlotSet::LEN, "slots")?;
                 Self::Sources {
+                    is_owned: flags.has(SOURCES_OWNED),
                     slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
                 }
             }

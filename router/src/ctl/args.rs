@@ -100,6 +100,9 @@ pub(super) struct Drain {
     /// Give the slots back to a member that was draining
     #[arg(long)]
     pub undo: bool,
+    /// Do not wait until the others have what it has
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 #[derive(Debug, Args)]

@@ -35,6 +35,9 @@ pub(super) enum CtlError {
         /// For how long.
         secs: u64,
     },
+    /// The node cannot at the moment.
+    #[error("{0}")]
+    NotNow(String),
     /// The node refuses.
     #[error("{0}")]
     Refused(String),
@@ -65,7 +68,13 @@ impl CtlError {
                     text.to_owned()
                 },
             },
+            Code::Unavailable => Self::NotNow(text.to_owned()),
             _ => Self::Refused(text.to_owned()),
         }
+    }
+
+    /// Whether the same may succeed in a moment.
+    pub(super) const fn is_passing(&self) -> bool {
+        matches!(self, Self::NotNow(_))
     }
 }

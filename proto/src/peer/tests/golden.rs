@@ -334,11 +334,13 @@ fn sources_have_the_bytes_that_they_always_had() {
     let mut out = Out::new();
     let request = Request::Sources {
         slots: slots.clone(),
+        is_owned: true,
     };
     request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
     let bytes = out.to_vec();
     assert_eq!((bytes[1], bytes.len()), (0x44, 32 + 2048));
-    assert_eq!((&bytes[32..34], bytes[32 + 2047]), (&[1, 2][..], 0x80));
+    assert_eq!((&bytes[2..4], &bytes[32..34]), (&[1, 0][..], &[1, 2][..]));
+    assert_eq!(bytes[32 + 2047], 0x80);
     let mut sources = SourcesBuilder::default();
     sources.push("node-1", &slots).unwrap();
     let mut out = Out::new();

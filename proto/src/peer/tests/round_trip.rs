@@ -121,7 +121,8 @@ proptest! {
         let entry = entry(number, envelope.space, &hit, &pool);
         check_request(&Request::Put(entry), envelope, None);
         check_request(&Request::Fetch { key: &pool.key }, envelope, None);
-        check_request(&Request::Sources { slots: slots.clone() }, envelope, None);
+        let is_owned = hit.stale;
+        check_request(&Request::Sources { slots: slots.clone(), is_owned }, envelope, None);
         let fetch = Request::FetchSlots { slots, cursor: &pool.key, len_max: hit.flags };
         check_request(&fetch, envelope, None);
         check_request(&Request::Ping, envelope, None);
