@@ -15,6 +15,9 @@ use thiserror::Error;
 /// How long a member may take to accept, and to send the map first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long the member that tells the map may be behind others: cut off from them, it still answers us.
+const BEHIND_MAX: Duration = Duration::from_millis(500);
+
 /// Between tries, when no member answers.
 const RETRY: Backoff = Backoff {
     base: Duration::from_millis(100),
@@ -37,6 +40,9 @@ pub enum FollowError {
     /// The stream ended.
     #[error("the member ended the stream")]
     Ended,
+    /// Other members go by a newer map.
+    #[error("the member has not heard of the newest map")]
+    Behind,
     /// The map breaks an invariant.
     #[error(transparent)]
     Map(#[from] TopologyError),
@@ -110,8 +116,12 @@ async fn try_follow(
             true => tokio::time::timeout(ANSWER_TIMEOUT, maps.message())
                 .await
                 .map_err(|_| FollowError::Timeout)??,
-            // It may be long until something changes; the connection's pings find a dead member.
-            false => maps.message().await?,
+            // It may be long until something changes; the connection's pings find a dead member, and other
+            // members' answers one that is behind.
+            false => tokio::select! {
+                next = maps.message() => next?,
+                () = map.behind(BEHIND_MAX) => return Err(FollowError::Behind),
+            },
         };
         is_first = false;
         let told = next.ok_or(FollowError::Ended)?;

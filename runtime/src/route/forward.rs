@@ -218,6 +218,7 @@ impl Forwarder {
                     self.events.count(Event::WrongOwner);
                     rank = 0;
                     if epoch > again.epoch {
+                        self.upstreams.map().want(epoch);
                         self.upstreams
                             .map()
                             .wait_for(epoch, left.min(MAP_WAIT))

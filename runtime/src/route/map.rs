@@ -14,6 +14,8 @@ pub struct Map {
     topology: watch::Sender<Option<Arc<Topology>>>,
     /// Counts up with each change, so that looking whether there is one costs a load.
     generation: AtomicU64,
+    /// The highest epoch that some member was seen to go by.
+    wanted: watch::Sender<u64>,
 }
 
 impl Default for Map {
@@ -21,6 +23,7 @@ impl Default for Map {
         Self {
             topology: watch::Sender::new(None),
             generation: AtomicU64::new(0),
+            wanted: watch::Sender::new(0),
         }
     }
 }
@@ -62,5 +65,34 @@ impl Map {
                 .is_some_and(|topology| topology.epoch() >= epoch)
         });
         matches!(tokio::time::timeout(timeout, wait).await, Ok(Ok(_)))
+    }
+
+    /// A member was seen that goes by a map of this epoch.
+    pub fn want(&self, epoch: u64) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_more = epoch > *wanted;
+            *wanted = epoch.max(*wanted);
+            is_more
+        });
+    }
+
+    /// Waits until a map is wanted that does not come for so long: whoever tells the map is behind.
+    pub async fn behind(&self, patience: Duration) {
+        let mut wanted = self.wanted.subscribe();
+        let mut told = self.topology.subscribe();
+        let epoch = |it: &Option<Arc<Topology>>| it.as_deref().map_or(0, Topology::epoch);
+        loop {
+            let known = epoch(&told.borrow_and_update());
+            // The sender is here.
+            let newest = *wanted.borrow_and_update();
+            if newest <= known {
+                let _ = wanted.changed().await;
+                continue;
+            }
+            let comes = told.wait_for(|it| epoch(it) >= newest);
+            if tokio::time::timeout(patience, comes).await.is_err() {
+                return;
+            }
+        }
     }
 }
