@@ -129,12 +129,14 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
     );
     // While the node drains, too.
     admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
-    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry);
+    let users = security.users.clone();
+    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry, users);
     let routes = Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
         .with_fallback(dashboard);
-    let admin = http::Server::start(&config.admin_listen, routes, &admin_tasks, admin_stopped)
+    let (address, asks) = (&config.admin_listen, security.clone());
+    let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
@@ -301,7 +303,7 @@ fn security(config: &Config) -> anyhow::Result<Security> {
     Ok(Security {
         users,
         tls,
-        takes_plaintext: config.insecure,
+        is_insecure: config.insecure,
     })
 }
 

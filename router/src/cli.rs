@@ -12,7 +12,7 @@ use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::route::{Forwarder, Map, Upstreams};
-use fonn_runtime::serve::{Listener, connections_max};
+use fonn_runtime::serve::{Listener, Security, connections_max};
 use fonn_runtime::shutdown::{self, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry;
@@ -80,7 +80,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     let routes = Routes::new().with_standard(metrics.clone(), readiness.clone());
-    let admin = http::Server::start(&config.admin_listen, routes, &admin_tasks, admin_stopped)
+    let (address, asks) = (&config.admin_listen, Security::default());
+    let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 

@@ -64,9 +64,9 @@ impl SecurityConfig {
                             read and write everything; --users-file protects it, --insecure allows it";
             return Err(ConfigError::invalid("--listen", open, expected));
         }
-        if !ListenAddr::Tcp(admin.to_owned()).is_loopback() {
-            let expected = "a loopback address, since nobody has to log in on the admin port; a proxy that \
-                            asks who it is may stand before it; --insecure allows others";
+        if !ListenAddr::Tcp(admin.to_owned()).is_loopback() && self.users_file.is_none() {
+            let expected = "a loopback address, since anybody who can reach another one may administer the \
+                            node; --users-file protects it, --insecure allows it";
             return Err(ConfigError::invalid("--admin-listen", admin, expected));
         }
         Ok(())

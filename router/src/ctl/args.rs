@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
@@ -22,8 +23,21 @@ pub(super) struct Cli {
     /// JSON instead of tables: one object a line
     #[arg(long, global = true)]
     pub json: bool,
+    #[command(flatten)]
+    pub login: Login,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Who calls, where the node has users.
+#[derive(Debug, Args)]
+pub(super) struct Login {
+    /// User to log in as; the password comes from --password-file, FONN_PASSWORD or the terminal
+    #[arg(long, value_name = "NAME", env = "FONN_USER", global = true)]
+    pub user: Option<String>,
+    /// File with the password, - for standard input
+    #[arg(long, value_name = "FILE", env = "FONN_PASSWORD_FILE", global = true)]
+    pub password_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -73,8 +87,13 @@ pub(super) enum Command {
 pub(super) struct Key {
     /// The key, as it is: no prefix is added
     pub key: OsString,
-    /// Its namespace
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    /// Its namespace; that of the user if it is left out, `default` without users
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub namespace: String,
     /// Its database (Redis's SELECT)
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -10,6 +10,7 @@ use fonn_runtime::http::{Channel, ChannelError};
 
 use super::args::AdminAddr;
 use super::error::CtlError;
+use super::login::Login;
 
 /// Until the connection stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,14 +25,20 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects; every call is that of `login`.
     ///
     /// # Errors
     /// [`CtlError::Unreachable`], or [`CtlError::Foreign`] if what is there breaks HTTP/2 at once.
-    pub(super) async fn open(addr: &AdminAddr) -> Result<Self, CtlError> {
+    pub(super) async fn open(addr: &AdminAddr, login: Option<&Login>) -> Result<Self, CtlError> {
         let addr = addr.0.clone();
         match Channel::connect(&addr, CONNECT_TIMEOUT).await {
-            Ok(channel) => Ok(Self { addr, channel }),
+            Ok(channel) => Ok(Self {
+                addr,
+                channel: match login {
+                    Some(login) => channel.with_login(&login.user, &login.password),
+                    None => channel,
+                },
+            }),
             Err(error @ ChannelError::Protocol(_)) => Err(CtlError::Foreign {
                 addr,
                 reason: error.to_string(),

@@ -35,6 +35,9 @@ pub(super) enum CtlError {
         /// For how long.
         secs: u64,
     },
+    /// The node does not know who calls, or the user may not do that.
+    #[error("{0}")]
+    Denied(String),
     /// The node refuses.
     #[error("{0}")]
     Refused(String),
@@ -65,6 +68,7 @@ impl CtlError {
                     text.to_owned()
                 },
             },
+            Code::Unauthenticated | Code::PermissionDenied => Self::Denied(text.to_owned()),
             _ => Self::Refused(text.to_owned()),
         }
     }

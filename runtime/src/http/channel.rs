@@ -1,4 +1,4 @@
-//! A gRPC client's connection: one of HTTP/2, without TLS.
+//! A gRPC client's connection: one of HTTP/2.
 //!
 //! tonic's own channel balances, buffers and reconnects; a command that asks one node once needs none of
 //! that, and whoever keeps a connection for long wants to decide about it.
@@ -11,11 +11,14 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
+
+use super::base64;
 
 /// How often the peer is asked whether it is still there, and how long it may take.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -27,6 +30,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Channel {
     sender: http2::SendRequest<Body>,
     origin: Uri,
+    authorization: Option<HeaderValue>,
 }
 
 /// There is no connection.
@@ -75,7 +79,27 @@ impl Channel {
         let (sender, driver) = connected.map_err(|_| ChannelError::Timeout(timeout))??;
         // It ends when the last clone of the sender is dropped, or the peer closes.
         tokio::spawn(driver);
-        Ok(Self { sender, origin })
+        Ok(Self {
+            sender,
+            origin,
+            authorization: None,
+        })
+    }
+
+    /// Logs in with every call. Whoever listens in reads the password, unless the connection is under TLS.
+    #[must_use]
+    pub fn with_login(self, user: &str, password: &[u8]) -> Self {
+        let pair = [user.as_bytes(), b":", password].concat();
+        let value = format!("Basic {}", base64::encode(&pair));
+        let authorization = HeaderValue::try_from(value).ok().map(|mut value| {
+            // Never in a log or in HTTP/2's table of headers.
+            value.set_sensitive(true);
+            value
+        });
+        Self {
+            authorization,
+            ..self
+        }
     }
 
     /// For generated clients: `Client::with_origin(channel.clone(), channel.origin())`.
@@ -94,7 +118,11 @@ impl Service<Request<Body>> for Channel {
         self.sender.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(authorization) = &self.authorization {
+            let headers = request.headers_mut();
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
         Box::pin(self.sender.send_request(request))
     }
 }

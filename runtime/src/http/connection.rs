@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_LENGTH, HeaderValue, WWW_AUTHENTICATE};
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -25,10 +25,14 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 
 use super::body::guard;
-use super::grpc::{Limited, is_grpc};
+use super::grpc::{Limited, Source, is_grpc};
+use super::login::{Denied, Login};
 use super::origin::is_foreign;
+use super::routes::Audience;
 use super::{HEAD_MAX_BYTES, Options, Routes};
+use crate::serve::Security;
 use crate::shutdown::Shutdown;
+use crate::users::Refusal;
 
 /// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of
 /// HTTP/1.1 has it too: no method begins like this.
@@ -45,34 +49,47 @@ pub(super) struct Site {
     routes: Routes,
     grpc: Option<Limited>,
     options: Options,
+    security: Security,
     is_loopback: bool,
 }
 
 impl Site {
-    pub(super) fn new(mut routes: Routes, options: Options, addr: SocketAddr) -> Self {
+    pub(super) fn new(
+        mut routes: Routes,
+        options: Options,
+        security: Security,
+        addr: SocketAddr,
+    ) -> Self {
         let grpc = routes.grpc.take();
         Self {
-            grpc: grpc.map(|grpc| Limited::new(grpc, &options)),
+            grpc: grpc.map(|grpc| Limited::new(grpc, &options, security.users.clone())),
             routes,
             options,
+            security,
             is_loopback: addr.ip().is_loopback(),
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, calls: &Calls) -> Response<Body> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        address: IpAddr,
+        calls: &Calls,
+    ) -> Response<Body> {
         if let Some(grpc) = &self.grpc
             && is_grpc(&request)
         {
             if is_foreign(&request, self.is_loopback) {
-                let text = "pages of other sites may not call this port\n";
-                let mut response = Response::new(Body::new(Full::from(text)));
-                *response.status_mut() = StatusCode::FORBIDDEN;
-                return response;
+                let text = "pages of other sites may not call this port";
+                return refusal(StatusCode::FORBIDDEN, text);
             }
             let call = calls.begin();
-            return guard(grpc.answer(request).await, call);
+            return guard(grpc.answer(request, Source(address)).await, call);
         }
         let request = request.map(drop);
+        if let Err(denied) = self.admit(&request, address).await {
+            return denied.into();
+        }
         let response = self.routes.answer(&request);
         if request.version() == Version::HTTP_2 && request.method() == Method::HEAD {
             // HTTP/1.1 does it by itself.
@@ -81,6 +98,42 @@ impl Site {
             return Response::from_parts(head, Body::empty());
         }
         response.map(|bytes| Body::new(Full::<Bytes>::new(bytes)))
+    }
+}
+
+impl Site {
+    /// Lets a request for a page pass, or says why not.
+    pub(super) async fn admit(&self, request: &Request<()>, address: IpAddr) -> Result<(), Denied> {
+        let is_private = self.routes.audience(request.uri().path()) == Audience::Users;
+        match &self.security.users {
+            Some(users) if is_private && !self.security.trusts(address) => {
+                Login::check(users, request.headers(), Some(address)).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A line of text in the place of what was asked for.
+fn refusal(status: StatusCode, line: &str) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::from(format!("{line}\n"))));
+    *response.status_mut() = status;
+    response
+}
+
+impl From<Denied> for Response<Body> {
+    fn from(denied: Denied) -> Self {
+        let status = match denied {
+            Denied::Refused(Refusal::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::UNAUTHORIZED,
+        };
+        let mut response = refusal(status, &denied.to_string());
+        if status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Basic realm=\"fonn\", charset=\"UTF-8\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 }
 
@@ -129,7 +182,12 @@ where
 }
 
 /// Serves a connection until it ends, has grown old, or `shutdown` is requested.
-pub(super) async fn serve(mut stream: TcpStream, site: Arc<Site>, shutdown: Shutdown) {
+pub(super) async fn serve(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    site: Arc<Site>,
+    shutdown: Shutdown,
+) {
     let options = site.options;
     let mut first = Vec::new();
     let is_http2 = tokio::select! {
@@ -155,7 +213,7 @@ pub(super) async fn serve(mut stream: TcpStream, site: Arc<Site>, shutdown: Shut
     };
     let service = service_fn(move |request: Request<Incoming>| {
         let (site, calls) = (Arc::clone(&site), calls.clone());
-        async move { Ok::<_, Infallible>(site.answer(request, &calls).await) }
+        async move { Ok::<_, Infallible>(site.answer(request, peer.ip(), &calls).await) }
     });
     if is_http2 {
         let streams = Streams(Arc::default());

@@ -98,13 +98,22 @@ impl Response {
     }
 }
 
+/// Who may have a page, where there are users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Audience {
+    /// Everybody: a load balancer that looks whether the program is well, and whoever is about to log in.
+    Everybody,
+    /// Users, except for programs on the same machine.
+    Users,
+}
+
 type Handler = Box<dyn Fn(&Request) -> Response + Send + Sync>;
 type Fallback = Box<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 
 /// The table of paths. Handlers see GET and HEAD; other methods get 405.
 #[derive(Default)]
 pub struct Routes {
-    exact: BTreeMap<&'static str, Handler>,
+    exact: BTreeMap<&'static str, (Audience, Handler)>,
     fallback: Option<Fallback>,
     pub(super) grpc: Option<Grpc>,
 }
@@ -125,7 +134,7 @@ impl Routes {
     /// `/metrics`, `/healthz` (the process answers) and `/readyz` (it takes traffic).
     #[must_use]
     pub fn with_standard(self, metrics: Metrics, readiness: Readiness) -> Self {
-        self.with("/metrics", move |_| match metrics.render() {
+        self.with_private("/metrics", move |_| match metrics.render() {
             Ok(text) => Response::ok(metrics::CONTENT_TYPE, text),
             Err(error) => {
                 tracing::error!(%error, "rendering metrics");
@@ -149,8 +158,27 @@ impl Routes {
         path: &'static str,
         handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        self.exact.insert(path, Box::new(handler));
+        let handler: Handler = Box::new(handler);
+        self.exact.insert(path, (Audience::Everybody, handler));
         self
+    }
+
+    /// As [`Routes::with`]; where there are users only they get it over the network.
+    #[must_use]
+    pub fn with_private(
+        mut self,
+        path: &'static str,
+        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        let handler: Handler = Box::new(handler);
+        self.exact.insert(path, (Audience::Users, handler));
+        self
+    }
+
+    /// Who may have the page at a path.
+    pub(super) fn audience(&self, path: &str) -> Audience {
+        let page = self.exact.get(path);
+        page.map_or(Audience::Everybody, |(audience, _)| *audience)
     }
 
     /// Answers what no other handler does; `None` means 404.
@@ -180,7 +208,7 @@ impl Routes {
             return response;
         }
         let response = match self.exact.get(request.uri().path()) {
-            Some(handler) => Some(handler(request)),
+            Some((_, handler)) => Some(handler(request)),
             None => self.fallback.as_ref().and_then(|handler| handler(request)),
         };
         let response =

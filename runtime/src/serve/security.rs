@@ -20,8 +20,9 @@ pub struct Security {
     pub users: Option<Arc<Authenticator>>,
     /// The certificate; without it no connection is encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Whether other machines may speak without TLS though there is a certificate.
-    pub takes_plaintext: bool,
+    /// Whether the operator trusts the network (`--insecure`): other machines may speak without TLS though
+    /// there is a certificate, and read figures without a login though there are users.
+    pub is_insecure: bool,
 }
 
 impl Security {
@@ -40,7 +41,13 @@ impl Security {
 
     /// Whether a client at this address may speak without TLS.
     pub(super) fn takes_plaintext_from(&self, address: IpAddr) -> bool {
-        self.tls.is_none() || self.takes_plaintext || address.to_canonical().is_loopback()
+        self.tls.is_none() || self.trusts(address)
+    }
+
+    /// Whether who connects from this address is trusted not to listen in: the same machine, or a network
+    /// that the operator vouches for.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        self.is_insecure || address.to_canonical().is_loopback()
     }
 }
 
