@@ -23,8 +23,6 @@ use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
-use fonn_runtime::tls::Tls;
-use fonn_runtime::users::{Authenticator, Directory};
 
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
@@ -70,9 +68,9 @@ pub fn main() -> ExitCode {
         Err(early) => return early.report(),
     };
     // Files that settings name are settings too.
-    let security = match security(&config) {
+    let security = match config.security.load(config.insecure) {
         Ok(security) => security,
-        Err(error) => return fail(&error, EXIT_CONFIG),
+        Err(error) => return fail(&error.into(), EXIT_CONFIG),
     };
     crate::allocator::configure(config.ram_budget.as_usize());
     let log = match telemetry::init(&config.log, config.log_format) {
@@ -287,38 +285,6 @@ async fn start_cluster(
     started.map(Some).context("starting the cluster")
 }
 
-/// Reads the users and the certificate that the settings name.
-fn security(config: &Config) -> anyhow::Result<Security> {
-    let users = match &config.users_file {
-        None => None,
-        Some(path) => {
-            let users = Authenticator::new(Directory::load(path)?);
-            Some(Arc::new(users.context("cannot check passwords")?))
-        }
-    };
-    let tls = match &config.tls {
-        None => None,
-        Some(files) => Some(Arc::new(Tls::load(files.clone())?)),
-    };
-    Ok(Security {
-        users,
-        tls,
-        is_insecure: config.insecure,
-    })
-}
-
-/// Reads users and certificate again; either stays as it was if its files cannot be used.
-fn reload_security(security: &Security, config: &Config) -> anyhow::Result<()> {
-    let users = match (&security.users, &config.users_file) {
-        (Some(users), Some(path)) => Directory::load(path).map(|new| users.replace(new)),
-        _ => Ok(()),
-    };
-    if let Some(tls) = &security.tls {
-        tls.reload()?;
-    }
-    Ok(users?)
-}
-
 /// The status page.
 fn dashboard(request: &http::Request) -> Option<http::Response> {
     let asset = fonn_dashboard::serve(request.uri().path(), request.uri().query())?;
@@ -436,7 +402,7 @@ pub async fn engine_options(
         cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
-        spaces: match config.users_file {
+        spaces: match config.security.users_file {
             None => u32::from(Space::DATABASES),
             Some(_) => Space::ALL,
         },
@@ -478,14 +444,14 @@ fn reload(
         );
     }
     log.set(&new.log);
-    if let Err(error) = reload_security(security, &new) {
+    if let Err(error) = new.security.reload(security) {
         tracing::error!(
-            error = format!("{error:#}"),
+            %error,
             "users and certificates stay as they were"
         );
         events.error(
             Topic::Settings,
-            format!("users and certificates stay as they were: {error:#}"),
+            format!("users and certificates stay as they were: {error}"),
         );
     }
     engine.ram().set_budget(new.ram_budget.as_usize());

@@ -83,7 +83,7 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::User(_) | Command::Completions { .. } => None,
         _ => login::read(&cli.login)?,
     };
-    let connect = || Connection::open(&cli.admin, login.as_ref());
+    let connect = || Connection::open(&cli.admin, &cli.tls, login.as_ref());
     match cli.command {
         Command::Status => status::run(&connect().await?, &output).await,
         Command::Key(args) => key::run(&connect().await?, args, &output).await,

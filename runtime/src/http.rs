@@ -1,5 +1,6 @@
 //! The admin port: a small server of HTTP/1.1 and HTTP/2 (without TLS: by prior knowledge, RFC 9113,
-//! section 3.3) for health, metrics, gRPC and whatever else is mounted.
+//! section 3.3) for health, metrics, gRPC and whatever else is mounted. Whether a connection is under TLS its
+//! first byte tells, as on the client port.
 //!
 //! Invariant: it is bounded in connections, calls, header size and time, so that nobody who reaches the
 //! port can exhaust the process; and it serves until its own shutdown, which the program requests
@@ -163,7 +164,7 @@ impl Server {
                 accepted = self.listener.accept(), if has_room => match accepted {
                     Ok((stream, peer)) => {
                         let site = Arc::clone(&site);
-                        connections.spawn(connection::serve(stream, peer, site, shutdown.clone()));
+                        connections.spawn(connection::serve(stream, peer.ip(), site, shutdown.clone()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "accepting a connection on the admin port");

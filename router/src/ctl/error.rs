@@ -27,6 +27,16 @@ pub(super) enum CtlError {
         /// What was seen.
         reason: String,
     },
+    /// The two do not trust each other, or there is no TLS.
+    #[error(
+        "no TLS with {addr}: {reason}; --tls-ca names the authority of the node's certificate, and that has to name the host; --tls-cert and --tls-key are for a node that asks for a certificate"
+    )]
+    Tls {
+        /// Where.
+        addr: String,
+        /// Why.
+        reason: String,
+    },
     /// No answer in time.
     #[error("{addr} did not answer within {secs} s; the node may be overloaded or stopped")]
     Late {

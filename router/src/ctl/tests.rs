@@ -440,7 +440,7 @@ fn the_command_line_is_sound_and_addresses_are_checked() {
         "a:0",
         "a:65536",
         "a b:1",
-        "https://a:1",
+        "ftp://a:1",
         "a/b:1",
     ] {
         assert!(bad.parse::<AdminAddr>().is_err(), "{bad}");
@@ -451,9 +451,17 @@ fn the_command_line_is_sound_and_addresses_are_checked() {
     let without_yes = Cli::try_parse_from(["fonnctl", "flush", "default"]);
     assert_eq!(without_yes.unwrap_err().exit_code(), 2);
     let cli = Cli::try_parse_from(["fonnctl", "cold", "ls", "--admin", "a:1", "--json"]).unwrap();
-    assert!(cli.json && cli.admin.0 == "a:1" && matches!(cli.command, Command::Cold(_)));
+    assert!(
+        cli.json
+            && cli.admin.addr == "a:1"
+            && !cli.admin.is_https
+            && matches!(cli.command, Command::Cold(_))
+    );
     let cli = Cli::try_parse_from(["fonnctl", "status", "--user", "ci"]).unwrap();
     assert_eq!(cli.login.user.as_deref(), Some("ci"));
+    assert!("https://a:1/".parse::<AdminAddr>().unwrap().is_https);
+    let alone = Cli::try_parse_from(["fonnctl", "status", "--tls-cert", "c"]);
+    assert_eq!(alone.unwrap_err().exit_code(), 2);
     // A password is never an argument: everybody on the machine can read those.
     let flag = Cli::try_parse_from(["fonnctl", "status", "--password", "p"]);
     assert_eq!(flag.unwrap_err().exit_code(), 2);

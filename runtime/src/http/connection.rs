@@ -18,19 +18,21 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
 
 use super::body::guard;
-use super::grpc::{Limited, Source, is_grpc};
+use super::grpc::{Limited, Source, is_grpc, is_health};
 use super::login::{Denied, Login};
 use super::origin::is_foreign;
 use super::routes::Audience;
 use super::{HEAD_MAX_BYTES, Options, Routes};
 use crate::serve::Security;
+use crate::serve::encrypted::HANDSHAKE;
 use crate::shutdown::Shutdown;
 use crate::users::Refusal;
 
@@ -73,21 +75,25 @@ impl Site {
     async fn answer(
         &self,
         request: Request<Incoming>,
-        address: IpAddr,
+        peer: Peer,
         calls: &Calls,
     ) -> Response<Body> {
+        let is_grpc = is_grpc(&request);
+        if !self.takes(&request, is_grpc, peer) {
+            return refusal(StatusCode::FORBIDDEN, NEEDS_TLS);
+        }
         if let Some(grpc) = &self.grpc
-            && is_grpc(&request)
+            && is_grpc
         {
             if is_foreign(&request, self.is_loopback) {
                 let text = "pages of other sites may not call this port";
                 return refusal(StatusCode::FORBIDDEN, text);
             }
             let call = calls.begin();
-            return guard(grpc.answer(request, Source(address)).await, call);
+            return guard(grpc.answer(request, Source(peer.address)).await, call);
         }
         let request = request.map(drop);
-        if let Err(denied) = self.admit(&request, address).await {
+        if let Err(denied) = self.admit(&request, peer.address).await {
             return denied.into();
         }
         let response = self.routes.answer(&request);
@@ -101,7 +107,28 @@ impl Site {
     }
 }
 
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    pub(super) is_encrypted: bool,
+}
+
+/// For whoever sends a password where anybody can read it: it is not looked at.
+const NEEDS_TLS: &str =
+    "from other machines this port takes TLS alone: use https (fonnctl: --tls-ca FILE)";
+
 impl Site {
+    /// Whether a request may come the way it did. Where there is a certificate what other machines ask for
+    /// has to be under TLS, but for the question how the program is: not every load balancer can.
+    pub(super) fn takes<B>(&self, request: &Request<B>, is_grpc: bool, peer: Peer) -> bool {
+        let is_probe = match is_grpc {
+            true => is_health(request),
+            false => self.routes.audience(request.uri().path()) == Audience::Probes,
+        };
+        peer.is_encrypted || is_probe || self.security.takes_plaintext_from(peer.address)
+    }
+
     /// Lets a request for a page pass, or says why not.
     pub(super) async fn admit(&self, request: &Request<()>, address: IpAddr) -> Result<(), Denied> {
         let is_private = self.routes.audience(request.uri().path()) == Audience::Users;
@@ -182,9 +209,45 @@ where
 }
 
 /// Serves a connection until it ends, has grown old, or `shutdown` is requested.
-pub(super) async fn serve(
-    mut stream: TcpStream,
-    peer: SocketAddr,
+pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, shutdown: Shutdown) {
+    // Without it small answers wait for more; with it the worst is a few more packets.
+    let _ = stream.set_nodelay(true);
+    let Some(config) = site.security.server_config() else {
+        let peer = Peer {
+            address,
+            is_encrypted: false,
+        };
+        return serve_http(stream, peer, site, shutdown).await;
+    };
+    let begin = async {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match first == [HANDSHAKE] {
+            true => TlsAcceptor::from(config).accept(stream).await.map(Ok),
+            false => Ok(Err(stream)),
+        }
+    };
+    let begun = tokio::select! {
+        begun = tokio::time::timeout(site.options.header_timeout, begin) => begun,
+        () = shutdown.requested() => return,
+    };
+    let peer = |is_encrypted| Peer {
+        address,
+        is_encrypted,
+    };
+    match begun {
+        Ok(Ok(Ok(encrypted))) => serve_http(encrypted, peer(true), site, shutdown).await,
+        Ok(Ok(Err(plain))) => serve_http(plain, peer(false), site, shutdown).await,
+        Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS on the admin port"),
+        Err(_) => tracing::debug!(%address, "no TLS on the admin port in time"),
+    }
+}
+
+async fn serve_http(
+    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: Peer,
     site: Arc<Site>,
     shutdown: Shutdown,
 ) {
@@ -199,8 +262,7 @@ pub(super) async fn serve(
         }
         () = shutdown.requested() => return,
     };
-    let _ = stream.set_nodelay(true);
-    let (reader, writer) = stream.into_split();
+    let (reader, writer) = tokio::io::split(stream);
     let io = TokioIo::new(tokio::io::join(
         io::Cursor::new(first).chain(reader),
         writer,
@@ -213,7 +275,7 @@ pub(super) async fn serve(
     };
     let service = service_fn(move |request: Request<Incoming>| {
         let (site, calls) = (Arc::clone(&site), calls.clone());
-        async move { Ok::<_, Infallible>(site.answer(request, peer.ip(), &calls).await) }
+        async move { Ok::<_, Infallible>(site.answer(request, peer, &calls).await) }
     });
     if is_http2 {
         let streams = Streams(Arc::default());

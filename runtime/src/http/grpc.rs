@@ -141,6 +141,13 @@ impl Grpc {
     }
 }
 
+/// Whether the request asks how the program is, which anybody may, in any way.
+pub(super) fn is_health<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    path.strip_prefix('/')
+        .is_some_and(|it| service_of(it) == HEALTH)
+}
+
 /// Whether the request is gRPC of any kind.
 pub(super) fn is_grpc<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE);

@@ -101,7 +101,9 @@ impl Response {
 /// Who may have a page, where there are users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
-    /// Everybody: a load balancer that looks whether the program is well, and whoever is about to log in.
+    /// Whatever looks whether the program is well, a load balancer for example: also without TLS.
+    Probes,
+    /// Everybody: whoever is about to log in.
     Everybody,
     /// Users, except for programs on the same machine.
     Users,
@@ -144,35 +146,45 @@ impl Routes {
                 )
             }
         })
-        .with("/healthz", |_| Response::text(StatusCode::OK, "ok"))
-        .with("/readyz", move |_| match readiness.reason() {
-            None => Response::text(StatusCode::OK, "ready"),
-            Some(reason) => Response::text(StatusCode::SERVICE_UNAVAILABLE, reason),
+        .with_page("/healthz", Audience::Probes, |_| {
+            Response::text(StatusCode::OK, "ok")
         })
+        .with_page("/readyz", Audience::Probes, move |_| {
+            match readiness.reason() {
+                None => Response::text(StatusCode::OK, "ready"),
+                Some(reason) => Response::text(StatusCode::SERVICE_UNAVAILABLE, reason),
+            }
+        })
+    }
+
+    fn with_page(
+        mut self,
+        path: &'static str,
+        audience: Audience,
+        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.exact.insert(path, (audience, Box::new(handler)));
+        self
     }
 
     /// Answers exactly `path`. A later handler of the same path replaces the earlier one.
     #[must_use]
     pub fn with(
-        mut self,
+        self,
         path: &'static str,
         handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        let handler: Handler = Box::new(handler);
-        self.exact.insert(path, (Audience::Everybody, handler));
-        self
+        self.with_page(path, Audience::Everybody, handler)
     }
 
     /// As [`Routes::with`]; where there are users only they get it over the network.
     #[must_use]
     pub fn with_private(
-        mut self,
+        self,
         path: &'static str,
         handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        let handler: Handler = Box::new(handler);
-        self.exact.insert(path, (Audience::Users, handler));
-        self
+        self.with_page(path, Audience::Users, handler)
     }
 
     /// Who may have the page at a path.

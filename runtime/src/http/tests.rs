@@ -1,5 +1,6 @@
 mod grpc;
 mod login;
+mod tls;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

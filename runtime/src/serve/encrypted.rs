@@ -20,7 +20,7 @@ use super::socket::SLICES_MAX;
 const BUFFER_LEN: usize = 64 * 1024;
 
 /// First byte of a TLS record with a handshake in it (RFC 8446, section 5.1). No dialect begins with it.
-const HANDSHAKE: u8 = 0x16;
+pub(crate) const HANDSHAKE: u8 = 0x16;
 
 /// The server's end of a connection whose client may speak TLS.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ impl Security {
     ///
     /// Where users have passwords a client needs no certificate; where they have none, a certificate of
     /// `--tls-client-ca` is the only proof of who they are, if that was given.
-    pub(super) fn server_config(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
         let tls = self.tls.as_ref()?;
         let has_authority = tls.client().is_some();
         Some(tls.server(match self.users.is_none() && has_authority {
@@ -40,7 +40,7 @@ impl Security {
     }
 
     /// Whether a client at this address may speak without TLS.
-    pub(super) fn takes_plaintext_from(&self, address: IpAddr) -> bool {
+    pub(crate) fn takes_plaintext_from(&self, address: IpAddr) -> bool {
         self.tls.is_none() || self.trusts(address)
     }
 

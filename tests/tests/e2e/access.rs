@@ -1,11 +1,12 @@
-//! Who may use the admin port: `fonnctl` and plain HTTP against a node with users.
+//! Who may use the admin port: `fonnctl` and plain HTTP against a node with users and a certificate.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fonn_tests::ctl::with_input;
+use fonn_tests::certificates::Certified;
+use fonn_tests::ctl::{failure, text, with_input};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::process::Signal;
 
@@ -144,5 +145,47 @@ fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
         );
     }
     ensure!(log.contains("wrong user name or password"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
+    let certified = Certified::new()?;
+    let file = |name: &str| certified.file(name);
+    let mut node = NodeOptions::new()
+        .in_memory()
+        .flag("--tls-cert", file("cert"))
+        .flag("--tls-key", file("key"))
+        .flag("--tls-client-ca", file("ca"))
+        .start()?;
+    let log = node.daemon()?.log().text();
+    ensure!(log.contains("admin   https://"), "{log}");
+    let url = format!("https://{}", node.admin());
+    let (ca, cert, key) = (file("ca"), file("cert"), file("key"));
+    let shown = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+    let status = [&["status"], &shown[..]].concat();
+    ensure!(text(&url, &status)?.contains("fonn-node"));
+    let by_address = text(&node.admin().to_string(), &status)?;
+    ensure!(by_address.contains("fonn-node"), "--tls-ca alone does it");
+    // Nothing is shown; another authority is trusted; none is.
+    let bare = failure(&url, &["status", "--tls-ca", &ca])?;
+    ensure!(bare.0 == Some(1), "{bare:?}");
+    let elsewhere = Certified::new()?.file("ca");
+    let other = Certified::new()?;
+    let other = failure(&url, &["status", "--tls-ca", &other.file("ca")])?;
+    ensure!(
+        other.0 == Some(1) && other.1.contains("no TLS with"),
+        "{other:?}"
+    );
+    let gone = failure(&url, &["status", "--tls-ca", &elsewhere])?;
+    ensure!(
+        gone.1.contains(&format!("--tls-ca {elsewhere}")),
+        "{gone:?}"
+    );
+    let none = failure(&url, &["status"])?;
+    ensure!(none.1.contains("--tls-ca FILE"), "{none:?}");
+    // From the same machine, as before.
+    ensure!(text(&node.admin().to_string(), &["status"])?.contains("fonn-node"));
+    ensure!(node.http_get("/healthz")?.status == 200);
     Ok(())
 }
