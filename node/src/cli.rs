@@ -23,6 +23,7 @@ use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
+use fonn_runtime::tls::Tls;
 
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
@@ -151,7 +152,8 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
     let cold_tasks = Tasks::new();
     engine.start_cold(&cold_tasks);
     let cluster_tasks = Tasks::new();
-    let cluster = start_cluster(&config, &names, &events, &cluster_tasks).await?;
+    let tls = security.members_tls();
+    let cluster = start_cluster(&config, tls, &names, &events, &cluster_tasks).await?;
     let mut sharing = None;
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
@@ -256,6 +258,7 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
 /// Starts the node's part in its cluster, if it is to be in one. It joins in the background.
 async fn start_cluster(
     config: &Config,
+    tls: Option<Arc<Tls>>,
     listening: &[String],
     events: &Events,
     tasks: &Tasks,
@@ -281,6 +284,7 @@ async fn start_cluster(
     options.zone = cluster.zone.clone();
     options.weight = cluster.weight;
     options.events = Some(events.clone());
+    options.tls = tls;
     let started = Cluster::start(options, tasks).await;
     started.map(Some).context("starting the cluster")
 }

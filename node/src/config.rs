@@ -269,13 +269,13 @@ where
 pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
     let cold = cold::resolve(&settings, has_disk)?;
-    let cluster = cluster::resolve(&settings, has_disk)?;
     let security = security::resolve(GivenFiles {
         users: settings.users_file.as_deref(),
         cert: settings.tls_cert.as_deref(),
         key: settings.tls_key.as_deref(),
         client_ca: settings.tls_client_ca.as_deref(),
     })?;
+    let cluster = cluster::resolve(&settings, &security, has_disk)?;
     let listen = match settings.listen {
         listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         listen => listen,

@@ -94,7 +94,8 @@ async fn run(config: Config, security: Security) -> anyhow::Result<()> {
     let map = Arc::new(Map::default());
     let shared = shared(&config, security.clone(), &map, &metrics);
     crate::metrics::register(&metrics, &shared);
-    let follow = follow(Arc::clone(&map), config.cluster.clone());
+    let seeds = config.cluster.clone();
+    let follow = follow(Arc::clone(&map), seeds, security.members_tls());
     background.spawn("map", OnShutdown::Abort, follow);
     // Clients are served without a map too: what they read is a miss then.
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
@@ -156,7 +157,10 @@ pub fn shared(
     metrics: &Metrics,
 ) -> Arc<Shared> {
     let name = format!("router-{}", std::process::id());
-    let options = Options::new("", name);
+    let options = Options {
+        tls: security.members_tls(),
+        ..Options::new("", name)
+    };
     let upstreams = Upstreams::new(Arc::clone(map), options, PeerMetrics::register(metrics));
     let forwarder = Forwarder::new(upstreams, config.timeout);
     let router = Router::new(

@@ -62,13 +62,13 @@ fonn_runtime::layer! {
         /// Users, their roles and namespaces (TOML): the same file as that of the members [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
         pub users_file: Option<PathBuf>,
-        /// Certificate of all ports, PEM, with those between it and its authority [default: none]
+        /// Certificate of all ports, PEM, with those between it and its authority; members see it too [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CERT", help_heading = "Security")]
         pub tls_cert: Option<PathBuf>,
         /// Private key of the certificate, PEM [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
         pub tls_key: Option<PathBuf>,
-        /// Authorities of the certificates that clients show, PEM; without users a client has to show one [default: none]
+        /// Authorities of the certificates of members and clients, PEM; members are asked under TLS then [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
         pub tls_client_ca: Option<PathBuf>,
 

@@ -208,7 +208,8 @@ pub fn caller(files: &CallerFiles) -> Result<Arc<ClientConfig>, TlsError> {
 }
 
 /// The name, or the address, that the certificate of HOST:PORT has to be for.
-pub(crate) fn server_name(addr: &str) -> Option<ServerName<'static>> {
+#[must_use]
+pub fn server_name(addr: &str) -> Option<ServerName<'static>> {
     let (host, _) = addr.rsplit_once(':')?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     ServerName::try_from(bare.to_owned()).ok()

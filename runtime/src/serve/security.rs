@@ -26,6 +26,12 @@ pub struct Security {
 }
 
 impl Security {
+    /// The certificate by which members and routers know each other, if there is an authority of theirs.
+    #[must_use]
+    pub fn members_tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone().filter(|tls| tls.client().is_some())
+    }
+
     /// What TLS connections begin with, if there is TLS.
     ///
     /// Where users have passwords a client needs no certificate; where they have none, a certificate of
