@@ -10,6 +10,7 @@ use fonn_runtime::backoff::Backoff;
 use fonn_runtime::http::{Channel, ChannelError};
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::route::{Map, Member, MemberState, Topology, TopologyError};
+use fonn_runtime::tls::Tls;
 use thiserror::Error;
 
 /// How long a member may take to accept, and to send the map first.
@@ -49,8 +50,8 @@ pub enum FollowError {
 }
 
 /// Follows the map for ever: from the members named `seeds` (HOST:PORT of their cluster listeners),
-/// and from those in the last map.
-pub async fn follow(map: Arc<Map>, seeds: Vec<String>) {
+/// and from those in the last map. With `tls`, by which members are known, under TLS.
+pub async fn follow(map: Arc<Map>, seeds: Vec<String>, tls: Option<Arc<Tls>>) {
     let mut random = SplitMix64::from_entropy();
     let mut cluster = 0;
     let mut turn = 0_usize;
@@ -64,7 +65,8 @@ pub async fn follow(map: Arc<Map>, seeds: Vec<String>) {
         turn += 1;
         let address = address.clone();
         let before = map.generation();
-        let error = follow_one(&map, &address, &mut cluster, &mut known).await;
+        let tls = tls.as_deref();
+        let error = follow_one(&map, &address, tls, &mut cluster, &mut known).await;
         if map.generation() == before {
             failures += 1;
         } else {
@@ -89,10 +91,11 @@ pub async fn follow(map: Arc<Map>, seeds: Vec<String>) {
 async fn follow_one(
     map: &Map,
     address: &str,
+    tls: Option<&Tls>,
     cluster: &mut u64,
     known: &mut Vec<String>,
 ) -> FollowError {
-    match try_follow(map, address, cluster, known).await {
+    match try_follow(map, address, tls, cluster, known).await {
         Ok(never) => match never {},
         Err(error) => error,
     }
@@ -101,10 +104,12 @@ async fn follow_one(
 async fn try_follow(
     map: &Map,
     address: &str,
+    tls: Option<&Tls>,
     cluster: &mut u64,
     known: &mut Vec<String>,
 ) -> Result<std::convert::Infallible, FollowError> {
-    let channel = Channel::connect(address, ANSWER_TIMEOUT).await?;
+    let config = tls.and_then(Tls::client);
+    let channel = Channel::connect_by(address, config, ANSWER_TIMEOUT).await?;
     let origin = channel.origin();
     let mut client = MembersClient::with_origin(channel, origin);
     let request = v1::MapRequest { cluster: *cluster };

@@ -5,6 +5,7 @@
 //! `fonn-load` and `fonn-compare` and the suites in `tests/` are thin users of these modules.
 
 pub mod bucket;
+pub mod certificates;
 pub mod checker;
 pub mod client;
 pub mod cluster;

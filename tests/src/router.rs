@@ -19,6 +19,7 @@ pub struct FonnRouter {
     addr: SocketAddr,
     admin: SocketAddr,
     cluster: Vec<SocketAddr>,
+    flags: Vec<(&'static str, String)>,
     daemon: Option<Daemon>,
 }
 
@@ -28,10 +29,22 @@ impl FonnRouter {
     /// # Errors
     /// With its log, when it ends or is not ready within a minute.
     pub fn start(cluster: &[SocketAddr]) -> Result<Self> {
+        Self::start_with(cluster, Vec::new())
+    }
+
+    /// The same, with further flags and their values.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn start_with(
+        cluster: &[SocketAddr],
+        flags: Vec<(&'static str, String)>,
+    ) -> Result<Self> {
         let mut router = Self {
             addr: free_address()?,
             admin: free_address()?,
             cluster: cluster.to_vec(),
+            flags,
             daemon: None,
         };
         router.start_again()?;
@@ -54,6 +67,9 @@ impl FonnRouter {
         command.args(["--listen", &self.addr.to_string()]);
         command.args(["--admin-listen", &self.admin.to_string()]);
         command.args(["--cluster", &members.join(","), "--threads", "2"]);
+        for (name, value) in &self.flags {
+            command.args([name, value.as_str()]);
+        }
         let mut daemon = Daemon::spawn("fonn-router", &mut command)?;
         let admin = self.admin;
         daemon.wait_until("readiness", START_LIMIT, || {

@@ -32,7 +32,10 @@ pub fn start(
     let own = cluster.node_id();
     let upstreams = Upstreams::new(
         Arc::new(route::Map::default()),
-        Options::new("", own),
+        Options {
+            tls: cluster.tls(),
+            ..Options::new("", own)
+        },
         metrics,
     );
     let forwarder = Forwarder::new(upstreams.of_member(own), FORWARD_TIMEOUT);

@@ -3350,7 +3350,7 @@ pub struct KeyRequest {
     #[prost(bytes = "vec", tag = "1")]
     #[serde(serialize_with = "json::text")]
     pub key: ::prost::alloc::vec::Vec<u8>,
-    /// The namespace; empty is the default one.
+    /// The namespace; empty is that of the user, or the default one without users.
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
     /// The database in it (Redis's SELECT).
@@ -3421,7 +3421,7 @@ pub struct DeleteKeyRequest {
     #[prost(bytes = "vec", tag = "1")]
     #[serde(serialize_with = "json::text")]
     pub key: ::prost::alloc::vec::Vec<u8>,
-    /// The namespace; empty is the default one.
+    /// The namespace; empty is that of the user, or the default one without users.
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
     /// The database in it.

@@ -25,7 +25,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use fonn_proto::peer::hello::{self, Hello};
+use fonn_proto::peer::hello::{self, Hello, Rejection};
 use fonn_proto::peer::{Head, Kind, OVERHEAD_LEN_MAX, Refusal, Reply, Request, Step, next};
 use fonn_proto::{Command, Failure, Out, Outcome, Space};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -324,6 +324,11 @@ impl<'c, S: Service> Peer<'c, S> {
             return Ok(0);
         };
         let (ours, verdict) = self.shared.service.greet(&hello, &self.connection.peer);
+        // Whoever shows a certificate has proved what an address cannot tell.
+        let verdict = match verdict {
+            Err(Rejection::NotAllowed) if self.connection.socket.is_certified() => Ok(()),
+            verdict => verdict,
+        };
         let verdict = verdict.and_then(|()| ours.agree(&hello).map(|_| ()));
         ours.encode(verdict, &mut self.out);
         match verdict {

@@ -218,7 +218,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     -> impl Future<Output = Self::Answer> + Send;
 
     /// Answers the hello of another member or a router, who connects from `from`: what we say of
-    /// ourselves, and whether we talk to it. A service that does not say otherwise talks to none.
+    /// ourselves, and whether we talk to it; [`Rejection::NotAllowed`] does not count for who has shown a
+    /// certificate of an authority that we trust. A service that does not say otherwise talks to none.
     fn greet(&self, _hello: &Hello, _from: &str) -> (Hello, Result<(), Rejection>) {
         (Hello::new("", "", 0), Err(Rejection::NotAllowed))
     }

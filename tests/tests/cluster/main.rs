@@ -2,4 +2,5 @@
 
 mod builds;
 mod data;
+mod encrypted;
 mod membership;
