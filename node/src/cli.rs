@@ -29,6 +29,7 @@ use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node};
+use crate::cluster::view::Views;
 use crate::cluster::{self, Cluster};
 use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
@@ -160,6 +161,8 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
     let cluster = start_cluster(&config, &names, &events, &cluster_tasks).await?;
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
+        // Nobody has set it before.
+        let _ = engine.views.set(Views::new(cluster));
     }
     let identity = Identity {
         name: config

@@ -2,6 +2,7 @@
 
 mod commands;
 mod peer;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -173,6 +174,7 @@ impl Engine {
                 command,
                 source: None,
                 base: None,
+                redirects: job.redirects,
             };
             let outcome = Self::execute(self, &read, acks, scratch).await;
             if !matches!(outcome, Outcome::Miss) {

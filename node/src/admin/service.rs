@@ -8,7 +8,7 @@ use fonn_proto::grpc::v1::{
     GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, SetCodecRequest, SetCodecResponse,
     StatusRequest, StatusResponse, Tier,
 };
-use fonn_proto::{Command, Delete, Outcome};
+use fonn_proto::{Command, Delete, Outcome, Redirects};
 use fonn_runtime::events::Topic;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -134,6 +134,7 @@ impl admin_server::Admin for AdminService {
             command: &command,
             source: None,
             base: None,
+            redirects: Redirects::Never,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
         let outcome = node.shared.service.execute(&job, &mut acks, &mut scratch);

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{self, Reply};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Outcome, ServerCommand, Space};
+use fonn_proto::{Command, Failure, Get, Outcome, Redirects, ServerCommand, Space};
 
 use super::{Budget, Shared};
 
@@ -23,6 +24,9 @@ pub struct Job<'a> {
     pub source: Option<&'a Bytes>,
     /// Where a read looks that finds nothing in `space`. Nothing is changed there.
     pub base: Option<Space>,
+    /// Whether the client wants to be told when another member owns the key, instead of having the command
+    /// carried out there. Answered with [`Outcome::Moved`].
+    pub redirects: Redirects,
 }
 
 /// Who sent a server command.
@@ -32,6 +36,9 @@ pub struct Client<'c> {
     pub id: u64,
     /// The address at the other end.
     pub peer: &'c str,
+    /// The address at this end, as the client reached it; None for a Unix socket. Known for
+    /// [`ServerCommand::ClusterView`] alone.
+    pub local: Option<SocketAddr>,
     /// The keyspace that it is in.
     pub space: Space,
 }

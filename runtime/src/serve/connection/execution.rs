@@ -132,6 +132,7 @@ impl<S: Service> Driver<'_, S> {
                 let client = Client {
                     id: self.connection.id,
                     peer: &self.connection.peer,
+                    local: self.connection.local_for(&command),
                     space,
                 };
                 let outcome = Box::pin(self.shared.service.execute_server(
@@ -180,11 +181,13 @@ impl<S: Service> Driver<'_, S> {
             Command::Store(store) => store.value.len(),
             _ => 0,
         };
+        let redirects = reply.redirects();
         let job = Job {
             space,
             command,
             source: chunk.source(value_len),
             base: self.guard.base_of(space),
+            redirects,
         };
         let service = &self.shared.service;
         let execution = service
@@ -199,6 +202,7 @@ impl<S: Service> Driver<'_, S> {
                     command,
                     answer,
                     source: chunk.source(value_len),
+                    redirects,
                 });
             }
         };
@@ -290,6 +294,7 @@ impl<S: Service> Driver<'_, S> {
                     command: &begun.command,
                     source: begun.source,
                     base: self.guard.base_of(begun.space),
+                    redirects: begun.redirects,
                 };
                 let answer = self.await_answer(answer, &job).await?;
                 let outcome = answer.outcome();
