@@ -17,6 +17,7 @@ pub mod peers;
 pub mod process;
 pub mod project;
 pub mod rng;
+pub mod router;
 pub mod sccache;
 pub mod usage;
 pub mod values;
