@@ -16,14 +16,8 @@ const LIMITS: Limits = Limits { value_len_max: 64 };
 fuzz_target!(|input: (Vec<u8>, Vec<u8>)| {
     let (reads, bytes) = input;
     let reads: Vec<usize> = reads.into_iter().map(usize::from).collect();
-    let requests = |reads: &[usize]| {
-        drive(
-            &mut Parser::new(LIMITS, 1),
-            Parser::parse,
-            &bytes,
-            reads,
-        )
-    };
+    let requests =
+        |reads: &[usize]| drive(&mut Parser::new(LIMITS, 1), Parser::parse, &bytes, reads);
     let whole = requests(&[]);
     assert_eq!(requests(&[1]), whole);
     assert_eq!(requests(&reads), whole);
@@ -39,7 +33,9 @@ fn answer(bytes: &[u8]) {
         let (mut request, len) = match parser.parse(&bytes[start..]) {
             Step::Need { .. } => return,
             Step::Skip { len } => {
-                start += usize::try_from(len).unwrap_or(usize::MAX).min(bytes.len() - start);
+                start += usize::try_from(len)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len() - start);
                 continue;
             }
             Step::Request { request, len } => (request, len),
@@ -55,7 +51,9 @@ fn answer(bytes: &[u8]) {
                     port: 1,
                 };
                 for command in commands {
-                    request.reply.each(command, &Outcome::Moved(moved.clone()), &mut out);
+                    request
+                        .reply
+                        .each(command, &Outcome::Moved(moved.clone()), &mut out);
                 }
                 request.reply.finish(&mut out);
             }
@@ -65,7 +63,9 @@ fn answer(bytes: &[u8]) {
                 request.reply.server(command, &outcome, &mut out);
             }
             Body::Server(command) => {
-                request.reply.server(command, &ServerOutcome::Done, &mut out);
+                request
+                    .reply
+                    .server(command, &ServerOutcome::Done, &mut out);
             }
             Body::Answer => request.reply.finish(&mut out),
             Body::Close | Body::Broken => return,
