@@ -29,6 +29,7 @@ use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node};
+use crate::cluster::view::Views;
 use crate::cluster::{self, Cluster};
 use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
@@ -157,6 +158,8 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
     let mut sharing = None;
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
+        // Nobody has set it before.
+        let _ = engine.views.set(Views::new(cluster));
         let peers = PeerMetrics::register(&metrics);
         let started = follow::start(cluster, &engine, clock.clone(), peers, &cluster_tasks);
         sharing::metrics::register(&metrics, &started);

@@ -38,6 +38,7 @@ mod storage_tests;
 #[cfg(test)]
 mod tests;
 mod types;
+pub mod view;
 mod voters;
 
 use std::io;
@@ -357,6 +358,12 @@ impl Cluster {
     #[must_use]
     pub fn tls(&self) -> Option<Arc<Tls>> {
         self.participant.options.tls.clone()
+    }
+
+    /// Host and port for clients.
+    #[must_use]
+    pub fn client_address(&self) -> &str {
+        &self.participant.info.client_address
     }
 
     /// Where it listens for other members.

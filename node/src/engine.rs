@@ -49,6 +49,7 @@ use self::fetch::{Fetched, From, Need, Unknown};
 use self::semantics::{Change, Present, Rules};
 use self::upkeep::Ledger;
 use crate::ack::{Ack, AckGroup};
+use crate::cluster::view::Views;
 use crate::cold::Cold;
 use crate::entry::{Meta, Space};
 use crate::flush::FlushTable;
@@ -102,6 +103,8 @@ pub struct Engine {
     pub cold_get_latency: Latency,
     /// Who the node is among members, once that is known.
     pub(crate) identity: OnceLock<Identity>,
+    /// What clients are told of the cluster, if the node is in one.
+    pub(crate) views: OnceLock<Views>,
     /// Bytes of request bodies that are being received.
     inflight: AtomicUsize,
     /// Bytes of the RAM budget that entries may not use, because the process is too large.

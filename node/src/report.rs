@@ -261,6 +261,10 @@ pub fn info(shared: &Shared, sections: &[String], keyspace: &[(u16, u64)]) -> St
         ];
         put_section(&mut text, "Persistence", pairs);
     }
+    if wants_section(sections, "cluster") {
+        // Clients that ask are answered as by a cluster, if only of this node.
+        put_section(&mut text, "Cluster", vec![pair("cluster_enabled", 1)]);
+    }
     if wants_section(sections, "keyspace") {
         let rows = keyspace.iter().map(|(database, keys)| {
             (

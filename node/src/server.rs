@@ -4,6 +4,7 @@
 mod cluster;
 mod commands;
 mod peer;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Outcome, ServerCommand, placement};
+use fonn_proto::{Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement};
 use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
 
 use crate::engine::{Acks, Engine, Moment};
@@ -45,6 +46,18 @@ impl Tiers {
             engine,
             sharing: None,
         })
+    }
+
+    /// Where a client that goes to the owners of keys itself has to go.
+    fn moved(&self, job: &Job<'_>) -> Option<Moved> {
+        if job.redirects == Redirects::Never {
+            return None;
+        }
+        let slot = placement::slot(job.command.key());
+        let sharing = self.sharing.as_ref().filter(|it| !it.is_primary(slot))?;
+        // A map that is just coming may say that the slot is here.
+        let views = self.engine.views.get().filter(|_| sharing.epoch() > 0)?;
+        views.current().moved(slot, job.redirects)
     }
 }
 
@@ -140,6 +153,9 @@ impl Service for Tiers {
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Execution<'s, Never> {
+        if let Some(moved) = self.moved(job) {
+            return Execution::Done(Outcome::Moved(moved));
+        }
         Execution::Done(match &self.sharing {
             None => execute_here(&self.engine, job, acks, scratch).await,
             // Boxed: connections of nodes that are alone do not pay for it with memory.
@@ -241,6 +257,7 @@ impl Engine {
                 source: None,
                 base: None,
                 is_routed: false,
+                redirects: job.redirects,
             };
             let outcome = Self::execute(self, &read, acks, scratch).await;
             if !matches!(outcome, Outcome::Miss) {

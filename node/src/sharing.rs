@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet, SourcesBuilder};
 use fonn_proto::placement::{self, SLOT_COUNT};
-use fonn_proto::{Command, Failure, Get, Outcome, Version};
+
+use fonn_proto::{Command, Failure, Get, Outcome, Redirects, Version};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::peer::CallError;
 use fonn_runtime::route::{Came, Forwarder, Target, Topology, envelope};
@@ -261,6 +262,7 @@ impl Sharing {
                     source: None,
                     base: None,
                     is_routed: false,
+                    redirects: Redirects::Never,
                 };
                 self.forward_to_owner(&job).await
             }
@@ -608,6 +610,12 @@ impl Sharing {
     #[must_use]
     pub fn forwarder(&self) -> &Forwarder {
         &self.forwarder
+    }
+
+    /// Whether this member is the primary of a slot.
+    #[must_use]
+    pub fn is_primary(&self, slot: u16) -> bool {
+        self.flags(slot) & PRIMARY != 0
     }
 
     /// Whether this member is the primary of a slot, and needs to ask nobody about it.

@@ -8,6 +8,7 @@
 //! Nothing here reads a clock, a socket or a file: expiries stay as the client gave them
 //! ([`ExpirySpec`]) until the executor resolves them against its clock.
 
+pub mod cluster;
 pub mod command;
 #[cfg(any(test, feature = "test-util"))]
 pub mod drive;
@@ -23,6 +24,7 @@ pub mod resp;
 pub mod session;
 pub mod space;
 
+pub use cluster::{ClusterView, Moved, Redirects};
 pub use command::{
     Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, SetRange, Store, StoreMode,
     Touch,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::Version;
+use crate::{Moved, Version};
 
 /// The result of one [`Command`](crate::Command).
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub enum Outcome<'v> {
     Overflow,
     /// The command was not carried out.
     Failed(Failure),
+    /// The command was not carried out: its client wants to ask the owner of the key itself.
+    Moved(Moved),
 }
 
 impl Outcome<'_> {
@@ -62,6 +64,7 @@ impl Outcome<'_> {
             Self::NotANumber => Outcome::NotANumber,
             Self::Overflow => Outcome::Overflow,
             Self::Failed(failure) => Outcome::Failed(failure),
+            Self::Moved(moved) => Outcome::Moved(moved),
         }
     }
 }

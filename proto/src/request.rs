@@ -6,8 +6,11 @@
 
 pub(crate) mod within;
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
+use crate::cluster::{ClusterView, Redirects};
 use crate::command::Command;
 use crate::memcached::{binary, meta, text};
 use crate::outcome::{Failure, Outcome};
@@ -121,6 +124,10 @@ pub enum ServerCommand<'a> {
         /// The password.
         password: &'a [u8],
     },
+    /// Who owns which slot (RESP `CLUSTER SLOTS` and others). Answered with `Cluster`.
+    ClusterView,
+    /// RESP `CLUSTER COUNTKEYSINSLOT`: entries of one slot, which exists. Answered with `Integer`.
+    CountInSlot(u16),
 }
 
 /// What memcached's `stats` was asked for.
@@ -166,6 +173,8 @@ pub enum ServerOutcome {
     WrongPassword,
     /// Authentication is not configured.
     AuthNotConfigured,
+    /// Who owns which slot.
+    Cluster(Arc<ClusterView>),
     /// Not carried out.
     Failed(Failure),
 }
@@ -213,6 +222,17 @@ impl Reply<'_> {
             Self::Meta(_) => {}
             Self::Binary(reply) => reply.server(command, outcome, out),
             Self::Resp(reply) => reply.server(command, outcome, out),
+        }
+    }
+
+    /// Whether the client wants to be told when the request is for another member. Only RESP has words
+    /// for it, and only for requests of a single command.
+    #[inline]
+    #[must_use]
+    pub fn redirects(&self) -> Redirects {
+        match self {
+            Self::Resp(reply) => reply.redirects(),
+            Self::Text(_) | Self::Meta(_) | Self::Binary(_) => Redirects::Never,
         }
     }
 

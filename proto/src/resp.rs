@@ -9,6 +9,7 @@
 //! bytes; memory is bounded by the longest value and [`Limits`]; a refused request leaves the stream in
 //! step; broken framing is answered once and closes the connection.
 
+mod cluster;
 mod data;
 mod describe;
 mod dispatch;

@@ -1,10 +1,11 @@
 //! Commands about the whole store: asked of all members, and made one answer.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
-use fonn_proto::{Failure, ServerCommand, Space, placement};
+use fonn_proto::{ClusterView, Failure, ServerCommand, Space, placement};
 use fonn_runtime::peer::{CallError, Pending, Timing};
 use fonn_runtime::route::{Target, envelope};
 use fonn_runtime::serve::Client;
@@ -67,6 +68,8 @@ pub async fn execute(
             ServerOutcome::Text(format!("id={} addr={}", client.id, client.peer))
         }
         ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
+        ServerCommand::ClusterView => ServerOutcome::Cluster(Arc::new(view(client))),
+        ServerCommand::CountInSlot(slot) => count_in_slot(router, client.space, *slot).await,
     }
 }
 
@@ -140,6 +143,28 @@ async fn count(router: &Router, space: Space) -> Result<i64, Failure> {
         }
     }
     Ok(sum)
+}
+
+/// Who owns which slot, for a client of this router: the router itself, at the address that the client
+/// reached it at. It does not know of other routers, and it is asked for every key anyway.
+fn view(client: Client<'_>) -> ClusterView {
+    let name = match client.local {
+        Some(address) => format!("router {address}"),
+        None => "router".to_owned(),
+    };
+    ClusterView::alone(&name, client.local)
+}
+
+/// Entries of a slot, by its owner.
+async fn count_in_slot(router: &Router, space: Space, slot: u16) -> ServerOutcome {
+    let unavailable = ServerOutcome::Failed(Failure::Unavailable);
+    let Some(target) = router.forwarder().upstreams().owner(slot, 0) else {
+        return unavailable;
+    };
+    let command = ServerCommand::CountInSlot(slot);
+    finish(begin(router, &target, space, slot, &command))
+        .await
+        .unwrap_or(unavailable)
 }
 
 /// Goes through the members one after the other.

@@ -136,7 +136,7 @@ pub fn info(
     };
     let topology = shared.service.map().topology();
     let members = topology.as_deref().map_or(&[][..], |it| it.members());
-    let mut cluster = vec![pair("cluster_enabled", 0), pair("members", members.len())];
+    let mut cluster = vec![pair("cluster_enabled", 1), pair("members", members.len())];
     for (at, member) in members.iter().enumerate() {
         let state = format!("{:?}", member.state).to_lowercase();
         let value = format!("id={},addr={},state={state}", member.id, member.address);

@@ -301,6 +301,32 @@ fn a_member_with_a_newer_map_is_asked_again_when_the_router_has_it_too() {
 }
 
 #[test]
+fn a_router_tells_cluster_clients_that_it_owns_all_slots() {
+    let mut cluster = Cluster::start();
+    let router = cluster.router();
+    let mut client = router.connect();
+    let (host, port) = router.address.rsplit_once(':').unwrap();
+    let name = format!("router {}", router.address);
+    let id = fonn_proto::cluster::NodeId::of_name(&name);
+    let slots = format!(
+        "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$9\r\n{host}\r\n:{port}\r\n$40\r\n{id}\r\n*0\r\n"
+    );
+    exchange(&mut client, &resp("CLUSTER SLOTS"), slots.as_bytes());
+    // Whoever asked is served like others: keys of all members, whatever the map becomes.
+    for n in 0..60 {
+        exchange(&mut client, &resp(&format!("SET key-{n} v")), b"+OK\r\n");
+    }
+    let slot = fonn_proto::placement::slot(b"key-7");
+    let count = resp(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
+    exchange(&mut client, &count, b":1\r\n");
+    cluster.announce(&["b"]);
+    for n in 60..120 {
+        exchange(&mut client, &resp(&format!("SET key-{n} v")), b"+OK\r\n");
+    }
+    exchange(&mut client, &resp("CLUSTER SLOTS"), slots.as_bytes());
+}
+
+#[test]
 fn a_scan_goes_through_all_members() {
     let cluster = Cluster::start();
     let router = cluster.router();

@@ -52,6 +52,16 @@ impl Storage {
         ])
     }
 
+    /// Servers of a Redis cluster, which sccache asks for the owner of each key.
+    #[must_use]
+    pub fn redis_cluster(addrs: &[SocketAddr], mode: Mode) -> Self {
+        let urls: Vec<_> = addrs.iter().map(|addr| format!("redis://{addr}")).collect();
+        Self::of([
+            ("SCCACHE_REDIS_CLUSTER_ENDPOINTS", urls.join(",")),
+            ("SCCACHE_REDIS_RW_MODE", mode.variable().to_owned()),
+        ])
+    }
+
     /// A bucket, below `prefix`; `environment` has the AWS variables with region and credentials.
     #[must_use]
     pub fn s3(

@@ -1,5 +1,6 @@
 //! Project tools: `cargo xtask COMMAND`.
 
+mod cluster;
 mod codegen;
 mod generated;
 mod metrics_list;
@@ -23,6 +24,7 @@ Commands:
   protocols      write the tables of docs/protocols.md
   sample-config  write deploy/config/node.sample.toml and the settings in README.md
   metrics-list   write the tables of docs/metrics.md
+  cluster        start nodes, routers and a bucket on this machine (cluster --help)
 ";
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn run() -> Result<ExitCode> {
         ["protocols"] => write(&protocols::FILES),
         ["sample-config"] => write(&settings::FILES),
         ["metrics-list"] => write(&metrics_list::FILES),
+        ["cluster", ..] => cluster::run(args.get(1..).unwrap_or_default(), &root()?),
         ["help" | "--help" | "-h"] => {
             io::stdout().write_all(USAGE.as_bytes())?;
             Ok(ExitCode::SUCCESS)

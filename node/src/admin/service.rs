@@ -8,7 +8,7 @@ use fonn_proto::grpc::v1::{
     GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, SetCodecRequest, SetCodecResponse,
     StatusRequest, StatusResponse, Tier,
 };
-use fonn_proto::{Command, Delete, Outcome};
+use fonn_proto::{Command, Delete, Outcome, Redirects};
 use fonn_runtime::events::Topic;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -137,6 +137,7 @@ impl admin_server::Admin for AdminService {
             source: None,
             base: None,
             is_routed: false,
+            redirects: Redirects::Never,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
         let outcome = node

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
-use fonn_proto::{Command, ExpirySpec, Store};
+use fonn_proto::{Command, ExpirySpec, Redirects, Store};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Channel, Options, Readiness, Routes, Server};
@@ -146,6 +146,7 @@ impl Rig {
             source,
             base: None,
             is_routed: false,
+            redirects: Redirects::Never,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
         self.engine.execute(&job, &mut acks, &mut scratch).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::levels::CodecChoice;
 use bytes::Bytes;
-use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Store, Touch};
+use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Redirects, Store, Touch};
 use fonn_runtime::clock::ManualClock;
 use tempfile::TempDir;
 
@@ -203,6 +203,7 @@ fn job<'a>(command: &'a Command<'a>) -> Job<'a> {
         source: None,
         base: None,
         is_routed: false,
+        redirects: Redirects::Never,
     }
 }
 
@@ -259,6 +260,7 @@ fn own(outcome: Outcome<'_>) -> Outcome<'static> {
         Outcome::NotANumber => Outcome::NotANumber,
         Outcome::Overflow => Outcome::Overflow,
         Outcome::Failed(failure) => Outcome::Failed(failure),
+        Outcome::Moved(moved) => Outcome::Moved(moved),
     }
 }
 

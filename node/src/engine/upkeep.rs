@@ -146,6 +146,7 @@ impl Engine {
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
             identity: std::sync::OnceLock::new(),
+            views: std::sync::OnceLock::new(),
             inflight: AtomicUsize::new(0),
             withheld: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),

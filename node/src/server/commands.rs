@@ -1,13 +1,18 @@
 //! Requests about many keys or about the server itself.
 
-use fonn_proto::ServerCommand;
+use std::sync::Arc;
+
 use fonn_proto::request::{ServerOutcome, StatsKind};
+use fonn_proto::{ClusterView, ServerCommand};
 use fonn_runtime::serve::Client;
 
-use super::Shared;
+use super::{Shared, slots};
 use crate::engine::Acks;
 use crate::entry::Space;
 use crate::report;
+
+/// What the id of a node in no cluster is made of: the same after every start.
+const LONE_NAME: &str = "fonn-node";
 
 /// Executes a server command.
 pub(super) async fn execute(
@@ -74,6 +79,14 @@ pub(super) async fn execute(
         ServerCommand::RandomKey => ServerOutcome::Key(engine.random_key(space).await),
         ServerCommand::StoreAllIfNone(pairs) => engine.store_all_if_none(space, pairs, acks).await,
         ServerCommand::ClientInfo => ServerOutcome::Text(report::connection_line(client)),
+        ServerCommand::ClusterView => ServerOutcome::Cluster(match engine.views.get() {
+            Some(views) => views.current(),
+            None => Arc::new(ClusterView::alone(LONE_NAME, client.local)),
+        }),
+        ServerCommand::CountInSlot(slot) => match slots::count(engine, space, *slot).await {
+            Ok(count) => ServerOutcome::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
+            Err(failure) => ServerOutcome::Failed(failure),
+        },
         // Users come with their own file; without one there is nothing to authenticate against.
         ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
     }

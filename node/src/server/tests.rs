@@ -2,6 +2,7 @@
 
 mod abuse;
 mod access;
+mod cluster;
 mod dialects;
 mod encrypted;
 mod ending;

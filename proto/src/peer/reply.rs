@@ -2,6 +2,7 @@
 //!
 //! Opcodes and fields are listed in `docs/formats/peer.md`. Numbers never change meaning.
 
+mod cluster;
 mod outcome;
 mod page;
 mod server;

@@ -1,5 +1,6 @@
 //! From the arguments of a request to what has to be done and how it is answered.
 
+use super::cluster::{HELP, Question};
 use super::data::{self, Context};
 use super::encode::Protocol;
 use super::frame::Args;
@@ -8,6 +9,8 @@ use super::reply::{Answer, Form, Reply, greet};
 use super::session::{DATABASE_COUNT, Session, client_name, library_attribute};
 use super::table::{COMMANDS, CommandInfo, Kind};
 use super::wording::{self, ReplyError};
+use crate::Redirects;
+use crate::placement::{self, SLOT_COUNT};
 use crate::request::{self, Body, Limits, Request, ServerCommand, StatsKind};
 
 /// Most names in one `COMMAND INFO` or `COMMAND DOCS`: the answer is much longer than the names.
@@ -40,6 +43,7 @@ pub(super) fn request<'a>(
         value_len_max: limits.value_len_max,
         no_touch: session.no_touch,
     };
+    let redirects = session.take_redirects();
     let (body, form) = match info.kind {
         Kind::Ping
         | Kind::Echo
@@ -67,9 +71,34 @@ pub(super) fn request<'a>(
         | Kind::ConfigResetStatistics
         | Kind::Flush { .. }
         | Kind::SetManyIfNone => about_server(info, args)?,
+        Kind::ClusterSlots
+        | Kind::ClusterShards
+        | Kind::ClusterNodes
+        | Kind::ClusterMyId
+        | Kind::ClusterMyShardId
+        | Kind::ClusterInfo
+        | Kind::ClusterLinks
+        | Kind::ClusterKeySlot
+        | Kind::ClusterCountInSlot
+        | Kind::ClusterFailureReports
+        | Kind::ClusterReplicas
+        | Kind::ClusterHelp
+        | Kind::ReadOnly
+        | Kind::ReadWrite
+        | Kind::Asking => about_cluster(info, args, session)?,
         _ => {
             let (commands, form) = data::commands(info, args, context)?;
-            (Body::Data(commands), form)
+            // Several keys may have several owners: whoever is asked finds them all.
+            let redirects = match commands.as_slice() {
+                [command] => redirects(command.is_write()),
+                _ => Redirects::Never,
+            };
+            let reply = Reply::redirecting(protocol, form, redirects);
+            return Ok(Request {
+                database,
+                body: Body::Data(commands),
+                reply: request::Reply::Resp(reply),
+            });
         }
     };
     Ok(wrap(protocol, database, body, form))
@@ -260,6 +289,66 @@ fn hello<'a>(args: Args<'a>, session: &'a mut Session) -> Result<(Body<'a>, Form
             Ok((Body::Answer, Form::Answer(Answer::Hello(session))))
         }
     }
+}
+
+/// Who owns which slot, and what the connection wants to know of it.
+fn about_cluster<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+    session: &mut Session,
+) -> Result<(Body<'a>, Form<'a>), ReplyError> {
+    let question = match info.kind {
+        Kind::ClusterSlots => Question::Slots,
+        Kind::ClusterShards => Question::Shards,
+        Kind::ClusterNodes => Question::Nodes,
+        Kind::ClusterMyId => Question::MyId,
+        Kind::ClusterMyShardId => Question::MyShardId,
+        Kind::ClusterInfo => Question::Info,
+        Kind::ClusterFailureReports => Question::FailureReports(args.get(2)),
+        Kind::ClusterReplicas => Question::Replicas(args.get(2)),
+        _ => return about_slots(info, args, session),
+    };
+    session.knows_owners = true;
+    let body = Body::Server(ServerCommand::ClusterView);
+    Ok((body, Form::Cluster(question)))
+}
+
+/// As [`about_cluster`], for what needs no view.
+fn about_slots<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+    session: &mut Session,
+) -> Result<(Body<'a>, Form<'a>), ReplyError> {
+    let answer = match info.kind {
+        Kind::ClusterCountInSlot => {
+            let number = number::integer(args.get(2)).ok_or(wording::NOT_AN_INTEGER)?;
+            let slot = u16::try_from(number)
+                .ok()
+                .filter(|slot| *slot < SLOT_COUNT)
+                .ok_or(wording::INVALID_SLOT)?;
+            session.knows_owners = true;
+            let body = Body::Server(ServerCommand::CountInSlot(slot));
+            return Ok((body, Form::Server));
+        }
+        Kind::ClusterKeySlot => Answer::Integer(placement::slot(args.get(2)).into()),
+        Kind::ClusterLinks => Answer::Lines(&[]),
+        Kind::ClusterHelp => Answer::Lines(HELP),
+        Kind::ReadOnly => {
+            session.reads_replicas = true;
+            Answer::Status("OK")
+        }
+        Kind::ReadWrite => {
+            session.reads_replicas = false;
+            Answer::Status("OK")
+        }
+        Kind::Asking => {
+            session.is_asking = true;
+            Answer::Status("OK")
+        }
+        _ => return Err(wording::INTERNAL),
+    };
+    session.knows_owners = true;
+    Ok((Body::Answer, Form::Answer(answer)))
 }
 
 /// What only the executor can answer.

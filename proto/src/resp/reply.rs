@@ -1,6 +1,7 @@
 //! How the answer to a request is worded: from [`Outcome`]s to RESP.
 
 use super::REDIS_VERSION;
+use super::cluster::{self, Question};
 use super::describe;
 use super::encode::{
     Protocol, begin_bulk, end_bulk, put_array_len, put_bulk, put_error, put_integer, put_map_len,
@@ -10,15 +11,16 @@ use super::frame::Args;
 use super::session::Session;
 use super::table::Moment;
 use super::wording::{self, ReplyError};
-use crate::Out;
 use crate::command::Command;
 use crate::outcome::{Failure, Hit, Outcome, Value};
 use crate::request::{ServerCommand, ServerOutcome};
+use crate::{Out, Redirects};
 
 /// Words the answer to one request, in the protocol version that its connection has chosen.
 #[derive(Debug)]
 pub struct Reply<'a> {
     protocol: Protocol,
+    redirects: Redirects,
     form: Form<'a>,
 }
 
@@ -52,14 +54,16 @@ pub(super) enum Form<'a> {
     /// An array of as many values or nulls.
     Values { count: usize, progress: Progress },
     /// OK, or the first failure.
-    AllStored { failure: Option<Failure> },
+    AllStored { failure: Option<ReplyError> },
     /// How many of the keys there were, or the first failure.
     Sum {
         count: i64,
-        failure: Option<Failure>,
+        failure: Option<ReplyError>,
     },
     /// A command about the server, whose outcome says all.
     Server,
+    /// `CLUSTER`: a part of the view.
+    Cluster(Question<'a>),
     /// `CLIENT INFO`.
     ClientInfo(&'a Session),
     /// `HELLO … AUTH …`: takes effect with the right password.
@@ -90,6 +94,8 @@ pub(super) enum Answer<'a> {
     Integer(i64),
     Bulk(&'a [u8]),
     Null,
+    /// An array of simple strings.
+    Lines(&'static [&'static str]),
     /// `SCAN` for a type of which there are no keys.
     EmptyScan,
     Hello(&'a Session),
@@ -122,12 +128,27 @@ impl Form<'_> {
 impl<'a> Reply<'a> {
     #[inline]
     pub(super) fn new(protocol: Protocol, form: Form<'a>) -> Self {
-        Self { protocol, form }
+        Self::redirecting(protocol, form, Redirects::Never)
+    }
+
+    #[inline]
+    pub(super) fn redirecting(protocol: Protocol, form: Form<'a>, redirects: Redirects) -> Self {
+        Self {
+            protocol,
+            redirects,
+            form,
+        }
+    }
+
+    /// Whether the client wants to be told when the request is for another member.
+    #[inline]
+    pub(crate) fn redirects(&self) -> Redirects {
+        self.redirects
     }
 
     /// The same reply, as far as it was worded, without the request; None if it needs more than itself.
     pub(crate) fn detach<'b>(&self) -> Option<Reply<'b>> {
-        let form = match self.form {
+        let form = match &self.form {
             Form::Value => Form::Value,
             Form::Stored => Form::Stored,
             Form::Previous => Form::Previous,
@@ -135,19 +156,33 @@ impl<'a> Reply<'a> {
             Form::OneIfTouched => Form::OneIfTouched,
             Form::ValueLen => Form::ValueLen,
             Form::HitLen => Form::HitLen,
-            Form::Range { first, last } => Form::Range { first, last },
+            Form::Range { first, last } => Form::Range {
+                first: *first,
+                last: *last,
+            },
             Form::Integer => Form::Integer,
             Form::Float => Form::Float,
-            Form::Expiry(moment) => Form::Expiry(moment),
+            Form::Expiry(moment) => Form::Expiry(*moment),
             Form::Type => Form::Type,
-            Form::Values { count, progress } => Form::Values { count, progress },
-            Form::AllStored { failure } => Form::AllStored { failure },
-            Form::Sum { count, failure } => Form::Sum { count, failure },
+            Form::Values { count, progress } => Form::Values {
+                count: *count,
+                progress: *progress,
+            },
+            Form::AllStored { failure } => Form::AllStored {
+                failure: failure.clone(),
+            },
+            Form::Sum { count, failure } => Form::Sum {
+                count: *count,
+                failure: failure.clone(),
+            },
             Form::Server => Form::Server,
-            Form::ClientInfo(_) | Form::Hello { .. } | Form::Answer(_) => return None,
+            Form::Cluster(_) | Form::ClientInfo(_) | Form::Hello { .. } | Form::Answer(_) => {
+                return None;
+            }
         };
         Some(Reply {
             protocol: self.protocol,
+            redirects: self.redirects,
             form,
         })
     }
@@ -169,11 +204,9 @@ impl<'a> Reply<'a> {
             Form::Values { count, progress } => {
                 put_element(out, self.protocol, *count, progress, outcome);
             }
-            Form::AllStored { failure } => {
-                *failure = failure.or(failure_of(outcome));
-            }
+            Form::AllStored { failure } => note_failure(failure, outcome),
             Form::Sum { count, failure } => {
-                *failure = failure.or(failure_of(outcome));
+                note_failure(failure, outcome);
                 let there = matches!(
                     outcome,
                     Outcome::Hit(_) | Outcome::Deleted { .. } | Outcome::Touched { .. }
@@ -199,7 +232,7 @@ impl<'a> Reply<'a> {
             | Form::Sum {
                 failure: Some(failure),
                 ..
-            } => put_failure(*failure, out),
+            } => put_error(out, failure),
             Form::Answer(answer) => put_answer(out, self.protocol, answer),
             _ => {}
         }
@@ -243,6 +276,12 @@ impl<'a> Reply<'a> {
                 }
                 _ => put_error(out, &wording::WRONG_PASSWORD),
             },
+            ServerOutcome::Cluster(view) => match &self.form {
+                Form::Cluster(question) => {
+                    cluster::put_answer(out, self.protocol, question, view);
+                }
+                _ => put_error(out, &wording::INTERNAL),
+            },
             ServerOutcome::Failed(failure) => put_failure(*failure, out),
         }
     }
@@ -279,9 +318,17 @@ pub(super) fn greet(session: &mut Session, protocol: Protocol, name: Option<&str
     }
 }
 
-fn failure_of(outcome: &Outcome<'_>) -> Option<Failure> {
+/// Keeps the first failure.
+fn note_failure(first: &mut Option<ReplyError>, outcome: &Outcome<'_>) {
+    if first.is_none() {
+        *first = failure_of(outcome);
+    }
+}
+
+fn failure_of(outcome: &Outcome<'_>) -> Option<ReplyError> {
     match outcome {
-        Outcome::Failed(failure) => Some(*failure),
+        Outcome::Failed(failure) => Some(wording::failure(*failure)),
+        Outcome::Moved(moved) => Some(wording::moved(moved)),
         _ => None,
     }
 }
@@ -366,14 +413,14 @@ fn put_element(
     progress: &mut Progress,
     outcome: &Outcome<'_>,
 ) {
-    match (*progress, outcome) {
+    match (*progress, failure_of(outcome)) {
         (Progress::Refused, _) => return,
-        (Progress::NotBegun, Outcome::Failed(failure)) => {
+        (Progress::NotBegun, Some(failure)) => {
             *progress = Progress::Refused;
-            put_failure(*failure, out);
+            put_error(out, &failure);
             return;
         }
-        (Progress::NotBegun, _) => {
+        (Progress::NotBegun, None) => {
             *progress = Progress::Begun;
             put_array_len(out, count);
         }
@@ -399,6 +446,7 @@ fn put_exception(out: &mut Out, command: &Command<'_>, outcome: &Outcome<'_>) {
         out,
         &match outcome {
             Outcome::Failed(failure) => wording::failure(*failure),
+            Outcome::Moved(moved) => wording::moved(moved),
             Outcome::NotANumber if float => wording::NOT_A_FLOAT,
             Outcome::NotANumber => wording::NOT_AN_INTEGER,
             Outcome::Overflow if float => wording::NOT_FINITE,
@@ -449,6 +497,10 @@ fn put_answer(out: &mut Out, protocol: Protocol, answer: &Answer<'_>) {
         Answer::Integer(number) => put_integer(out, *number),
         Answer::Bulk(bytes) => put_bulk(out, bytes),
         Answer::Null => put_null(out, protocol),
+        Answer::Lines(lines) => {
+            put_array_len(out, lines.len());
+            lines.iter().for_each(|line| put_status(out, line));
+        }
         Answer::EmptyScan => out.put(b"*2\r\n$1\r\n0\r\n*0\r\n"),
         Answer::Hello(session) => put_hello(out, session),
         Answer::AllCommands => describe::put_all_commands(out, protocol),

@@ -2,6 +2,7 @@
 
 use super::encode::Protocol;
 use super::wording::{BAD_CLIENT_NAME, ReplyError};
+use crate::Redirects;
 
 /// Databases that `SELECT` can choose from, counted from 0.
 pub const DATABASE_COUNT: u8 = 16;
@@ -17,6 +18,12 @@ pub(super) struct Session {
     pub(super) database: u8,
     /// Reads do not count as a use (`CLIENT NO-TOUCH`).
     pub(super) no_touch: bool,
+    /// Its client finds owners by itself: it has asked who they are, or used what only such clients use.
+    pub(super) knows_owners: bool,
+    /// Any owner may answer its reads (`READONLY`).
+    pub(super) reads_replicas: bool,
+    /// The next command is for this member whoever owns its key (`ASKING`).
+    pub(super) is_asking: bool,
     pub(super) name: String,
     pub(super) library_name: String,
     pub(super) library_version: String,
@@ -29,6 +36,9 @@ impl Session {
             protocol: Protocol::Resp2,
             database: 0,
             no_touch: false,
+            knows_owners: false,
+            reads_replicas: false,
+            is_asking: false,
             name: String::new(),
             library_name: String::new(),
             library_version: String::new(),
@@ -40,7 +50,23 @@ impl Session {
         self.protocol = Protocol::Resp2;
         self.database = 0;
         self.no_touch = false;
+        self.knows_owners = false;
+        self.reads_replicas = false;
+        self.is_asking = false;
         self.name.clear();
+    }
+
+    /// How the client wants to be told of other owners of the key of the next command, and whether that
+    /// reads only.
+    #[inline]
+    pub(super) fn take_redirects(&mut self) -> impl Fn(bool) -> Redirects + use<> {
+        let is_asking = std::mem::take(&mut self.is_asking);
+        let (knows_owners, reads_replicas) = (self.knows_owners, self.reads_replicas);
+        move |is_write| match (knows_owners && !is_asking, reads_replicas && !is_write) {
+            (false, _) => Redirects::Never,
+            (true, true) => Redirects::ToOwner,
+            (true, false) => Redirects::ToPrimary,
+        }
     }
 }
 

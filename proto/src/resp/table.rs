@@ -51,6 +51,8 @@ pub enum Group {
     Connection,
     /// The server.
     Server,
+    /// Who owns which slot.
+    Cluster,
 }
 
 impl Group {
@@ -62,6 +64,7 @@ impl Group {
             Self::Generic => "generic",
             Self::Connection => "connection",
             Self::Server => "server",
+            Self::Cluster => "cluster",
         }
     }
 }
@@ -142,6 +145,21 @@ pub(super) enum Kind {
     ClientInfo,
     ClientNoEvict,
     ClientNoTouch,
+    ClusterSlots,
+    ClusterShards,
+    ClusterNodes,
+    ClusterMyId,
+    ClusterMyShardId,
+    ClusterInfo,
+    ClusterLinks,
+    ClusterKeySlot,
+    ClusterCountInSlot,
+    ClusterFailureReports,
+    ClusterReplicas,
+    ClusterHelp,
+    ReadOnly,
+    ReadWrite,
+    Asking,
     /// Cannot be called without a subcommand.
     Container,
 }
@@ -253,6 +271,8 @@ impl CommandInfo {
         let on_keys = self.group == Group::Generic
             || (self.group == Group::Server && (has(READONLY) || has(WRITE)));
         let container = !self.subcommands.is_empty() && self.kind == Kind::Container;
+        let on_connection = (self.group == Group::Connection && !container)
+            || matches!(self.kind, Kind::ReadOnly | Kind::ReadWrite | Kind::Asking);
         [
             (on_keys, "@keyspace"),
             (has(READONLY), "@read"),
@@ -262,7 +282,7 @@ impl CommandInfo {
             (has(FAST), "@fast"),
             (!has(FAST), "@slow"),
             (has(ADMIN) || has(DANGEROUS), "@dangerous"),
-            (self.group == Group::Connection && !container, "@connection"),
+            (on_connection, "@connection"),
         ]
         .into_iter()
         .filter_map(|(applies, name)| applies.then_some(name))

@@ -1,5 +1,6 @@
 //! Tests of the whole dialect: bytes in, bytes out.
 
+mod cluster;
 mod compatibility;
 mod framing;
 mod model;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::frame::Args;
 use super::table::CommandInfo;
+use crate::Moved;
 use crate::command::RESP_KEY_LEN_MAX;
 use crate::outcome::Failure;
 
@@ -67,6 +68,7 @@ pub(super) const AUTH_NOT_CONFIGURED: ReplyError = ReplyError::fixed(
      your configuration is correct?",
 );
 pub(super) const TOO_MANY_NAMES: ReplyError = ReplyError::fixed("ERR too many command names");
+pub(super) const INVALID_SLOT: ReplyError = ReplyError::fixed("ERR Invalid slot");
 /// For an outcome that a command cannot have.
 pub(super) const INTERNAL: ReplyError = ReplyError::fixed("ERR internal error");
 
@@ -81,6 +83,15 @@ pub(super) const fn failure(failure: Failure) -> ReplyError {
         Failure::AuthRequired => "NOAUTH Authentication required.",
         Failure::Unavailable => "ERR unavailable, the storage of this key cannot be reached",
     })
+}
+
+/// Sends a client to the owner of a key.
+pub(super) fn moved(moved: &Moved) -> ReplyError {
+    format!("MOVED {} {}:{}", moved.slot, moved.host, moved.port).into()
+}
+
+pub(super) fn unknown_node(id: &[u8]) -> ReplyError {
+    about("ERR Unknown node ", id, "")
 }
 
 pub(super) fn wrong_arity(name: &str) -> ReplyError {

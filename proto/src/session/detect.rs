@@ -37,8 +37,8 @@ const HTTP_METHODS: [&[u8]; 9] = [
 /// Commands that Redis knows and memcached does not, in lower case: what a person at a terminal, a
 /// health check or a simple client may send first as an inline command.
 #[rustfmt::skip]
-const REDIS_WORDS: [&[u8]; 82] = [
-    b"acl", b"auth", b"bgsave", b"client", b"cluster", b"command", b"config",
+const REDIS_WORDS: [&[u8]; 84] = [
+    b"acl", b"asking", b"auth", b"bgsave", b"client", b"cluster", b"command", b"config",
     b"copy", b"dbsize", b"debug", b"decrby", b"del", b"discard", b"echo",
     b"eval", b"exec", b"exists", b"expire", b"expireat", b"expiretime", b"flushall",
     b"flushdb", b"getdel", b"getex", b"getrange", b"getset", b"hello", b"hget",
@@ -46,7 +46,7 @@ const REDIS_WORDS: [&[u8]; 82] = [
     b"latency", b"lpush", b"memory", b"mget", b"module", b"monitor", b"mset",
     b"msetnx", b"multi", b"object", b"persist", b"pexpire", b"pexpireat", b"pexpiretime",
     b"ping", b"psetex", b"psubscribe", b"psync", b"pttl", b"publish", b"randomkey",
-    b"readonly", b"rename", b"replicaof", b"reset", b"role", b"rpush", b"save",
+    b"readonly", b"readwrite", b"rename", b"replicaof", b"reset", b"role", b"rpush", b"save",
     b"scan", b"select", b"setex", b"setnx", b"setrange", b"slaveof", b"slowlog",
     b"strlen", b"subscribe", b"substr", b"swapdb", b"sync", b"time", b"ttl",
     b"type", b"unlink", b"unwatch", b"wait", b"zadd",

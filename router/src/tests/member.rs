@@ -9,7 +9,7 @@ use bytes::Bytes;
 use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode};
+use fonn_proto::{Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode, placement};
 use fonn_runtime::route::{Member as Row, MemberState};
 use fonn_runtime::serve::{
     Client, Event, Execution, FixedBudget, Job, ListenAddr, Listener, Never, NoAcks, Server,
@@ -218,6 +218,10 @@ impl Service for Table {
                 ServerOutcome::Done
             }
             ServerCommand::Count => ServerOutcome::Integer(entries.len() as i64),
+            ServerCommand::CountInSlot(slot) => {
+                let keys = entries.keys().map(|(_, key)| placement::slot(key));
+                ServerOutcome::Integer(keys.filter(|it| it == slot).count() as i64)
+            }
             ServerCommand::RandomKey => {
                 ServerOutcome::Key(entries.keys().next().map(|(_, key)| key.clone()))
             }

@@ -1,10 +1,12 @@
 //! The connections that there are: for the limit, for balance, for `stats conns` and for draining.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use fonn_proto::ServerCommand;
 use parking_lot::Mutex;
 
 use super::Shared;
@@ -37,6 +39,14 @@ impl Connection {
     /// The place of its dialect in tables; out of range until it is known.
     pub(super) fn dialect_index(&self) -> usize {
         usize::from(self.dialect.load(Ordering::Relaxed).wrapping_sub(1))
+    }
+
+    /// The address that its client reached, if the command is one about addresses.
+    pub(super) fn local_for(&self, command: &ServerCommand<'_>) -> Option<SocketAddr> {
+        match command {
+            ServerCommand::ClusterView => self.socket.local_addr(),
+            _ => None,
+        }
     }
 
     /// Notes that a request has arrived.

@@ -242,6 +242,8 @@ fn permit(role: Option<Role>, body: &Body<'_>) -> Result<(), Failure> {
             ServerCommand::Stats(_)
             | ServerCommand::Info(_)
             | ServerCommand::Count
+            | ServerCommand::CountInSlot(_)
+            | ServerCommand::ClusterView
             | ServerCommand::Scan { .. }
             | ServerCommand::RandomKey
             | ServerCommand::ClientInfo

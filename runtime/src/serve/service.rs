@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{self, Reply};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Outcome, ServerCommand, Space};
+use fonn_proto::{Command, Failure, Get, Outcome, Redirects, ServerCommand, Space};
 
 use super::{Budget, Shared};
 
@@ -25,6 +26,9 @@ pub struct Job<'a> {
     pub base: Option<Space>,
     /// Another member or a router sent it here, because of the slot.
     pub is_routed: bool,
+    /// Whether the client wants to be told when another member owns the key, instead of having the command
+    /// carried out there. Answered with [`Outcome::Moved`].
+    pub redirects: Redirects,
 }
 
 /// Who sent a server command.
@@ -34,6 +38,9 @@ pub struct Client<'c> {
     pub id: u64,
     /// The address at the other end.
     pub peer: &'c str,
+    /// The address at this end, as the client reached it; None for a Unix socket. Known for
+    /// [`ServerCommand::ClusterView`] alone.
+    pub local: Option<SocketAddr>,
     /// The keyspace that it is in.
     pub space: Space,
     /// Another member or a router sent it, to this member as to others.

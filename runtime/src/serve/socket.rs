@@ -185,6 +185,16 @@ impl Socket {
         let _ = SockRef::from(stream).set_tcp_quickack(true);
     }
 
+    /// The address at this end; None for a Unix socket, or if the kernel has forgotten it.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        let address = match self {
+            Self::Tcp(stream) => stream.local_addr(),
+            Self::Encrypted(stream) => stream.stream().local_addr(),
+            Self::Unix(_) => return None,
+        };
+        address.ok()
+    }
+
     /// Ends reading: a task that waits in [`Socket::readable`] sees the end of the stream.
     pub fn end_reading(&self) {
         self.shutdown(std::net::Shutdown::Read);

@@ -198,6 +198,52 @@ fn a_command_waits_for_one_in_flight_that_changes_its_key() {
 }
 
 #[test]
+fn a_client_that_asks_who_owns_what_is_told_the_address_that_it_reached() {
+    let running = Running::start(Manner::AtOnce);
+    let mut client = running.connect();
+    client.write_all(b"CLUSTER SLOTS\r\n").unwrap();
+    let id = fonn_proto::cluster::NodeId::of_name("fake");
+    let port = running.addr.port();
+    let slots = format!(
+        "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$40\r\n{id}\r\n*0\r\n"
+    );
+    expect(&mut client, slots.as_bytes());
+}
+
+#[test]
+fn only_a_client_that_asks_who_owns_what_is_sent_to_others() {
+    let running = Running::start(Manner::Held);
+    let service = running.service();
+    let mut client = running.connect();
+    client
+        .write_all(b"*2\r\n$3\r\nGET\r\n$4\r\nelse\r\n")
+        .unwrap();
+    until("it is begun", || service.release(1) == 1);
+    expect(&mut client, b"$-1\r\n");
+    // Whether its answer has to be waited for, and whether others are waited for before it.
+    let slot = fonn_proto::placement::slot(b"else");
+    for (asks, redirects) in [("READWRITE", "ToPrimary"), ("READONLY", "ToOwner")] {
+        let requests = format!(
+            "*1\r\n${}\r\n{asks}\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*2\r\n$3\r\nGET\r\n$4\r\nelse\r\n\
+             GET else\r\n",
+            asks.len()
+        );
+        client.write_all(requests.as_bytes()).unwrap();
+        until("the first is begun", || service.release(1) == 1);
+        let moved = format!("-MOVED {slot} {redirects}:7\r\n");
+        expect(
+            &mut client,
+            format!("+OK\r\n$-1\r\n{moved}{moved}").as_bytes(),
+        );
+    }
+    // Other dialects have no words for it.
+    let mut client = running.connect();
+    client.write_all(b"get else\r\n").unwrap();
+    until("it is begun", || service.release(1) == 1);
+    expect(&mut client, b"END\r\n");
+}
+
+#[test]
 fn a_panic_ends_one_connection_and_leaves_no_trace_of_it() {
     let running = Running::start(Manner::AtOnce);
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();

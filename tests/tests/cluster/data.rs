@@ -1,5 +1,7 @@
 //! What clients see of a cluster, through a router and at the members.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -235,4 +237,50 @@ fn change_members(cluster: &mut Cluster, operations: &AtomicU64) -> Result<()> {
         states.get("a").is_some_and(|state| state == "down")
     })?;
     go_on(500)
+}
+
+/// One inline command of RESP, and the first line of its answer.
+fn ask(stream: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
+    stream
+        .get_mut()
+        .write_all(format!("{line}\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_line(&mut answer)?;
+    Ok(answer.trim_end().to_owned())
+}
+
+#[test]
+fn who_asks_for_owners_is_sent_to_them_and_who_does_not_is_served() -> Result<()> {
+    let cluster = Cluster::form(3, None)?;
+    cluster.wait_settled(&[])?;
+    for number in 0..6 {
+        let key = format!("key-{number}");
+        let mut owners = Vec::new();
+        let mut sent_to = Vec::new();
+        for node in &cluster.nodes {
+            let mut stream = BufReader::new(TcpStream::connect(node.addr())?);
+            stream
+                .get_ref()
+                .set_read_timeout(Some(Duration::from_secs(20)))?;
+            ensure!(ask(&mut stream, &format!("GET {key}"))? == "$-1");
+            let id = ask(&mut stream, "CLUSTER MYID")?;
+            let mut rest = String::new();
+            stream.read_line(&mut rest)?;
+            ensure!(id == "$40" && rest.trim_end().len() == 40, "{id} {rest}");
+            match ask(&mut stream, &format!("GET {key}"))? {
+                found if found == "$-1" => owners.push(node.addr().to_string()),
+                moved => {
+                    let parts: Vec<&str> = moved.split(' ').collect();
+                    ensure!(parts.first() == Some(&"-MOVED"), "{moved}");
+                    sent_to.push(parts.last().copied().unwrap_or_default().to_owned());
+                }
+            }
+        }
+        ensure!(owners.len() == 1, "{owners:?} own {key}");
+        ensure!(
+            sent_to == [owners[0].clone(), owners[0].clone()],
+            "{sent_to:?}"
+        );
+    }
+    Ok(())
 }

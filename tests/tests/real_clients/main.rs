@@ -2,6 +2,7 @@
 //! libraries.
 
 mod ccache;
+mod cluster;
 mod libraries;
 mod sccache;
 mod tools;

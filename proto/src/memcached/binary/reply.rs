@@ -99,6 +99,8 @@ impl<'a> Reply<'a> {
                 self.late.status(Status::NonNumeric, out);
             }
             Outcome::Failed(failure) => self.late.failure(*failure, out),
+            // Nobody is told so who did not ask for it, and here nobody can.
+            Outcome::Moved(_) => self.late.failure(Failure::Unavailable, out),
         }
     }
 
@@ -140,7 +142,8 @@ impl<'a> Reply<'a> {
             | ServerOutcome::Integer(_)
             | ServerOutcome::Scan { .. }
             | ServerOutcome::Key(_)
-            | ServerOutcome::InvalidCursor => self.late.status(Status::Internal, out),
+            | ServerOutcome::InvalidCursor
+            | ServerOutcome::Cluster(_) => self.late.status(Status::Internal, out),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::base64::put_encoded;
 use super::flags::Flags;
 use crate::memcached::text::{self, Tokens};
-use crate::outcome::{Hit, Number, Outcome};
+use crate::outcome::{Failure, Hit, Number, Outcome};
 use crate::request::within::relocate;
 use crate::{Command, Out};
 
@@ -98,6 +98,8 @@ impl<'a> Reply<'a> {
         let key = command.key();
         match (self.kind, outcome) {
             (_, Outcome::Failed(failure)) => text::put_failure(*failure, out),
+            // Nobody is told so who did not ask for it, and here nobody can.
+            (_, Outcome::Moved(_)) => text::put_failure(Failure::Unavailable, out),
             (Kind::Get, Outcome::Hit(hit)) => self.put_hit(key, hit, out),
             (Kind::Debug, Outcome::Hit(hit)) => self.put_debug(key, hit, out),
             (Kind::Debug, _) => out.put(b"EN\r\n"),

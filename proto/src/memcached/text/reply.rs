@@ -100,6 +100,11 @@ impl Reply<'_> {
                     *failed = true;
                     put_failure(*failure, out);
                 }
+                // Nobody is told so who did not ask for it, and here nobody can.
+                Outcome::Moved(_) => {
+                    *failed = true;
+                    put_failure(Failure::Unavailable, out);
+                }
                 _ => {}
             }
         } else if !self.quiet {
@@ -146,7 +151,8 @@ impl Reply<'_> {
                 | ServerOutcome::Integer(_)
                 | ServerOutcome::Scan { .. }
                 | ServerOutcome::Key(_)
-                | ServerOutcome::InvalidCursor,
+                | ServerOutcome::InvalidCursor
+                | ServerOutcome::Cluster(_),
                 _,
             ) => out.put(b"SERVER_ERROR unexpected outcome\r\n"),
         }
@@ -168,6 +174,7 @@ fn put_outcome(outcome: &Outcome<'_>, out: &mut Out) {
         }
         Outcome::NotANumber | Outcome::Overflow => NOT_A_NUMBER,
         Outcome::Failed(failure) => failure_line(*failure),
+        Outcome::Moved(_) => failure_line(Failure::Unavailable),
     };
     put_line(line, out);
 }

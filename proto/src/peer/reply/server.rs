@@ -1,5 +1,8 @@
 //! Outcomes of commands about the whole store, field by field.
 
+use std::sync::Arc;
+
+use super::cluster;
 use crate::outcome::Value;
 use crate::peer::field::{Flags, Reader, Writer, bit, failure, failure_code, text};
 use crate::peer::{DecodeError, TooLong};
@@ -15,6 +18,7 @@ const INVALID_CURSOR: u8 = 0x26;
 const WRONG_PASSWORD: u8 = 0x27;
 const AUTH_NOT_CONFIGURED: u8 = 0x28;
 const FAILED: u8 = 0x29;
+const CLUSTER: u8 = 0x2a;
 
 /// Flag of `KEY`: there is one.
 const PRESENT: u16 = 1;
@@ -56,6 +60,10 @@ pub(super) fn write<'v>(
         ServerOutcome::InvalidCursor => (INVALID_CURSOR, 0, nothing),
         ServerOutcome::WrongPassword => (WRONG_PASSWORD, 0, nothing),
         ServerOutcome::AuthNotConfigured => (AUTH_NOT_CONFIGURED, 0, nothing),
+        ServerOutcome::Cluster(view) => {
+            cluster::write(view, writer)?;
+            (CLUSTER, 0, nothing)
+        }
         ServerOutcome::Failed(failure) => (FAILED, failure_code(*failure), nothing),
     })
 }
@@ -78,6 +86,7 @@ pub(super) fn read(
         INVALID_CURSOR => ServerOutcome::InvalidCursor,
         WRONG_PASSWORD => ServerOutcome::WrongPassword,
         AUTH_NOT_CONFIGURED => ServerOutcome::AuthNotConfigured,
+        CLUSTER => ServerOutcome::Cluster(Arc::new(cluster::read(reader)?)),
         FAILED => ServerOutcome::Failed(failure(flags.number(u16::MAX))?),
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })

@@ -4,6 +4,7 @@ use crate::ServerCommand;
 use crate::outcome::Value;
 use crate::peer::field::{Flags, Reader, Writer, bit};
 use crate::peer::{DecodeError, TooLong};
+use crate::placement::SLOT_COUNT;
 use crate::request::StatsKind;
 
 const FLUSH: u8 = 0x20;
@@ -16,6 +17,8 @@ const RANDOM_KEY: u8 = 0x26;
 const STORE_ALL_IF_NONE: u8 = 0x27;
 const CLIENT_INFO: u8 = 0x28;
 const AUTH: u8 = 0x29;
+const CLUSTER_VIEW: u8 = 0x2a;
+const COUNT_IN_SLOT: u8 = 0x2b;
 
 /// Flag of `FLUSH`.
 const ALL_DATABASES: u16 = 1;
@@ -86,6 +89,11 @@ pub(super) fn write<'v>(
             writer.long(user, "a user's name")?;
             (AUTH, 0, Value::Copied(password))
         }
+        ServerCommand::ClusterView => (CLUSTER_VIEW, 0, nothing),
+        ServerCommand::CountInSlot(slot) => {
+            writer.u16(*slot);
+            (COUNT_IN_SLOT, 0, nothing)
+        }
     })
 }
 
@@ -121,6 +129,17 @@ pub(super) fn read<'a>(
             user: reader.long("user")?,
             password: reader.rest(),
         },
+        CLUSTER_VIEW => ServerCommand::ClusterView,
+        COUNT_IN_SLOT => {
+            let slot = reader.u16("slot")?;
+            if slot >= SLOT_COUNT {
+                return Err(DecodeError::Meaningless {
+                    field: "slot",
+                    value: u64::from(slot),
+                });
+            }
+            ServerCommand::CountInSlot(slot)
+        }
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })
 }

@@ -1,13 +1,17 @@
 //! The bytes of version 1, as they have to stay.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
+use crate::cluster::{ClusterMember, Health, NodeId, SlotRange};
 use crate::command::*;
 use crate::outcome::{Hit, Number, Stored, Value};
 use crate::peer::hello::{Hello, Rejection};
 use crate::peer::*;
+use crate::placement::Owners;
 use crate::request::{ServerOutcome, StatsKind};
-use crate::{Failure, Out, Outcome, ServerCommand};
+use crate::{ClusterView, Failure, Moved, Out, Outcome, ServerCommand};
 
 /// One line a frame: its name and its bytes in hexadecimal.
 const GOLDEN: &str = include_str!("../../../testdata/peer.v1.txt");
@@ -144,6 +148,8 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
                 password: b"p",
             }),
         ),
+        ("cluster-view", server(ServerCommand::ClusterView)),
+        ("count-in-slot", server(ServerCommand::CountInSlot(0x0201))),
         (
             "put-tombstone",
             Request::Put(Entry::tombstone(ENVELOPE.space, b"key", 8)),
@@ -163,6 +169,23 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
         ("fetch", Request::Fetch { key: b"key" }),
         ("ping", Request::Ping),
     ]
+}
+
+fn view() -> ClusterView {
+    let healths = [Health::Online, Health::Loading, Health::Failed];
+    let members = (1..).zip(healths).map(|(byte, health)| ClusterMember {
+        id: NodeId::from_bytes([byte; 20]),
+        host: "host".to_owned(),
+        port: 0x0201,
+        health,
+    });
+    let range = |first, last, owners: &[u16]| SlotRange {
+        first,
+        last,
+        owners: Owners::new(owners).unwrap(),
+    };
+    let ranges = vec![range(0, 1, &[0]), range(2, 0x0201, &[2, 1, 0])];
+    ClusterView::new(9, 1, members.collect(), ranges).unwrap()
 }
 
 fn replies() -> Vec<(&'static str, Reply<'static>)> {
@@ -218,6 +241,14 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
         ),
         ("not-a-number", outcome(Outcome::NotANumber)),
         ("overflow", outcome(Outcome::Overflow)),
+        (
+            "moved",
+            outcome(Outcome::Moved(Moved {
+                slot: 0x0201,
+                host: "host".to_owned(),
+                port: 0x0403,
+            })),
+        ),
         ("done", server(ServerOutcome::Done)),
         (
             "pairs",
@@ -243,6 +274,7 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
             "server-failed",
             server(ServerOutcome::Failed(Failure::Busy)),
         ),
+        ("cluster", server(ServerOutcome::Cluster(Arc::new(view())))),
         ("applied", Reply::Applied),
         ("not-newer", Reply::NotNewer),
         ("entry", Reply::Entry(Entry::tombstone(1, b"key", 2))),

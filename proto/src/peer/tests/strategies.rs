@@ -1,15 +1,19 @@
 //! Every variant of every request and reply.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
+use crate::cluster::{ClusterMember, Health, NodeId, ranges};
 use crate::command::*;
 use crate::outcome::{Hit, Number, Stored, Value};
 use crate::peer::{Content, Entry, Envelope, Refusal, SlotSet};
+use crate::placement::{Owners, SLOT_COUNT};
 use crate::request::{ServerOutcome, StatsKind};
-use crate::{Failure, Outcome, ServerCommand};
+use crate::{ClusterView, Failure, Moved, Outcome, ServerCommand};
 
 /// Bytes that requests and replies borrow from. Sometimes long enough to be shared.
 #[derive(Clone, Debug)]
@@ -229,7 +233,9 @@ pub fn server_command(number: usize, fact: u64, flag: bool, pool: &Pool) -> Serv
         StatsKind::Empty,
         StatsKind::Reset,
     ];
-    match number % 10 {
+    match number % 12 {
+        10 => ServerCommand::ClusterView,
+        11 => ServerCommand::CountInSlot(fact as u16 % SLOT_COUNT),
         0 => ServerCommand::Flush {
             all_databases: flag,
             delay_s: fact as u32,
@@ -256,7 +262,8 @@ pub fn server_command(number: usize, fact: u64, flag: bool, pool: &Pool) -> Serv
 /// Server outcomes by number.
 pub fn server_outcome(number: usize, fact: u64, flag: bool, pool: &Pool) -> ServerOutcome {
     let text = |it: &Vec<u8>| String::from_utf8_lossy(it).into_owned();
-    match number % 10 {
+    match number % 11 {
+        10 => ServerOutcome::Cluster(Arc::new(view(fact, flag, pool))),
         0 => ServerOutcome::Done,
         1 => ServerOutcome::Pairs(pool.words.iter().map(|it| (text(it), text(it))).collect()),
         2 => ServerOutcome::Text(text(&pool.key)),
@@ -271,6 +278,31 @@ pub fn server_outcome(number: usize, fact: u64, flag: bool, pool: &Pool) -> Serv
         8 => ServerOutcome::AuthNotConfigured,
         _ => ServerOutcome::Failed(Failure::ALL[fact as usize % Failure::ALL.len()]),
     }
+}
+
+/// A view with a member a word.
+fn view(fact: u64, flag: bool, pool: &Pool) -> ClusterView {
+    let healths = [Health::Online, Health::Loading, Health::Failed];
+    let member = |(at, host): (usize, &[u8])| ClusterMember {
+        id: NodeId::of_name(&at.to_string()),
+        host: String::from_utf8_lossy(host).into_owned(),
+        port: fact as u16,
+        health: healths[at % healths.len()],
+    };
+    let words = pool.words.iter().map(Vec::as_slice);
+    let members: Vec<_> = [&b"first"[..], &pool.key]
+        .into_iter()
+        .chain(words)
+        .enumerate()
+        .map(member)
+        .collect();
+    let owners = |slot: u16| match (u64::from(slot) ^ fact) / 1000 % 3 {
+        0 if flag => None,
+        1 => Owners::new(&[0]),
+        _ => Owners::new(&[1, 0]),
+    };
+    let me = (fact % members.len() as u64) as u16;
+    ClusterView::new(fact, me, members, ranges(owners)).expect("is right")
 }
 
 /// Facts of a hit.
@@ -306,7 +338,12 @@ pub fn hits() -> impl Strategy<Value = Hit<'static>> {
 pub fn outcome<'p>(number: usize, hit: &Hit<'p>, pool: &'p Pool) -> Outcome<'p> {
     let version = hit.version;
     let previous = hit.stale.then(|| pool.value.clone());
-    match number % 13 {
+    match number % 14 {
+        12 => Outcome::Moved(Moved {
+            slot: version as u16,
+            host: String::from_utf8_lossy(&pool.key).into_owned(),
+            port: hit.flags as u16,
+        }),
         0 => Outcome::Hit(hit.clone()),
         1 => Outcome::Hit(Hit {
             value: Value::Copied(&pool.value),

@@ -252,10 +252,48 @@ const CONFIG: &[CommandInfo] = rows! { Server:
         "Puts the counters of the statistics back to zero";
 };
 
+const CLUSTER: &[CommandInfo] = rows! { Cluster:
+    "cluster" -2 [0] "3.0.0" Kind::Container, "Who owns which slot", subcommands(CLUSTER_COMMANDS);
+    "readonly" 1 [ANY_STATE | FAST] "3.0.0" Kind::ReadOnly,
+        "Lets reads be answered by any owner of the slot";
+    "readwrite" 1 [ANY_STATE | FAST] "3.0.0" Kind::ReadWrite,
+        "Lets reads be answered by the primary of the slot again";
+    "asking" 1 [FAST] "3.0.0" Kind::Asking,
+        "Lets the next command be carried out here whoever owns its key";
+};
+
+const CLUSTER_COMMANDS: &[CommandInfo] = rows! { Cluster:
+    "cluster|slots" 2 [STALE] "3.0.0" Kind::ClusterSlots,
+        "Returns the owners of each range of slots", tips(&[UNSTABLE]);
+    "cluster|shards" 2 [STALE] "7.0.0" Kind::ClusterShards,
+        "Returns the slots that have the same owners, and these", tips(&[UNSTABLE]);
+    "cluster|nodes" 2 [STALE] "3.0.0" Kind::ClusterNodes,
+        "Returns the members and the slots of which each is the primary", tips(&[UNSTABLE]);
+    "cluster|myid" 2 [STALE] "3.0.0" Kind::ClusterMyId, "Returns the id of who answers";
+    "cluster|myshardid" 2 [STALE] "7.2.0" Kind::ClusterMyShardId,
+        "Returns the id of the shard of who answers", tips(&[UNSTABLE]);
+    "cluster|info" 2 [STALE] "3.0.0" Kind::ClusterInfo,
+        "Returns facts about the cluster", tips(&[UNSTABLE]);
+    "cluster|links" 2 [STALE] "7.0.0" Kind::ClusterLinks,
+        "Returns an empty array: there is no cluster bus", tips(&[UNSTABLE]);
+    "cluster|keyslot" 3 [STALE] "3.0.0" Kind::ClusterKeySlot, "Returns the slot of a key";
+    "cluster|countkeysinslot" 3 [STALE] "3.0.0" Kind::ClusterCountInSlot,
+        "Returns how many keys of a slot the database holds";
+    "cluster|count-failure-reports" 3 [ADMIN | STALE] "3.0.0" Kind::ClusterFailureReports,
+        "Returns 0: members agree on who has failed", tips(&[UNSTABLE]);
+    "cluster|replicas" 3 [ADMIN | STALE] "5.0.0" Kind::ClusterReplicas,
+        "Returns who has nothing but copies of the slots of a member", tips(&[UNSTABLE]);
+    "cluster|slaves" 3 [ADMIN | STALE] "3.0.0" Kind::ClusterReplicas,
+        "Returns the same as CLUSTER REPLICAS: its old name", tips(&[UNSTABLE]);
+    "cluster|help" 2 [LOADING | STALE] "5.0.0" Kind::ClusterHelp,
+        "Returns what the subcommands do";
+};
+
 /// All commands, group by group.
 pub(super) const ROWS: &[CommandInfo] = {
-    const GROUPS: [&[CommandInfo]; 4] = [STRING, GENERIC, CONNECTION, SERVER];
-    const COUNT: usize = STRING.len() + GENERIC.len() + CONNECTION.len() + SERVER.len();
+    const GROUPS: [&[CommandInfo]; 5] = [STRING, GENERIC, CONNECTION, SERVER, CLUSTER];
+    const COUNT: usize =
+        STRING.len() + GENERIC.len() + CONNECTION.len() + SERVER.len() + CLUSTER.len();
     const ALL: [CommandInfo; COUNT] = {
         let mut all = [STRING[0]; COUNT];
         let (mut group, mut filled) = (0, 0);

@@ -87,7 +87,10 @@ impl Model {
             }
             ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
             ServerCommand::Info(_) => ServerOutcome::Text(String::new()),
-            ServerCommand::ClientInfo | ServerCommand::Stats(_) => ServerOutcome::Done,
+            ServerCommand::ClientInfo
+            | ServerCommand::Stats(_)
+            | ServerCommand::ClusterView
+            | ServerCommand::CountInSlot(_) => ServerOutcome::Done,
         }
     }
 

@@ -132,6 +132,7 @@ impl<S: Service> Driver<'_, S> {
                 let client = Client {
                     id: self.connection.id,
                     peer: &self.connection.peer,
+                    local: self.connection.local_for(&command),
                     space,
                     is_routed: false,
                 };
@@ -181,12 +182,14 @@ impl<S: Service> Driver<'_, S> {
             Command::Store(store) => store.value.len(),
             _ => 0,
         };
+        let redirects = reply.redirects();
         let job = Job {
             space,
             command,
             source: chunk.source(value_len),
             base: self.guard.base_of(space),
             is_routed: false,
+            redirects,
         };
         let service = &self.shared.service;
         let execution = service
@@ -201,6 +204,7 @@ impl<S: Service> Driver<'_, S> {
                     command,
                     answer,
                     source: chunk.source(value_len),
+                    redirects,
                 });
             }
         };
@@ -293,6 +297,7 @@ impl<S: Service> Driver<'_, S> {
                     source: begun.source,
                     base: self.guard.base_of(begun.space),
                     is_routed: false,
+                    redirects: begun.redirects,
                 };
                 let answer = self.await_answer(answer, &job).await?;
                 let outcome = answer.outcome();

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use fonn_proto::request::Reply;
-use fonn_proto::{Command, Out, Outcome, Space};
+use fonn_proto::{Command, Out, Outcome, Redirects, Space};
 
 use super::replies::Late;
 
@@ -72,6 +72,8 @@ pub(super) struct Begun<'c, L> {
     pub answer: Answer<L>,
     /// The allocation that the command borrows from, if its value is large and may be shared.
     pub source: Option<&'c Bytes>,
+    /// Whether its client wants to be told when another member owns the key.
+    pub redirects: Redirects,
 }
 
 /// A request that waits.

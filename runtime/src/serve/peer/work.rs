@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fonn_proto::peer::{Envelope, Head, Refusal, Reply, Request};
-use fonn_proto::{Failure, Out, Outcome, Space};
+use fonn_proto::{Failure, Out, Outcome, Redirects, Space};
 
 use super::keep;
 use crate::serve::Shared;
@@ -109,6 +109,8 @@ impl Owned {
                     source: Some(&self.body),
                     base: None,
                     is_routed: true,
+                    // Members carry out for each other what clients are not redirected for.
+                    redirects: Redirects::Never,
                 };
                 let mut scratch = Vec::new();
                 match service.execute(&job, acks, &mut scratch).await {
@@ -126,6 +128,7 @@ impl Owned {
                 let client = Client {
                     id: connection.id,
                     peer: &connection.peer,
+                    local: connection.local_for(&command),
                     space,
                     is_routed: true,
                 };

@@ -13,6 +13,8 @@ fn who_is_not_logged_in_gets_nothing_of_what_is_stored() {
         body(Command::Get(Get::new(b"k"))),
         Body::Server(ServerCommand::Count),
         Body::Server(ServerCommand::Stats(StatsKind::General)),
+        Body::Server(ServerCommand::ClusterView),
+        Body::Server(ServerCommand::CountInSlot(1)),
     ] {
         assert_eq!(permit(None, &body), Err(Failure::AuthRequired), "{body:?}");
     }
@@ -46,8 +48,13 @@ fn readers_change_nothing() {
             assert_eq!(permit(Some(role), &body), Ok(()), "{body:?}");
         }
     }
-    let read = body(Command::Get(Get::new(b"k")));
-    assert_eq!(permit(Some(Role::Read), &read), Ok(()));
+    for read in [
+        body(Command::Get(Get::new(b"k"))),
+        Body::Server(ServerCommand::ClusterView),
+        Body::Server(ServerCommand::CountInSlot(1)),
+    ] {
+        assert_eq!(permit(Some(Role::Read), &read), Ok(()), "{read:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,10 @@ use bytes::Bytes;
 use fonn_proto::outcome::Value;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Hit, Outcome, ServerCommand, Space};
+use fonn_proto::{
+    ClusterView, Command, Failure, Get, Hit, Moved, Outcome, Redirects, ServerCommand, Space,
+    placement,
+};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -30,6 +33,9 @@ pub enum Manner {
 
 /// Keys that begin so are read on the short way if they are there.
 const AT_HAND: &[u8] = b"hot";
+
+/// Keys that begin so belong to another, which is found out late.
+const ELSEWHERE: &[u8] = b"else";
 
 /// Writes to keys that begin so are not acknowledged.
 const FAILING: &[u8] = b"fail";
@@ -164,6 +170,17 @@ impl Store {
             let _ = held.answer.send(came);
         }
     }
+}
+
+/// Where the client of a job has to go, if it wants to know.
+fn moved(job: &Job<'_>) -> Option<Moved> {
+    let key = job.command.key();
+    let is_told = key.starts_with(ELSEWHERE) && job.redirects != Redirects::Never;
+    is_told.then(|| Moved {
+        slot: placement::slot(key),
+        host: format!("{:?}", job.redirects),
+        port: 7,
+    })
 }
 
 fn hit(value: Value<'_>) -> Hit<'_> {
@@ -307,6 +324,16 @@ impl Service for Fake {
         let Some(task) = Task::of(job) else {
             return Execution::Done(Outcome::NotANumber);
         };
+        if moved(job).is_some() {
+            let (answer, coming) = oneshot::channel();
+            // The other end is below.
+            let _ = answer.send(Err(Again));
+            self.in_flight.fetch_add(1, Ordering::SeqCst);
+            return Execution::Later(Coming {
+                answer: coming,
+                in_flight: Arc::clone(&self.in_flight),
+            });
+        }
         if let Command::Store(store) = job.command {
             if store.key.starts_with(FAILING) {
                 acks.failures.push((acks.count, Failure::OutOfSpace));
@@ -358,6 +385,9 @@ impl Service for Fake {
 
     async fn again(&self, job: &Job<'_>, _: Again) -> Known {
         tokio::task::yield_now().await;
+        if let Some(moved) = moved(job) {
+            return Known(Outcome::Moved(moved));
+        }
         let task = Task::of(job);
         Known(task.map_or(Outcome::NotANumber, |task| self.store.lock().run(task)))
     }
@@ -386,6 +416,10 @@ impl Service for Fake {
             }
             ServerCommand::Count => ServerOutcome::Integer(store.entries.len() as i64),
             ServerCommand::ClientInfo => ServerOutcome::Text(client.peer.to_owned()),
+            ServerCommand::ClusterView => {
+                let view = ClusterView::alone("fake", client.local);
+                ServerOutcome::Cluster(Arc::new(view))
+            }
             _ => ServerOutcome::Pairs(Vec::new()),
         }
     }

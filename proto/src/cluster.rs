@@ -1,0 +1,368 @@
+//! What clients that find the owners of keys by themselves are told of the cluster, and how they are
+//! sent to another member.
+//!
+//! Redis Cluster clients ask any member for all of them (`CLUSTER SLOTS`), and go straight to a key's
+//! owner from then on. A [`ClusterView`] is what there is to tell; the RESP dialect words it.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::Outcome;
+use crate::placement::{Owners, SLOT_COUNT};
+
+/// Bytes of a [`NodeId`].
+pub const NODE_ID_LEN: usize = 20;
+
+/// The name that a member has among Redis Cluster clients: 40 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId([u8; NODE_ID_LEN]);
+
+impl NodeId {
+    /// The id of the member of that name: always the same.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        let mut bytes = [0; NODE_ID_LEN];
+        for (at, chunk) in (1..).zip(bytes.chunks_mut(8)) {
+            let hash = scramble(fnv1a(name.as_bytes()) ^ scramble(at)).to_be_bytes();
+            chunk
+                .iter_mut()
+                .zip(hash)
+                .for_each(|(byte, hash)| *byte = hash);
+        }
+        Self(bytes)
+    }
+
+    /// An id from its bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; NODE_ID_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; NODE_ID_LEN] {
+        &self.0
+    }
+
+    /// The id of the shard of which the member is the primary (`CLUSTER MYSHARDID`).
+    #[must_use]
+    pub fn shard(&self) -> Self {
+        Self::of_name(&format!("shard {self}"))
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// FNV-1a (Fowler, Noll, Vo).
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): names differ in few bits.
+fn scramble(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// How a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It answers.
+    Online,
+    /// It does not answer yet.
+    Loading,
+    /// It does not answer any more.
+    Failed,
+}
+
+/// A member as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterMember {
+    /// Its id.
+    pub id: NodeId,
+    /// Its address for clients, without brackets; empty stands for the one that the client has used.
+    pub host: String,
+    /// Its port for clients.
+    pub port: u16,
+    /// How it is.
+    pub health: Health,
+}
+
+/// A run of neighboring slots with the same owners; both ends belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRange {
+    /// First slot.
+    pub first: u16,
+    /// Last slot.
+    pub last: u16,
+    /// Their owners, as positions in the list of members: the primary first.
+    pub owners: Owners,
+}
+
+impl SlotRange {
+    /// How many slots it has.
+    #[must_use]
+    pub fn len(&self) -> u16 {
+        self.last.saturating_sub(self.first).saturating_add(1)
+    }
+
+    /// Never: a range has at least one slot.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The position of the primary.
+    #[must_use]
+    pub fn primary(&self) -> usize {
+        self.owners
+            .positions()
+            .first()
+            .copied()
+            .map_or(0, usize::from)
+    }
+}
+
+/// Who owns which slot, as one member tells it.
+///
+/// Invariants: the member that tells it is one of the members; ranges are in order and have no slot in
+/// common; owners are members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterView {
+    epoch: u64,
+    me: u16,
+    members: Vec<ClusterMember>,
+    ranges: Vec<SlotRange>,
+}
+
+impl ClusterView {
+    /// Checks a view. `me` is the position of the member that tells it.
+    ///
+    /// None if it breaks an invariant.
+    #[must_use]
+    pub fn new(
+        epoch: u64,
+        me: u16,
+        members: Vec<ClusterMember>,
+        ranges: Vec<SlotRange>,
+    ) -> Option<Self> {
+        if usize::from(me) >= members.len() || members.len() > usize::from(u16::MAX) {
+            return None;
+        }
+        let mut next = 0;
+        for range in &ranges {
+            let owners = range.owners.positions();
+            let are_known = owners.iter().all(|it| usize::from(*it) < members.len());
+            let is_in_order = next <= range.first && range.first <= range.last;
+            if !are_known || !is_in_order || range.last >= SLOT_COUNT {
+                return None;
+            }
+            // Below the number of slots, so this is too small to overflow.
+            next = range.last.saturating_add(1);
+        }
+        Some(Self {
+            epoch,
+            me,
+            members,
+            ranges,
+        })
+    }
+
+    /// The view of who owns all slots alone, under the name `name`, at the address that the client
+    /// reached; without one (a Unix socket) host and port are empty and 0.
+    #[must_use]
+    pub fn alone(name: &str, address: Option<SocketAddr>) -> Self {
+        let member = ClusterMember {
+            id: NodeId::of_name(name),
+            host: address.map_or_else(String::new, |it| it.ip().to_canonical().to_string()),
+            port: address.map_or(0, |it| it.port()),
+            health: Health::Online,
+        };
+        let all = Owners::new(&[0]).map(|owners| SlotRange {
+            first: 0,
+            last: SLOT_COUNT - 1,
+            owners,
+        });
+        Self {
+            epoch: 1,
+            me: 0,
+            members: vec![member],
+            ranges: all.into_iter().collect(),
+        }
+    }
+
+    /// The version of the map.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The position of the member that tells it.
+    #[must_use]
+    pub const fn me(&self) -> u16 {
+        self.me
+    }
+
+    /// The members.
+    #[must_use]
+    pub fn members(&self) -> &[ClusterMember] {
+        &self.members
+    }
+
+    /// The slots that have owners, in order.
+    #[must_use]
+    pub fn ranges(&self) -> &[SlotRange] {
+        &self.ranges
+    }
+
+    /// The position of the member with that id, given as its digits in any case.
+    #[must_use]
+    pub fn position_of(&self, id: &[u8]) -> Option<usize> {
+        let is_it = |member: &ClusterMember| {
+            let digits = member.id.to_string();
+            digits.as_bytes().eq_ignore_ascii_case(id)
+        };
+        self.members.iter().position(is_it)
+    }
+
+    /// The owners of a slot by rank.
+    #[must_use]
+    pub fn owners(&self, slot: u16) -> Option<Owners> {
+        let after = self.ranges.partition_point(|range| range.first <= slot);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
+        (slot <= range.last).then_some(range.owners)
+    }
+
+    /// Where a client has to go with a command on a key of `slot`, instead of being answered by the member
+    /// that tells this view.
+    #[must_use]
+    pub fn moved(&self, slot: u16, redirects: Redirects) -> Option<Moved> {
+        if redirects == Redirects::Never {
+            return None;
+        }
+        let owners = self.owners(slot)?;
+        let rank = owners.positions().iter().position(|it| *it == self.me);
+        if !redirects.applies_at(rank) {
+            return None;
+        }
+        let primary = self
+            .members
+            .get(usize::from(*owners.positions().first()?))?;
+        Some(Moved {
+            slot,
+            host: primary.host.clone(),
+            port: primary.port,
+        })
+    }
+
+    /// Whom a member that is the primary of no slot replicates, if that is one member alone.
+    #[must_use]
+    pub fn primary_of(&self, position: usize) -> Option<usize> {
+        let mut primary = None;
+        for range in &self.ranges {
+            if range.primary() == position {
+                return None;
+            }
+            let owners = range.owners.positions();
+            if owners.iter().any(|it| usize::from(*it) == position) {
+                match primary {
+                    Some(known) if known != range.primary() => return None,
+                    _ => primary = Some(range.primary()),
+                }
+            }
+        }
+        primary
+    }
+}
+
+/// Joins neighboring slots with the same owners; slots without owners are left out.
+#[must_use]
+pub fn ranges(owners: impl Fn(u16) -> Option<Owners>) -> Vec<SlotRange> {
+    let mut ranges: Vec<SlotRange> = Vec::new();
+    for slot in 0..SLOT_COUNT {
+        let Some(owners) = owners(slot) else {
+            continue;
+        };
+        match ranges.last_mut() {
+            Some(range) if range.owners == owners && range.last.saturating_add(1) == slot => {
+                range.last = slot;
+            }
+            _ => ranges.push(SlotRange {
+                first: slot,
+                last: slot,
+                owners,
+            }),
+        }
+    }
+    ranges
+}
+
+/// Host, without brackets, and port of `HOST:PORT`; None if it is not that.
+#[must_use]
+pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let host = inner.unwrap_or(host);
+    (!host.is_empty()).then_some(())?;
+    Some((host, port.parse().ok()?))
+}
+
+/// Whether a client wants to be told when a command is for another member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// It knows of no owners: the command is carried out wherever that has to be done.
+    #[default]
+    Never,
+    /// It goes to the primary itself.
+    ToPrimary,
+    /// It reads, and any owner of the slot may answer (RESP `READONLY`).
+    ToOwner,
+}
+
+impl Redirects {
+    /// Whether the client is told, by the rank that the member has among the owners of the slot: 0 is the
+    /// primary, none is no owner.
+    #[must_use]
+    pub const fn applies_at(self, rank: Option<usize>) -> bool {
+        match (self, rank) {
+            (Self::Never, _) | (Self::ToPrimary | Self::ToOwner, Some(0)) => false,
+            (Self::ToOwner, Some(_)) => false,
+            (Self::ToPrimary, Some(_)) | (_, None) => true,
+        }
+    }
+}
+
+/// Another member owns the slot of the command's key; nothing was done. Only clients that asked for it
+/// are told so ([`Redirects`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The slot.
+    pub slot: u16,
+    /// The owner's address for clients, without brackets.
+    pub host: String,
+    /// Its port for clients.
+    pub port: u16,
+}
+
+impl From<Moved> for Outcome<'_> {
+    fn from(moved: Moved) -> Self {
+        Self::Moved(moved)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! What a person is told of a cluster that runs.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use anyhow::Result;
+
+use super::home::Home;
+use super::ports::{Member, Ports, Role};
+
+/// Prints where everything is, and how to use it.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn print(ports: &Ports, home: &Home, bucket: &str, keep: bool) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let dir = home.dir().display().to_string();
+    out.write_all(text(ports, &dir, bucket, keep).as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+fn text(ports: &Ports, dir: &str, bucket: &str, keep: bool) -> String {
+    let mut text = String::new();
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        let _ = text.write_fmt(line);
+        text.push('\n');
+    };
+    line(format_args!(
+        "{:<10} {:<16} {:<16} {}",
+        "", "clients", "members", "admin"
+    ));
+    for member in ports.members() {
+        let (cluster, admin) = match member.role {
+            Role::Router => (
+                "-".to_owned(),
+                format!("http://{}/metrics", member.admin_address()),
+            ),
+            Role::Node => (
+                member.cluster_address(),
+                format!("http://{}/", member.admin_address()),
+            ),
+        };
+        line(format_args!(
+            "{:<10} {:<16} {cluster:<16} {admin}",
+            member.name,
+            member.client_address()
+        ));
+    }
+    let urls = |role, scheme: &str| {
+        let url = |member: &Member| format!("{scheme}{}", member.client_address());
+        ports.of(role).map(url).collect::<Vec<_>>()
+    };
+    line(format_args!("\nbucket {bucket}\ndata and logs {dir}"));
+    if let Some(router) = urls(Role::Router, "").first() {
+        let routers = urls(Role::Router, "redis://").join(",");
+        line(format_args!(
+            "\nsccache through the routers, one of:\n  \
+             export SCCACHE_REDIS_CLUSTER_ENDPOINTS={routers}\n  \
+             export SCCACHE_REDIS_ENDPOINT=redis://{router}\n  \
+             export SCCACHE_MEMCACHED_ENDPOINT=tcp://{router}"
+        ));
+    }
+    let nodes = urls(Role::Node, "redis://").join(",");
+    line(format_args!(
+        "sccache straight to the owner of each key:\n  \
+         export SCCACHE_REDIS_CLUSTER_ENDPOINTS={nodes}"
+    ));
+    if let Some(node) = ports.of(Role::Node).next() {
+        let admin = node.admin_address();
+        line(format_args!("the map: fonnctl --admin {admin} map"));
+    }
+    line(format_args!(
+        "\nCtrl-C stops all and {} the data.",
+        if keep { "keeps" } else { "removes" }
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_addresses_are_told_and_what_to_export() {
+        let kept = "router-1 1 2 0\nrouter-2 3 4 0\nnode-1 5 6 7\nnode-2 8 9 10\n";
+        let ports = Ports::of_text(kept).unwrap();
+        let text = text(&ports, "/d", "file:///d/bucket", false);
+        for part in [
+            "router-1   127.0.0.1:1      -                http://127.0.0.1:2/metrics\n",
+            "node-2     127.0.0.1:8      127.0.0.1:10     http://127.0.0.1:9/\n",
+            "SCCACHE_REDIS_CLUSTER_ENDPOINTS=redis://127.0.0.1:1,redis://127.0.0.1:3\n",
+            "SCCACHE_REDIS_CLUSTER_ENDPOINTS=redis://127.0.0.1:5,redis://127.0.0.1:8\n",
+            "SCCACHE_REDIS_ENDPOINT=redis://127.0.0.1:1\n",
+            "SCCACHE_MEMCACHED_ENDPOINT=tcp://127.0.0.1:1\n",
+            "fonnctl --admin 127.0.0.1:6 map\n",
+            "bucket file:///d/bucket\n",
+            "removes the data",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        let without = Ports::of_text("node-1 5 6 7\n").unwrap();
+        assert!(!super::text(&without, "/d", "b", true).contains("MEMCACHED"));
+    }
+}
