@@ -36,10 +36,7 @@ impl FonnRouter {
     ///
     /// # Errors
     /// As [`FonnRouter::start`].
-    pub fn start_with(
-        cluster: &[SocketAddr],
-        flags: Vec<(&'static str, String)>,
-    ) -> Result<Self> {
+    pub fn start_with(cluster: &[SocketAddr], flags: Vec<(&'static str, String)>) -> Result<Self> {
         let mut router = Self {
             addr: free_address()?,
             admin: free_address()?,

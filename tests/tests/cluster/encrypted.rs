@@ -83,7 +83,9 @@ impl Secured {
             loop {
                 let map = map(node)?;
                 let members = map["members"].as_array().cloned().unwrap_or_default();
-                let active = members.iter().filter(|it| it["member"]["state"] == "active");
+                let active = members
+                    .iter()
+                    .filter(|it| it["member"]["state"] == "active");
                 if active.count() == 3 {
                     break;
                 }
@@ -126,7 +128,9 @@ fn a_cluster_across_machines_needs_certificates_and_passwords_and_nothing_is_ins
         ensure!(stored == "STORED", "{key}: {stored}");
     }
     // Through the router, and through each member, which asks the owner.
-    let doors = [router].into_iter().chain(secured.nodes.iter().map(FonnNode::addr));
+    let doors = [router]
+        .into_iter()
+        .chain(secured.nodes.iter().map(FonnNode::addr));
     for door in doors {
         let mut dev = log_in(door, "dev")?;
         for key in &keys {
@@ -138,7 +142,10 @@ fn a_cluster_across_machines_needs_certificates_and_passwords_and_nothing_is_ins
         ensure!(refused != "STORED", "a reader wrote at {door}: {refused}");
         let mut other = log_in(door, "other")?;
         let items = other.items(&format!("get {}", keys[0]))?;
-        ensure!(items.is_empty(), "of another namespace at {door}: {items:?}");
+        ensure!(
+            items.is_empty(),
+            "of another namespace at {door}: {items:?}"
+        );
         let bare = TextClient::connect(door)?.command(&format!("get {}", keys[0]))?;
         ensure!(bare.contains("unauthenticated"), "{door}: {bare}");
     }
