@@ -147,6 +147,8 @@ async fn a_renewed_certificate_is_used_for_new_connections() {
     let node = options(&world, "a", Start::Bootstrap, Some(Arc::clone(&tls)));
     let node = world.start(node).await;
     node.sees(&["a"], Active).await;
+    // Until it knows that it belongs to a cluster it tells nobody its map.
+    node.status(|status| status.cluster != 0).await;
     let caller = |authority: &Authority, name: &str| {
         Tls::load(authority.files(&dir.join(name), FAR, authority)).unwrap()
     };
