@@ -1,6 +1,6 @@
 // The services of the admin port that served this page, by gRPC-web.
 
-import { Code, ConnectError, createClient, type Client } from "@connectrpc/connect";
+import { Code, ConnectError, createClient, type Client, type Interceptor } from "@connectrpc/connect";
 import { createGrpcWebTransport } from "@connectrpc/connect-web";
 import { Admin } from "./gen/fonn/v1/admin_pb.js";
 import { Membership } from "./gen/fonn/v1/membership_pb.js";
@@ -15,8 +15,14 @@ export interface Api {
   telemetry: Client<typeof Telemetry>;
 }
 
-export function connect(baseUrl: string): Api {
-  const transport = createGrpcWebTransport({ baseUrl, useBinaryFormat: true });
+/** `header` says who calls, or nothing. */
+export function connect(baseUrl: string, header: () => string | null): Api {
+  const logIn: Interceptor = (next) => (request) => {
+    const value = header();
+    if (value !== null) request.header.set("authorization", value);
+    return next(request);
+  };
+  const transport = createGrpcWebTransport({ baseUrl, useBinaryFormat: true, interceptors: [logIn] });
   return {
     admin: createClient(Admin, transport),
     membership: createClient(Membership, transport),
@@ -32,6 +38,7 @@ export function explain(error: unknown): string {
   const { code, rawMessage } = ConnectError.from(error);
   switch (code) {
     case Code.Unauthenticated:
+      return `Not logged in: ${rawMessage}`;
     case Code.PermissionDenied:
       return `Not allowed: ${rawMessage}`;
     case Code.DeadlineExceeded:
@@ -42,6 +49,11 @@ export function explain(error: unknown): string {
     default:
       return rawMessage;
   }
+}
+
+/** Whether the server asks who calls. */
+export function needsLogin(error: unknown): boolean {
+  return ConnectError.from(error).code === Code.Unauthenticated;
 }
 
 /** Whether the server has no such method: an older one, or one of another kind. */

@@ -15,6 +15,7 @@ import { SavingsPanel } from "./panels/savings.js";
 import { Tiers } from "./panels/tiers.js";
 import { Trends } from "./panels/trends.js";
 import { VerdictPanel } from "./panels/verdict.js";
+import { Session } from "./login.js";
 import { load, save } from "./savings.js";
 import { follow } from "./stream.js";
 import { applyTheme, theme } from "./theme.js";
@@ -27,7 +28,8 @@ const EVENTS_MAX = 500;
 
 function main(): void {
   applyTheme(theme());
-  const api = connect(location.origin);
+  const session = new Session();
+  const api = connect(location.origin, () => session.header());
   const view: View = {
     connection: { state: "connecting" },
     notReady: "",
@@ -141,6 +143,7 @@ function main(): void {
         draw();
         if (back) void refresh();
       },
+      logIn: () => session.logIn(api),
     },
     new AbortController().signal,
   );

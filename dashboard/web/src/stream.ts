@@ -1,7 +1,7 @@
 // The stream of figures, kept open: whether the process is there is whether it goes on talking.
 
 import type { Api } from "./api.js";
-import { explain } from "./api.js";
+import { explain, needsLogin } from "./api.js";
 import type { WatchResponse } from "./gen/fonn/v1/telemetry_pb.js";
 
 /** Sent each second, so a silence this long means that nobody talks. */
@@ -21,6 +21,8 @@ export interface StreamEvents {
   begin(): void;
   message(message: WatchResponse): void;
   connection(connection: Connection): void;
+  /** The process asks who is there; ends when it knows. */
+  logIn(): Promise<void>;
 }
 
 /** Follows the stream until `signal` is aborted. */
@@ -44,6 +46,11 @@ export async function follow(api: Api, events: StreamEvents, signal: AbortSignal
         }
       }
     } catch (error) {
+      if (!signal.aborted && needsLogin(error)) {
+        events.connection({ state: "connecting" });
+        await events.logIn();
+        continue;
+      }
       reason = error instanceof Silence ? error.message : explain(error);
     }
     if (signal.aborted) return;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use fonn_proto::grpc::v1::MapRequest;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_runtime::http::Channel;
-use fonn_runtime::tls::{Tls, TlsFiles};
+use fonn_runtime::tls::{self, CallerFiles, Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::ClientConfig;
 
 use super::world::{Node, World};
 use crate::cluster::member::MemberState::Active;
@@ -61,7 +62,10 @@ fn options(world: &World, id: &str, start: Start, tls: Option<Arc<Tls>>) -> Opti
 
 /// Whether the members tell this one their map.
 async fn is_told(node: &Node, tls: Option<&Tls>) -> bool {
-    let config = tls.and_then(Tls::client);
+    is_told_by(node, tls.and_then(Tls::client)).await
+}
+
+async fn is_told_by(node: &Node, config: Option<Arc<ClientConfig>>) -> bool {
     let Ok(channel) = Channel::connect_by(&node.address(), config, SOON).await else {
         return false;
     };
@@ -77,12 +81,12 @@ async fn is_told(node: &Node, tls: Option<&Tls>) -> bool {
 async fn members_of_one_authority_form_a_cluster_and_nobody_else_comes_in() {
     let world = World::new();
     let authority = Authority::new();
-    let tls = |name: &str| Some(authority.tls(&world, name));
-    let first = options(&world, "a", Start::Bootstrap, tls("a"));
+    let certified = |name: &str| Some(authority.tls(&world, name));
+    let first = options(&world, "a", Start::Bootstrap, certified("a"));
     let mut nodes = vec![world.start(first).await];
     let at = Start::Join(vec![nodes[0].address()]);
     for id in ["b", "c"] {
-        let joining = options(&world, id, at.clone(), tls(id));
+        let joining = options(&world, id, at.clone(), certified(id));
         nodes.push(world.start(joining).await);
     }
     for node in &nodes {
@@ -93,10 +97,22 @@ async fn members_of_one_authority_form_a_cluster_and_nobody_else_comes_in() {
         node.propose(Change::SetReplicas(replicas)).await.unwrap();
     }
 
-    assert!(is_told(&nodes[1], tls("router").as_deref()).await);
+    assert!(is_told(&nodes[1], certified("router").as_deref()).await);
     assert!(!is_told(&nodes[1], None).await, "without TLS");
-    let other = Authority::new();
     let dir = world.dir("strangers");
+    let ca = authority
+        .files(&dir.join("bare"), FAR, &authority)
+        .client_ca;
+    let bare = CallerFiles {
+        ca: ca.unwrap(),
+        identity: None,
+    };
+    let bare = tls::caller(&bare).unwrap();
+    assert!(
+        !is_told_by(&nodes[1], Some(bare)).await,
+        "without a certificate"
+    );
+    let other = Authority::new();
     let stranger = Tls::load(other.files(&dir.join("other"), FAR, &authority)).unwrap();
     assert!(
         !is_told(&nodes[1], Some(&stranger)).await,
@@ -131,6 +147,8 @@ async fn a_renewed_certificate_is_used_for_new_connections() {
     let node = options(&world, "a", Start::Bootstrap, Some(Arc::clone(&tls)));
     let node = world.start(node).await;
     node.sees(&["a"], Active).await;
+    // Until it knows that it belongs to a cluster it tells nobody its map.
+    node.status(|status| status.cluster != 0).await;
     let caller = |authority: &Authority, name: &str| {
         Tls::load(authority.files(&dir.join(name), FAR, authority)).unwrap()
     };
