@@ -4,9 +4,11 @@
 //! engine and cold tier offer. They are mounted before the store is open, so that the port answers while it
 //! recovers; until [`Admin::open`] only the status does.
 
+mod caller;
 pub mod codecs;
 pub mod cold;
 mod membership;
+mod roles;
 mod service;
 mod status;
 pub mod telemetry;
@@ -24,6 +26,7 @@ use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
+use fonn_runtime::users::Authenticator;
 use tonic::Status;
 
 use self::codecs::Codecs;
@@ -48,6 +51,7 @@ struct State {
     readiness: Readiness,
     events: Events,
     telemetry: Telemetry,
+    users: Option<Arc<Authenticator>>,
     node: OnceLock<Node>,
 }
 
@@ -70,14 +74,21 @@ pub struct Node {
 }
 
 impl Admin {
-    /// The services of a node that is starting. What they do is recorded in `events`.
+    /// The services of a node that is starting. What they do is recorded in `events`. With `users`, those
+    /// that the port asks for too, everybody has a namespace.
     #[must_use]
-    pub fn new(readiness: Readiness, events: Events, telemetry: Telemetry) -> Self {
+    pub fn new(
+        readiness: Readiness,
+        events: Events,
+        telemetry: Telemetry,
+        users: Option<Arc<Authenticator>>,
+    ) -> Self {
         Self(Arc::new(State {
             started: Instant::now(),
             readiness,
             events,
             telemetry,
+            users,
             node: OnceLock::new(),
         }))
     }
@@ -101,21 +112,12 @@ impl Admin {
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with_roles(roles::ROLES)
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }
 
     fn node(&self) -> Result<&Node, Status> {
         let node = self.0.node.get();
         node.ok_or_else(|| Status::unavailable("the node is still opening its store; try again"))
-    }
-}
-
-/// The number of a namespace; empty is the default one.
-fn namespace(name: &str) -> Result<u16, Status> {
-    match name {
-        "" | DEFAULT_NAMESPACE => Ok(0),
-        other => Err(Status::not_found(format!(
-            "there is no namespace `{other}`; this node has: {DEFAULT_NAMESPACE}"
-        ))),
     }
 }

@@ -15,6 +15,7 @@ use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
+use fonn_runtime::peer::PeerMetrics;
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
@@ -23,7 +24,6 @@ use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
 use fonn_runtime::tls::Tls;
-use fonn_runtime::users::{Authenticator, Directory};
 
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
@@ -38,7 +38,8 @@ use crate::entry::Space;
 use crate::levels::{Level, LevelCodec};
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
-use crate::server::{Identity, Server, Shared};
+use crate::server::{Identity, Server, Shared, Tiers};
+use crate::sharing::{self, follow};
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -69,9 +70,9 @@ pub fn main() -> ExitCode {
         Err(early) => return early.report(),
     };
     // Files that settings name are settings too.
-    let security = match security(&config) {
+    let security = match config.security.load(config.insecure) {
         Ok(security) => security,
-        Err(error) => return fail(&error, EXIT_CONFIG),
+        Err(error) => return fail(&error.into(), EXIT_CONFIG),
     };
     crate::allocator::configure(config.ram_budget.as_usize());
     let log = match telemetry::init(&config.log, config.log_format) {
@@ -128,12 +129,14 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
     );
     // While the node drains, too.
     admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
-    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry);
+    let users = security.users.clone();
+    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry, users);
     let routes = Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
         .with_fallback(dashboard);
-    let admin = http::Server::start(&config.admin_listen, routes, &admin_tasks, admin_stopped)
+    let (address, asks) = (&config.admin_listen, security.clone());
+    let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
@@ -146,24 +149,33 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
             _ = stop_signals.recv() => return Ok(()),
         }
     };
+    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let cold_tasks = Tasks::new();
+    engine.start_cold(&cold_tasks);
+    let cluster_tasks = Tasks::new();
+    let tls = security.members_tls();
+    let cluster = start_cluster(&config, tls, &names, &events, &cluster_tasks).await?;
+    let mut sharing = None;
+    if let Some(cluster) = &cluster {
+        crate::metrics::register_cluster(&metrics, cluster);
+        // Nobody has set it before.
+        let _ = engine.views.set(Views::new(cluster));
+        let peers = PeerMetrics::register(&metrics);
+        let started = follow::start(cluster, &engine, clock.clone(), peers, &cluster_tasks);
+        sharing::metrics::register(&metrics, &started);
+        sharing = Some(started);
+    }
     let shared = Shared::with_tuning(
-        Arc::clone(&engine),
+        Arc::new(Tiers {
+            engine: Arc::clone(&engine),
+            sharing,
+        }),
         config.pairs(),
         connections_max(DESCRIPTORS_RESERVED),
         Tuning::default(),
         security.clone(),
     );
     crate::metrics::register(&metrics, &shared, bucket.clone());
-    background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
-    let cold_tasks = Tasks::new();
-    engine.start_cold(&cold_tasks);
-    let cluster_tasks = Tasks::new();
-    let cluster = start_cluster(&config, &names, &events, &cluster_tasks).await?;
-    if let Some(cluster) = &cluster {
-        crate::metrics::register_cluster(&metrics, cluster);
-        // Nobody has set it before.
-        let _ = engine.views.set(Views::new(cluster));
-    }
     let identity = Identity {
         name: config
             .cluster
@@ -249,6 +261,7 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
 /// Starts the node's part in its cluster, if it is to be in one. It joins in the background.
 async fn start_cluster(
     config: &Config,
+    tls: Option<Arc<Tls>>,
     listening: &[String],
     events: &Events,
     tasks: &Tasks,
@@ -274,40 +287,9 @@ async fn start_cluster(
     options.zone = cluster.zone.clone();
     options.weight = cluster.weight;
     options.events = Some(events.clone());
+    options.tls = tls;
     let started = Cluster::start(options, tasks).await;
     started.map(Some).context("starting the cluster")
-}
-
-/// Reads the users and the certificate that the settings name.
-fn security(config: &Config) -> anyhow::Result<Security> {
-    let users = match &config.users_file {
-        None => None,
-        Some(path) => {
-            let users = Authenticator::new(Directory::load(path)?);
-            Some(Arc::new(users.context("cannot check passwords")?))
-        }
-    };
-    let tls = match &config.tls {
-        None => None,
-        Some(files) => Some(Arc::new(Tls::load(files.clone())?)),
-    };
-    Ok(Security {
-        users,
-        tls,
-        takes_plaintext: config.insecure,
-    })
-}
-
-/// Reads users and certificate again; either stays as it was if its files cannot be used.
-fn reload_security(security: &Security, config: &Config) -> anyhow::Result<()> {
-    let users = match (&security.users, &config.users_file) {
-        (Some(users), Some(path)) => Directory::load(path).map(|new| users.replace(new)),
-        _ => Ok(()),
-    };
-    if let Some(tls) = &security.tls {
-        tls.reload()?;
-    }
-    Ok(users?)
 }
 
 /// The status page.
@@ -427,7 +409,7 @@ pub async fn engine_options(
         cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
-        spaces: match config.users_file {
+        spaces: match config.security.users_file {
             None => u32::from(Space::DATABASES),
             Some(_) => Space::ALL,
         },
@@ -469,14 +451,14 @@ fn reload(
         );
     }
     log.set(&new.log);
-    if let Err(error) = reload_security(security, &new) {
+    if let Err(error) = new.security.reload(security) {
         tracing::error!(
-            error = format!("{error:#}"),
+            %error,
             "users and certificates stay as they were"
         );
         events.error(
             Topic::Settings,
-            format!("users and certificates stay as they were: {error:#}"),
+            format!("users and certificates stay as they were: {error}"),
         );
     }
     engine.ram().set_budget(new.ram_budget.as_usize());

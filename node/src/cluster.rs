@@ -59,6 +59,7 @@ use fonn_proto::grpc::v1::raft_server::RaftServer;
 use fonn_runtime::events::Events;
 use fonn_runtime::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
+use fonn_runtime::tls::Tls;
 
 use belonging::Belonging;
 use detector::Detector;
@@ -133,6 +134,9 @@ pub struct Options {
     pub replace_voter_after: Duration,
     /// Where what happens to members is told, besides the log.
     pub events: Option<Events>,
+    /// The certificate by which members know each other, and their authority; with it nobody without one is
+    /// answered. It has to be one to call others with ([`Tls::client`]).
+    pub tls: Option<Arc<Tls>>,
     /// Which links are cut.
     #[cfg(test)]
     faults: tests::faults::Links,
@@ -162,6 +166,7 @@ impl Options {
             election: ElectionOptions::default(),
             replace_voter_after: Duration::from_secs(30),
             events: None,
+            tls: None,
             #[cfg(test)]
             faults: tests::faults::Links::default(),
         }
@@ -287,9 +292,12 @@ impl Cluster {
         let info = info(&options, identity.raft_id(), address)?;
         let belonging = Belonging::new(identity.raft_id(), identity.cluster());
         #[cfg(not(test))]
-        let peers = Peers::new();
+        let peers = Peers::new(options.tls.clone());
         #[cfg(test)]
-        let peers = Peers::new(options.faults.from(&info.cluster_address));
+        let peers = Peers::new(
+            options.tls.clone(),
+            options.faults.from(&info.cluster_address),
+        );
         let network = Network {
             peers: peers.clone(),
             belonging: belonging.clone(),
@@ -326,10 +334,11 @@ impl Cluster {
         tasks.spawn("cluster-reconcile", OnShutdown::Abort, reconcile::run(it()));
         tasks.spawn("cluster-enter", OnShutdown::Abort, enter::run(it()));
         let (accepted, incoming) = listen::channel();
+        let tls = participant.options.tls.clone();
         tasks.spawn(
             "cluster-accept",
             OnShutdown::Abort,
-            listen::accept(listener, accepted),
+            listen::accept(listener, tls, accepted),
         );
         tasks.spawn("cluster-serve", OnShutdown::Wait, serve(it(), incoming));
         Ok(Self {
@@ -343,6 +352,12 @@ impl Cluster {
     #[must_use]
     pub fn node_id(&self) -> &str {
         &self.participant.info.id
+    }
+
+    /// The certificate by which it knows other members, if they have any.
+    #[must_use]
+    pub fn tls(&self) -> Option<Arc<Tls>> {
+        self.participant.options.tls.clone()
     }
 
     /// Host and port for clients.

@@ -2,19 +2,18 @@
 
 mod cluster;
 mod cold;
-mod security;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Layer, one_or_many};
 use fonn_runtime::duration::Span;
 use fonn_runtime::memory;
 use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
-use fonn_runtime::tls::TlsFiles;
 use serde::Deserialize;
 
 use self::cluster::{ClusterAddr, MemberAddr};
@@ -70,13 +69,13 @@ fonn_runtime::layer! {
         /// Users, their roles and namespaces (TOML); `fonnctl user hash` makes the hashes [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
         pub users_file: Option<PathBuf>,
-        /// Certificate of the client port, PEM, with those between it and its authority [default: none]
+        /// Certificate of all ports, PEM, with those between it and its authority [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CERT", help_heading = "Security")]
         pub tls_cert: Option<PathBuf>,
         /// Private key of the certificate, PEM [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
         pub tls_key: Option<PathBuf>,
-        /// Authorities of the certificates that clients show, PEM; without users a client has to show one [default: none]
+        /// Authorities of the certificates of members, routers and clients, PEM; without users a client has to show one [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
         pub tls_client_ca: Option<PathBuf>,
 
@@ -203,10 +202,8 @@ pub struct Config {
     pub admin_listen: String,
     /// Whether others than this machine may connect without proving who they are.
     pub insecure: bool,
-    /// The users, if clients have to log in.
-    pub users_file: Option<PathBuf>,
-    /// The certificate of the client port, if it speaks TLS.
-    pub tls: Option<TlsFiles>,
+    /// Users, if clients have to log in, and certificate, if the node speaks TLS.
+    pub security: SecurityConfig,
     /// Reactors.
     pub threads: usize,
     /// Bytes of RAM for entries.
@@ -272,8 +269,13 @@ where
 pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
     let cold = cold::resolve(&settings, has_disk)?;
-    let cluster = cluster::resolve(&settings, has_disk)?;
-    let security = security::resolve(&settings)?;
+    let security = security::resolve(GivenFiles {
+        users: settings.users_file.as_deref(),
+        cert: settings.tls_cert.as_deref(),
+        key: settings.tls_key.as_deref(),
+        client_ca: settings.tls_client_ca.as_deref(),
+    })?;
+    let cluster = cluster::resolve(&settings, &security, has_disk)?;
     let listen = match settings.listen {
         listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         listen => listen,
@@ -332,8 +334,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         listen,
         admin_listen: admin.0,
         insecure: settings.insecure.unwrap_or(false),
-        users_file: security.users_file,
-        tls: security.tls,
+        security,
         threads,
         ram_budget,
         ram_budget_source: match share {
@@ -422,26 +423,10 @@ impl Config {
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
-        .chain(self.security_pairs())
+        .chain(self.security.pairs())
         .chain(self.cold.iter().flat_map(ColdConfig::pairs))
         .chain(self.cluster.iter().flat_map(ClusterConfig::pairs))
         .collect()
-    }
-
-    fn security_pairs(&self) -> Vec<(String, String)> {
-        let tls = self.tls.as_ref();
-        let name = |path: Option<&PathBuf>| {
-            path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
-        };
-        vec![
-            ("users_file".to_owned(), name(self.users_file.as_ref())),
-            ("tls_cert".to_owned(), name(tls.map(|tls| &tls.cert))),
-            ("tls_key".to_owned(), name(tls.map(|tls| &tls.key))),
-            (
-                "tls_client_ca".to_owned(),
-                name(tls.and_then(|tls| tls.client_ca.as_ref())),
-            ),
-        ]
     }
 
     /// What is said at the start: version, tiers with budgets, codecs, durability, listeners.
@@ -482,7 +467,8 @@ impl Config {
         if let Some(cluster) = &self.cluster {
             let _ = writeln!(text, "  cluster {}", cluster.describe());
         }
-        let _ = write!(text, "  admin   http://{admin}/");
+        let scheme = self.security.scheme();
+        let _ = write!(text, "  admin   {scheme}://{admin}/");
         text
     }
 
@@ -497,8 +483,9 @@ impl Config {
         };
         differs("--listen", self.listen != new.listen);
         differs("--admin-listen", self.admin_listen != new.admin_listen);
-        differs("--users-file", self.users_file != new.users_file);
-        differs("--tls-cert", self.tls != new.tls);
+        let (old, other) = (&self.security, &new.security);
+        differs("--users-file", old.users_file != other.users_file);
+        differs("--tls-cert", old.tls != other.tls);
         differs("--insecure", self.insecure != new.insecure);
         differs("--threads", self.threads != new.threads);
         differs("--max-value", self.max_value != new.max_value);

@@ -16,4 +16,5 @@ pub mod metrics;
 pub mod ram;
 pub mod report;
 pub mod server;
+pub mod sharing;
 pub mod stats;

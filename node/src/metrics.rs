@@ -27,21 +27,21 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
         requests(snapshot, &shared);
         ram(snapshot, &shared);
         connections(snapshot, &shared);
-        codecs(snapshot, shared.service.ram_codec());
+        codecs(snapshot, shared.service.engine.ram_codec());
         if let Some(bucket) = &bucket {
             bucket.collect(snapshot);
         }
-        if let Some(cold) = shared.service.cold() {
+        if let Some(cold) = shared.service.engine.cold() {
             self::cold::cold(snapshot, cold.tier());
             codecs(snapshot, cold.codec());
             snapshot.histogram(
                 GET_DURATION,
                 GET_DURATION_HELP,
                 &[("tier", "cold")],
-                &shared.service.cold_get_latency.sum(),
+                &shared.service.engine.cold_get_latency.sum(),
             );
         }
-        if let Some(disk) = shared.service.disk() {
+        if let Some(disk) = shared.service.engine.disk() {
             self::disk(snapshot, disk);
             codecs(snapshot, disk.upper());
             codecs(snapshot, disk.last());
@@ -49,7 +49,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
                 GET_DURATION,
                 GET_DURATION_HELP,
                 &[("tier", "disk")],
-                &shared.service.disk_get_latency.sum(),
+                &shared.service.engine.disk_get_latency.sum(),
             );
         }
     });
@@ -62,7 +62,7 @@ pub fn register_cluster(metrics: &Metrics, cluster: &Cluster) {
 }
 
 fn requests(snapshot: &mut Snapshot, shared: &Shared) {
-    let stats = shared.service.stats();
+    let stats = shared.service.engine.stats();
     let help = "Gets of one key that found an entry, by the tier that had it.";
     for (tier, counter) in [
         ("ram", Counter::HitsRam),
@@ -150,7 +150,7 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
 }
 
 fn ram(snapshot: &mut Snapshot, shared: &Shared) {
-    let stats = shared.service.ram().stats();
+    let stats = shared.service.engine.ram().stats();
     let mut gauge = |name, help, value: usize| snapshot.gauge(name, help, &[], value as f64);
     gauge(
         "fonn_ram_budget_bytes",
@@ -180,12 +180,12 @@ fn ram(snapshot: &mut Snapshot, shared: &Shared) {
     gauge(
         "fonn_receiving_bytes",
         "Bytes reserved for large requests that are arriving.",
-        shared.service.inflight(),
+        shared.service.engine.inflight(),
     );
     gauge(
         "fonn_ram_withheld_bytes",
         "Bytes of the RAM budget that entries may not use, because the process is larger than it should be.",
-        shared.service.withheld(),
+        shared.service.engine.withheld(),
     );
     let counters = stats.counters;
     let mut counter = |name, help, value| snapshot.counter(name, help, &[], value);
@@ -212,7 +212,7 @@ fn ram(snapshot: &mut Snapshot, shared: &Shared) {
 }
 
 fn connections(snapshot: &mut Snapshot, shared: &Shared) {
-    let stats = shared.service.stats();
+    let stats = shared.service.engine.stats();
     let open = shared.registry.len() as f64;
     snapshot.gauge("fonn_connections", "Client connections.", &[], open);
     let limit = shared.connections_max as f64;

@@ -19,7 +19,7 @@ fn pair(name: &str, value: impl ToString) -> (String, String) {
 /// `stats`.
 #[must_use]
 pub fn general(shared: &Shared) -> Pairs {
-    let engine = &shared.service;
+    let engine = &shared.service.engine;
     let stats = engine.stats();
     let ram = engine.ram();
     let now = SystemTime::now()
@@ -83,7 +83,7 @@ pub fn general(shared: &Shared) -> Pairs {
 /// `stats items`: one class, since there are no slabs.
 #[must_use]
 pub fn items(shared: &Shared) -> Pairs {
-    let ram = shared.service.ram();
+    let ram = shared.service.engine.ram();
     let counters = ram.stats().counters;
     vec![
         pair("items:1:number", ram.len()),
@@ -125,16 +125,16 @@ pub fn connection_line(client: Client<'_>) -> String {
 #[must_use]
 pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
     let mut all = vec![
-        pair("maxmemory", shared.service.ram().budget()),
+        pair("maxmemory", shared.service.engine.ram().budget()),
         pair("maxmemory-policy", "allkeys-lru"),
         pair("databases", Space::DATABASES),
         pair("maxclients", shared.connections_max),
-        pair("proto-max-bulk-len", shared.service.value_len_max()),
+        pair("proto-max-bulk-len", shared.service.engine.value_len_max()),
         pair("timeout", 0),
         pair("save", ""),
         pair(
             "appendonly",
-            if shared.service.disk().is_some() {
+            if shared.service.engine.disk().is_some() {
                 "yes"
             } else {
                 "no"
@@ -163,7 +163,7 @@ pub fn wants_section(sections: &[String], section: &str) -> bool {
 pub async fn keyspace(shared: &Shared, namespace: u16) -> Vec<(u16, u64)> {
     let mut counts = Vec::new();
     for space in Space::of_namespace(namespace) {
-        if let Ok(count @ 1..) = shared.service.count_entries(space).await {
+        if let Ok(count @ 1..) = shared.service.engine.count_entries(space).await {
             counts.push((space.database(), count));
         }
     }
@@ -173,7 +173,7 @@ pub async fn keyspace(shared: &Shared, namespace: u16) -> Vec<(u16, u64)> {
 /// `INFO`.
 #[must_use]
 pub fn info(shared: &Shared, sections: &[String], keyspace: &[(u16, u64)]) -> String {
-    let engine = &shared.service;
+    let engine = &shared.service.engine;
     let stats = engine.stats();
     let total = |counter| stats.since_reset(counter);
     let hits = total(Counter::HitsRam) + total(Counter::HitsDisk) + total(Counter::HitsCold);

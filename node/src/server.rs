@@ -1,5 +1,7 @@
-//! The client side of a node: what the socket server of `fonn_runtime` asks of the engine.
+//! The client side of a node: what the socket server of `fonn_runtime` asks of the engine, and of the other
+//! members.
 
+mod cluster;
 mod commands;
 mod peer;
 mod slots;
@@ -7,24 +9,57 @@ mod slots;
 mod tests;
 
 use std::future::Future;
+use std::sync::Arc;
 
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Outcome, ServerCommand};
+use fonn_proto::{Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement};
 use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
 
 use crate::engine::{Acks, Engine, Moment};
 use crate::entry::Space;
+use crate::sharing::Sharing;
 use crate::stats::Counter;
 
 pub use self::peer::Identity;
 
 /// What all connections of a node share.
-pub type Shared = serve::Shared<Engine>;
+pub type Shared = serve::Shared<Tiers>;
 
 /// The running server of a node.
-pub type Server = serve::Server<Engine>;
+pub type Server = serve::Server<Tiers>;
+
+/// What clients of a node are served from: its tiers, and those of the other members.
+pub struct Tiers {
+    /// Its own.
+    pub engine: Arc<Engine>,
+    /// Its part in a cluster, if it is in one.
+    pub sharing: Option<Arc<Sharing>>,
+}
+
+impl Tiers {
+    /// Those of a node that is in no cluster.
+    #[must_use]
+    pub fn alone(engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            sharing: None,
+        })
+    }
+
+    /// Where a client that goes to the owners of keys itself has to go.
+    fn moved(&self, job: &Job<'_>) -> Option<Moved> {
+        if job.redirects == Redirects::Never {
+            return None;
+        }
+        let slot = placement::slot(job.command.key());
+        let sharing = self.sharing.as_ref().filter(|it| !it.is_primary(slot))?;
+        // A map that is just coming may say that the slot is here.
+        let views = self.engine.views.get().filter(|_| sharing.epoch() > 0)?;
+        views.current().moved(slot, job.redirects)
+    }
+}
 
 impl serve::Acks for Acks {
     fn count(&self) -> usize {
@@ -62,32 +97,32 @@ impl Budget for Engine {
     }
 }
 
-impl Service for Engine {
+impl Service for Tiers {
     type Moment = Moment;
     type Acks = Acks;
     type Later = Never;
     type Answer = Never;
     type Again = Never;
-    type Budget = Self;
+    type Budget = Engine;
 
     const ANSWERS_LATER: bool = false;
 
     fn value_len_max(&self) -> usize {
-        Self::value_len_max(self)
+        self.engine.value_len_max()
     }
 
-    fn budget(&self) -> &Self {
-        self
+    fn budget(&self) -> &Engine {
+        &self.engine
     }
 
     #[inline]
     fn count(&self, event: Event, n: u64) {
-        self.stats().add(Counter::from(event), n);
+        self.engine.stats().add(Counter::from(event), n);
     }
 
     #[inline]
     fn moment(&self) -> Moment {
-        Self::moment(self)
+        self.engine.moment()
     }
 
     #[inline]
@@ -99,12 +134,17 @@ impl Service for Engine {
         scratch: &mut Vec<u8>,
         word: impl FnOnce(&Outcome<'_>),
     ) -> bool {
-        Self::answer_hit(self, space, get, moment, scratch, word)
+        if let Some(sharing) = &self.sharing
+            && !sharing.answers(get.key)
+        {
+            return false;
+        }
+        self.engine.answer_hit(space, get, moment, scratch, word)
     }
 
     #[inline]
     fn count_hits(&self, hits: u64) {
-        Self::count_hits(self, hits);
+        self.engine.count_hits(hits);
     }
 
     async fn execute<'s>(
@@ -113,10 +153,14 @@ impl Service for Engine {
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Execution<'s, Never> {
-        if let (Some(base), Command::Get(get)) = (job.base, job.command) {
-            return Execution::Done(self.read_through(job, get, base, acks, scratch).await);
+        if let Some(moved) = self.moved(job) {
+            return Execution::Done(Outcome::Moved(moved));
         }
-        Execution::Done(Self::execute(self, job, acks, scratch).await)
+        Execution::Done(match &self.sharing {
+            None => execute_here(&self.engine, job, acks, scratch).await,
+            // Boxed: connections of nodes that are alone do not pay for it with memory.
+            Some(sharing) => Box::pin(sharing.execute(&self.engine, job, acks, scratch)).await,
+        })
     }
 
     async fn again(&self, _: &Job<'_>, again: Never) -> Never {
@@ -124,7 +168,16 @@ impl Service for Engine {
     }
 
     fn greet(&self, _: &Hello, from: &str) -> (Hello, Result<(), Rejection>) {
-        peer::greet(self, from)
+        peer::greet(&self.engine, from)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.sharing.as_ref().map_or(0, |sharing| sharing.epoch())
+    }
+
+    fn serves(&self, slot: u16, is_write: bool) -> bool {
+        let sharing = self.sharing.as_ref();
+        sharing.is_none_or(|sharing| sharing.serves(slot, is_write))
     }
 
     async fn execute_peer(
@@ -134,7 +187,20 @@ impl Service for Engine {
         acks: &mut Acks,
         word: impl FnOnce(&Reply<'_>) + Send,
     ) {
-        peer::execute(self, space, request, acks, word).await;
+        match (request, &self.sharing) {
+            (Request::Sources { slots, is_owned }, Some(sharing)) => {
+                word(&Reply::Sources(sharing.sources(slots, *is_owned).sources()));
+            }
+            (_, sharing) => {
+                let floor = |key: &[u8]| {
+                    let inherited = sharing.as_ref().map(|it| it.floor(placement::slot(key)));
+                    inherited
+                        .unwrap_or(0)
+                        .max(self.engine.forgotten(space, key))
+                };
+                peer::execute(&self.engine, floor, space, request, acks, word).await;
+            }
+        }
     }
 
     async fn execute_server(
@@ -144,8 +210,24 @@ impl Service for Engine {
         command: &ServerCommand<'_>,
         acks: &mut Acks,
     ) -> ServerOutcome {
-        commands::execute(server, client, command, acks).await
+        match &self.sharing {
+            Some(sharing) => cluster::execute(server, sharing, client, command, acks).await,
+            None => commands::execute(server, client, command, acks).await,
+        }
     }
+}
+
+/// Executes a command on the tiers of this node.
+pub(crate) async fn execute_here<'s>(
+    engine: &Engine,
+    job: &Job<'_>,
+    acks: &mut Acks,
+    scratch: &'s mut Vec<u8>,
+) -> Outcome<'s> {
+    if let (Some(base), Command::Get(get)) = (job.base, job.command) {
+        return engine.read_through(job, get, base, acks, scratch).await;
+    }
+    engine.execute(job, acks, scratch).await
 }
 
 impl Engine {
@@ -174,6 +256,7 @@ impl Engine {
                 command,
                 source: None,
                 base: None,
+                is_routed: false,
                 redirects: job.redirects,
             };
             let outcome = Self::execute(self, &read, acks, scratch).await;

@@ -7,20 +7,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{EXIT_CLEAN, EXIT_FAILURE};
+use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
-use fonn_runtime::serve::{Listener, connections_max};
-use fonn_runtime::shutdown::{self, StopSignals};
+use fonn_runtime::route::{Forwarder, Map, Upstreams};
+use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
+use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry;
 
 use crate::config::{self, Config};
-use crate::forward::Forwarder;
-use crate::map::Map;
+use crate::follow::follow;
 use crate::service::{Router, Server, Shared};
-use crate::upstream::Upstreams;
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -41,8 +40,13 @@ pub fn main() -> ExitCode {
         Ok(config) => config,
         Err(early) => return early.report(),
     };
+    // Files that settings name are settings too.
+    let security = match config.security.load(config.insecure) {
+        Ok(security) => security,
+        Err(error) => return fail(&error.into(), EXIT_CONFIG),
+    };
     if let Err(error) = telemetry::init(&config.log, config.log_format) {
-        return fail(&error.into());
+        return fail(&error.into(), EXIT_FAILURE);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -50,24 +54,25 @@ pub fn main() -> ExitCode {
         .build()
         .context("cannot start the runtime");
     let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config));
+        let result = runtime.block_on(run(config, security));
         runtime.shutdown_background();
         result
     });
     match result {
         Ok(()) => ExitCode::from(EXIT_CLEAN),
-        Err(error) => fail(&error),
+        Err(error) => fail(&error, EXIT_FAILURE),
     }
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     // Nobody is left to tell when standard error is closed.
     let _ = writeln!(std::io::stderr(), "error: {error:#}");
-    ExitCode::from(EXIT_FAILURE)
+    ExitCode::from(code)
 }
 
-async fn run(config: Config) -> anyhow::Result<()> {
+async fn run(config: Config, security: Security) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
+    let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let metrics = Metrics::new();
     metrics::process::register(&metrics, &Clock::system());
     let readiness = Readiness::new();
@@ -81,14 +86,16 @@ async fn run(config: Config) -> anyhow::Result<()> {
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     let routes = Routes::new().with_standard(metrics.clone(), readiness.clone());
-    let admin = http::Server::start(&config.admin_listen, routes, &admin_tasks, admin_stopped)
+    let (address, asks) = (&config.admin_listen, security.clone());
+    let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
     let map = Arc::new(Map::default());
-    let shared = shared(&config, &map, &metrics);
+    let shared = shared(&config, security.clone(), &map, &metrics);
     crate::metrics::register(&metrics, &shared);
-    let follow = Arc::clone(&map).follow(config.cluster.clone());
+    let seeds = config.cluster.clone();
+    let follow = follow(Arc::clone(&map), seeds, security.members_tls());
     background.spawn("map", OnShutdown::Abort, follow);
     // Clients are served without a map too: what they read is a miss then.
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
@@ -106,9 +113,12 @@ async fn run(config: Config) -> anyhow::Result<()> {
     // The banner is for people: it goes out as it is, not as a log line.
     let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
 
-    let stopped_by = tokio::select! {
-        signal = stop_signals.recv() => Ok(signal),
-        task = background.failed() => Err(task),
+    let stopped_by = loop {
+        tokio::select! {
+            signal = stop_signals.recv() => break Ok(signal),
+            () = reload_signals.recv() => reload(&config, &security),
+            task = background.failed() => break Err(task),
+        }
     };
     let end = Instant::now() + STOP_GRACE;
     readiness.set_not_ready("draining");
@@ -130,11 +140,27 @@ async fn run(config: Config) -> anyhow::Result<()> {
     }
 }
 
+/// Reads users and certificate again.
+fn reload(config: &Config, security: &Security) {
+    match config.security.reload(security) {
+        Ok(()) => tracing::info!("users and certificates reloaded"),
+        Err(error) => tracing::error!(%error, "users and certificates stay as they were"),
+    }
+}
+
 /// What all connections of a router with these settings share.
 #[must_use]
-pub fn shared(config: &Config, map: &Arc<Map>, metrics: &Metrics) -> Arc<Shared> {
+pub fn shared(
+    config: &Config,
+    security: Security,
+    map: &Arc<Map>,
+    metrics: &Metrics,
+) -> Arc<Shared> {
     let name = format!("router-{}", std::process::id());
-    let options = Options::new("", name);
+    let options = Options {
+        tls: security.members_tls(),
+        ..Options::new("", name)
+    };
     let upstreams = Upstreams::new(Arc::clone(map), options, PeerMetrics::register(metrics));
     let forwarder = Forwarder::new(upstreams, config.timeout);
     let router = Router::new(
@@ -142,9 +168,11 @@ pub fn shared(config: &Config, map: &Arc<Map>, metrics: &Metrics) -> Arc<Shared>
         config.ram_budget.as_usize(),
         config.max_value.as_usize(),
     );
-    Shared::new(
+    Shared::with_tuning(
         router,
         config.pairs(),
         connections_max(DESCRIPTORS_RESERVED),
+        Tuning::default(),
+        security,
     )
 }

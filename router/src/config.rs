@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
+use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Layer, one_or_many};
 use fonn_runtime::duration::Span;
 use fonn_runtime::serve::ListenAddr;
@@ -21,7 +22,7 @@ configuration file (admin_listen). A flag wins over the environment, the environ
 
 A router keeps nothing: start as many as you like. It learns the members from any one of --cluster and \
 follows them.
-SIGTERM and SIGINT stop it within 10 seconds.
+SIGTERM and SIGINT stop it within 10 seconds, SIGHUP reads users and certificate again.
 Exit codes: 0 clean stop, 1 failed while running, 2 bad configuration.";
 
 /// The command line: flags and environment.
@@ -58,6 +59,19 @@ fonn_runtime::layer! {
         /// Serve addresses that other machines can reach although nobody has to authenticate
         #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
         pub insecure: Option<bool>,
+        /// Users, their roles and namespaces (TOML): the same file as that of the members [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
+        pub users_file: Option<PathBuf>,
+        /// Certificate of all ports, PEM, with those between it and its authority; members see it too [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_CERT", help_heading = "Security")]
+        pub tls_cert: Option<PathBuf>,
+        /// Private key of the certificate, PEM [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
+        pub tls_key: Option<PathBuf>,
+        /// Authorities of the certificates of members and clients, PEM; members are asked under TLS then [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
+        pub tls_client_ca: Option<PathBuf>,
+
         /// Threads that serve clients [default: the number of cores]
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
         pub threads: Option<usize>,
@@ -104,6 +118,10 @@ pub struct Config {
     pub listen: Vec<ListenAddr>,
     /// Where the admin port is.
     pub admin_listen: String,
+    /// Whether others than this machine may connect without proving who they are.
+    pub insecure: bool,
+    /// Users, if clients have to log in, and certificate, if the router speaks TLS.
+    pub security: SecurityConfig,
     /// Reactors.
     pub threads: usize,
     /// Longest value.
@@ -151,8 +169,15 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let admin = settings
         .admin_listen
         .unwrap_or(AdminAddr("127.0.0.1:11281".to_owned()));
-    if !settings.insecure.unwrap_or(false) {
-        config::require_private(&listen, &admin)?;
+    let security = security::resolve(GivenFiles {
+        users: settings.users_file.as_deref(),
+        cert: settings.tls_cert.as_deref(),
+        key: settings.tls_key.as_deref(),
+        client_ca: settings.tls_client_ca.as_deref(),
+    })?;
+    let insecure = settings.insecure.unwrap_or(false);
+    if !insecure {
+        security.check_addresses(&listen, &admin.0)?;
     }
     let timeout = settings.timeout.map_or(Duration::from_secs(5), Span::get);
     if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(60) {
@@ -174,6 +199,8 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         timeout,
         listen,
         admin_listen: admin.0,
+        insecure,
+        security,
         threads: config::threads(settings.threads)?,
         max_value,
         ram_budget,
@@ -197,15 +224,18 @@ impl Config {
             ("ram_budget", self.ram_budget.to_string()),
             ("log", self.log.to_string()),
         ]
+        .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
-        .to_vec()
+        .chain(self.security.pairs())
+        .collect()
     }
 
     /// What is told at the start.
     #[must_use]
     pub fn banner(&self, listening: &[String], admin: &str) -> String {
+        let scheme = self.security.scheme();
         format!(
-            "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  admin   http://{admin}/",
+            "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  admin   {scheme}://{admin}/",
             env!("CARGO_PKG_VERSION"),
             self.cluster.join(", "),
             listening.join(", "),
@@ -249,7 +279,15 @@ mod tests {
             let error = load_from(args).unwrap_err();
             assert!(error.contains(flag), "{error}");
         }
-        let open = ["--cluster", "a:1", "--listen", "0.0.0.0:1", "--insecure"];
-        assert!(load_from(&open).is_ok());
+        let open = ["--cluster", "a:1", "--listen", "0.0.0.0:1"];
+        let users = ["--users-file", "users.toml"];
+        let members = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "ca"];
+        for protection in [&["--insecure"][..], &users, &members] {
+            assert!(load_from(&[&open[..], protection].concat()).is_ok());
+        }
+        assert!(
+            load_from(&[&open[..], &members[..4]].concat()).is_err(),
+            "nobody is asked"
+        );
     }
 }

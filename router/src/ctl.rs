@@ -3,7 +3,8 @@
 //! Each command is a file: it calls one or two methods, and a pure function turns the answer into text. With
 //! `--json` the answer itself goes out, one object a line.
 //!
-//! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage.
+//! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage; 3 the node wants a login,
+//! or the user may not do that.
 
 mod args;
 mod cluster;
@@ -14,6 +15,7 @@ mod doctor;
 mod error;
 mod flush;
 mod key;
+mod login;
 mod output;
 mod progress;
 mod status;
@@ -33,6 +35,9 @@ use self::args::{Cli, Command};
 use self::connection::Connection;
 use self::error::CtlError;
 use self::output::Output;
+
+/// Who calls is not known to the node, or may not do that.
+const EXIT_DENIED: u8 = 3;
 
 /// What a command found, where it could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +68,22 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Nobody is left to tell when standard error is closed.
             let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(1)
+            ExitCode::from(match error {
+                CtlError::Denied(_) => EXIT_DENIED,
+                _ => 1,
+            })
         }
     }
 }
 
 async fn run(cli: Cli) -> Result<Verdict, CtlError> {
     let output = Output::new(cli.json);
-    let connect = || Connection::open(&cli.admin);
+    // Before any connection: a node waits ten seconds for a request, people take longer.
+    let login = match &cli.command {
+        Command::User(_) | Command::Completions { .. } => None,
+        _ => login::read(&cli.login)?,
+    };
+    let connect = || Connection::open(&cli.admin, &cli.tls, login.as_ref());
     match cli.command {
         Command::Status => status::run(&connect().await?, &output).await,
         Command::Key(args) => key::run(&connect().await?, args, &output).await,

@@ -7,12 +7,11 @@ use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{ClusterView, Failure, ServerCommand, Space, placement};
 use fonn_runtime::peer::{CallError, Pending, Timing};
+use fonn_runtime::route::{Target, envelope};
 use fonn_runtime::serve::Client;
 
-use crate::forward::envelope;
 use crate::report;
 use crate::service::{Router, Shared};
-use crate::upstream::Target;
 
 /// A cursor of `SCAN` is that of a member, with the member's position in the map above these bits.
 const POSITION_SHIFT: u32 = 48;

@@ -5,16 +5,11 @@ mod check;
 pub mod cli;
 pub mod config;
 pub mod ctl;
-pub mod forward;
+mod follow;
 mod gather;
-pub mod map;
 pub mod metrics;
 mod report;
 pub mod service;
-pub mod topology;
-pub mod upstream;
 
 #[cfg(test)]
 mod tests;
-
-pub use topology::{Member, MemberState, Topology, TopologyError};

@@ -8,73 +8,21 @@ use fonn_runtime::serve;
 
 use crate::service::{Router, Shared};
 
-macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident => $label:literal,)*) => {
-        /// What happens to commands on their way.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(usize)]
-        pub enum Event { $($(#[$doc])* $name,)* }
-
-        impl Event {
-            /// All of them, in order.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-
-            /// The name it has in metrics.
-            #[must_use]
-            pub const fn label(self) -> &'static str {
-                match self { $(Self::$name => $label,)* }
-            }
-        }
-    };
-}
-
-events! {
-    /// Sent to the owner of its key.
-    Forwarded => "forwarded",
-    /// Answered by the router itself: the check of sccache.
-    Local => "local",
-    /// Answered by a member that goes by another map.
-    WrongOwner => "wrong_owner",
-    /// A read went to the next owner in rank.
-    ReplicaRead => "replica_read",
-    /// A write waited for another map.
-    MapWait => "map_wait",
-    /// Refused because too much is under way to its owner.
-    Busy => "busy",
-    /// Nobody answered: a read was a miss, a write refused.
-    Unanswered => "unanswered",
-}
-
-/// Counters of all events.
+/// Counters of what happens on connections of clients.
 #[derive(Debug, Default)]
-pub struct Events {
-    commands: Counters<{ Event::ALL.len() }>,
-    connections: Counters<{ serve::Event::ALL.len() }>,
-}
+pub struct ConnectionEvents(Counters<{ serve::Event::ALL.len() }>);
 
-impl Events {
-    /// Counts one.
+impl ConnectionEvents {
+    /// Counts an event, or its bytes.
     #[inline]
-    pub fn count(&self, event: Event) {
-        self.commands.add(event as usize, 1);
+    pub fn count(&self, event: serve::Event, n: u64) {
+        self.0.add(event as usize, n);
     }
 
     /// The total since the start.
     #[must_use]
-    pub fn total(&self, event: Event) -> u64 {
-        self.commands.total(event as usize)
-    }
-
-    /// Counts what happens on connections.
-    #[inline]
-    pub fn count_connection(&self, event: serve::Event, n: u64) {
-        self.connections.add(event as usize, n);
-    }
-
-    /// As [`Events::total`], of what happens on connections.
-    #[must_use]
-    pub fn total_connection(&self, event: serve::Event) -> u64 {
-        self.connections.total(event as usize)
+    pub fn total(&self, event: serve::Event) -> u64 {
+        self.0.total(event as usize)
     }
 }
 
@@ -82,23 +30,17 @@ impl Events {
 pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     metrics.on_scrape(move |snapshot| {
-        commands(snapshot, &shared.service);
+        shared
+            .service
+            .events()
+            .publish(snapshot, "fonn_router_commands_total");
         connections(snapshot, &shared);
         map(snapshot, &shared.service);
     });
 }
 
-fn commands(snapshot: &mut Snapshot, router: &Router) {
-    let help = "Commands by what happened to them on their way; one may count several times.";
-    for event in Event::ALL {
-        let labels = [("event", event.label())];
-        let total = router.events().total(*event);
-        snapshot.counter("fonn_router_commands_total", help, &labels, total);
-    }
-}
-
 fn connections(snapshot: &mut Snapshot, shared: &Shared) {
-    let events = shared.service.events();
+    let events = shared.service.connection_events();
     let mut gauge = |name, help, value: usize| snapshot.gauge(name, help, &[], value as f64);
     gauge(
         "fonn_router_connections",
@@ -116,7 +58,7 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
         shared.unsent_bytes(),
     );
     let mut counter = |name, help, event| {
-        snapshot.counter(name, help, &[], events.total_connection(event));
+        snapshot.counter(name, help, &[], events.total(event));
     };
     counter(
         "fonn_router_connections_total",

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fonn_proto::Space;
 use fonn_proto::request::ServerOutcome;
 use fonn_runtime::glob;
+use fonn_runtime::serve::{Budget as _, Service as _};
 
 use crate::service::Shared;
 
@@ -105,6 +106,9 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
         pair("databases", Space::DATABASES),
         pair("maxclients", shared.connections_max),
         pair("timeout", 0),
+        pair("maxmemory", shared.service.budget().bytes_max()),
+        pair("maxmemory-policy", "allkeys-lru"),
+        pair("proto-max-bulk-len", shared.service.value_len_max()),
         pair("save", ""),
         pair("appendonly", "no"),
     ];

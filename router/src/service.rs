@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Get, Outcome, ServerCommand, Space};
+use fonn_runtime::route::{Again, Came, Event, Events, Forwarded, Forwarder, Map};
 use fonn_runtime::serve::{self, Client, Execution, FixedBudget, Job, NoAcks, Service};
 
 use crate::check::Checks;
-use crate::forward::{Again, Came, Forwarded, Forwarder};
 use crate::gather;
-use crate::map::Map;
-use crate::metrics::{Event, Events};
+use crate::metrics::ConnectionEvents;
 
 /// What all connections of a router share.
 pub type Shared = serve::Shared<Router>;
@@ -23,6 +22,7 @@ pub type Server = serve::Server<Router>;
 pub struct Router {
     forwarder: Forwarder,
     checks: Checks,
+    connections: ConnectionEvents,
     budget: FixedBudget,
     value_len_max: usize,
 }
@@ -34,6 +34,7 @@ impl Router {
         Arc::new(Self {
             forwarder,
             checks: Checks::default(),
+            connections: ConnectionEvents::default(),
             budget: FixedBudget::new(budget_bytes),
             value_len_max,
         })
@@ -51,7 +52,13 @@ impl Router {
         self.forwarder.upstreams().map()
     }
 
-    /// What happened so far.
+    /// What happened on connections of clients.
+    #[must_use]
+    pub fn connection_events(&self) -> &ConnectionEvents {
+        &self.connections
+    }
+
+    /// What happened to commands.
     #[must_use]
     pub fn events(&self) -> &Events {
         self.forwarder.events()
@@ -78,7 +85,7 @@ impl Service for Router {
 
     #[inline]
     fn count(&self, event: serve::Event, n: u64) {
-        self.events().count_connection(event, n);
+        self.connections.count(event, n);
     }
 
     #[inline]

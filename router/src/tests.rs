@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_runtime::metrics::Metrics;
-use fonn_runtime::serve::Listener;
+use fonn_runtime::serve::{Listener, Security};
 
 use self::member::Member;
+use fonn_runtime::route::{Event, Map, MemberState, Topology};
+
 use crate::config::{self, MemberAddr, Settings};
-use crate::map::Map;
-use crate::metrics::Event;
 use crate::service::{Server, Shared};
-use crate::topology::{MemberState, Topology};
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -76,7 +75,7 @@ impl Cluster {
             ..Settings::default()
         };
         let config = config::resolve(settings).unwrap();
-        let shared = crate::cli::shared(&config, &self.map, &Metrics::new());
+        let shared = crate::cli::shared(&config, Security::default(), &self.map, &Metrics::new());
         let listener = Listener::bind(&config.listen[0]).unwrap();
         let address = listener.local_name();
         let server = Server::start(Arc::clone(&shared), vec![listener], 2).unwrap();

@@ -10,6 +10,7 @@
 //! would be accepted.
 
 mod fields;
+pub mod security;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
-pub use self::fields::{AdminAddr, one_or_many, require_private, threads};
+pub use self::fields::{AdminAddr, one_or_many, threads};
 
 /// Exit code of a clean stop.
 pub const EXIT_CLEAN: u8 = 0;

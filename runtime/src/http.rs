@@ -1,19 +1,25 @@
 //! The admin port: a small server of HTTP/1.1 and HTTP/2 (without TLS: by prior knowledge, RFC 9113,
-//! section 3.3) for health, metrics, gRPC and whatever else is mounted.
+//! section 3.3) for health, metrics, gRPC and whatever else is mounted. Whether a connection is under TLS its
+//! first byte tells, as on the client port.
 //!
 //! Invariant: it is bounded in connections, calls, header size and time, so that nobody who reaches the
 //! port can exhaust the process; and it serves until its own shutdown, which the program requests
 //! last, so that health stays visible while everything else drains.
 //!
+//! Where there are users a call needs a login (`login`), and a role that its method asks for; a method for
+//! which no role was said is for admins.
+//!
 //! Pages are plain functions from a request without body to a complete response; gRPC services
 //! ([`Grpc`]) get whatever else has a content type of gRPC or gRPC-web. Both run on the runtime that
 //! drives the server and must not block.
 
+mod base64;
 mod body;
 mod channel;
 mod connection;
 mod grpc;
 mod health;
+mod login;
 mod origin;
 mod routes;
 
@@ -26,6 +32,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use self::connection::Site;
+use crate::serve::Security;
 use crate::shutdown::Shutdown;
 use crate::tasks::{OnShutdown, Tasks};
 
@@ -81,8 +88,9 @@ impl Default for Options {
 pub struct Server {
     listener: TcpListener,
     local_addr: SocketAddr,
-    site: Arc<Site>,
+    routes: Routes,
     options: Options,
+    security: Security,
 }
 
 impl Server {
@@ -96,9 +104,16 @@ impl Server {
         Ok(Self {
             listener,
             local_addr,
-            site: Arc::new(Site::new(routes, options, local_addr)),
+            routes,
             options,
+            security: Security::default(),
         })
+    }
+
+    /// Asks who calls.
+    #[must_use]
+    pub fn with_security(self, security: Security) -> Self {
+        Self { security, ..self }
     }
 
     /// Binds `addr`, HOST:PORT, and serves it in a task that ends when `stopped` is requested. Returns
@@ -109,6 +124,7 @@ impl Server {
     pub async fn start(
         addr: &str,
         routes: Routes,
+        security: Security,
         tasks: &Tasks,
         stopped: Shutdown,
     ) -> io::Result<String> {
@@ -122,6 +138,7 @@ impl Server {
             .await
             .map_err(named)?;
         let local = server.local_addr().to_string();
+        let server = server.with_security(security);
         tasks.spawn("admin", OnShutdown::Wait, server.run(stopped));
         Ok(local)
     }
@@ -135,17 +152,19 @@ impl Server {
     /// Serves until `shutdown` is requested; then ends idle connections, finishes current
     /// responses, and cuts what is left at the deadline.
     pub async fn run(self, shutdown: Shutdown) {
+        let (routes, options) = (self.routes, self.options);
+        let site = Arc::new(Site::new(routes, options, self.security, self.local_addr));
         let mut connections = JoinSet::new();
         loop {
             // At the limit only ends of connections are awaited.
-            let has_room = connections.len() < self.options.connections_max;
+            let has_room = connections.len() < options.connections_max;
             tokio::select! {
                 () = shutdown.requested() => break,
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if has_room => match accepted {
-                    Ok((stream, _)) => {
-                        let site = Arc::clone(&self.site);
-                        connections.spawn(connection::serve(stream, site, shutdown.clone()));
+                    Ok((stream, peer)) => {
+                        let site = Arc::clone(&site);
+                        connections.spawn(connection::serve(stream, peer.ip(), site, shutdown.clone()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "accepting a connection on the admin port");

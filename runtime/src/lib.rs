@@ -1,8 +1,8 @@
 //! What node and router would otherwise copy: the socket server, configuration, telemetry, metrics,
 //! the admin HTTP server, tasks, shutdown, clocks.
 //!
-//! It moves requests and knows no tier and no map. Nothing here decides policy; every limit and period
-//! arrives as an option.
+//! It moves requests and knows no tier. Nothing here decides policy; every limit and period arrives as an
+//! option.
 
 pub mod backoff;
 pub mod clock;
@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod peer;
 pub mod pool;
 pub mod random;
+pub mod route;
 pub mod serve;
 pub mod shutdown;
 pub mod size;

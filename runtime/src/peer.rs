@@ -20,12 +20,14 @@ mod answer;
 pub mod breaker;
 mod client;
 mod lane;
+mod link;
 mod stats;
 mod waiters;
 
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -35,6 +37,7 @@ pub use client::{Client, Health, Pending, Timing};
 pub use stats::{PeerMetrics, Stats};
 
 use crate::backoff::Backoff;
+use crate::tls::Tls;
 
 /// How to talk to a member.
 #[derive(Clone, Debug)]
@@ -66,6 +69,9 @@ pub struct Options {
     pub tick: Duration,
     /// When to stop asking.
     pub breaker: breaker::Options,
+    /// With what to prove who we are, and by which authority the member has to: if it is one to call members
+    /// with ([`Tls::client`]), connections are under TLS.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Options {
@@ -94,6 +100,7 @@ impl Options {
                 },
                 probe_timeout: Duration::from_secs(2),
             },
+            tls: None,
         }
     }
 }

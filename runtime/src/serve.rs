@@ -9,7 +9,7 @@
 
 mod budget;
 mod connection;
-mod encrypted;
+pub(crate) mod encrypted;
 mod input;
 mod limits;
 mod listener;

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -27,6 +27,18 @@ pub struct TlsFiles {
     /// `--tls-client-ca`: the authorities of members and of clients that show a certificate, PEM.
     pub client_ca: Option<PathBuf>,
 }
+
+/// What a program that only calls is told by flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerFiles {
+    /// `--tls-ca`: the authorities of the server, PEM.
+    pub ca: PathBuf,
+    /// `--tls-cert` and `--tls-key`: what to show if the server asks for a certificate, PEM.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+const CA: &str = "--tls-ca";
+const CLIENT_CA: &str = "--tls-client-ca";
 
 /// Whether who connects has to show a certificate of `--tls-client-ca`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,18 +135,14 @@ impl Tls {
 
 fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let chain = certificates("--tls-cert", &files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| file("--tls-key", &files.key, &error, "a private key"))?;
     let mismatch = |error: rustls::Error| TlsError::Mismatch {
         cert: files.cert.clone(),
         key: files.key.clone(),
         problem: error.to_string(),
     };
-    let certified = CertifiedKey::from_der(chain, key, &provider).map_err(mismatch)?;
-    let own = Arc::new(SingleCertAndKey::from(certified));
+    let own = identity(&files.cert, &files.key, &provider)?;
     let roots = match &files.client_ca {
-        Some(path) => Some(Arc::new(authorities(path)?)),
+        Some(path) => Some(Arc::new(authorities(CLIENT_CA, path)?)),
         None => None,
     };
 
@@ -163,27 +171,98 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     };
-    let client = match &roots {
-        None => None,
-        Some(roots) => {
-            let verifier = WebPkiServerVerifier::builder_with_provider(
-                Arc::clone(roots),
-                Arc::clone(&provider),
-            )
-            .build()
-            .map_err(|error| unusable(files, &error))?;
-            let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-                .with_safe_default_protocol_versions()
-                .map_err(mismatch)?
-                .with_webpki_verifier(verifier)
-                .with_client_cert_resolver(Arc::clone(&own) as _);
-            Some(Arc::new(config))
+    let client = match (&roots, &files.client_ca) {
+        (Some(roots), Some(path)) => {
+            let trust = Trust {
+                flag: CLIENT_CA,
+                path,
+                roots,
+            };
+            Some(calling(&trust, Some(Arc::clone(&own)), &provider)?)
         }
+        _ => None,
     };
     Ok(Loaded {
         servers: [server(Peers::Anybody)?, server(Peers::Certified)?],
         client,
     })
+}
+
+/// How a program calls a server that it trusts by `--tls-ca`.
+///
+/// # Errors
+/// As [`Tls::load`].
+pub fn caller(files: &CallerFiles) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let roots = Arc::new(authorities(CA, &files.ca)?);
+    let own = match &files.identity {
+        Some((cert, key)) => Some(identity(cert, key, &provider)?),
+        None => None,
+    };
+    let trust = Trust {
+        flag: CA,
+        path: &files.ca,
+        roots: &roots,
+    };
+    calling(&trust, own, &provider)
+}
+
+/// The name, or the address, that the certificate of HOST:PORT has to be for.
+#[must_use]
+pub fn server_name(addr: &str) -> Option<ServerName<'static>> {
+    let (host, _) = addr.rsplit_once(':')?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    ServerName::try_from(bare.to_owned()).ok()
+}
+
+/// A certificate with its key.
+fn identity(
+    cert: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let chain = certificates("--tls-cert", cert)?;
+    let private = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| file("--tls-key", key, &error, "a private key"))?;
+    let certified =
+        CertifiedKey::from_der(chain, private, provider).map_err(|error| TlsError::Mismatch {
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            problem: error.to_string(),
+        })?;
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
+}
+
+/// Whom to trust, and where that was said.
+struct Trust<'t> {
+    flag: &'static str,
+    path: &'t Path,
+    roots: &'t Arc<RootCertStore>,
+}
+
+/// How to call whoever is trusted, showing `own`.
+fn calling(
+    trust: &Trust<'_>,
+    own: Option<Arc<SingleCertAndKey>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let unusable = |problem: String| TlsError::File {
+        flag: trust.flag,
+        path: trust.path.to_owned(),
+        problem,
+    };
+    let roots = Arc::clone(trust.roots);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .build()
+        .map_err(|error| unusable(error.to_string()))?;
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(error.to_string()))?
+        .with_webpki_verifier(verifier);
+    Ok(Arc::new(match own {
+        Some(own) => builder.with_client_cert_resolver(own),
+        None => builder.with_no_client_auth(),
+    }))
 }
 
 fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -201,11 +280,11 @@ fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     }
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+fn authorities(flag: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("--tls-client-ca", path)? {
+    for certificate in certificates(flag, path)? {
         roots.add(certificate).map_err(|error| TlsError::File {
-            flag: "--tls-client-ca",
+            flag,
             path: path.to_owned(),
             problem: format!("a certificate in it is no authority: {error}"),
         })?;
@@ -234,7 +313,7 @@ fn file(
 
 fn unusable(files: &TlsFiles, error: &dyn fmt::Display) -> TlsError {
     TlsError::File {
-        flag: "--tls-client-ca",
+        flag: CLIENT_CA,
         path: files.client_ca.clone().unwrap_or_default(),
         problem: error.to_string(),
     }
@@ -284,4 +363,4 @@ impl rustls::server::danger::ClientCertVerifier for Nobody {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

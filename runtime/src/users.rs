@@ -14,7 +14,7 @@ mod directory;
 mod file;
 mod slowdown;
 #[cfg(test)]
-mod tests_support;
+pub(crate) mod tests_support;
 
 pub use self::authenticator::{Authenticator, Refusal};
 pub use self::directory::{Directory, Identity, Namespace, Role, namespace_number};

@@ -5,8 +5,10 @@
 //! `fonn-load` and `fonn-compare` and the suites in `tests/` are thin users of these modules.
 
 pub mod bucket;
+pub mod certificates;
 pub mod checker;
 pub mod client;
+pub mod cluster;
 pub mod compare;
 pub mod component;
 pub mod ctl;

@@ -133,15 +133,8 @@ pub fn ctl_program() -> Result<PathBuf> {
     program("FONN_CTL_BIN", "fonnctl-under-test")
 }
 
-/// The router under test: `FONN_ROUTER_BIN`, or the one built with this package.
-///
-/// # Errors
-/// When there is none.
-pub fn router_program() -> Result<PathBuf> {
-    program("FONN_ROUTER_BIN", "fonn-router-under-test")
-}
-
-fn program(variable: &str, name: &str) -> Result<PathBuf> {
+/// A program under test: what the environment says, or the one built with this package.
+pub(crate) fn program(variable: &str, name: &str) -> Result<PathBuf> {
     if let Some(program) = std::env::var_os(variable) {
         return Ok(PathBuf::from(program));
     }

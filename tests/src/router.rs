@@ -1,53 +1,79 @@
-//! A `fonn-router` process with ports and a log of its own.
+//! A router process.
 
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 
-use crate::client::RespClient;
-use crate::node::{http_get, router_program};
+use crate::node::{HttpReply, http_get, program};
 use crate::process::{Daemon, free_address};
 
-/// A router is ready when a member has told it the map.
 const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(12);
 
 /// A router process; killed when dropped.
 #[derive(Debug)]
 pub struct FonnRouter {
     addr: SocketAddr,
     admin: SocketAddr,
-    daemon: Daemon,
+    cluster: Vec<SocketAddr>,
+    flags: Vec<(&'static str, String)>,
+    daemon: Option<Daemon>,
 }
 
 impl FonnRouter {
-    /// Starts a router in front of the cluster that the member at `member` (the address of its cluster
-    /// listener) is in.
+    /// Starts a router in front of the members at `cluster`, and waits until it has a map.
     ///
     /// # Errors
-    /// With the log, when it does not become ready.
-    pub fn start(member: &str) -> Result<Self> {
-        let (addr, admin) = (free_address()?, free_address()?);
-        let mut command = Command::new(router_program()?);
-        // The developer's own settings must not reach the router under test.
+    /// With its log, when it ends or is not ready within a minute.
+    pub fn start(cluster: &[SocketAddr]) -> Result<Self> {
+        Self::start_with(cluster, Vec::new())
+    }
+
+    /// The same, with further flags and their values.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn start_with(cluster: &[SocketAddr], flags: Vec<(&'static str, String)>) -> Result<Self> {
+        let mut router = Self {
+            addr: free_address()?,
+            admin: free_address()?,
+            cluster: cluster.to_vec(),
+            flags,
+            daemon: None,
+        };
+        router.start_again()?;
+        Ok(router)
+    }
+
+    /// Starts it again on the same ports.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn start_again(&mut self) -> Result<()> {
+        ensure!(self.daemon.is_none(), "the router still runs");
+        let mut command = Command::new(program("FONN_ROUTER_BIN", "fonn-router-under-test")?);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"FONN_") {
                 command.env_remove(name);
             }
         }
-        command.arg("--listen").arg(addr.to_string());
-        command.arg("--admin-listen").arg(admin.to_string());
-        command.args(["--cluster", member, "--threads", "2"]);
+        let members: Vec<String> = self.cluster.iter().map(ToString::to_string).collect();
+        command.args(["--listen", &self.addr.to_string()]);
+        command.args(["--admin-listen", &self.admin.to_string()]);
+        command.args(["--cluster", &members.join(","), "--threads", "2"]);
+        for (name, value) in &self.flags {
+            command.args([name, value.as_str()]);
+        }
         let mut daemon = Daemon::spawn("fonn-router", &mut command)?;
+        let admin = self.admin;
         daemon.wait_until("readiness", START_LIMIT, || {
             http_get(admin, "/readyz").is_ok_and(|reply| reply.status == 200)
         })?;
-        Ok(Self {
-            addr,
-            admin,
-            daemon,
-        })
+        self.daemon = Some(daemon);
+        Ok(())
     }
 
     /// Address of the client protocols.
@@ -56,22 +82,42 @@ impl FonnRouter {
         self.addr
     }
 
-    /// Address of the admin port.
-    #[must_use]
-    pub const fn admin(&self) -> SocketAddr {
-        self.admin
-    }
-
-    /// The process.
-    pub fn daemon(&mut self) -> &mut Daemon {
-        &mut self.daemon
-    }
-
-    /// A RESP connection.
+    /// A page of the admin port.
     ///
     /// # Errors
-    /// When the router does not accept it.
-    pub fn resp(&self) -> Result<RespClient> {
-        RespClient::connect(self.addr)
+    /// When there is no HTTP reply.
+    pub fn http_get(&self, path: &str) -> Result<HttpReply> {
+        http_get(self.admin, path)
+    }
+
+    fn daemon(&mut self) -> Result<&mut Daemon> {
+        self.daemon.as_mut().context("the router is not running")
+    }
+
+    /// Kills the process as `kill -9` does.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill9(&mut self) -> Result<()> {
+        self.daemon()?.kill9()?;
+        self.daemon = None;
+        Ok(())
+    }
+
+    /// Stops the process by SIGTERM and expects a clean end.
+    ///
+    /// # Errors
+    /// With the log, when the exit code is not 0 or the end takes too long.
+    pub fn stop(&mut self) -> Result<()> {
+        let daemon = self.daemon()?;
+        daemon.signal(Signal::TERM)?;
+        let status = daemon.wait_exit(STOP_LIMIT)?;
+        ensure!(
+            status.success(),
+            "SIGTERM ended in {status}\n{}",
+            daemon.log_end()
+        );
+        self.daemon = None;
+        Ok(())
     }
 }

@@ -9,9 +9,10 @@ use anyhow::{Context, Result, ensure};
 use fonn_node::cluster::{self, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
-use fonn_node::{cli, server};
+use fonn_node::{cli, server, sharing};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::metrics::{Metrics, process};
+use fonn_runtime::peer::PeerMetrics;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::tasks::Tasks;
 
@@ -62,9 +63,9 @@ fn scrape() -> Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (options, bucket) = runtime.block_on(cli::engine_options(&config, clock))?;
+    let (options, bucket) = runtime.block_on(cli::engine_options(&config, clock.clone()))?;
     let engine = Engine::open(options).context("opening a store")?;
-    let shared = server::Shared::new(engine.clone(), config.pairs(), 1);
+    let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);
     let text = runtime.block_on(async {
         let member = cluster::Options::new(
@@ -74,8 +75,12 @@ fn scrape() -> Result<String> {
             "127.0.0.1:11211",
             dir.path().join("data/raft"),
         );
-        let member = Cluster::start(member, &Tasks::new()).await?;
+        let tasks = Tasks::new();
+        let member = Cluster::start(member, &tasks).await?;
         fonn_node::metrics::register_cluster(&metrics, &member);
+        let peers = PeerMetrics::register(&metrics);
+        let sharing = sharing::follow::start(&member, &engine, clock, peers, &tasks);
+        sharing::metrics::register(&metrics, &sharing);
         let text = metrics.render().context("rendering")?;
         member.stop().await;
         anyhow::Ok(text)

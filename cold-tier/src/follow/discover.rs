@@ -1,10 +1,12 @@
 //! Finding writers that are not followed yet, with few requests.
 //!
 //! Ids of writers sort by the time of their start. So what is new in a region is behind the newest
-//! that is known, and a list from there is usually empty. A writer whose clock was behind is found by
-//! the full comparison.
+//! that is known, but for those that started before it and had nothing to spill yet: the list begins
+//! [`QUIET`] earlier, and passes over the segments of a writer where they are many. A writer that was quiet for
+//! longer, or whose clock was behind, is found by the full comparison.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::error::ColdError;
 use crate::index::WriterKey;
@@ -12,13 +14,17 @@ use crate::names::{Region, SEGMENTS, SegmentName, WriterId};
 use crate::shared::Shared;
 use crate::store::{Continuation, ObjectKey, Operation, PAGE_MAX, Page};
 
-/// Names of segments of writers that are newer than those known: of each at least one.
+/// How long after its start a writer may spill for the first time and still be found soon.
+const QUIET: Duration = Duration::from_secs(3600);
+
+/// Names of segments of writers that may not be known yet: of each at least one.
 pub(super) async fn writers<'a>(
     shared: &Shared,
     known: impl Iterator<Item = &'a WriterKey>,
 ) -> Result<Vec<SegmentName>, ColdError> {
     let mut newest: BTreeMap<Region, WriterId> = BTreeMap::new();
-    for key in known {
+    let settled_ms = shared.wall_ms().saturating_sub(QUIET.as_millis() as u64);
+    for key in known.filter(|key| key.writer.started_ms() <= settled_ms) {
         let writer = newest.entry(key.region.clone()).or_insert(key.writer);
         *writer = key.writer.max(*writer);
     }
@@ -68,17 +74,21 @@ async fn newer(
     let mut found: Vec<SegmentName> = Vec::new();
     loop {
         let page = list(shared, &prefix, after.as_ref(), PAGE_MAX).await?;
+        let mut last = None;
         for object in &page.objects {
             if let Some(name) = SegmentName::parse(object.key.as_str()) {
+                last = Some(name.writer);
                 match found.last_mut() {
                     Some(last) if last.writer == name.writer => *last = name,
                     _ => found.push(name),
                 }
             }
         }
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(found),
+        match (page.next, last) {
+            // The rest of this writer's segments says nothing about others.
+            (Some(_), Some(writer)) => after = behind(&format!("{prefix}{writer}/g")),
+            (Some(next), None) => after = Some(next),
+            (None, _) => return Ok(found),
         }
     }
 }

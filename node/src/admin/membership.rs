@@ -162,6 +162,28 @@ impl membership_server::Membership for MembershipService {
         .await
     }
 
+    async fn leaving(
+        &self,
+        request: Request<v1::LeavingRequest>,
+    ) -> Result<Response<v1::LeavingResponse>, Status> {
+        let node = request.into_inner().node;
+        let map = self.cluster()?.map().borrow().clone();
+        if map.member(&node).is_none() {
+            let why = format!("there is no member `{node}`");
+            return Err(Status::failed_precondition(why));
+        }
+        let sharing = self.0.node()?.shared.service.sharing.as_ref();
+        let sharing = sharing.ok_or_else(|| Status::internal("the node shares nothing"))?;
+        let needed = sharing.needed_from(&node).await;
+        let slots_needed = needed.map_err(|silent| {
+            Status::unavailable(format!("{silent} does not say what it needs; try again"))
+        })?;
+        Ok(Response::new(v1::LeavingResponse {
+            slots_owned: slots(&map, &node),
+            slots_needed,
+        }))
+    }
+
     async fn remove(
         &self,
         request: Request<v1::RemoveRequest>,

@@ -12,8 +12,9 @@ use fonn_proto::{Command, Delete, Outcome, Redirects};
 use fonn_runtime::events::Topic;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::caller::Caller;
 use super::cold::{self, ColdLocation};
-use super::{Admin, namespace, status};
+use super::{Admin, status};
 use crate::engine::{Acks, Job, Located};
 use crate::entry::Space;
 
@@ -24,8 +25,7 @@ const KEY_LEN_MAX: usize = 32 << 10;
 pub(super) struct AdminService(pub Admin);
 
 /// A database of a namespace.
-fn space(name: &str, database: u32) -> Result<Space, Status> {
-    let namespace = namespace(name)?;
+fn space(namespace: u16, database: u32) -> Result<Space, Status> {
     match u8::try_from(database) {
         Ok(database) if u16::from(database) < Space::DATABASES => {
             Ok(Space::new(namespace, database))
@@ -90,12 +90,13 @@ impl admin_server::Admin for AdminService {
     }
 
     async fn key(&self, request: Request<KeyRequest>) -> Result<Response<KeyResponse>, Status> {
+        let caller = Caller::of(&self.0, &request)?;
         let request = request.into_inner();
         let node = self.0.node()?;
-        let space = space(&request.namespace, request.database)?;
+        let space = space(caller.reads(&request.namespace)?, request.database)?;
         let key = request.key;
         check_key(&key)?;
-        let engine = &node.shared.service;
+        let engine = &node.shared.service.engine;
         let mut copies = Vec::new();
         if let Some(located) = engine.locate_in_ram(space, &key) {
             copies.push(copy(Tier::Ram, located));
@@ -124,9 +125,10 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<DeleteKeyRequest>,
     ) -> Result<Response<DeleteKeyResponse>, Status> {
+        let caller = Caller::of(&self.0, &request)?;
         let request = request.into_inner();
         let node = self.0.node()?;
-        let space = space(&request.namespace, request.database)?;
+        let space = space(caller.changes(&request.namespace)?, request.database)?;
         check_key(&request.key)?;
         let command = Command::Delete(Delete::new(&request.key));
         let job = Job {
@@ -134,10 +136,15 @@ impl admin_server::Admin for AdminService {
             command: &command,
             source: None,
             base: None,
+            is_routed: false,
             redirects: Redirects::Never,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
-        let outcome = node.shared.service.execute(&job, &mut acks, &mut scratch);
+        let outcome = node
+            .shared
+            .service
+            .engine
+            .execute(&job, &mut acks, &mut scratch);
         let existed = match outcome.await {
             Outcome::Deleted { .. } => true,
             Outcome::NotFound => false,
@@ -152,7 +159,7 @@ impl admin_server::Admin for AdminService {
                 "the delete could not be made durable; the key may come back with a restart",
             ));
         }
-        let message = "a key was deleted by the admin service";
+        let message = format!("a key was deleted by {caller}");
         self.0.0.events.info(Topic::Settings, message);
         Ok(Response::new(DeleteKeyResponse { existed }))
     }
@@ -161,6 +168,7 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<FlushRequest>,
     ) -> Result<Response<FlushResponse>, Status> {
+        let caller = Caller::of(&self.0, &request)?;
         let request = request.into_inner();
         let node = self.0.node()?;
         if request.namespace.is_empty() {
@@ -168,24 +176,25 @@ impl admin_server::Admin for AdminService {
                 "a flush must name its namespace; the default one is `default`",
             ));
         }
+        let namespace = caller.changes(&request.namespace)?;
         let spaces: Vec<Space> = match request.database {
-            Some(database) => vec![space(&request.namespace, database)?],
-            None => Space::of_namespace(namespace(&request.namespace)?).collect(),
+            Some(database) => vec![space(namespace, database)?],
+            None => Space::of_namespace(namespace).collect(),
         };
-        let flushed = node.shared.service.flush(&spaces, 0).await;
+        let flushed = node.shared.service.engine.flush(&spaces, 0).await;
         flushed.map_err(|_| {
             Status::unavailable("the flush could not be made durable; what it hid may come back")
         })?;
         tracing::info!(
             namespace = request.namespace,
             databases = spaces.len(),
-            "flushed by the admin service"
+            "flushed by {caller}"
         );
         let what = match request.database {
             Some(database) => format!("database {database} of {}", request.namespace),
             None => format!("namespace {}", request.namespace),
         };
-        let message = format!("{what} was flushed by the admin service");
+        let message = format!("{what} was flushed by {caller}");
         self.0.0.events.warning(Topic::Settings, message);
         Ok(Response::new(FlushResponse {
             databases: spaces.len() as u32,
@@ -207,11 +216,12 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<SetCodecRequest>,
     ) -> Result<Response<SetCodecResponse>, Status> {
+        let caller = Caller::of(&self.0, &request)?;
         let request = request.into_inner();
         let codecs = &self.0.node()?.codecs;
         let set = codecs.set(&request.level, &request.codec);
         let (previous, codec) = set.map_err(Status::invalid_argument)?;
-        tracing::info!(level = request.level, %previous, %codec, "codec changed by the admin service");
+        tracing::info!(level = request.level, %previous, %codec, "codec changed by {caller}");
         let level = &request.level;
         let message = format!("codec of {level} was set to {codec}, before {previous}");
         self.0.0.events.info(Topic::Settings, message);

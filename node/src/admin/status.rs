@@ -42,7 +42,7 @@ pub(super) fn status(admin: &Admin) -> StatusResponse {
 }
 
 fn fill(status: &mut StatusResponse, node: &Node) {
-    let engine = &node.shared.service;
+    let engine = &node.shared.service.engine;
     let ram = engine.ram().stats();
     status.now_ms = engine.now_ms();
     status.listeners.clone_from(&node.listeners);

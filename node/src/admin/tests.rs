@@ -3,6 +3,7 @@
 mod admin;
 mod cold;
 mod fake;
+mod logins;
 mod telemetry;
 
 use std::net::SocketAddr;
@@ -17,8 +18,10 @@ use fonn_runtime::clock::Clock;
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Channel, Options, Readiness, Routes, Server};
 use fonn_runtime::metrics::Metrics;
+use fonn_runtime::serve::Security;
 use fonn_runtime::shutdown::{self, ShutdownTrigger};
 use fonn_runtime::size::{Budget, ByteCount};
+use fonn_runtime::users::Authenticator;
 use tempfile::TempDir;
 
 use super::codecs::Codecs;
@@ -28,7 +31,7 @@ use super::{Admin, Node};
 use crate::config::{self, Settings};
 use crate::engine::{Acks, Engine, Job};
 use crate::entry::Space;
-use crate::server::Shared;
+use crate::server::{Shared, Tiers};
 
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -55,6 +58,11 @@ impl Rig {
 
     /// A node whose store is not.
     async fn starting(has_disk: bool) -> Self {
+        Self::guarded(has_disk, None).await
+    }
+
+    /// The same, with users.
+    async fn guarded(has_disk: bool, users: Option<Arc<Authenticator>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = match has_disk {
             true => dir.path().to_owned(),
@@ -65,6 +73,7 @@ impl Rig {
             ram_budget: Some(Budget::Bytes(ByteCount::mib(16))),
             disk_budget: Some(ByteCount::mib(256)),
             threads: Some(1),
+            users_file: users.as_ref().map(|_| "users.toml".into()),
             ..Settings::default()
         };
         let config = config::resolve(settings).unwrap();
@@ -74,10 +83,13 @@ impl Rig {
         let (clock, metrics) = (Clock::system(), Metrics::new());
         let events = Events::new(clock.clone(), 100);
         let telemetry = Telemetry::new(clock, metrics.clone(), readiness.clone(), events.clone());
-        let admin = Admin::new(readiness.clone(), events, telemetry.clone());
+        let admin = Admin::new(readiness.clone(), events, telemetry.clone(), users.clone());
         let routes = Routes::new().with_grpc(admin.grpc().unwrap());
         let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, Options::default());
-        let server = server.await.unwrap();
+        let server = server.await.unwrap().with_security(Security {
+            users,
+            ..Security::default()
+        });
         let addr = server.local_addr();
         let (stop, stopped) = shutdown::channel();
         tokio::spawn(server.run(stopped));
@@ -97,7 +109,7 @@ impl Rig {
     fn open_store(&self, cold: Option<Arc<dyn ColdAdmin>>) {
         let engine = Arc::clone(&self.engine);
         self.admin.open(Node {
-            shared: Shared::new(Arc::clone(&engine), Vec::new(), 100),
+            shared: Shared::new(Tiers::alone(Arc::clone(&engine)), Vec::new(), 100),
             listeners: vec!["127.0.0.1:11211".to_owned()],
             durability: self.config.durability,
             data_dir: self.config.data_dir.clone(),
@@ -133,6 +145,7 @@ impl Rig {
             command,
             source,
             base: None,
+            is_routed: false,
             redirects: Redirects::Never,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());

@@ -133,6 +133,7 @@ mod tests {
             weight,
             share: weight,
             state,
+            since: 1,
             incarnation: 1,
             version: "1".to_owned(),
         }

@@ -11,9 +11,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+
+use fonn_runtime::tls::{Peers, Tls};
 
 /// Most connections at a time. More wait in the backlog of the operating system.
 const CONNECTIONS_MAX: usize = 2048;
@@ -22,12 +27,21 @@ const CONNECTIONS_MAX: usize = 2048;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often a connection is tested.
 pub(super) const TEST_PERIOD: Duration = Duration::from_secs(10);
+/// How long a handshake may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Wait after the operating system could not give a connection.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the other end of the channel is gone.
-pub(super) async fn accept(listener: TcpListener, out: mpsc::Sender<io::Result<Guarded>>) {
+/// Accepts connections until the other end of the channel is gone. With `tls`, nobody comes in without a
+/// certificate of the members' authority.
+pub(super) async fn accept(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    out: mpsc::Sender<io::Result<Guarded>>,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // As many as there are places at most: each has one.
+    let mut handshakes = JoinSet::new();
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -36,16 +50,52 @@ pub(super) async fn accept(listener: TcpListener, out: mpsc::Sender<io::Result<G
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    if out.send(Ok(Guarded::new(stream, place))).await.is_err() {
-                        return;
-                    }
+                    let (tls, out) = (tls.clone(), out.clone());
+                    handshakes.spawn(async move {
+                        if let Some(guarded) = begin(stream, tls, place).await {
+                            // Without a receiver nobody is served any more.
+                            let _ = out.send(Ok(guarded)).await;
+                        }
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "accepting a connection of a member failed");
                     tokio::time::sleep(ACCEPT_WAIT).await;
                 }
             },
+            Some(_) = handshakes.join_next() => {}
             () = out.closed() => return,
+        }
+    }
+}
+
+/// Makes the handshake, if there is one; None if the other end is no member.
+async fn begin(
+    stream: TcpStream,
+    tls: Option<Arc<Tls>>,
+    place: OwnedSemaphorePermit,
+) -> Option<Guarded> {
+    // Without it small answers wait for more; with it the worst is a few more packets.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "setting TCP_NODELAY failed");
+    }
+    let from = stream.peer_addr().ok();
+    let Some(tls) = tls else {
+        return Some(Guarded::new(Link::Bare(stream), from, place));
+    };
+    let acceptor = TlsAcceptor::from(tls.server(Peers::Certified));
+    match tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(Guarded::new(Link::Encrypted(Box::new(stream)), from, place)),
+        Ok(Err(error)) => {
+            tracing::warn!(?from, %error, "a connection to the cluster port was refused");
+            None
+        }
+        Err(_) => {
+            tracing::debug!(
+                ?from,
+                "a connection to the cluster port began no TLS in time"
+            );
+            None
         }
     }
 }
@@ -59,22 +109,27 @@ pub(super) fn channel() -> (
     (tx, ReceiverStream::new(rx))
 }
 
+/// A socket, bare or under TLS.
+#[derive(Debug)]
+enum Link {
+    Bare(TcpStream),
+    Encrypted(Box<TlsStream<TcpStream>>),
+}
+
 /// A connection with its place among all, and its time to say something.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    stream: TcpStream,
+    link: Link,
+    from: Option<SocketAddr>,
     silence: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Guarded {
-    fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        // Without it small answers wait for more; with it the worst is a few more packets.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "setting TCP_NODELAY failed");
-        }
+    fn new(link: Link, from: Option<SocketAddr>, place: OwnedSemaphorePermit) -> Self {
         Self {
-            stream,
+            link,
+            from,
             silence: Box::pin(tokio::time::sleep(SILENCE_MAX)),
             _place: place,
         }
@@ -85,7 +140,7 @@ impl Connected for Guarded {
     type ConnectInfo = Option<SocketAddr>;
 
     fn connect_info(&self) -> Option<SocketAddr> {
-        self.stream.peer_addr().ok()
+        self.from
     }
 }
 
@@ -96,7 +151,11 @@ impl AsyncRead for Guarded {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(ctx, buf) {
+        let read = match &mut this.link {
+            Link::Bare(stream) => Pin::new(stream).poll_read(ctx, buf),
+            Link::Encrypted(stream) => Pin::new(stream).poll_read(ctx, buf),
+        };
+        if let Poll::Ready(read) = read {
             this.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
             return Poll::Ready(read);
         }
@@ -111,14 +170,23 @@ impl AsyncWrite for Guarded {
         ctx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(ctx, buf)
+        match &mut self.get_mut().link {
+            Link::Bare(stream) => Pin::new(stream).poll_write(ctx, buf),
+            Link::Encrypted(stream) => Pin::new(stream).poll_write(ctx, buf),
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(ctx)
+        match &mut self.get_mut().link {
+            Link::Bare(stream) => Pin::new(stream).poll_flush(ctx),
+            Link::Encrypted(stream) => Pin::new(stream).poll_flush(ctx),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(ctx)
+        match &mut self.get_mut().link {
+            Link::Bare(stream) => Pin::new(stream).poll_shutdown(ctx),
+            Link::Encrypted(stream) => Pin::new(stream).poll_shutdown(ctx),
+        }
     }
 }

@@ -39,6 +39,8 @@ pub struct MapMember {
     pub share: u16,
     /// How it is.
     pub state: MemberState,
+    /// The epoch since which it has been active and reachable without a break.
+    pub since: u64,
     /// Which of its disks it runs on.
     pub incarnation: u64,
     /// The version of its software.
@@ -100,6 +102,7 @@ pub(super) fn members(state: &State) -> Vec<MapMember> {
         weight: member.info.weight,
         share: if owns(member) { member.info.weight } else { 0 },
         state: member.state(),
+        since: member.since,
         incarnation: member.incarnation,
         version: member.info.version.clone(),
     };

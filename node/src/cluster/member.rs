@@ -138,6 +138,9 @@ pub struct Member {
     pub phase: Phase,
     /// Whether the failure detector holds it for dead.
     pub is_down: bool,
+    /// The epoch since which it has been active and reachable without a break.
+    #[serde(default)]
+    pub since: u64,
 }
 
 impl Member {

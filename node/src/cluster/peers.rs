@@ -3,12 +3,23 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::codegen::Service;
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
+
+use fonn_runtime::tls::{self, Tls};
 
 /// Largest message of the services between members, in bytes.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
@@ -24,22 +35,25 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
     channels: Arc<Mutex<HashMap<String, Channel>>>,
+    tls: Option<Arc<Tls>>,
     #[cfg(test)]
     faults: super::tests::faults::Faults,
 }
 
 impl Peers {
     #[cfg(not(test))]
-    pub(super) fn new() -> Self {
+    pub(super) fn new(tls: Option<Arc<Tls>>) -> Self {
         Self {
             channels: Arc::default(),
+            tls,
         }
     }
 
     #[cfg(test)]
-    pub(super) fn new(faults: super::tests::faults::Faults) -> Self {
+    pub(super) fn new(tls: Option<Arc<Tls>>, faults: super::tests::faults::Faults) -> Self {
         Self {
             channels: Arc::default(),
+            tls,
             faults,
         }
     }
@@ -81,16 +95,54 @@ impl Peers {
         }
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| Status::invalid_argument(format!("address {address:?}: {error}")))?;
-        let channel = endpoint
+        let endpoint = endpoint
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .connect_lazy();
+            .keep_alive_timeout(KEEP_ALIVE);
+        let channel = match &self.tls {
+            None => endpoint.connect_lazy(),
+            Some(tls) => endpoint.connect_with_connector_lazy(Connector {
+                address: address.into(),
+                tls: Arc::clone(tls),
+            }),
+        };
         if channels.len() >= CONNECTIONS_MAX {
             channels.clear();
         }
         channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
+    }
+}
+
+/// Makes a member's connections under TLS, as often as they are needed.
+struct Connector {
+    address: Arc<str>,
+    tls: Arc<Tls>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (address, tls) = (Arc::clone(&self.address), Arc::clone(&self.tls));
+        Box::pin(async move {
+            let unusable = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what);
+            // Each time anew: the certificate may have been renewed.
+            let config = tls.client();
+            let config = config.ok_or_else(|| unusable("there is no authority of members"))?;
+            let name = tls::server_name(&address);
+            let name = name.ok_or_else(|| unusable("no certificate can be for this address"))?;
+            let stream = TcpStream::connect(&*address).await?;
+            stream.set_nodelay(true)?;
+            let stream = TlsConnector::from(config).connect(name, stream).await?;
+            Ok(TokioIo::new(stream))
+        })
     }
 }

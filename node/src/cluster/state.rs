@@ -211,17 +211,26 @@ impl State {
             Change::Form { .. } => Err(Refusal::AlreadyFormed),
             Change::Join(info) => self.join(info),
             Change::Activate { id, raft_id } => {
+                let next = self.epoch + 1;
                 let member = self.incarnation(&id, raft_id)?;
-                Ok(set(&mut member.phase, Phase::Active))
+                let effect = set(&mut member.phase, Phase::Active);
+                if matches!(effect, Effect::Map) {
+                    member.since = next;
+                }
+                Ok(effect)
             }
             Change::SetDown {
                 id,
                 raft_id,
                 is_down,
             } => {
+                let next = self.epoch + 1;
                 let member = self.incarnation(&id, raft_id)?;
                 let joining = member.phase == Phase::Joining;
                 let effect = set(&mut member.is_down, is_down);
+                if matches!(effect, Effect::Map) && !is_down && !joining {
+                    member.since = next;
+                }
                 Ok(if joining { Effect::Unseen } else { effect })
             }
             Change::Drain { id } => self.drain(&id),
@@ -257,6 +266,7 @@ impl State {
             incarnation: 1,
             phase: Phase::Active,
             is_down: false,
+            since: 1,
             info: founder,
         };
         self.members.insert(member.info.id.clone(), member);
@@ -298,6 +308,7 @@ impl State {
                     incarnation: 1,
                     phase: Phase::Joining,
                     is_down: false,
+                    since: 0,
                     info,
                 };
                 self.members.insert(member.info.id.clone(), member);

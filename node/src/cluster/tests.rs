@@ -1,5 +1,6 @@
 //! Several members in one process, over real sockets.
 
+mod encrypted;
 pub(super) mod faults;
 mod hostile;
 mod world;

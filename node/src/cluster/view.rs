@@ -148,6 +148,7 @@ mod tests {
             .iter()
             .zip(7001..)
             .map(|((id, state, share), port)| MapMember {
+                since: 1,
                 id: (*id).to_owned(),
                 client_address: format!("10.0.0.1:{port}"),
                 cluster_address: String::new(),

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use fonn_runtime::config::ConfigError;
+use fonn_runtime::config::security::SecurityConfig;
 use fonn_runtime::serve::ListenAddr;
 use serde::{Deserialize, Deserializer};
 
@@ -37,6 +38,7 @@ pub struct ClusterConfig {
 /// The settings of the cluster with defaults; None if the node is to be alone.
 pub(super) fn resolve(
     settings: &Settings,
+    security: &SecurityConfig,
     has_disk: bool,
 ) -> Result<Option<ClusterConfig>, ConfigError> {
     let bootstrap = settings.bootstrap.unwrap_or(false);
@@ -97,10 +99,11 @@ pub(super) fn resolve(
             );
         }
     };
-    if !settings.insecure.unwrap_or(false) && !ListenAddr::Tcp(listen.clone()).is_loopback() {
+    let is_private = ListenAddr::Tcp(listen.clone()).is_loopback();
+    if !is_private && !security.proves_members() && !settings.insecure.unwrap_or(false) {
         return wrong(
             "a loopback address, since anybody who can reach another one may become a member; \
-             --insecure allows it",
+             --tls-client-ca FILE protects it, --insecure allows it",
         );
     }
     if advertise.is_none() && !is_reachable(&listen) && !listen.ends_with(":0") {
@@ -324,7 +327,12 @@ mod tests {
                     cluster_listen: open(),
                     ..member()
                 },
-                &["--cluster-listen", "0.0.0.0", "--insecure"],
+                &[
+                    "--cluster-listen",
+                    "0.0.0.0",
+                    "--tls-client-ca",
+                    "--insecure",
+                ],
             ),
             (
                 Settings {

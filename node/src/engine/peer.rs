@@ -159,10 +159,7 @@ impl Engine {
         let incoming = self.check_incoming(entry)?;
         self.keep_tombstones();
         let version = incoming.meta.version;
-        self.ledger
-            .hlc
-            .observe(version)
-            .map_err(|_| PutError::Malformed("its version lies beyond any time"))?;
+        self.observe(version)?;
         let room_deadline = Instant::now() + ROOM_WAIT;
         let mut known = None;
         for _ in 0..FETCHES_MAX {
@@ -288,6 +285,41 @@ impl Engine {
             }
             Err(Refused::Full(cost)) => Try::Room(cost),
             Err(Refused::Failed(failure)) => Try::Failed(failure),
+        }
+    }
+
+    /// The newest version that is known of a key, of an entry or a tombstone.
+    ///
+    /// # Errors
+    /// If the disk cannot be read.
+    pub async fn newest(&self, space: Space, key: &[u8]) -> Result<Option<Version>, Failure> {
+        let hash = self.hot.ram.hash(space, key);
+        let in_ram = {
+            let shard = self.hot.ram.lock(hash);
+            let slot = shard.find(hash, space, key);
+            slot.map(|slot| shard.get(slot).meta.version)
+        };
+        match in_ram {
+            Some(version) => Ok(Some(version)),
+            None => self.newest_below(space, key).await,
+        }
+    }
+
+    /// Gives no version any more that is not above this one.
+    ///
+    /// # Errors
+    /// If it lies beyond any time.
+    pub fn observe(&self, version: Version) -> Result<(), PutError> {
+        let observed = self.ledger.hlc.observe(version);
+        observed.map_err(|_| PutError::Malformed("its version lies beyond any time"))
+    }
+
+    /// The version below which a key that is not known may have been written here, and forgotten.
+    #[must_use]
+    pub fn forgotten(&self, space: Space, key: &[u8]) -> Version {
+        match &self.disk {
+            Some(disk) => disk.forgotten(),
+            None => self.hot.floor(self.hot.ram.hash(space, key)),
         }
     }
 

@@ -202,6 +202,7 @@ fn job<'a>(command: &'a Command<'a>) -> Job<'a> {
         command,
         source: None,
         base: None,
+        is_routed: false,
         redirects: Redirects::Never,
     }
 }

@@ -45,6 +45,9 @@ const UPKEEP_EVICTIONS_MAX: usize = 10_000;
 /// Entries that are evicted at most for one request that is about to be received.
 const RESERVE_EVICTIONS_MAX: usize = 4096;
 
+/// The part of the RAM budget by which it may be exceeded when a body is received.
+const RECEIVE_OVER_PART: usize = 16;
+
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -304,24 +307,14 @@ impl Engine {
         self.ram_codec.decide(signals);
     }
 
-    /// Counts bytes of a request body that is being received against the RAM budget.
+    /// Counts bytes of a request body that is being received against the RAM budget, and evicts for it.
     ///
     /// # Errors
-    /// [`Failure::OutOfSpace`] if too much is being received already, or if the process could outgrow its
-    /// allowance before its size is looked at again.
+    /// [`Failure::OutOfSpace`] if too much is being received already, if so many small entries have to make
+    /// room that it is not there yet, or if the process could outgrow its allowance before its size is
+    /// looked at again.
     pub fn reserve_inflight(&self, bytes: usize) -> Result<(), Failure> {
         let limit = self.inflight_max();
-        let allowed = pressure::receive_limit(self.hot.ram.budget())
-            .saturating_sub(self.resident.load(Ordering::Relaxed));
-        let received = self
-            .received
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-                // One always goes, or a process that is large for another reason would receive nothing.
-                (now == 0 || now.saturating_add(bytes) <= allowed).then_some(now + bytes)
-            });
-        if received.is_err() {
-            return Err(Failure::OutOfSpace);
-        }
         let taken = self
             .inflight
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
@@ -332,11 +325,32 @@ impl Engine {
             return Err(Failure::OutOfSpace);
         }
         self.hot.ram.reserve(bytes);
-        // Room is made now, not when the value comes: small entries take their time.
+        if self.makes_room(bytes) && self.may_receive(bytes) {
+            return Ok(());
+        }
+        self.release_inflight(bytes);
+        Err(Failure::OutOfSpace)
+    }
+
+    /// Evicts for a body that is about to be received: now, since small entries take their time, not when
+    /// the value is there. False if another try gets further.
+    fn makes_room(&self, bytes: usize) -> bool {
+        let ram = &self.hot.ram;
         let evictions = (bytes / 1024).clamp(super::EVICTIONS_MAX, RESERVE_EVICTIONS_MAX);
-        let now_s = self.hot.now_s();
-        self.hot.ram.evict_to_budget(0, now_s, evictions);
-        Ok(())
+        let evicted = ram.evict_to_budget(0, self.hot.now_s(), evictions);
+        evicted.entries == 0 || evicted.over_bytes <= ram.budget() / RECEIVE_OVER_PART
+    }
+
+    /// Whether the process stays within its allowance until its size is looked at again.
+    fn may_receive(&self, bytes: usize) -> bool {
+        let allowed = pressure::receive_limit(self.hot.ram.budget())
+            .saturating_sub(self.resident.load(Ordering::Relaxed));
+        self.received
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                // One always goes, or a process that is large for another reason would receive nothing.
+                (now == 0 || now.saturating_add(bytes) <= allowed).then_some(now + bytes)
+            })
+            .is_ok()
     }
 
     /// Gives back what [`Engine::reserve_inflight`] took.

@@ -21,7 +21,7 @@ pub(super) async fn execute(
     command: &ServerCommand<'_>,
     acks: &mut Acks,
 ) -> ServerOutcome {
-    let engine = &shared.service;
+    let engine = &shared.service.engine;
     let space = client.space;
     match command {
         ServerCommand::Flush {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use fonn_proto::peer::hello::{Hello, Rejection};
-use fonn_proto::peer::{OVERHEAD_LEN_MAX, Refusal, Reply, Request};
-use fonn_proto::{Failure, Outcome};
+use fonn_proto::peer::{Entry, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
+use fonn_proto::{Failure, Outcome, Version};
 
 use crate::engine::{Acks, Engine, PutError};
 use crate::entry::Space;
@@ -44,9 +44,11 @@ pub(super) fn greet(engine: &Engine, from: &str) -> (Hello, Result<(), Rejection
     (hello, verdict)
 }
 
-/// Executes what only members ask of each other.
+/// Executes what only members ask of each other. `floor` is the version up to which something about a key
+/// may have been forgotten.
 pub(super) async fn execute(
     engine: &Engine,
+    floor: impl Fn(&[u8]) -> Version + Send,
     space: Space,
     request: &Request<'_>,
     acks: &mut Acks,
@@ -59,7 +61,11 @@ pub(super) async fn execute(
             Err(error) => word(&refused(error)),
         },
         Request::Fetch { key } => match engine.fetch_for_peer(space, key).await {
-            Ok(None) => word(&Reply::Unknown),
+            // What was forgotten may have been newer than the copy that others have.
+            Ok(None) => match floor(key) {
+                0 => word(&Reply::Unknown),
+                floor => word(&Reply::Entry(Entry::tombstone(space.0, key, floor))),
+            },
             Ok(Some(transfer)) => {
                 word(&Reply::Entry(transfer.entry(space, key, usize::MAX)));
             }
@@ -76,7 +82,7 @@ pub(super) async fn execute(
                 Err(error) => word(&refused(error)),
             }
         }
-        Request::Command(_) | Request::Server(_) | Request::Ping => {
+        Request::Command(_) | Request::Server(_) | Request::Sources { .. } | Request::Ping => {
             word(&Reply::Refused(Refusal::Unsupported));
         }
     }

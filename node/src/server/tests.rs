@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::serve::{ListenAddr, Listener, Security, Tuning};
 
-use super::{Server, Shared};
+use super::{Server, Shared, Tiers};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
 use crate::lsm::{DiskOptions, Durability};
@@ -75,7 +75,7 @@ impl Node {
         })
         .unwrap();
         let shared = Shared::with_tuning(
-            engine,
+            Tiers::alone(engine),
             Vec::new(),
             options.connections_max,
             options.tuning,
@@ -110,7 +110,7 @@ impl Node {
     }
 
     fn count(&self, counter: Counter) -> u64 {
-        self.shared.service.stats().total(counter)
+        self.shared.service.engine.stats().total(counter)
     }
 
     /// Ends the server and returns how long that took.

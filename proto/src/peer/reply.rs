@@ -6,10 +6,12 @@ mod cluster;
 mod outcome;
 mod page;
 mod server;
+mod sources;
 
 use bytes::Bytes;
 
 pub use page::{Page, PageBuilder};
+pub use sources::{Sources, SourcesBuilder};
 
 use super::entry::Entry;
 use super::field::{Flags, Reader, Sealed, Writer};
@@ -27,6 +29,7 @@ const PAGE: u8 = 0x44;
 const PONG: u8 = 0x45;
 const WRONG_OWNER: u8 = 0x46;
 const REFUSED: u8 = 0x47;
+const SOURCES: u8 = 0x48;
 
 /// The answer to one [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +48,8 @@ pub enum Reply<'a> {
     Unknown,
     /// A part of some slots.
     Page(Page<'a>),
+    /// Who else has to be asked about some slots.
+    Sources(Sources<'a>),
     /// The member answers.
     Pong,
     /// The member does not own the key's slot by its map, whose epoch the envelope has.
@@ -139,6 +144,7 @@ impl<'a> Reply<'a> {
                 writer.short(page.next, "a cursor")?;
                 (PAGE, 0, Value::Copied(page.entries))
             }
+            Self::Sources(sources) => (SOURCES, 0, Value::Copied(sources.as_bytes())),
             Self::Pong => (PONG, 0, nothing),
             Self::WrongOwner => (WRONG_OWNER, 0, nothing),
             Self::Refused(refusal) => {
@@ -191,6 +197,7 @@ impl<'a> Reply<'a> {
                 next: reader.short("cursor")?,
                 entries: reader.rest(),
             }),
+            SOURCES => Self::Sources(Sources::from_bytes(reader.rest())),
             PONG => Self::Pong,
             WRONG_OWNER => Self::WrongOwner,
             REFUSED => {

@@ -8,7 +8,7 @@ mod server;
 use bytes::Bytes;
 
 use super::entry::Entry;
-use super::field::{Flags, Reader, Sealed, Writer};
+use super::field::{Flags, Reader, Sealed, Writer, bit};
 use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
@@ -18,6 +18,9 @@ const PUT: u8 = 0x40;
 const FETCH: u8 = 0x41;
 const FETCH_SLOTS: u8 = 0x42;
 const PING: u8 = 0x43;
+const SOURCES: u8 = 0x44;
+
+const SOURCES_OWNED: u16 = 1;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +47,14 @@ pub enum Request<'a> {
         cursor: &'a [u8],
         /// About how many bytes of entries the page may have.
         len_max: u32,
+    },
+    /// Who knows of some slots what the member may not, because it has not taken them over completely or
+    /// had not when it lost them. Answered with `Sources`.
+    Sources {
+        /// Which slots.
+        slots: SlotSet,
+        /// Of these only what the member owns.
+        is_owned: bool,
     },
     /// Answered with `Pong`: whether the member answers at all.
     Ping,
@@ -106,6 +117,10 @@ impl<'a> Request<'a> {
                 writer.put(slots.as_bytes());
                 (FETCH_SLOTS, 0, Value::Copied(cursor))
             }
+            Self::Sources { slots, is_owned } => {
+                writer.put(slots.as_bytes());
+                (SOURCES, bit(*is_owned, SOURCES_OWNED), Value::Copied(&[]))
+            }
             Self::Ping => (PING, 0, Value::Copied(&[])),
         })
     }
@@ -164,6 +179,13 @@ impl<'a> Request<'a> {
                     slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
                     cursor: reader.rest(),
                     len_max,
+                }
+            }
+            SOURCES => {
+                let slots = reader.take(SlotSet::LEN, "slots")?;
+                Self::Sources {
+                    is_owned: flags.has(SOURCES_OWNED),
+                    slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
                 }
             }
             PING => Self::Ping,

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
@@ -10,7 +11,7 @@ use clap_complete::Shell;
 #[derive(Debug, Parser)]
 #[command(name = "fonnctl", version, max_term_width = 100)]
 pub(super) struct Cli {
-    /// Admin port of the node, HOST:PORT
+    /// Admin port of the node, HOST:PORT or https://HOST:PORT
     #[arg(
         long,
         value_name = "ADDR",
@@ -22,8 +23,37 @@ pub(super) struct Cli {
     /// JSON instead of tables: one object a line
     #[arg(long, global = true)]
     pub json: bool,
+    #[command(flatten)]
+    pub login: Login,
+    #[command(flatten)]
+    pub tls: TlsArgs,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Who calls, where the node has users.
+#[derive(Debug, Args)]
+pub(super) struct Login {
+    /// User to log in as; the password comes from --password-file, FONN_PASSWORD or the terminal
+    #[arg(long, value_name = "NAME", env = "FONN_USER", global = true)]
+    pub user: Option<String>,
+    /// File with the password, - for standard input
+    #[arg(long, value_name = "FILE", env = "FONN_PASSWORD_FILE", global = true)]
+    pub password_file: Option<PathBuf>,
+}
+
+/// Whom to trust, where the node has a certificate.
+#[derive(Debug, Args)]
+pub(super) struct TlsArgs {
+    /// Authorities of the node's certificate, PEM; with it the connection is under TLS
+    #[arg(long, value_name = "FILE", env = "FONN_TLS_CA", global = true)]
+    pub tls_ca: Option<PathBuf>,
+    /// Certificate to show to a node that asks for one, PEM
+    #[arg(long, value_name = "FILE", global = true, requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM
+    #[arg(long, value_name = "FILE", global = true, requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -73,8 +103,13 @@ pub(super) enum Command {
 pub(super) struct Key {
     /// The key, as it is: no prefix is added
     pub key: OsString,
-    /// Its namespace
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    /// Its namespace; that of the user if it is left out, `default` without users
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub namespace: String,
     /// Its database (Redis's SELECT)
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -100,6 +135,9 @@ pub(super) struct Drain {
     /// Give the slots back to a member that was draining
     #[arg(long)]
     pub undo: bool,
+    /// Do not wait until the others have what it has
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 #[derive(Debug, Args)]
@@ -158,13 +196,19 @@ pub(super) enum User {
 
 /// HOST:PORT, also as a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AdminAddr(pub String);
+pub(super) struct AdminAddr {
+    /// HOST:PORT.
+    pub addr: String,
+    /// Whether the URL asks for TLS.
+    pub is_https: bool,
+}
 
 impl FromStr for AdminAddr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bare = text.strip_prefix("http://").unwrap_or(text);
+        let https = text.strip_prefix("https://");
+        let bare = https.or(text.strip_prefix("http://")).unwrap_or(text);
         let bare = bare.trim_end_matches('/');
         let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
         let in_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
@@ -172,7 +216,10 @@ impl FromStr for AdminAddr {
             Some((host, port))
                 if !host.is_empty() && host.chars().all(in_host) && is_port(port) =>
             {
-                Ok(Self(bare.to_owned()))
+                Ok(Self {
+                    addr: bare.to_owned(),
+                    is_https: https.is_some(),
+                })
             }
             _ => Err("expected HOST:PORT, as in 127.0.0.1:11280".to_owned()),
         }

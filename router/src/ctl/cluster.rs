@@ -1,9 +1,10 @@
 //! `fonnctl map`, `drain`, `remove`, `weight`, `replicas`: the cluster of a node.
 
 use std::future::Future;
+use std::time::Duration;
 
 use fonn_proto::grpc::v1::{
-    ClusterMember, ClusterStatus, DrainRequest, MapEntry, MembershipChangeResponse,
+    ClusterMember, ClusterStatus, DrainRequest, LeavingRequest, MapEntry, MembershipChangeResponse,
     MembershipMapRequest, MembershipMapResponse, RemoveRequest, SetReplicasRequest,
     SetWeightRequest,
 };
@@ -14,8 +15,12 @@ use super::args;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::Output;
+use super::progress::Progress;
 use super::table::{Side, Table, pairs, printable};
 use super::words::percent;
+
+/// Between looks at what is needed from a member that leaves.
+const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Bad is a cluster without a leader.
 pub(super) async fn map(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
@@ -34,10 +39,47 @@ pub(super) async fn drain(
     output: &Output,
 ) -> Result<Verdict, CtlError> {
     let request = DrainRequest {
-        node: args.node,
+        node: args.node.clone(),
         undo: args.undo,
     };
-    change(node, node.membership().drain(request), output).await
+    let changed = node.call(node.membership().drain(request)).await?;
+    if args.undo || args.no_wait {
+        output.show(&changed, render_change)?;
+        return Ok(Verdict::Good);
+    }
+    wait_for_leave(node, &args.node).await?;
+    let changed = MembershipChangeResponse {
+        message: format!(
+            "{}; the others have all that it had: it may be switched off",
+            changed.message
+        ),
+        ..changed
+    };
+    output.show(&changed, render_change)?;
+    Ok(Verdict::Good)
+}
+
+/// Waits until nothing is needed from a member any more.
+async fn wait_for_leave(node: &Connection, member: &str) -> Result<(), CtlError> {
+    let mut progress = Progress::new();
+    let mut all = 0;
+    loop {
+        let request = LeavingRequest {
+            node: member.to_owned(),
+        };
+        // A member that starts or falls meanwhile says nothing for a moment.
+        match node.call(node.membership().leaving(request)).await {
+            Ok(leaving) if leaving.slots_needed == 0 && leaving.slots_owned == 0 => return Ok(()),
+            Ok(leaving) => {
+                all = all.max(leaving.slots_needed);
+                let done = u64::from(all - leaving.slots_needed);
+                progress.set(done, all.into(), "slots taken over by others");
+            }
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
 }
 
 pub(super) async fn remove(

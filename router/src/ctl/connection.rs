@@ -1,20 +1,43 @@
 //! A connection to an admin port, and the clients on it.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::grpc::v1::membership_client::MembershipClient;
 use fonn_runtime::http::{Channel, ChannelError};
+use fonn_runtime::tls::{self, CallerFiles};
+use rustls::ClientConfig;
 
-use super::args::AdminAddr;
+use super::args::{AdminAddr, TlsArgs};
 use super::error::CtlError;
+use super::login::Login;
 
 /// Until the connection stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Until a call is answered; for a stream, until it begins.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How to call the node; None without TLS.
+fn tls_config(admin: &AdminAddr, args: &TlsArgs) -> Result<Option<Arc<ClientConfig>>, CtlError> {
+    let input = |text: &str| Err(CtlError::Input(text.to_owned()));
+    let identity = args.tls_cert.clone().zip(args.tls_key.clone());
+    let Some(ca) = args.tls_ca.clone() else {
+        return match (admin.is_https, identity) {
+            (false, None) => Ok(None),
+            (true, _) => {
+                input("https needs --tls-ca FILE: the authority of the node's certificate")
+            }
+            (false, Some(_)) => input("--tls-cert is given without --tls-ca FILE"),
+        };
+    };
+    match tls::caller(&CallerFiles { ca, identity }) {
+        Ok(config) => Ok(Some(config)),
+        Err(error) => Err(CtlError::Input(error.to_string())),
+    }
+}
 
 /// A connection to a node.
 #[derive(Debug)]
@@ -24,14 +47,29 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects; every call is that of `login`.
     ///
     /// # Errors
     /// [`CtlError::Unreachable`], or [`CtlError::Foreign`] if what is there breaks HTTP/2 at once.
-    pub(super) async fn open(addr: &AdminAddr) -> Result<Self, CtlError> {
-        let addr = addr.0.clone();
-        match Channel::connect(&addr, CONNECT_TIMEOUT).await {
-            Ok(channel) => Ok(Self { addr, channel }),
+    pub(super) async fn open(
+        admin: &AdminAddr,
+        tls: &TlsArgs,
+        login: Option<&Login>,
+    ) -> Result<Self, CtlError> {
+        let config = tls_config(admin, tls)?;
+        let addr = admin.addr.clone();
+        match Channel::connect_by(&addr, config, CONNECT_TIMEOUT).await {
+            Ok(channel) => Ok(Self {
+                addr,
+                channel: match login {
+                    Some(login) => channel.with_login(&login.user, &login.password),
+                    None => channel,
+                },
+            }),
+            Err(ChannelError::Tls(error)) => Err(CtlError::Tls {
+                addr,
+                reason: error.to_string(),
+            }),
             Err(error @ ChannelError::Protocol(_)) => Err(CtlError::Foreign {
                 addr,
                 reason: error.to_string(),

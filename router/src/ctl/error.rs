@@ -27,6 +27,16 @@ pub(super) enum CtlError {
         /// What was seen.
         reason: String,
     },
+    /// The two do not trust each other, or there is no TLS.
+    #[error(
+        "no TLS with {addr}: {reason}; --tls-ca names the authority of the node's certificate, and that has to name the host; --tls-cert and --tls-key are for a node that asks for a certificate"
+    )]
+    Tls {
+        /// Where.
+        addr: String,
+        /// Why.
+        reason: String,
+    },
     /// No answer in time.
     #[error("{addr} did not answer within {secs} s; the node may be overloaded or stopped")]
     Late {
@@ -35,6 +45,12 @@ pub(super) enum CtlError {
         /// For how long.
         secs: u64,
     },
+    /// The node cannot at the moment.
+    #[error("{0}")]
+    NotNow(String),
+    /// The node does not know who calls, or the user may not do that.
+    #[error("{0}")]
+    Denied(String),
     /// The node refuses.
     #[error("{0}")]
     Refused(String),
@@ -65,7 +81,14 @@ impl CtlError {
                     text.to_owned()
                 },
             },
+            Code::Unavailable => Self::NotNow(text.to_owned()),
+            Code::Unauthenticated | Code::PermissionDenied => Self::Denied(text.to_owned()),
             _ => Self::Refused(text.to_owned()),
         }
+    }
+
+    /// Whether the same may succeed in a moment.
+    pub(super) const fn is_passing(&self) -> bool {
+        matches!(self, Self::NotNow(_))
     }
 }

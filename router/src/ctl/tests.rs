@@ -440,7 +440,7 @@ fn the_command_line_is_sound_and_addresses_are_checked() {
         "a:0",
         "a:65536",
         "a b:1",
-        "https://a:1",
+        "ftp://a:1",
         "a/b:1",
     ] {
         assert!(bad.parse::<AdminAddr>().is_err(), "{bad}");
@@ -451,7 +451,73 @@ fn the_command_line_is_sound_and_addresses_are_checked() {
     let without_yes = Cli::try_parse_from(["fonnctl", "flush", "default"]);
     assert_eq!(without_yes.unwrap_err().exit_code(), 2);
     let cli = Cli::try_parse_from(["fonnctl", "cold", "ls", "--admin", "a:1", "--json"]).unwrap();
-    assert!(cli.json && cli.admin.0 == "a:1" && matches!(cli.command, Command::Cold(_)));
+    assert!(
+        cli.json
+            && cli.admin.addr == "a:1"
+            && !cli.admin.is_https
+            && matches!(cli.command, Command::Cold(_))
+    );
+    let cli = Cli::try_parse_from(["fonnctl", "status", "--user", "ci"]).unwrap();
+    assert_eq!(cli.login.user.as_deref(), Some("ci"));
+    assert!("https://a:1/".parse::<AdminAddr>().unwrap().is_https);
+    let alone = Cli::try_parse_from(["fonnctl", "status", "--tls-cert", "c"]);
+    assert_eq!(alone.unwrap_err().exit_code(), 2);
+    // A password is never an argument: everybody on the machine can read those.
+    let flag = Cli::try_parse_from(["fonnctl", "status", "--password", "p"]);
+    assert_eq!(flag.unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn a_password_is_read_from_a_file_or_the_environment() {
+    let file = |text: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    };
+    let args = |user: Option<&str>, path: Option<&std::path::Path>| args::Login {
+        user: user.map(str::to_owned),
+        password_file: path.map(Into::into),
+    };
+    let read = |args: &args::Login, variable: Option<&str>| {
+        let read = login::read_with(args, variable.map(Into::into));
+        read.map(|it| it.map(|it| (it.user, it.password)))
+    };
+    let good = file("p ä\n");
+    let by_file = args(Some("ci"), Some(good.path()));
+    let expected = Some(("ci".to_owned(), "p ä".as_bytes().to_vec()));
+    assert_eq!(read(&by_file, Some("other")).unwrap(), expected);
+    let by_variable = read(&args(Some("ci"), None), Some("v")).unwrap();
+    assert_eq!(by_variable, Some(("ci".to_owned(), b"v".to_vec())));
+    assert_eq!(read(&args(None, None), Some("v")).unwrap(), None);
+    let (empty, long) = (file("\n"), file(&"x".repeat(5000)));
+    for (bad, part) in [
+        (args(Some("ci"), Some(empty.path())), "is empty"),
+        (args(Some("ci"), Some(long.path())), "more than 1024"),
+        (
+            args(Some("ci"), Some("/nonexistent".as_ref())),
+            "/nonexistent",
+        ),
+        (args(None, Some(good.path())), "--user"),
+        (args(Some("a:b"), Some(good.path())), "a:b"),
+    ] {
+        let error = read(&bad, None).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert!(!error.contains("p ä"), "{error}");
+    }
+}
+
+#[test]
+fn a_refused_login_is_told_from_other_refusals() {
+    use tonic::Status;
+
+    for status in [
+        Status::unauthenticated("no"),
+        Status::permission_denied("no"),
+    ] {
+        assert!(matches!(CtlError::of(&status, "a:1"), CtlError::Denied(_)));
+    }
+    let other = CtlError::of(&Status::not_found("no"), "a:1");
+    assert!(matches!(other, CtlError::Refused(_)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `fonnctl user hash`.
 
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read, Write as _};
 
 use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
@@ -21,7 +21,7 @@ struct Hashed {
 
 /// Reads a password and shows its hash. No node is asked.
 pub(super) fn hash(output: &Output) -> Result<Verdict, CtlError> {
-    let hash = hash_password(&read_password()?)?;
+    let hash = hash_password(&read_password("Password: ")?)?;
     output.show(&Hashed { hash }, |hashed| format!("{}\n", hashed.hash))?;
     Ok(Verdict::Good)
 }
@@ -29,13 +29,7 @@ pub(super) fn hash(output: &Output) -> Result<Verdict, CtlError> {
 /// argon2id with the parameters of the crate's default (OWASP's first choice: 19 MiB, two passes) and a
 /// random salt, as a PHC string.
 pub(super) fn hash_password(password: &[u8]) -> Result<String, CtlError> {
-    let bad = |text: &str| Err(CtlError::Input(text.to_owned()));
-    if password.is_empty() {
-        return bad("the password on standard input is empty");
-    }
-    if password.len() as u64 > PASSWORD_MAX_BYTES {
-        return bad("the password on standard input has more than 1024 bytes");
-    }
+    check_password(password, "standard input")?;
     match Argon2::default().hash_password(password) {
         Ok(hash) => Ok(hash.to_string()),
         Err(error) => Err(CtlError::Input(format!(
@@ -44,27 +38,44 @@ pub(super) fn hash_password(password: &[u8]) -> Result<String, CtlError> {
     }
 }
 
-/// One line, or all there is, without the line's end.
-fn read_password() -> Result<Vec<u8>, CtlError> {
+/// A password that could be one, from `source`.
+pub(super) fn check_password(password: &[u8], source: &str) -> Result<(), CtlError> {
+    let what = match password.len() as u64 {
+        0 => "is empty",
+        1..=PASSWORD_MAX_BYTES => return Ok(()),
+        _ => "has more than 1024 bytes",
+    };
+    Err(CtlError::Input(format!(
+        "the password from {source} {what}"
+    )))
+}
+
+/// From standard input: one line of a terminal, without showing it, or all there is; without the line's end.
+pub(super) fn read_password(prompt: &str) -> Result<Vec<u8>, CtlError> {
     let input = |error: io::Error| {
         CtlError::Input(format!(
             "cannot read the password from standard input: {error}"
         ))
     };
-    let mut password = Vec::new();
-    if io::stdin().is_terminal() {
+    let password = if io::stdin().is_terminal() {
         let silence = Silence::begin().map_err(input)?;
-        let _ = write!(io::stderr(), "Password: ");
+        let _ = write!(io::stderr(), "{prompt}");
         let mut line = String::new();
         io::stdin().read_line(&mut line).map_err(input)?;
         drop(silence);
         let _ = writeln!(io::stderr());
-        password = line.into_bytes();
+        line.into_bytes()
     } else {
-        let limited = io::stdin().lock().take(PASSWORD_MAX_BYTES + 2);
-        { limited }.read_to_end(&mut password).map_err(input)?;
-    }
+        read_limited(io::stdin().lock()).map_err(input)?
+    };
     Ok(without_line_end(&password).to_vec())
+}
+
+/// All there is, as far as a password may go, and a little, so that more is noticed.
+pub(super) fn read_limited(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(PASSWORD_MAX_BYTES + 3).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 pub(super) fn without_line_end(text: &[u8]) -> &[u8] {

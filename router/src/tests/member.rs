@@ -10,13 +10,12 @@ use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode, placement};
+use fonn_runtime::route::{Member as Row, MemberState};
 use fonn_runtime::serve::{
     Client, Event, Execution, FixedBudget, Job, ListenAddr, Listener, Never, NoAcks, Server,
     Service, Shared,
 };
 use parking_lot::Mutex;
-
-use crate::topology::{Member as Row, MemberState};
 
 /// Keys that begin so are answered after a while.
 pub const SLOW: &[u8] = b"slow";
@@ -69,6 +68,7 @@ impl Member {
             address: self.address.clone(),
             zone: "z".to_owned(),
             weight: 100,
+            share: 100,
             state,
         }
     }
@@ -140,9 +140,12 @@ impl Service for Table {
         (Hello::new("member", "", (8 << 20) + 70_000), Ok(()))
     }
 
-    fn owns(&self, _: u16) -> (u64, bool) {
-        let epoch = self.epoch.load(Ordering::SeqCst);
-        (epoch, self.owns.load(Ordering::SeqCst))
+    fn serves(&self, _: u16, _: bool) -> bool {
+        self.owns.load(Ordering::SeqCst)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
     }
 
     async fn execute<'s>(

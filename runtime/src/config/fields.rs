@@ -70,23 +70,3 @@ pub fn threads(given: Option<usize>) -> Result<usize, super::ConfigError> {
     }
     Ok(threads)
 }
-
-/// Refuses addresses that others can reach although nobody has to authenticate.
-///
-/// # Errors
-/// If there is one.
-pub fn require_private(listen: &[ListenAddr], admin: &AdminAddr) -> Result<(), super::ConfigError> {
-    let private = "a loopback address or unix:PATH, since anybody who can reach another one may \
-                   read and write everything; --insecure allows it";
-    if let Some(open) = listen.iter().find(|addr| !addr.is_loopback()) {
-        return Err(super::ConfigError::invalid("--listen", open, private));
-    }
-    if !ListenAddr::Tcp(admin.0.clone()).is_loopback() {
-        return Err(super::ConfigError::invalid(
-            "--admin-listen",
-            &admin.0,
-            private,
-        ));
-    }
-    Ok(())
-}

@@ -1,4 +1,4 @@
-//! A gRPC client's connection: one of HTTP/2, without TLS.
+//! A gRPC client's connection: one of HTTP/2.
 //!
 //! tonic's own channel balances, buffers and reconnects; a command that asks one node once needs none of
 //! that, and whoever keeps a connection for long wants to decide about it.
@@ -6,16 +6,24 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tonic::body::Body;
 use tonic::codegen::Service;
+
+use super::base64;
+use crate::tls;
 
 /// How often the peer is asked whether it is still there, and how long it may take.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -27,6 +35,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Channel {
     sender: http2::SendRequest<Body>,
     origin: Uri,
+    authorization: Option<HeaderValue>,
 }
 
 /// There is no connection.
@@ -41,6 +50,9 @@ pub enum ChannelError {
     /// Nobody accepts there in time.
     #[error("no connection within {0:?}")]
     Timeout(Duration),
+    /// Whoever accepts does not speak TLS, is not who it should be, or does not know who we are.
+    #[error("{0}")]
+    Tls(#[source] io::Error),
     /// Whoever accepts does not speak HTTP/2.
     #[error("{0}")]
     Protocol(#[source] hyper::Error),
@@ -52,8 +64,21 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`].
     pub async fn connect(addr: &str, timeout: Duration) -> Result<Self, ChannelError> {
+        Self::connect_by(addr, None, timeout).await
+    }
+
+    /// Connects to `addr`, HOST:PORT, under TLS if there is a configuration for it. The other end has to have
+    /// a certificate for HOST.
+    ///
+    /// # Errors
+    /// [`ChannelError`].
+    pub async fn connect_by(
+        addr: &str,
+        tls: Option<Arc<ClientConfig>>,
+        timeout: Duration,
+    ) -> Result<Self, ChannelError> {
         let origin = Uri::builder()
-            .scheme("http")
+            .scheme(if tls.is_some() { "https" } else { "http" })
             .authority(addr)
             .path_and_query("/")
             .build()
@@ -63,19 +88,42 @@ impl Channel {
                 .await
                 .map_err(ChannelError::Connect)?;
             let _ = stream.set_nodelay(true);
-            http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .keep_alive_interval(PING_INTERVAL)
-                .keep_alive_timeout(PING_TIMEOUT)
-                .handshake(TokioIo::new(stream))
-                .await
-                .map_err(ChannelError::Protocol)
+            match tls {
+                None => begin(stream).await,
+                Some(config) => {
+                    let name = tls::server_name(addr)
+                        .ok_or_else(|| ChannelError::Address(addr.to_owned()))?;
+                    let mut config = (*config).clone();
+                    config.alpn_protocols = vec![b"h2".to_vec()];
+                    let connector = TlsConnector::from(Arc::new(config));
+                    let stream = connector.connect(name, stream).await;
+                    begin(stream.map_err(ChannelError::Tls)?).await
+                }
+            }
         };
         let connected = tokio::time::timeout(timeout, connect).await;
-        let (sender, driver) = connected.map_err(|_| ChannelError::Timeout(timeout))??;
-        // It ends when the last clone of the sender is dropped, or the peer closes.
-        tokio::spawn(driver);
-        Ok(Self { sender, origin })
+        let sender = connected.map_err(|_| ChannelError::Timeout(timeout))??;
+        Ok(Self {
+            sender,
+            origin,
+            authorization: None,
+        })
+    }
+
+    /// Logs in with every call. Whoever listens in reads the password, unless the connection is under TLS.
+    #[must_use]
+    pub fn with_login(self, user: &str, password: &[u8]) -> Self {
+        let pair = [user.as_bytes(), b":", password].concat();
+        let value = format!("Basic {}", base64::encode(&pair));
+        let authorization = HeaderValue::try_from(value).ok().map(|mut value| {
+            // Never in a log or in HTTP/2's table of headers.
+            value.set_sensitive(true);
+            value
+        });
+        Self {
+            authorization,
+            ..self
+        }
     }
 
     /// For generated clients: `Client::with_origin(channel.clone(), channel.origin())`.
@@ -83,6 +131,22 @@ impl Channel {
     pub fn origin(&self) -> Uri {
         self.origin.clone()
     }
+}
+
+/// Speaks HTTP/2 on a connection.
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> Result<http2::SendRequest<Body>, ChannelError> {
+    let (sender, driver) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(ChannelError::Protocol)?;
+    // It ends when the last clone of the sender is dropped, or the peer closes.
+    tokio::spawn(driver);
+    Ok(sender)
 }
 
 impl Service<Request<Body>> for Channel {
@@ -94,7 +158,11 @@ impl Service<Request<Body>> for Channel {
         self.sender.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(authorization) = &self.authorization {
+            let headers = request.headers_mut();
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
         Box::pin(self.sender.send_request(request))
     }
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,30 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_LENGTH, HeaderValue, WWW_AUTHENTICATE};
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
 
 use super::body::guard;
-use super::grpc::{Limited, is_grpc};
+use super::grpc::{Limited, Source, is_grpc, is_health};
+use super::login::{Denied, Login};
 use super::origin::is_foreign;
+use super::routes::Audience;
 use super::{HEAD_MAX_BYTES, Options, Routes};
+use crate::serve::Security;
+use crate::serve::encrypted::HANDSHAKE;
 use crate::shutdown::Shutdown;
+use crate::users::Refusal;
 
 /// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of
 /// HTTP/1.1 has it too: no method begins like this.
@@ -45,34 +51,51 @@ pub(super) struct Site {
     routes: Routes,
     grpc: Option<Limited>,
     options: Options,
+    security: Security,
     is_loopback: bool,
 }
 
 impl Site {
-    pub(super) fn new(mut routes: Routes, options: Options, addr: SocketAddr) -> Self {
+    pub(super) fn new(
+        mut routes: Routes,
+        options: Options,
+        security: Security,
+        addr: SocketAddr,
+    ) -> Self {
         let grpc = routes.grpc.take();
         Self {
-            grpc: grpc.map(|grpc| Limited::new(grpc, &options)),
+            grpc: grpc.map(|grpc| Limited::new(grpc, &options, security.users.clone())),
             routes,
             options,
+            security,
             is_loopback: addr.ip().is_loopback(),
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, calls: &Calls) -> Response<Body> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        calls: &Calls,
+    ) -> Response<Body> {
+        let is_grpc = is_grpc(&request);
+        if !self.takes(&request, is_grpc, peer) {
+            return refusal(StatusCode::FORBIDDEN, NEEDS_TLS);
+        }
         if let Some(grpc) = &self.grpc
-            && is_grpc(&request)
+            && is_grpc
         {
             if is_foreign(&request, self.is_loopback) {
-                let text = "pages of other sites may not call this port\n";
-                let mut response = Response::new(Body::new(Full::from(text)));
-                *response.status_mut() = StatusCode::FORBIDDEN;
-                return response;
+                let text = "pages of other sites may not call this port";
+                return refusal(StatusCode::FORBIDDEN, text);
             }
             let call = calls.begin();
-            return guard(grpc.answer(request).await, call);
+            return guard(grpc.answer(request, Source(peer.address)).await, call);
         }
         let request = request.map(drop);
+        if let Err(denied) = self.admit(&request, peer.address).await {
+            return denied.into();
+        }
         let response = self.routes.answer(&request);
         if request.version() == Version::HTTP_2 && request.method() == Method::HEAD {
             // HTTP/1.1 does it by itself.
@@ -81,6 +104,63 @@ impl Site {
             return Response::from_parts(head, Body::empty());
         }
         response.map(|bytes| Body::new(Full::<Bytes>::new(bytes)))
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    pub(super) is_encrypted: bool,
+}
+
+/// For whoever sends a password where anybody can read it: it is not looked at.
+const NEEDS_TLS: &str =
+    "from other machines this port takes TLS alone: use https (fonnctl: --tls-ca FILE)";
+
+impl Site {
+    /// Whether a request may come the way it did. Where there is a certificate what other machines ask for
+    /// has to be under TLS, but for the question how the program is: not every load balancer can.
+    pub(super) fn takes<B>(&self, request: &Request<B>, is_grpc: bool, peer: Peer) -> bool {
+        let is_probe = match is_grpc {
+            true => is_health(request),
+            false => self.routes.audience(request.uri().path()) == Audience::Probes,
+        };
+        peer.is_encrypted || is_probe || self.security.takes_plaintext_from(peer.address)
+    }
+
+    /// Lets a request for a page pass, or says why not.
+    pub(super) async fn admit(&self, request: &Request<()>, address: IpAddr) -> Result<(), Denied> {
+        let is_private = self.routes.audience(request.uri().path()) == Audience::Users;
+        match &self.security.users {
+            Some(users) if is_private && !self.security.trusts(address) => {
+                Login::check(users, request.headers(), Some(address)).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A line of text in the place of what was asked for.
+fn refusal(status: StatusCode, line: &str) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::from(format!("{line}\n"))));
+    *response.status_mut() = status;
+    response
+}
+
+impl From<Denied> for Response<Body> {
+    fn from(denied: Denied) -> Self {
+        let status = match denied {
+            Denied::Refused(Refusal::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::UNAUTHORIZED,
+        };
+        let mut response = refusal(status, &denied.to_string());
+        if status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Basic realm=\"fonn\", charset=\"UTF-8\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 }
 
@@ -129,7 +209,48 @@ where
 }
 
 /// Serves a connection until it ends, has grown old, or `shutdown` is requested.
-pub(super) async fn serve(mut stream: TcpStream, site: Arc<Site>, shutdown: Shutdown) {
+pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, shutdown: Shutdown) {
+    // Without it small answers wait for more; with it the worst is a few more packets.
+    let _ = stream.set_nodelay(true);
+    let Some(config) = site.security.server_config() else {
+        let peer = Peer {
+            address,
+            is_encrypted: false,
+        };
+        return serve_http(stream, peer, site, shutdown).await;
+    };
+    let begin = async {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match first == [HANDSHAKE] {
+            true => TlsAcceptor::from(config).accept(stream).await.map(Ok),
+            false => Ok(Err(stream)),
+        }
+    };
+    let begun = tokio::select! {
+        begun = tokio::time::timeout(site.options.header_timeout, begin) => begun,
+        () = shutdown.requested() => return,
+    };
+    let peer = |is_encrypted| Peer {
+        address,
+        is_encrypted,
+    };
+    match begun {
+        Ok(Ok(Ok(encrypted))) => serve_http(encrypted, peer(true), site, shutdown).await,
+        Ok(Ok(Err(plain))) => serve_http(plain, peer(false), site, shutdown).await,
+        Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS on the admin port"),
+        Err(_) => tracing::debug!(%address, "no TLS on the admin port in time"),
+    }
+}
+
+async fn serve_http(
+    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: Peer,
+    site: Arc<Site>,
+    shutdown: Shutdown,
+) {
     let options = site.options;
     let mut first = Vec::new();
     let is_http2 = tokio::select! {
@@ -141,8 +262,7 @@ pub(super) async fn serve(mut stream: TcpStream, site: Arc<Site>, shutdown: Shut
         }
         () = shutdown.requested() => return,
     };
-    let _ = stream.set_nodelay(true);
-    let (reader, writer) = stream.into_split();
+    let (reader, writer) = tokio::io::split(stream);
     let io = TokioIo::new(tokio::io::join(
         io::Cursor::new(first).chain(reader),
         writer,
@@ -155,7 +275,7 @@ pub(super) async fn serve(mut stream: TcpStream, site: Arc<Site>, shutdown: Shut
     };
     let service = service_fn(move |request: Request<Incoming>| {
         let (site, calls) = (Arc::clone(&site), calls.clone());
-        async move { Ok::<_, Infallible>(site.answer(request, &calls).await) }
+        async move { Ok::<_, Infallible>(site.answer(request, peer, &calls).await) }
     });
     if is_http2 {
         let streams = Streams(Arc::default());

@@ -4,10 +4,11 @@
 //! Browsers call them by gRPC-web over HTTP/1.1
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md>).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Future, Ready, ready};
+use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,6 +27,8 @@ use tonic_web::GrpcWebLayer;
 use super::Options;
 use super::body::guard;
 use super::health::{Health, Readiness};
+use super::login::Login;
+use crate::users::{Authenticator, Role};
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -57,10 +60,16 @@ pub struct GrpcError(String);
 
 type Call = Box<dyn Fn(Request<Body>) -> BoxFuture<Response<Body>> + Send + Sync>;
 
+/// Whether it is well, anybody may ask: a load balancer has no password, and learns nothing else.
+const HEALTH: &str = "grpc.health.v1.Health";
+/// What may be called, who is logged in may ask.
+const REFLECTION: &str = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
 /// A table of services. (Answered by [`Routes::with_grpc`](super::Routes::with_grpc).)
 #[derive(Default)]
 pub struct Grpc {
     services: BTreeMap<&'static str, Call>,
+    roles: HashMap<&'static str, Role>,
 }
 
 impl fmt::Debug for Grpc {
@@ -93,6 +102,19 @@ impl Grpc {
         self
     }
 
+    /// Says which role the user of a call needs, by `package.Service/Method`, where there are users. What is
+    /// not said is for admins.
+    #[must_use]
+    pub fn with_roles(mut self, roles: &[(&'static str, Role)]) -> Self {
+        self.roles.extend(roles.iter().copied());
+        self
+    }
+
+    /// The services' names.
+    pub fn services(&self) -> impl Iterator<Item = &'static str> {
+        self.services.keys().copied()
+    }
+
     /// Adds the services that tools expect: health, by `readiness`, of all services added before, and
     /// reflection, by encoded `google.protobuf.FileDescriptorSet`s.
     ///
@@ -113,9 +135,17 @@ impl Grpc {
             .map_err(|error| GrpcError(error.to_string()))?;
         let health = Health::new(readiness, self.services.keys().copied().collect());
         Ok(self
+            .with_roles(&[(REFLECTION, Role::Read)])
             .with(tonic_health::pb::health_server::HealthServer::new(health))
             .with(reflection))
     }
+}
+
+/// Whether the request asks how the program is, which anybody may, in any way.
+pub(super) fn is_health<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    path.strip_prefix('/')
+        .is_some_and(|it| service_of(it) == HEALTH)
 }
 
 /// Whether the request is gRPC of any kind.
@@ -124,36 +154,96 @@ pub(super) fn is_grpc<B>(request: &Request<B>) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
+/// From where a call came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source(pub IpAddr);
+
 /// The services with the limits of the port; clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Limited {
     grpc: Arc<Grpc>,
+    users: Option<Arc<Authenticator>>,
     calls: Arc<Semaphore>,
     calls_max: usize,
     answer_timeout: Duration,
 }
 
 impl Limited {
-    pub(super) fn new(grpc: Grpc, options: &Options) -> Self {
+    pub(super) fn new(grpc: Grpc, options: &Options, users: Option<Arc<Authenticator>>) -> Self {
         Self {
             grpc: Arc::new(grpc),
+            users,
             calls: Arc::new(Semaphore::new(options.calls_max)),
             calls_max: options.calls_max,
             answer_timeout: options.answer_timeout,
         }
     }
 
-    /// Answers a call of gRPC or gRPC-web.
-    pub(super) async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    /// Answers a call of gRPC or gRPC-web from `source`.
+    pub(super) async fn answer<B>(&self, mut request: Request<B>, source: Source) -> Response<Body>
     where
         B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + fmt::Display,
     {
+        request.extensions_mut().insert(source);
         let mut web = GrpcWebLayer::new().named_layer(self.clone());
         match web.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         }
+    }
+}
+
+/// The service in `package.Service/Method`.
+fn service_of(method: &str) -> &str {
+    method.split('/').next().unwrap_or_default()
+}
+
+impl Limited {
+    /// Who calls, where there are users, and whether it may; the services find its [`Identity`] among the
+    /// extensions of the request.
+    ///
+    /// [`Identity`]: crate::users::Identity
+    async fn log_in(
+        &self,
+        method: &str,
+        head: &mut hyper::http::request::Parts,
+    ) -> Result<Option<Login>, Status> {
+        let users = match &self.users {
+            Some(users) if service_of(method) != HEALTH => users,
+            _ => return Ok(None),
+        };
+        let address = head.extensions.get().map(|Source(address)| *address);
+        let login = Login::check(users, &head.headers, address).await?;
+        let role = self.grpc.roles.get(method).copied();
+        login.require(role.unwrap_or(Role::Admin), method)?;
+        head.extensions.insert(login.identity.clone());
+        Ok(Some(login))
+    }
+
+    async fn serve(self, request: Request<Body>) -> Result<Response<Body>, Status> {
+        let (mut head, body) = request.into_parts();
+        // `/package.Service/Method`
+        let path = head.uri.path().to_owned();
+        let method = path.strip_prefix('/').unwrap_or_default();
+        let name = service_of(method);
+        let Some(call) = self.grpc.services.get(name) else {
+            let why = format!("there is no service `{name}` here");
+            return Err(Status::unimplemented(why));
+        };
+        let login = self.log_in(method, &mut head).await?;
+        let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
+            let limit = self.calls_max;
+            return Err(Status::resource_exhausted(format!(
+                "{limit} calls are under way, which is the most; try again later"
+            )));
+        };
+        let response = call(Request::from_parts(head, body)).await;
+        let response = match login {
+            Some(login) => login.hold(response),
+            None => response,
+        };
+        Ok(guard(response, permit))
     }
 }
 
@@ -167,33 +257,15 @@ impl Service<Request<Body>> for Limited {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let refuse = |status: Status| -> Self::Future {
-            let refused: Ready<_> = ready(Ok(status.into_http()));
-            Box::pin(refused)
-        };
-        // `/package.Service/Method`
-        let name = request.uri().path().split('/').nth(1).unwrap_or_default();
-        let Some(call) = self.grpc.services.get(name) else {
-            return refuse(Status::unimplemented(format!(
-                "there is no service `{name}` here"
-            )));
-        };
-        let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
-            let limit = self.calls_max;
-            return refuse(Status::resource_exhausted(format!(
-                "{limit} calls are under way, which is the most; try again later"
-            )));
-        };
-        let response = call(request);
         let limit = self.answer_timeout;
+        let served = self.clone().serve(request);
         Box::pin(async move {
-            let response = tokio::time::timeout(limit, response).await;
-            Ok(match response {
-                Ok(response) => guard(response, permit),
-                Err(_) => {
-                    Status::deadline_exceeded(format!("no answer within {limit:?}")).into_http()
-                }
-            })
+            let served = tokio::time::timeout(limit, served).await;
+            let served = served.unwrap_or_else(|_| {
+                let why = format!("no answer within {limit:?}");
+                Err(Status::deadline_exceeded(why))
+            });
+            Ok(served.unwrap_or_else(Status::into_http))
         })
     }
 }

@@ -98,13 +98,24 @@ impl Response {
     }
 }
 
+/// Who may have a page, where there are users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Audience {
+    /// Whatever looks whether the program is well, a load balancer for example: also without TLS.
+    Probes,
+    /// Everybody: whoever is about to log in.
+    Everybody,
+    /// Users, except for programs on the same machine.
+    Users,
+}
+
 type Handler = Box<dyn Fn(&Request) -> Response + Send + Sync>;
 type Fallback = Box<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 
 /// The table of paths. Handlers see GET and HEAD; other methods get 405.
 #[derive(Default)]
 pub struct Routes {
-    exact: BTreeMap<&'static str, Handler>,
+    exact: BTreeMap<&'static str, (Audience, Handler)>,
     fallback: Option<Fallback>,
     pub(super) grpc: Option<Grpc>,
 }
@@ -125,7 +136,7 @@ impl Routes {
     /// `/metrics`, `/healthz` (the process answers) and `/readyz` (it takes traffic).
     #[must_use]
     pub fn with_standard(self, metrics: Metrics, readiness: Readiness) -> Self {
-        self.with("/metrics", move |_| match metrics.render() {
+        self.with_private("/metrics", move |_| match metrics.render() {
             Ok(text) => Response::ok(metrics::CONTENT_TYPE, text),
             Err(error) => {
                 tracing::error!(%error, "rendering metrics");
@@ -135,22 +146,51 @@ impl Routes {
                 )
             }
         })
-        .with("/healthz", |_| Response::text(StatusCode::OK, "ok"))
-        .with("/readyz", move |_| match readiness.reason() {
-            None => Response::text(StatusCode::OK, "ready"),
-            Some(reason) => Response::text(StatusCode::SERVICE_UNAVAILABLE, reason),
+        .with_page("/healthz", Audience::Probes, |_| {
+            Response::text(StatusCode::OK, "ok")
         })
+        .with_page("/readyz", Audience::Probes, move |_| {
+            match readiness.reason() {
+                None => Response::text(StatusCode::OK, "ready"),
+                Some(reason) => Response::text(StatusCode::SERVICE_UNAVAILABLE, reason),
+            }
+        })
+    }
+
+    fn with_page(
+        mut self,
+        path: &'static str,
+        audience: Audience,
+        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.exact.insert(path, (audience, Box::new(handler)));
+        self
     }
 
     /// Answers exactly `path`. A later handler of the same path replaces the earlier one.
     #[must_use]
     pub fn with(
-        mut self,
+        self,
         path: &'static str,
         handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        self.exact.insert(path, Box::new(handler));
-        self
+        self.with_page(path, Audience::Everybody, handler)
+    }
+
+    /// As [`Routes::with`]; where there are users only they get it over the network.
+    #[must_use]
+    pub fn with_private(
+        self,
+        path: &'static str,
+        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.with_page(path, Audience::Users, handler)
+    }
+
+    /// Who may have the page at a path.
+    pub(super) fn audience(&self, path: &str) -> Audience {
+        let page = self.exact.get(path);
+        page.map_or(Audience::Everybody, |(audience, _)| *audience)
     }
 
     /// Answers what no other handler does; `None` means 404.
@@ -180,7 +220,7 @@ impl Routes {
             return response;
         }
         let response = match self.exact.get(request.uri().path()) {
-            Some(handler) => Some(handler(request)),
+            Some((_, handler)) => Some(handler(request)),
             None => self.fallback.as_ref().and_then(|handler| handler(request)),
         };
         let response =

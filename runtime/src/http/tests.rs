@@ -1,4 +1,6 @@
 mod grpc;
+mod login;
+mod tls;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,6 +20,10 @@ struct Fixture {
 }
 
 async fn start(options: Options) -> Fixture {
+    start_with(options, Security::default()).await
+}
+
+async fn start_with(options: Options, security: Security) -> Fixture {
     let metrics = Metrics::new();
     metrics
         .counter("fonn_test_total", "Test.")
@@ -41,7 +47,8 @@ async fn start(options: Options) -> Fixture {
         });
     let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, options)
         .await
-        .unwrap();
+        .unwrap()
+        .with_security(security);
     let (trigger, shutdown) = shutdown::channel();
     let addr = server.local_addr();
     assert_ne!(addr.port(), 0);

@@ -357,6 +357,7 @@ fn value_len(request: &Request<'_>) -> usize {
         Request::Command(Command::SetRange(range)) => range.value.len(),
         Request::Command(_) | Request::Fetch { .. } | Request::Ping => 0,
         Request::Put(entry) => entry.content.len(),
+        Request::Sources { .. } => fonn_proto::peer::SlotSet::LEN,
         Request::FetchSlots { cursor, .. } => {
             fonn_proto::peer::SlotSet::LEN.saturating_add(cursor.len())
         }
@@ -373,7 +374,10 @@ fn key_len(request: &Request<'_>) -> usize {
         Request::Command(command) => command.key().len(),
         Request::Put(entry) => entry.key.len(),
         Request::Fetch { key } => key.len(),
-        Request::Server(_) | Request::FetchSlots { .. } | Request::Ping => 0,
+        Request::Server(_)
+        | Request::FetchSlots { .. }
+        | Request::Sources { .. }
+        | Request::Ping => 0,
     }
 }
 
@@ -386,7 +390,7 @@ fn answers_once_only(request: &Request<'_>) -> bool {
             get.want_value && (get.delete || get.claim || get.recache_below_s.is_some())
         }
         Request::Command(Command::Store(store)) => store.want_previous,
-        Request::Server(_) | Request::FetchSlots { .. } => true,
+        Request::Server(_) | Request::FetchSlots { .. } | Request::Sources { .. } => true,
         Request::Command(_) | Request::Put(_) | Request::Fetch { .. } | Request::Ping => false,
     }
 }

@@ -17,13 +17,12 @@ use fonn_proto::out::SHARE_LEN_MIN;
 use fonn_proto::peer::hello::{self, Hello, HelloError, Rejection};
 use fonn_proto::peer::{FrameError, HEAD_LEN, Kind, Step, next};
 use parking_lot::Mutex;
-use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::answer::Answer;
 use super::client::Member;
+use super::link::Link;
 use super::waiters::Waiters;
 
 /// The receive buffer while no large reply comes in.
@@ -34,12 +33,6 @@ const OUTPUT_KEPT: usize = 256 * 1024;
 
 /// Reads before the other tasks of the reactor have their turn.
 const READS_MAX: usize = 16;
-
-/// Parts of one vectored write.
-const SLICES_MAX: usize = 64;
-
-/// A member that vanished without a word is noticed after about this time, even if nobody asks it.
-const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// What callers and the task share.
 #[derive(Debug)]
@@ -236,7 +229,7 @@ impl Driver {
     /// Receives, sends and watches the time. Ends with the connection.
     fn poll_stream(
         &mut self,
-        stream: &TcpStream,
+        stream: &Link,
         cx: &mut Context<'_>,
     ) -> Poll<Result<std::convert::Infallible, Ended>> {
         if let Err(error) = self.receive(stream, cx) {
@@ -251,7 +244,7 @@ impl Driver {
         }
     }
 
-    fn receive(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Result<(), Ended> {
+    fn receive(&mut self, stream: &Link, cx: &mut Context<'_>) -> Result<(), Ended> {
         for _ in 0..READS_MAX {
             match stream.poll_read_ready(cx) {
                 Poll::Ready(ready) => ready?,
@@ -260,19 +253,12 @@ impl Driver {
             if self.input.capacity() == self.input.len() {
                 self.input.reserve(INPUT_LEN);
             }
-            let room = self.input.capacity() - self.input.len();
-            match stream.try_read_buf(&mut self.input) {
+            match stream.try_read(&mut self.input) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(count) => {
                     self.heard = Instant::now();
                     self.member.stats.received_bytes.add(count as u64);
                     self.deliver()?;
-                    if count < room {
-                        // The socket is empty: the next look asks the kernel's events, not the kernel.
-                        let _ = stream.try_io(tokio::io::Interest::READABLE, || {
-                            Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
-                        });
-                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
@@ -340,7 +326,7 @@ impl Driver {
         result
     }
 
-    fn send(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Result<(), Ended> {
+    fn send(&mut self, stream: &Link, cx: &mut Context<'_>) -> Result<(), Ended> {
         loop {
             if self.sending.is_empty() {
                 if self.sending.capacity() > OUTPUT_KEPT {
@@ -362,15 +348,7 @@ impl Driver {
                 Poll::Pending if self.poll_closed(cx) => return Err(Ended::Closed),
                 Poll::Pending => return Ok(()),
             }
-            let sent = match self.sending.single() {
-                Some(bytes) => stream.try_write(bytes),
-                None => {
-                    let mut slices = [io::IoSlice::new(&[]); SLICES_MAX];
-                    let count = self.sending.io_slices(&mut slices);
-                    stream.try_write_vectored(slices.get(..count).unwrap_or_default())
-                }
-            };
-            match sent {
+            match stream.try_write(&self.sending) {
                 Ok(count) => {
                     self.sending.advance(count);
                     self.member.stats.writes.inc();
@@ -454,17 +432,15 @@ impl Drop for Driver {
 }
 
 /// Connects and exchanges hellos. Returns how long a request may be, and what came behind the hello.
-async fn connect(member: &Member, body_len_max: u32) -> Result<(TcpStream, u32, BytesMut), Ended> {
+async fn connect(member: &Member, body_len_max: u32) -> Result<(Link, u32, BytesMut), Ended> {
     let options = &member.options;
-    let stream = TcpStream::connect(&options.address).await?;
-    stream.set_nodelay(true)?;
-    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    let stream = Link::connect(options).await?;
     let ours = Hello::new(&options.name, &options.cluster, body_len_max);
     let mut out = Out::new();
     ours.encode(Ok(()), &mut out);
-    while let Some(bytes) = out.single().filter(|bytes| !bytes.is_empty()) {
+    while !out.is_empty() {
         stream.writable().await?;
-        match stream.try_write(bytes) {
+        match stream.try_write(&out) {
             Ok(count) => out.advance(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error.into()),
@@ -484,7 +460,7 @@ async fn connect(member: &Member, body_len_max: u32) -> Result<(TcpStream, u32, 
             return Ok((stream, hello.body_len_max, input));
         }
         stream.readable().await?;
-        match stream.try_read_buf(&mut input) {
+        match stream.try_read(&mut input) {
             Ok(0) => return Err(Ended::Closed),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

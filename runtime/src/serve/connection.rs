@@ -205,10 +205,10 @@ impl<'c, S: Service> Driver<'c, S> {
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
             let chunk = input.take();
-            // Members log in nowhere: where there are users, only what proves who it is may speak for all.
-            let takes_peers = self.guard.is_open();
+            // Members log in nowhere: where there are users, only who shows a certificate may speak for all.
             let is_new = self.session.is_none();
-            if is_new && takes_peers && detect(chunk.as_slice()) == Detection::Peer {
+            let takes_peers = || self.guard.is_open() || self.connection.socket.is_certified();
+            if is_new && takes_peers() && detect(chunk.as_slice()) == Detection::Peer {
                 input.restore(chunk, 0);
                 self.give_back_buffers();
                 self.peer = Some(Box::new(input));

@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{BufMut, BytesMut};
 use fonn_proto::Out;
 use parking_lot::Mutex;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
@@ -20,9 +21,9 @@ use super::socket::SLICES_MAX;
 const BUFFER_LEN: usize = 64 * 1024;
 
 /// First byte of a TLS record with a handshake in it (RFC 8446, section 5.1). No dialect begins with it.
-const HANDSHAKE: u8 = 0x16;
+pub(crate) const HANDSHAKE: u8 = 0x16;
 
-/// The server's end of a connection whose client may speak TLS.
+/// The server's end of a connection whose client may speak TLS, or the client's end of one that does.
 #[derive(Debug)]
 pub struct Encrypted {
     stream: TcpStream,
@@ -38,7 +39,7 @@ enum State {
         takes_plaintext: bool,
     },
     Plain,
-    Tls(Box<ServerConnection>),
+    Tls(Box<Connection>),
 }
 
 impl Encrypted {
@@ -51,6 +52,32 @@ impl Encrypted {
         Self {
             stream,
             state: Mutex::new(state),
+        }
+    }
+
+    /// The client's end of a connection to `name`, which has to be TLS.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub fn client(
+        stream: TcpStream,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Self, rustls::Error> {
+        let mut session = ClientConnection::new(config, name)?;
+        session.set_buffer_limit(Some(BUFFER_LEN));
+        Ok(Self {
+            stream,
+            state: Mutex::new(State::Tls(Box::new(session.into()))),
+        })
+    }
+
+    /// Whether the other end showed a certificate, which then is of an authority that is trusted: a wrong one
+    /// ends the handshake.
+    pub fn is_certified(&self) -> bool {
+        match &*self.state.lock() {
+            State::Tls(session) => session.peer_certificates().is_some(),
+            State::Unknown { .. } | State::Plain => false,
         }
     }
 
@@ -102,7 +129,7 @@ impl Encrypted {
                     let mut session =
                         ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
                     session.set_buffer_limit(Some(BUFFER_LEN));
-                    State::Tls(Box::new(session))
+                    State::Tls(Box::new(session.into()))
                 }
                 Some(_) if *takes_plaintext => State::Plain,
                 Some(_) => {
@@ -163,7 +190,7 @@ impl Encrypted {
         }
     }
 
-    fn receive(&self, session: &mut ServerConnection, buf: &mut BytesMut) -> io::Result<usize> {
+    fn receive(&self, session: &mut Connection, buf: &mut BytesMut) -> io::Result<usize> {
         loop {
             match read_plaintext(session, buf) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -190,11 +217,7 @@ impl Encrypted {
         }
     }
 
-    fn poll_flush(
-        &self,
-        session: &mut ServerConnection,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_flush(&self, session: &mut Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match self.flush(session) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -205,7 +228,7 @@ impl Encrypted {
         }
     }
 
-    fn flush(&self, session: &mut ServerConnection) -> io::Result<()> {
+    fn flush(&self, session: &mut Connection) -> io::Result<()> {
         while session.wants_write() {
             if session.write_tls(&mut Outgoing(&self.stream))? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -215,7 +238,7 @@ impl Encrypted {
     }
 }
 
-fn read_plaintext(session: &mut ServerConnection, buf: &mut BytesMut) -> io::Result<usize> {
+fn read_plaintext(session: &mut Connection, buf: &mut BytesMut) -> io::Result<usize> {
     let mut reader = session.reader();
     let room = buf.capacity() - buf.len();
     let mut total = 0;

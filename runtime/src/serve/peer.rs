@@ -25,7 +25,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use fonn_proto::peer::hello::{self, Hello};
+use fonn_proto::peer::hello::{self, Hello, Rejection};
 use fonn_proto::peer::{Head, Kind, OVERHEAD_LEN_MAX, Refusal, Reply, Request, Step, next};
 use fonn_proto::{Command, Failure, Out, Outcome, Space};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -324,6 +324,11 @@ impl<'c, S: Service> Peer<'c, S> {
             return Ok(0);
         };
         let (ours, verdict) = self.shared.service.greet(&hello, &self.connection.peer);
+        // Whoever shows a certificate has proved what an address cannot tell.
+        let verdict = match verdict {
+            Err(Rejection::NotAllowed) if self.connection.socket.is_certified() => Ok(()),
+            verdict => verdict,
+        };
         let verdict = verdict.and_then(|()| ours.agree(&hello).map(|_| ()));
         ours.encode(verdict, &mut self.out);
         match verdict {
@@ -397,7 +402,8 @@ impl<'c, S: Service> Peer<'c, S> {
         };
         let key = match &request {
             Request::Command(command) => {
-                if !self.shared.service.owns(head.envelope.slot).1 {
+                let service = &self.shared.service;
+                if !service.serves(head.envelope.slot, command.is_write()) {
                     return self.answer(&head, &Reply::WrongOwner);
                 }
                 let key = (!self.busy.is_empty()).then(|| self.key(&head, command.key()));
@@ -438,7 +444,7 @@ impl<'c, S: Service> Peer<'c, S> {
         let Some(lens) = self.lens else { return false };
         let service = &self.shared.service;
         let moment = *self.moment.get_or_insert_with(|| service.moment());
-        let envelope = head.envelope.reply(service.owns(head.envelope.slot).0);
+        let envelope = head.envelope.reply(service.epoch());
         let out = &mut self.out;
         let word = |outcome: &Outcome<'_>| {
             if Reply::encode_outcome(outcome, envelope, lens.theirs, out).is_err() {
@@ -453,7 +459,7 @@ impl<'c, S: Service> Peer<'c, S> {
     }
 
     fn answer(&mut self, head: &Head, reply: &Reply<'_>) {
-        let epoch = self.shared.service.owns(head.envelope.slot).0;
+        let epoch = self.shared.service.epoch();
         let theirs = self.lens.map_or(0, |lens| lens.theirs);
         work::encode(reply, head.envelope.reply(epoch), theirs, &mut self.out);
     }

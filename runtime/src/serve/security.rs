@@ -20,16 +20,23 @@ pub struct Security {
     pub users: Option<Arc<Authenticator>>,
     /// The certificate; without it no connection is encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Whether other machines may speak without TLS though there is a certificate.
-    pub takes_plaintext: bool,
+    /// Whether the operator trusts the network (`--insecure`): other machines may speak without TLS though
+    /// there is a certificate, and read figures without a login though there are users.
+    pub is_insecure: bool,
 }
 
 impl Security {
+    /// The certificate by which members and routers know each other, if there is an authority of theirs.
+    #[must_use]
+    pub fn members_tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone().filter(|tls| tls.client().is_some())
+    }
+
     /// What TLS connections begin with, if there is TLS.
     ///
     /// Where users have passwords a client needs no certificate; where they have none, a certificate of
     /// `--tls-client-ca` is the only proof of who they are, if that was given.
-    pub(super) fn server_config(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
         let tls = self.tls.as_ref()?;
         let has_authority = tls.client().is_some();
         Some(tls.server(match self.users.is_none() && has_authority {
@@ -39,8 +46,14 @@ impl Security {
     }
 
     /// Whether a client at this address may speak without TLS.
-    pub(super) fn takes_plaintext_from(&self, address: IpAddr) -> bool {
-        self.tls.is_none() || self.takes_plaintext || address.to_canonical().is_loopback()
+    pub(crate) fn takes_plaintext_from(&self, address: IpAddr) -> bool {
+        self.tls.is_none() || self.trusts(address)
+    }
+
+    /// Whether who connects from this address is trusted not to listen in: the same machine, or a network
+    /// that the operator vouches for.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        self.is_insecure || address.to_canonical().is_loopback()
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Job<'a> {
     pub source: Option<&'a Bytes>,
     /// Where a read looks that finds nothing in `space`. Nothing is changed there.
     pub base: Option<Space>,
+    /// Another member or a router sent it here, because of the slot.
+    pub is_routed: bool,
     /// Whether the client wants to be told when another member owns the key, instead of having the command
     /// carried out there. Answered with [`Outcome::Moved`].
     pub redirects: Redirects,
@@ -41,6 +43,8 @@ pub struct Client<'c> {
     pub local: Option<SocketAddr>,
     /// The keyspace that it is in.
     pub space: Space,
+    /// Another member or a router sent it, to this member as to others.
+    pub is_routed: bool,
 }
 
 /// How far the execution of a command got.
@@ -221,18 +225,24 @@ pub trait Service: Send + Sync + Sized + 'static {
     -> impl Future<Output = Self::Answer> + Send;
 
     /// Answers the hello of another member or a router, who connects from `from`: what we say of
-    /// ourselves, and whether we talk to it. A service that does not say otherwise talks to none.
+    /// ourselves, and whether we talk to it; [`Rejection::NotAllowed`] does not count for who has shown a
+    /// certificate of an authority that we trust. A service that does not say otherwise talks to none.
     fn greet(&self, _hello: &Hello, _from: &str) -> (Hello, Result<(), Rejection>) {
         (Hello::new("", "", 0), Err(Rejection::NotAllowed))
     }
 
-    /// The epoch of the cluster's map that the service goes by, and whether it owns a slot by that map.
-    fn owns(&self, _slot: u16) -> (u64, bool) {
-        (0, true)
+    /// The epoch of the cluster's map that the service goes by.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    /// Whether the service executes the commands on a slot that another member sends: all, or reads only.
+    fn serves(&self, _slot: u16, _is_write: bool) -> bool {
+        true
     }
 
     /// Answers what only members ask of each other ([`peer::Request::Put`], [`peer::Request::Fetch`],
-    /// [`peer::Request::FetchSlots`]): gives the reply to `word`, once. It is provisional until the
+    /// [`peer::Request::FetchSlots`], [`peer::Request::Sources`]): gives the reply to `word`, once. It is provisional until the
     /// acknowledgements that were added have come.
     fn execute_peer(
         &self,

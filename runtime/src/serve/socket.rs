@@ -75,6 +75,14 @@ impl Accepted {
 }
 
 impl Socket {
+    /// Whether the peer showed a certificate of an authority that is trusted.
+    pub fn is_certified(&self) -> bool {
+        match self {
+            Self::Encrypted(stream) => stream.is_certified(),
+            Self::Tcp(_) | Self::Unix(_) => false,
+        }
+    }
+
     /// Waits until there is something to read, or the peer has closed. Only the task of the connection
     /// may wait: of several the last one is woken, which spares a list of those who wait.
     ///

@@ -25,14 +25,12 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn start(manner: Manner) -> Self {
+        Self::protected(manner, Security::default())
+    }
+
+    pub(super) fn protected(manner: Manner, security: Security) -> Self {
         let service = Arc::new(Fake::new(manner));
-        let shared = Shared::with_tuning(
-            service,
-            Vec::new(),
-            100,
-            Tuning::default(),
-            Security::default(),
-        );
+        let shared = Shared::with_tuning(service, Vec::new(), 100, Tuning::default(), security);
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let addr = listener.local_name().parse().unwrap();
         let server = Server::start(Arc::clone(&shared), vec![listener], 1).unwrap();

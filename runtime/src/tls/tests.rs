@@ -8,17 +8,17 @@ use rustls::{ClientConnection, ServerConnection};
 use super::*;
 
 /// An authority whose certificates go into files.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(pub(crate) CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
     /// Files of a member `name`, valid until `year`, which trusts this authority.
-    fn files(&self, dir: &Path, name: &str, year: i32) -> TlsFiles {
+    pub(crate) fn files(&self, dir: &Path, name: &str, year: i32) -> TlsFiles {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
@@ -69,7 +69,7 @@ fn shake(
     Ok(())
 }
 
-const FAR: i32 = 2200;
+pub(crate) const FAR: i32 = 2200;
 
 #[test]
 fn members_of_one_authority_know_each_other() {

@@ -1,4 +1,4 @@
-//! `fonn-router` as the tests run it: Cargo builds this package's programs before its tests.
+//! The router as the suites start it: Cargo builds this package's programs before its tests.
 
 use std::process::ExitCode;
 

@@ -1,3 +1,6 @@
 //! Several nodes as one cluster.
 
+mod builds;
+mod data;
+mod encrypted;
 mod membership;

@@ -48,8 +48,8 @@ fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
             &["--tls-cert /nonexistent", "cannot read"],
         ),
         (
-            &["--admin-listen", "0.0.0.0:1", "--users-file", "u.toml"],
-            &["--admin-listen", "--insecure"],
+            &["--admin-listen", "0.0.0.0:1"],
+            &["--admin-listen", "--users-file", "--insecure"],
         ),
         (&["--node-id", "a"], &["--node-id", "--cluster-listen"]),
         (

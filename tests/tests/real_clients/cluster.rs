@@ -99,7 +99,7 @@ fn redis_py_finds_its_way_in_a_node_in_no_cluster() -> Result<()> {
 #[test]
 fn redis_py_finds_its_way_through_a_router() -> Result<()> {
     let (_node, seed) = bootstrapped()?;
-    let router = FonnRouter::start(&seed)?;
+    let router = FonnRouter::start(&[seed.parse()?])?;
     redis_py_works(router.addr(), 1).map(drop)
 }
 
@@ -150,7 +150,7 @@ fn redis_cli_takes_each_kind_of_server_for_a_cluster() -> Result<()> {
     };
     let lone = FonnNode::start()?;
     let (member, seed) = bootstrapped()?;
-    let router = FonnRouter::start(&seed)?;
+    let router = FonnRouter::start(&[seed.parse()?])?;
     for addr in [lone.addr(), member.addr(), router.addr()] {
         check(&cli, addr, 1)?;
         assert_eq!(redis_cli(&cli, addr, "-c SET foo bar")?, "OK");
@@ -239,7 +239,10 @@ fn sccache_with_cluster_endpoints_hits_through_routers_and_at_members() -> Resul
     let seed = json(&nodes[0].admin().to_string(), &["map"])?;
     let seed = seed["members"][0]["member"]["cluster_address"].as_str();
     let seed = seed.unwrap_or_default().to_owned();
-    let routers = [FonnRouter::start(&seed)?, FonnRouter::start(&seed)?];
+    let routers = [
+        FonnRouter::start(&[seed.parse()?])?,
+        FonnRouter::start(&[seed.parse()?])?,
+    ];
     let routers: Vec<_> = routers.iter().map(FonnRouter::addr).collect();
     sccache_hits(&routers, &nodes[0].scratch().join("routers"), &[0, FILES])?;
     let addrs: Vec<_> = nodes.iter().map(FonnNode::addr).collect();

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use fonn_tests::cluster::Cluster;
 use fonn_tests::component::{present, program};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::run;
@@ -20,8 +21,11 @@ fn a_python_client_of_each_family_passes_the_shared_scenario() -> Result<()> {
         return Ok(());
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/clients.py");
-    for node in [FonnNode::start()?, NodeOptions::new().in_memory().start()?] {
-        let addr = node.addr();
+    let nodes = [FonnNode::start()?, NodeOptions::new().in_memory().start()?];
+    let cluster = Cluster::form(3, None)?;
+    let router = cluster.router()?;
+    let addresses = nodes.iter().map(FonnNode::addr);
+    for addr in addresses.chain([router.addr()]) {
         let mut command = Command::new(&python);
         command
             .arg(&script)

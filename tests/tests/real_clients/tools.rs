@@ -1,9 +1,12 @@
 //! Command line tools: memcapable, redis-cli, redis-benchmark.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use fonn_tests::cluster::Cluster;
 use fonn_tests::component::{present, program};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::{find_program, run};
@@ -19,31 +22,35 @@ fn memcapable_passes_every_test() -> Result<()> {
         return Ok(());
     };
     for options in [NodeOptions::new(), NodeOptions::new().in_memory()] {
-        let node = options.start()?;
-        let (host, port) = (node.addr().ip().to_string(), node.addr().port().to_string());
-        let output = Command::new(&memcapable)
-            .args(["-h", &host, "-p", &port, "-t", "10"])
-            .output()
-            .context("starting memcapable")?;
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        let passed = text.matches("[pass]").count();
-        assert!(
-            output.status.success() && passed == MEMCAPABLE_TESTS,
-            "{passed} passed:\n{text}"
-        );
+        memcapable_passes(&memcapable, options.start()?.addr())?;
     }
+    let cluster = Cluster::form(3, None)?;
+    memcapable_passes(&memcapable, cluster.router()?.addr())
+}
+
+fn memcapable_passes(program: &Path, addr: SocketAddr) -> Result<()> {
+    let (host, port) = (addr.ip().to_string(), addr.port().to_string());
+    let output = Command::new(program)
+        .args(["-h", &host, "-p", &port, "-t", "10"])
+        .output()
+        .context("starting memcapable")?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let passed = text.matches("[pass]").count();
+    ensure!(
+        output.status.success() && passed == MEMCAPABLE_TESTS,
+        "{passed} passed:\n{text}"
+    );
     Ok(())
 }
 
 struct RedisCli {
     base: Vec<String>,
-    program: std::path::PathBuf,
+    program: PathBuf,
 }
 
 impl RedisCli {
-    fn new(program: std::path::PathBuf, node: &FonnNode) -> Self {
-        let addr = node.addr();
+    fn new(program: PathBuf, addr: SocketAddr) -> Self {
         let base = [
             "-h".to_owned(),
             addr.ip().to_string(),
@@ -69,7 +76,17 @@ fn redis_cli_runs_the_supported_commands() -> Result<()> {
         return Ok(());
     };
     let node = FonnNode::start()?;
-    let cli = RedisCli::new(program, &node);
+    redis_cli_runs_the_session(&RedisCli::new(program.clone(), node.addr()), "b")?;
+    drop(node);
+    let cluster = Cluster::form(3, None)?;
+    let router = cluster.router()?;
+    // All or nothing is for keys of one slot there.
+    redis_cli_runs_the_session(&RedisCli::new(program, router.addr()), "{b}")
+}
+
+/// `tag` begins keys that are stored all or none.
+fn redis_cli_runs_the_session(cli: &RedisCli, tag: &str) -> Result<()> {
+    let both = format!("MSETNX b 3 {tag}c 3");
     let session = [
         ("PING", "PONG"),
         ("ECHO hello", "hello"),
@@ -97,7 +114,7 @@ fn redis_cli_runs_the_supported_commands() -> Result<()> {
         ("GETDEL k", "y"),
         ("MSET a 1 b 2", "OK"),
         ("MGET a b none", "1\n2\n"),
-        ("MSETNX b 3 c 3", "0"),
+        (both.as_str(), "0"),
         ("APPEND a 23", "3"),
         ("STRLEN a", "3"),
         ("GETRANGE a 1 -1", "23"),
@@ -149,10 +166,17 @@ fn redis_benchmark_runs_the_supported_commands() -> Result<()> {
         return Ok(());
     };
     let node = FonnNode::start()?;
-    let (host, port) = (node.addr().ip().to_string(), node.addr().port().to_string());
+    redis_benchmark_runs(&benchmark, node.addr())?;
+    drop(node);
+    let cluster = Cluster::form(3, None)?;
+    redis_benchmark_runs(&benchmark, cluster.router()?.addr())
+}
+
+fn redis_benchmark_runs(benchmark: &Path, addr: SocketAddr) -> Result<()> {
+    let (host, port) = (addr.ip().to_string(), addr.port().to_string());
     for pipeline in ["1", "16"] {
         let tests = "ping_inline,ping_mbulk,set,get,incr,mset";
-        let mut command = Command::new(&benchmark);
+        let mut command = Command::new(benchmark);
         command.args([
             "-h", &host, "-p", &port, "-n", "5000", "-c", "20", "-d", "1000",
         ]);

@@ -33,7 +33,7 @@ fn a_client_that_stops_in_the_middle_of_a_request_is_cut_off() {
     }
     // Waiting for a request is no stall.
     exchange(&mut idle, b"mn\r\n", b"MN\r\n");
-    assert_eq!(node.shared.service.inflight(), 0);
+    assert_eq!(node.shared.service.engine.inflight(), 0);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn replies_that_nobody_reads_are_bounded_for_all_clients_together() {
         &text_set("k", &vec![b'v'; 1 << 20]),
         b"STORED\r\n",
     );
-    let most = node.shared.service.inflight_max();
+    let most = node.shared.service.engine.inflight_max();
     let mut greedy = Vec::new();
     for served in 0..40 {
         let mut client = node.connect_with_a_small_window();
@@ -113,7 +113,9 @@ fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in
     });
     let mut holder = node.connect();
     holder.write_all(b"set big 0 0 1900000\r\nabc").unwrap();
-    until("it holds memory", || node.shared.service.inflight() > 0);
+    until("it holds memory", || {
+        node.shared.service.engine.inflight() > 0
+    });
     let value = vec![b'x'; 500_000];
 
     let mut text = node.connect();
@@ -143,7 +145,7 @@ fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in
     holder.write_all(&rest).unwrap();
     exchange(&mut holder, b"\r\n", b"STORED\r\n");
     exchange(&mut text, &text_set("k", &value), b"STORED\r\n");
-    assert_eq!(node.shared.service.inflight(), 0);
+    assert_eq!(node.shared.service.engine.inflight(), 0);
 }
 
 #[test]
@@ -159,7 +161,9 @@ fn a_slow_sender_loses_its_memory_to_those_who_wait_and_keeps_it_otherwise() {
     });
     let mut holder = node.connect();
     holder.write_all(b"set big 0 0 1900000\r\nabc").unwrap();
-    until("it holds memory", || node.shared.service.inflight() > 0);
+    until("it holds memory", || {
+        node.shared.service.engine.inflight() > 0
+    });
     std::thread::sleep(Duration::from_millis(20));
     holder.write_all(b"d").unwrap();
     assert_eq!(node.count(Counter::ConnectionsStalled), 0);
@@ -228,6 +232,6 @@ fn a_request_of_very_many_arguments_takes_time_in_proportion() {
 
 #[test]
 fn serving_a_connection_takes_little_memory() {
-    let len = fonn_runtime::serve::task_len::<Engine>();
+    let len = fonn_runtime::serve::task_len::<Tiers>();
     assert!(len <= 4352, "{len} bytes");
 }

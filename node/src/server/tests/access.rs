@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _};
 
+use fonn_proto::peer::hello::Hello;
 use fonn_runtime::users::{Authenticator, Directory};
 
 use super::*;
@@ -238,10 +239,16 @@ fn who_is_no_longer_among_the_users_is_cut_off_at_once() {
 
 #[test]
 fn members_of_a_cluster_are_not_let_in_past_the_users() {
-    let guarded = Guarded::start();
-    let mut client = guarded.node.connect();
-    client.write_all(&[0xfa; 64]).unwrap();
-    let mut rest = Vec::new();
-    let _ = client.read_to_end(&mut rest);
-    assert_eq!(rest, b"");
+    let mut hello = fonn_proto::Out::new();
+    Hello::new("b", "", 1 << 20).encode(Ok(()), &mut hello);
+    let answer_len = |node: &Node| {
+        let mut client = node.connect();
+        client.write_all(&hello.to_vec()).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = client.read_to_end(&mut answer);
+        answer.len()
+    };
+    assert_eq!(answer_len(&Guarded::start().node), 0);
+    assert!(answer_len(&Node::start(Options::default())) > 0);
 }

@@ -91,6 +91,7 @@ fn the_keys_of_a_slot_are_counted_in_ram_and_on_disk() {
 fn a_member_tells_the_map() {
     let node = Node::start(Options::default());
     let member = |id: &str, port| MapMember {
+        since: 1,
         id: id.to_owned(),
         client_address: format!("10.0.0.{port}:{port}"),
         cluster_address: String::new(),
@@ -119,7 +120,7 @@ fn a_member_tells_the_map() {
     };
     let (_maps, receiver) = watch::channel(Arc::new(map));
     let views = Views::of(receiver, "b", "10.0.0.2:2");
-    assert!(node.shared.service.views.set(views).is_ok());
+    assert!(node.shared.service.engine.views.set(views).is_ok());
     let mut client = node.connect();
     client.write_all(&resp(&[b"CLUSTER", b"NODES"])).unwrap();
     client.write_all(&resp(&[b"PING"])).unwrap();

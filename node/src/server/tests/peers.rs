@@ -214,7 +214,7 @@ async fn what_makes_no_sense_is_refused() {
 fn members_on_other_machines_are_let_in_if_the_node_is_open() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(&dir);
-    let engine = &*node.shared.service;
+    let engine = &*node.shared.service.engine;
     let verdict = |from: &str| super::super::peer::greet(engine, from).1;
     for near in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "unix"] {
         assert_eq!(verdict(near), Ok(()), "{near}");

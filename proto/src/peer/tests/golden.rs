@@ -359,3 +359,26 @@ fn a_request_for_slots_has_the_bytes_that_it_always_had() {
     assert_eq!(&bytes[32..38], &[0, 1, 0, 0, 1, 2]);
     assert_eq!(&bytes[32 + 4 + 2047..], &[0x80, b'a', b't']);
 }
+
+#[test]
+fn sources_have_the_bytes_that_they_always_had() {
+    let slots: SlotSet = [0, 9, 16_383].into_iter().collect();
+    let mut out = Out::new();
+    let request = Request::Sources {
+        slots: slots.clone(),
+        is_owned: true,
+    };
+    request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
+    let bytes = out.to_vec();
+    assert_eq!((bytes[1], bytes.len()), (0x44, 32 + 2048));
+    assert_eq!((&bytes[2..4], &bytes[32..34]), (&[1, 0][..], &[1, 2][..]));
+    assert_eq!(bytes[32 + 2047], 0x80);
+    let mut sources = SourcesBuilder::default();
+    sources.push("node-1", &slots).unwrap();
+    let mut out = Out::new();
+    let reply = Reply::Sources(sources.sources());
+    reply.encode(ENVELOPE.reply(9), u32::MAX, &mut out).unwrap();
+    let bytes = out.to_vec();
+    assert_eq!((bytes[1], bytes.len()), (0x48, 32 + 1 + 6 + 2048));
+    assert_eq!(&bytes[32..41], b"\x06node-1\x01\x02");
+}

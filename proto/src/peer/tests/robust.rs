@@ -107,8 +107,10 @@ proptest! {
         let Ok(Step::Frame { head, body: found, .. }) = next(Kind::Reply, &bytes, u32::MAX) else {
             panic!("a frame");
         };
-        if let Ok(Reply::Page(page)) = Reply::decode(&head, found) {
-            prop_assert!(page.iter().count() <= found.len());
+        match Reply::decode(&head, found) {
+            Ok(Reply::Page(page)) => prop_assert!(page.iter().count() <= found.len()),
+            Ok(Reply::Sources(sources)) => prop_assert!(sources.iter().count() <= found.len()),
+            _ => {}
         }
     }
 

@@ -121,6 +121,8 @@ proptest! {
         let entry = entry(number, envelope.space, &hit, &pool);
         check_request(&Request::Put(entry), envelope, None);
         check_request(&Request::Fetch { key: &pool.key }, envelope, None);
+        let is_owned = hit.stale;
+        check_request(&Request::Sources { slots: slots.clone(), is_owned }, envelope, None);
         let fetch = Request::FetchSlots { slots, cursor: &pool.key, len_max: hit.flags };
         check_request(&fetch, envelope, None);
         check_request(&Request::Ping, envelope, None);
@@ -170,6 +172,21 @@ proptest! {
         check_reply(&Reply::Page(page), envelope);
         let found: Result<Vec<_>, _> = page.iter().collect();
         prop_assert_eq!(found.unwrap(), entries);
+    }
+
+    #[test]
+    fn sources_come_back(
+        envelope in envelopes(), members in vec(("[a-z]{0,20}", slot_sets()), 0..3),
+    ) {
+        let mut sources = SourcesBuilder::default();
+        for (name, slots) in &members {
+            sources.push(name, slots).unwrap();
+        }
+        let sources = sources.sources();
+        check_reply(&Reply::Sources(sources), envelope);
+        let found: Result<Vec<_>, _> = sources.iter().collect();
+        let wanted: Vec<_> = members.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
+        prop_assert_eq!(found.unwrap(), wanted);
     }
 
     #[test]

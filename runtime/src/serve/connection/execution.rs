@@ -134,6 +134,7 @@ impl<S: Service> Driver<'_, S> {
                     peer: &self.connection.peer,
                     local: self.connection.local_for(&command),
                     space,
+                    is_routed: false,
                 };
                 let outcome = Box::pin(self.shared.service.execute_server(
                     self.shared,
@@ -187,6 +188,7 @@ impl<S: Service> Driver<'_, S> {
             command,
             source: chunk.source(value_len),
             base: self.guard.base_of(space),
+            is_routed: false,
             redirects,
         };
         let service = &self.shared.service;
@@ -294,6 +296,7 @@ impl<S: Service> Driver<'_, S> {
                     command: &begun.command,
                     source: begun.source,
                     base: self.guard.base_of(begun.space),
+                    is_routed: false,
                     redirects: begun.redirects,
                 };
                 let answer = self.await_answer(answer, &job).await?;

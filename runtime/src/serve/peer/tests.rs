@@ -1,5 +1,7 @@
 //! A server whose commands are held until the test lets them go, asked by the client of members.
 
+mod encrypted;
+
 use std::time::{Duration, Instant};
 
 use fonn_proto::outcome::Stored;

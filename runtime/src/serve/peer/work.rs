@@ -88,8 +88,7 @@ impl Owned {
     }
 
     fn envelope<S: Service>(&self, shared: &Shared<S>) -> Envelope {
-        let (epoch, _) = shared.service.owns(self.head.envelope.slot);
-        self.head.envelope.reply(epoch)
+        self.head.envelope.reply(shared.service.epoch())
     }
 
     /// Executes the request; `word` gets its reply.
@@ -109,6 +108,7 @@ impl Owned {
                     command: &command,
                     source: Some(&self.body),
                     base: None,
+                    is_routed: true,
                     // Members carry out for each other what clients are not redirected for.
                     redirects: Redirects::Never,
                 };
@@ -130,6 +130,7 @@ impl Owned {
                     peer: &connection.peer,
                     local: connection.local_for(&command),
                     space,
+                    is_routed: true,
                 };
                 let outcome = service.execute_server(shared, client, &command, acks).await;
                 word(&Reply::Server(outcome));

@@ -392,8 +392,13 @@ impl Service for Fake {
         Known(task.map_or(Outcome::NotANumber, |task| self.store.lock().run(task)))
     }
 
-    fn greet(&self, _: &Hello, _: &str) -> (Hello, Result<(), Rejection>) {
-        (Hello::new("fake", "", (4 << 20) + 1000), Ok(()))
+    fn greet(&self, hello: &Hello, _: &str) -> (Hello, Result<(), Rejection>) {
+        // As if it came from far away.
+        let verdict = match hello.name.as_str() {
+            "afar" => Err(Rejection::NotAllowed),
+            _ => Ok(()),
+        };
+        (Hello::new("fake", "", (4 << 20) + 1000), verdict)
     }
 
     async fn execute_server(

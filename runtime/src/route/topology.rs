@@ -19,8 +19,10 @@ pub struct Member {
     pub address: String,
     /// The failure zone it stands in.
     pub zone: String,
-    /// Its share of the slots relative to others; 0 owns none.
+    /// The weight that it was given.
     pub weight: u32,
+    /// The weight by which slots are placed by this map; 0 owns none.
+    pub share: u32,
     /// What it takes part in.
     pub state: MemberState,
 }

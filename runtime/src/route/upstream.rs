@@ -2,23 +2,29 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use fonn_runtime::peer::{Client, Options, PeerMetrics};
-
-use crate::map::Map;
-use crate::topology::{Member, Topology};
+use super::map::Map;
+use super::topology::{Member, Topology};
+use crate::peer::{Client, Options, PeerMetrics};
 
 /// How members are asked.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Upstreams {
+    /// Tells those of this process apart.
+    number: u64,
     map: Arc<Map>,
+    /// The member that asks, if it is one: it does not ask itself.
+    own: Option<String>,
     /// What is the same for all members; the address is not looked at.
     options: Options,
     metrics: PeerMetrics,
 }
 
-/// What a reactor knows.
+/// What a thread knows of one [`Upstreams`].
+#[derive(Default)]
 struct Local {
+    number: u64,
     generation: u64,
     topology: Option<Arc<Topology>>,
     /// By position in the map, made when they are first needed.
@@ -26,10 +32,8 @@ struct Local {
 }
 
 thread_local! {
-    // A reactor is a thread that serves one router, so this is the reactor's own.
-    static LOCAL: RefCell<Local> = const {
-        RefCell::new(Local { generation: 0, topology: None, clients: Vec::new() })
-    };
+    // One, but in tests of several members.
+    static LOCALS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A member to ask.
@@ -45,10 +49,22 @@ impl Upstreams {
     /// Members of the map, asked as `options` say.
     #[must_use]
     pub fn new(map: Arc<Map>, options: Options, metrics: PeerMetrics) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
+            number: LAST.fetch_add(1, Ordering::Relaxed),
             map,
+            own: None,
             options,
             metrics,
+        }
+    }
+
+    /// The other members, for the one of that name.
+    #[must_use]
+    pub fn of_member(self, name: &str) -> Self {
+        Self {
+            own: Some(name.to_owned()),
+            ..self
         }
     }
 
@@ -58,7 +74,46 @@ impl Upstreams {
         &self.map
     }
 
-    /// The owner of a slot at `rank` among those that serve; None without one.
+    /// The member of that name, if it serves.
+    #[must_use]
+    pub fn member(&self, id: &str) -> Option<Target> {
+        self.with(|local| {
+            let topology = local.topology.as_deref()?;
+            let position = topology.members().iter().position(|it| it.id == id)?;
+            if !topology.is_serving(position) {
+                return None;
+            }
+            self.target(local, position)
+        })
+    }
+
+    /// Whether the first owner of a slot that serves is the one that asks.
+    #[must_use]
+    pub fn is_own(&self, slot: u16) -> bool {
+        let topology = self.map.topology();
+        let owner = topology.as_deref().and_then(|it| it.serving(slot));
+        owner.is_some_and(|owner| self.own.as_ref() == Some(&owner.id))
+    }
+
+    /// The other owners of a slot that serve, by rank.
+    #[must_use]
+    pub fn owners(&self, slot: u16) -> Vec<(String, Target)> {
+        self.with(|local| {
+            let Some(topology) = local.topology.clone() else {
+                return Vec::new();
+            };
+            let positions = topology.positions(slot).iter().map(|it| usize::from(*it));
+            positions
+                .filter(|position| topology.is_serving(*position))
+                .filter_map(|position| {
+                    let id = topology.members().get(position)?.id.clone();
+                    Some((id, self.target(local, position)?))
+                })
+                .collect()
+        })
+    }
+
+    /// The owner of a slot at `rank` among those that serve; None without one, or if it is the one that asks.
     #[must_use]
     pub fn owner(&self, slot: u16, rank: usize) -> Option<Target> {
         self.with(|local| {
@@ -91,7 +146,18 @@ impl Upstreams {
 
     /// What this reactor goes by, brought up to date.
     fn with<R>(&self, look: impl FnOnce(&mut Local) -> R) -> R {
-        LOCAL.with_borrow_mut(|local| {
+        LOCALS.with_borrow_mut(|locals| {
+            let known = locals.iter().position(|it| it.number == self.number);
+            let at = known.unwrap_or_else(|| {
+                let number = self.number;
+                locals.push(Local {
+                    number,
+                    ..Local::default()
+                });
+                locals.len() - 1
+            });
+            // It was found or added right above.
+            let local = &mut locals[at];
             let generation = self.map.generation();
             if local.generation != generation {
                 local.generation = generation;
@@ -103,11 +169,15 @@ impl Upstreams {
 
     fn target(&self, local: &mut Local, position: usize) -> Option<Target> {
         let topology = local.topology.as_deref()?;
+        let member = topology.members().get(position)?;
+        if self.own.as_ref() == Some(&member.id) {
+            return None;
+        }
         let client = match local.clients.get_mut(position)? {
             Some(client) => client,
             none => none.insert(Client::start(
                 Options {
-                    address: topology.members().get(position)?.address.clone(),
+                    address: member.address.clone(),
                     ..self.options.clone()
                 },
                 self.metrics.stats(),

@@ -7,6 +7,7 @@ fn member(id: &str, port: u16) -> Member {
         id: id.to_owned(),
         address: format!("{id}.example:{port}"),
         zone: "default".to_owned(),
+        share: 100,
         weight: 100,
         state: MemberState::Active,
     }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Envelope, Refusal, Reply, Request};
 use fonn_proto::{Command, Failure, Outcome, Space, StoreMode, placement};
-use fonn_runtime::peer::{Answer, CallError, Pending, Timing};
-use fonn_runtime::serve::{Answered, Job};
 
-use crate::metrics::{Event, Events};
-use crate::upstream::Upstreams;
+use super::stats::{Event, Events};
+use super::upstream::Upstreams;
+use crate::peer::{Answer, CallError, Pending, Timing};
+use crate::serve::{Answered, Job};
 
 /// How long a write waits for a map by which somebody owns its key, after its owner was gone.
 const MAP_WAIT: Duration = Duration::from_secs(3);
@@ -29,6 +29,8 @@ pub enum Came {
     From(Answer),
     /// What there is to say without it.
     Known(Outcome<'static>),
+    /// Nothing: the member that asks has become the owner itself.
+    Here,
 }
 
 impl Answered for Came {
@@ -39,6 +41,8 @@ impl Answered for Came {
                 // It was one when it came.
                 _ => Outcome::Failed(Failure::Unavailable),
             },
+            // Who is no member never sees it.
+            Self::Here => Outcome::Failed(Failure::Unavailable),
             Self::Known(Outcome::Miss) => Outcome::Miss,
             Self::Known(Outcome::Failed(failure)) => Outcome::Failed(*failure),
             Self::Known(outcome) => outcome.clone(),
@@ -51,6 +55,8 @@ impl Answered for Came {
 pub enum Obstacle {
     /// There is no map, or nobody serves the slot by it.
     NoOwner,
+    /// The owner is who asks.
+    Here,
     /// Who was asked goes by another map, of this epoch.
     WrongOwner(u64),
     /// The answer is too long for the connections of small requests.
@@ -165,8 +171,12 @@ impl Forwarder {
         let slot = placement::slot(job.command.key());
         let Some(target) = self.upstreams.owner(slot, rank) else {
             let topology = self.upstreams.map().topology();
+            let obstacle = match self.upstreams.is_own(slot) {
+                true => Obstacle::Here,
+                false => Obstacle::NoOwner,
+            };
             return Forwarded {
-                pending: Err(Obstacle::NoOwner),
+                pending: Err(obstacle),
                 since,
                 epoch: topology.map_or(0, |topology| topology.epoch()),
             };
@@ -199,6 +209,7 @@ impl Forwarder {
         for _ in 0..TRIES_MAX {
             let left = self.timeout.saturating_sub(again.since.elapsed());
             match again.obstacle {
+                Obstacle::Here => return Came::Here,
                 _ if left.is_zero() => break,
                 Obstacle::TooLong if lane == Lane::Any => lane = Lane::Large,
                 Obstacle::TooLong => return self.refuse(job, Failure::TooLarge),
@@ -207,6 +218,7 @@ impl Forwarder {
                     self.events.count(Event::WrongOwner);
                     rank = 0;
                     if epoch > again.epoch {
+                        self.upstreams.map().want(epoch);
                         self.upstreams
                             .map()
                             .wait_for(epoch, left.min(MAP_WAIT))

@@ -1,0 +1,110 @@
+//! Whom a call is for: which namespace it means, and whether that is its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fonn_runtime::users::{Directory, Identity};
+use tonic::{Request, Status};
+
+use super::{Admin, DEFAULT_NAMESPACE};
+
+/// Who calls.
+pub(super) enum Caller {
+    /// Anybody, since there are no users.
+    Anybody,
+    /// A user, among these.
+    User(Identity, Arc<Directory>),
+}
+
+impl Caller {
+    /// Who sent a request, as the port found out.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED if it did not, though there are users.
+    pub(super) fn of<T>(admin: &Admin, request: &Request<T>) -> Result<Self, Status> {
+        let Some(users) = &admin.0.users else {
+            return Ok(Self::Anybody);
+        };
+        match request.extensions().get::<Identity>() {
+            Some(identity) => Ok(Self::User(identity.clone(), users.directory())),
+            None => Err(Status::unauthenticated("a login is needed")),
+        }
+    }
+
+    /// The number of a namespace that the caller may look into: the own one, also if it is not named, what
+    /// lies under it, and every one for admins.
+    ///
+    /// # Errors
+    /// NOT_FOUND, or PERMISSION_DENIED if it is another's: whether there is such a one is not told.
+    pub(super) fn reads(&self, name: &str) -> Result<u16, Status> {
+        self.number(name, |number, identity| {
+            identity.namespace.number == number || identity.namespace.base == Some(number)
+        })
+    }
+
+    /// The number of a namespace that the caller may change: the own one, and every one for admins.
+    ///
+    /// # Errors
+    /// As [`Caller::reads`].
+    pub(super) fn changes(&self, name: &str) -> Result<u16, Status> {
+        self.number(name, |number, identity| identity.namespace.number == number)
+    }
+
+    fn number(
+        &self,
+        name: &str,
+        is_its_own: impl FnOnce(u16, &Identity) -> bool,
+    ) -> Result<u16, Status> {
+        let unknown = |known: &[&str]| {
+            let known = known.join(", ");
+            let why = format!("there is no namespace `{name}`; this node has: {known}");
+            Status::not_found(why)
+        };
+        let (identity, directory) = match self {
+            Self::Anybody => {
+                return match name {
+                    "" | DEFAULT_NAMESPACE => Ok(0),
+                    _ => Err(unknown(&[DEFAULT_NAMESPACE])),
+                };
+            }
+            Self::User(identity, directory) => (identity, directory),
+        };
+        let is_admin = identity.role.may_administer();
+        let namespaces = directory.namespaces();
+        let number = match name {
+            "" => Some(identity.namespace.number),
+            // What was stored before there were users is in it, whether or not a user is.
+            DEFAULT_NAMESPACE => Some(0),
+            _ => namespaces
+                .iter()
+                .find(|it| &*it.name == name)
+                .map(|it| it.number),
+        };
+        match number {
+            Some(number) if is_admin || is_its_own(number, identity) => Ok(number),
+            None if is_admin => {
+                let others = namespaces.iter().map(|it| &*it.name);
+                let others = others.filter(|it| *it != DEFAULT_NAMESPACE);
+                Err(unknown(
+                    &[DEFAULT_NAMESPACE]
+                        .into_iter()
+                        .chain(others)
+                        .collect::<Vec<_>>(),
+                ))
+            }
+            _ => Err(Status::permission_denied(format!(
+                "the namespace `{name}` is not that of the user `{}`, which is `{}`",
+                identity.user, identity.namespace.name
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anybody => f.write_str("the admin service"),
+            Self::User(identity, _) => write!(f, "the user `{}`", identity.user),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Which role the user of each method needs. A method without a row is for admins; a test sees to it that
+//! there is none.
+
+use fonn_runtime::users::Role::{self, Admin, Read, ReadWrite};
+
+/// By `package.Service/Method`.
+pub(super) const ROLES: &[(&str, Role)] = &[
+    ("fonn.v1.Admin/Status", Read),
+    // Of the own namespace, unless the user is an admin (`caller`).
+    ("fonn.v1.Admin/Key", Read),
+    ("fonn.v1.Admin/DeleteKey", ReadWrite),
+    ("fonn.v1.Admin/Flush", ReadWrite),
+    ("fonn.v1.Admin/GetCodecs", Read),
+    ("fonn.v1.Admin/SetCodec", Admin),
+    ("fonn.v1.Cold/Status", Read),
+    // It writes to the bucket and costs requests.
+    ("fonn.v1.Cold/Doctor", Admin),
+    ("fonn.v1.Cold/ListSegments", Read),
+    // It tells the keys of all namespaces.
+    ("fonn.v1.Cold/InspectSegment", Admin),
+    // It reads what is in the bucket, which costs.
+    ("fonn.v1.Cold/Verify", Admin),
+    ("fonn.v1.Cold/Rebuild", Admin),
+    ("fonn.v1.Membership/Map", Read),
+    ("fonn.v1.Membership/Drain", Admin),
+    ("fonn.v1.Membership/Leaving", Read),
+    ("fonn.v1.Membership/Remove", Admin),
+    ("fonn.v1.Membership/SetWeight", Admin),
+    ("fonn.v1.Membership/SetReplicas", Admin),
+    ("fonn.v1.Telemetry/Watch", Read),
+    ("fonn.v1.Telemetry/Events", Read),
+];

@@ -1,0 +1,99 @@
+//! Requests about many keys, asked of a member of a cluster by a client: what concerns all members is done
+//! by all.
+
+use std::time::Duration;
+
+use fonn_proto::peer::{Reply, Request};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Failure, ServerCommand, Space, placement};
+use fonn_runtime::route::{Target, envelope};
+use fonn_runtime::serve::Client;
+
+use super::{Shared, commands};
+use crate::engine::Acks;
+use crate::sharing::Sharing;
+
+/// How long another member may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Executes a server command. What a router or another member sent is for this member alone. Statistics, counts and scans are of this member alone.
+pub(super) async fn execute(
+    shared: &Shared,
+    sharing: &Sharing,
+    client: Client<'_>,
+    command: &ServerCommand<'_>,
+    acks: &mut Acks,
+) -> ServerOutcome {
+    match command {
+        ServerCommand::Flush { .. } if !client.is_routed => {
+            let own = commands::execute(shared, client, command, acks).await;
+            let others = sharing.others();
+            let asked = others
+                .iter()
+                .map(|target| ask(target, client.space, 0, command));
+            let answers = futures_util::future::join_all(asked).await;
+            let mut outcomes = std::iter::once(own).chain(answers);
+            outcomes
+                .find(|outcome| *outcome != ServerOutcome::Done)
+                .unwrap_or(ServerOutcome::Done)
+        }
+        ServerCommand::StoreAllIfNone(pairs) => {
+            let mut slots: Vec<u16> = pairs.iter().map(|(key, _)| placement::slot(key)).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            if slots.iter().all(|slot| sharing.is_settled_primary(*slot)) {
+                return store_all(shared, sharing, client, command, acks).await;
+            }
+            // All or nothing works on one member.
+            let unavailable = ServerOutcome::Failed(Failure::Unavailable);
+            let [slot] = slots.as_slice() else {
+                return unavailable;
+            };
+            match sharing.forwarder().upstreams().owner(*slot, 0) {
+                Some(target) if !client.is_routed => {
+                    ask(&target, client.space, *slot, command).await
+                }
+                _ => ServerOutcome::Failed(Failure::Busy),
+            }
+        }
+        _ => commands::execute(shared, client, command, acks).await,
+    }
+}
+
+/// Stores several keys whose slots are here, and gives them to the other owners.
+async fn store_all(
+    shared: &Shared,
+    sharing: &Sharing,
+    client: Client<'_>,
+    command: &ServerCommand<'_>,
+    acks: &mut Acks,
+) -> ServerOutcome {
+    let outcome = commands::execute(shared, client, command, acks).await;
+    let ServerCommand::StoreAllIfNone(pairs) = command else {
+        return outcome;
+    };
+    if matches!(outcome, ServerOutcome::Failed(_)) {
+        return outcome;
+    }
+    let engine = &shared.service.engine;
+    let keys = pairs.iter().map(|(key, _)| *key);
+    match sharing.spread_all(engine, client.space, keys).await {
+        Ok(()) => outcome,
+        Err(failure) => ServerOutcome::Failed(failure),
+    }
+}
+
+async fn ask(
+    target: &Target,
+    space: Space,
+    slot: u16,
+    command: &ServerCommand<'_>,
+) -> ServerOutcome {
+    let request = Request::Server(command.clone());
+    let envelope = envelope(slot, space, target.epoch);
+    let call = target.client.call(&request, envelope, None, ANSWER_TIMEOUT);
+    match call.await.as_ref().map(|answer| answer.reply()) {
+        Ok(Ok(Reply::Server(outcome))) => outcome,
+        _ => ServerOutcome::Failed(Failure::Unavailable),
+    }
+}

@@ -1,0 +1,673 @@
+//! Sharing the slots with the other members of a cluster.
+//!
+//! A command is executed by the primary of its key's slot, whoever got it. Before the answer to a write, what
+//! came of it is with all other owners that are up; so whoever comes next in rank knows all that was
+//! acknowledged. A slot whose primary changes is handed over key by key where a key is wanted, and as a whole
+//! in the background ([`handover`]).
+//!
+//! Never two primaries that answer differently: a member that takes a slot over asks the one before about each
+//! key, and takes its word only once that one goes by the new map too ([`Sharing::confirm`]). The one before
+//! looks again, after each write, whether it still is the primary ([`Sharing::spread`]), and if not, gives what
+//! it wrote to the one that is, before it answers. A member that is down is not asked; when it comes back it
+//! asks first ([`holdings`]), and does not answer by the map from before ([`pulse`]).
+
+pub mod follow;
+pub mod handover;
+pub mod holdings;
+pub mod metrics;
+pub mod pulse;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet, SourcesBuilder};
+use fonn_proto::placement::{self, SLOT_COUNT};
+
+use fonn_proto::{Command, Failure, Get, Outcome, Redirects, Version};
+use fonn_runtime::clock::Clock;
+use fonn_runtime::peer::CallError;
+use fonn_runtime::route::{Came, Forwarder, Target, Topology, envelope};
+use fonn_runtime::serve::Job;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use self::holdings::{Holding, Holdings, Part, Source, Step};
+use self::metrics::{Event, Events};
+use self::pulse::Pulse;
+use crate::engine::{Acks, Engine, PutError};
+use crate::entry::Space;
+
+/// How long a write waits for the other owners, and a command for the member that had its slot before. Longer
+/// than it takes until one that fell is known to be down.
+const OWNERS_WAIT: Duration = Duration::from_secs(3);
+
+/// Between tries while another member goes by an older map, or is not reached.
+const RETRY: Duration = Duration::from_millis(20);
+
+const PRIMARY: u8 = 1;
+const REPLICA: u8 = 2;
+const FILLING: u8 = 4;
+const SHARED: u8 = 8;
+
+/// A member's part in its cluster, as far as data is concerned.
+#[derive(Debug)]
+pub struct Sharing {
+    own: String,
+    forwarder: Forwarder,
+    clock: Clock,
+    pulse: Pulse,
+    /// What there is to do with each slot, in a form for the request path.
+    slots: Box<[AtomicU8]>,
+    /// Versions up to which those who owned a slot before may have forgotten what they knew.
+    floors: Box<[AtomicU64]>,
+    epoch: AtomicU64,
+    held: Mutex<Held>,
+    /// Held by whoever asks for sources of sources: it is done once for all that wait.
+    resolving: tokio::sync::Mutex<()>,
+    /// Counts up with each map.
+    changes: watch::Sender<u64>,
+    events: Events,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    holdings: Holdings,
+    topology: Option<Arc<Topology>>,
+}
+
+/// Why a key could not be confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unconfirmed {
+    /// Who knows does not answer.
+    Silent,
+    /// What it says could not be kept.
+    Kept(Failure),
+}
+
+impl Sharing {
+    /// The part of the member `own`, which sends to others through `forwarder`. Without a map it owns nothing.
+    #[must_use]
+    pub fn new(own: &str, forwarder: Forwarder, clock: Clock) -> Self {
+        Self {
+            own: own.to_owned(),
+            forwarder,
+            pulse: Pulse::new(clock.coarse_monotonic_ms()),
+            clock,
+            slots: (0..SLOT_COUNT).map(|_| AtomicU8::new(0)).collect(),
+            floors: (0..SLOT_COUNT).map(|_| AtomicU64::new(0)).collect(),
+            epoch: AtomicU64::new(0),
+            held: Mutex::default(),
+            resolving: tokio::sync::Mutex::default(),
+            changes: watch::Sender::new(0),
+            events: Events::default(),
+        }
+    }
+
+    /// Goes by a newer map from now on. `is_unbroken` says that the member was up by all maps between the last
+    /// one and this. Milliseconds, not for a reactor.
+    pub fn go_by(&self, topology: Topology, is_unbroken: bool) {
+        let mut held = self.held.lock();
+        if held
+            .topology
+            .as_deref()
+            .is_some_and(|old| !topology.is_newer_than(old))
+        {
+            return;
+        }
+        let old = held.topology.take();
+        held.holdings = held.holdings.follow(Step {
+            own: &self.own,
+            is_unbroken: is_unbroken && old.is_some(),
+            old: old.as_deref(),
+            new: &topology,
+        });
+        // Writes that end from here on are given to the owners by the new map…
+        self.forwarder.upstreams().map().offer(topology.clone());
+        // …which all do that find themselves not to be the primary any more…
+        for (slot, holding) in held.holdings.iter() {
+            self.store(slot, holding);
+        }
+        // …and only then others may rely on it.
+        self.epoch.store(topology.epoch(), Ordering::SeqCst);
+        held.topology = Some(Arc::new(topology));
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn store(&self, slot: u16, holding: &Holding) {
+        let part = match holding.part {
+            Part::None => 0,
+            Part::Replica => REPLICA,
+            Part::Primary => PRIMARY,
+        };
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        let byte =
+            part | flag(!holding.sources.is_empty(), FILLING) | flag(holding.is_shared, SHARED);
+        if let Some(cell) = self.slots.get(usize::from(slot)) {
+            cell.store(byte, Ordering::SeqCst);
+        }
+    }
+
+    fn flags(&self, slot: u16) -> u8 {
+        let cell = self.slots.get(usize::from(slot));
+        cell.map_or(0, |cell| cell.load(Ordering::SeqCst))
+    }
+
+    fn is_sound(&self) -> bool {
+        self.pulse.is_sound(self.clock.coarse_monotonic_ms())
+    }
+
+    /// The epoch of the map that it goes by.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// The map that it goes by.
+    #[must_use]
+    pub fn topology(&self) -> Option<Arc<Topology>> {
+        self.held.lock().topology.clone()
+    }
+
+    /// Shows that the process runs. `leader_silence` is how long ago the cluster's leader was heard.
+    pub fn beat(&self, leader_silence: Duration) {
+        self.pulse
+            .beat(self.clock.coarse_monotonic_ms(), leader_silence);
+    }
+
+    /// Whether a command that another member sent is executed here.
+    #[must_use]
+    pub fn serves(&self, slot: u16, is_write: bool) -> bool {
+        let flags = self.flags(slot);
+        let serves = match is_write {
+            true => flags & PRIMARY != 0,
+            // A replica that lacks something leaves it to others.
+            false => flags & PRIMARY != 0 || flags & (REPLICA | FILLING) == REPLICA,
+        };
+        serves && self.is_sound()
+    }
+
+    /// Whether reads of a key may be answered from RAM.
+    #[must_use]
+    pub fn answers(&self, key: &[u8]) -> bool {
+        let flags = self.flags(placement::slot(key));
+        flags & (PRIMARY | FILLING) == PRIMARY && self.is_sound()
+    }
+
+    /// Executes a command, here or where its key's slot is.
+    pub async fn execute<'s>(
+        &self,
+        engine: &Engine,
+        job: &Job<'_>,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Outcome<'s> {
+        let slot = placement::slot(job.command.key());
+        let is_write = job.command.is_write();
+        let deadline = Instant::now() + OWNERS_WAIT;
+        let flags = loop {
+            let flags = self.flags(slot);
+            let is_here = match job.is_routed {
+                true => self.serves(slot, is_write),
+                false => flags & PRIMARY != 0 && self.is_sound(),
+            };
+            if is_here {
+                break flags;
+            }
+            if let Some(outcome) = self.forward(job).await {
+                return outcome;
+            }
+            // By the newest map the slot is this member's, which is about to go by it.
+            if Instant::now() >= deadline {
+                return refused(job.command, Unconfirmed::Silent);
+            }
+            tokio::time::sleep(RETRY / 4).await;
+        };
+        if flags & FILLING != 0 {
+            for space in [Some(job.space), job.base].into_iter().flatten() {
+                if let Err(why) = self.confirm(engine, space, job.command.key(), acks).await {
+                    return refused(job.command, why);
+                }
+            }
+        }
+        let outcome = super::server::execute_here(engine, job, acks, scratch).await;
+        if is_write && !is_unchanged(&outcome) {
+            let spread = self
+                .spread(engine, job.space, job.command.key(), slot)
+                .await;
+            if let Err(failure) = spread {
+                return Outcome::Failed(failure);
+            }
+        }
+        outcome
+    }
+
+    /// Has the owner execute a command. None if that is this member.
+    async fn forward(&self, job: &Job<'_>) -> Option<Outcome<'static>> {
+        self.events.count(Event::Forwarded);
+        let outcome = self.forward_to_owner(job).await?;
+        match (&outcome, job.base, job.command) {
+            (Outcome::Miss, Some(base), Command::Get(get)) => {
+                let plain = Command::Get(Get {
+                    want_value: get.want_value,
+                    bump: get.bump,
+                    ..Get::new(get.key)
+                });
+                let job = Job {
+                    space: base,
+                    command: &plain,
+                    source: None,
+                    base: None,
+                    is_routed: false,
+                    redirects: Redirects::Never,
+                };
+                self.forward_to_owner(&job).await
+            }
+            _ => Some(outcome),
+        }
+    }
+
+    async fn forward_to_owner(&self, job: &Job<'_>) -> Option<Outcome<'static>> {
+        use fonn_runtime::serve::Answered as _;
+        let came = match self.forwarder.begin(job).await {
+            Ok(came) => came,
+            Err(again) => self.forwarder.again(job, again).await,
+        };
+        match came {
+            Came::Here => None,
+            came => Some(came.outcome().into_owned()),
+        }
+    }
+
+    /// Makes what is here of a key as new as what the slot's sources have.
+    async fn confirm(
+        &self,
+        engine: &Engine,
+        space: Space,
+        key: &[u8],
+        acks: &mut Acks,
+    ) -> Result<(), Unconfirmed> {
+        let slot = placement::slot(key);
+        let deadline = Instant::now() + OWNERS_WAIT;
+        let mut told: Vec<Arc<str>> = Vec::new();
+        loop {
+            // All that they know is here, or they have told.
+            let Some(source) = self.next_source(slot, &told) else {
+                return Ok(());
+            };
+            let Some(target) = self.forwarder.upstreams().member(&source.id) else {
+                // It is gone, by a map that is gone by here in a moment.
+                told.push(source.id);
+                continue;
+            };
+            if !source.is_asked {
+                if self.resolve(&source.id, &target).await {
+                    continue;
+                }
+            } else if self.ask(engine, &target, space, key, acks).await? {
+                told.push(source.id);
+                continue;
+            }
+            if Instant::now() >= deadline {
+                return Err(Unconfirmed::Silent);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// A source of a slot that has not told about a key yet; those first that have to say which sources they
+    /// had.
+    fn next_source(&self, slot: u16, told: &[Arc<str>]) -> Option<Source> {
+        let held = self.held.lock();
+        let sources = &held.holdings.get(slot)?.sources;
+        let mut left = sources.iter().filter(|it| !told.contains(&it.id));
+        let unasked = left.clone().find(|it| !it.is_asked);
+        unasked.or_else(|| left.next()).cloned()
+    }
+
+    /// Learns which sources a source had itself. False if it does not say yet.
+    async fn resolve(&self, source: &str, target: &Target) -> bool {
+        let _turn = self.resolving.lock().await;
+        let slots: SlotSet = {
+            let held = self.held.lock();
+            let is_meant = |it: &Source| *it.id == *source && !it.is_asked;
+            let unasked = held
+                .holdings
+                .iter()
+                .filter(|(_, it)| it.sources.iter().any(is_meant));
+            unasked.map(|(slot, _)| slot).collect()
+        };
+        if slots.is_empty() {
+            return true;
+        }
+        let generation = *self.changes.borrow();
+        self.events.count(Event::Asked);
+        let epoch = self.epoch();
+        let request = Request::Sources {
+            slots: slots.clone(),
+            is_owned: false,
+        };
+        let envelope = envelope(0, Space::default(), epoch);
+        let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+        let Ok(answer) = call.await else { return false };
+        // By an older map it may still take slots over.
+        if answer.head().envelope.epoch < epoch {
+            return false;
+        }
+        let Ok(Reply::Sources(sources)) = answer.reply() else {
+            return false;
+        };
+        let mut more: Vec<(Arc<str>, SlotSet)> = Vec::new();
+        for told in sources.iter() {
+            let Ok((id, of)) = told else { return false };
+            more.push((Arc::from(id), of));
+        }
+        let mut held = self.held.lock();
+        if *self.changes.borrow() != generation {
+            return false;
+        }
+        for slot in (0..SLOT_COUNT).filter(|slot| slots.contains(*slot)) {
+            let of_slot = more.iter().filter(|(_, slots)| slots.contains(slot));
+            let ids: Vec<Arc<str>> = of_slot.map(|(id, _)| Arc::clone(id)).collect();
+            held.holdings.add_sources(slot, source, &ids, &self.own);
+            if let Some(holding) = held.holdings.get(slot) {
+                self.store(slot, holding);
+            }
+        }
+        true
+    }
+
+    /// The version up to which something about a slot may have been forgotten before it came here.
+    #[must_use]
+    pub fn floor(&self, slot: u16) -> Version {
+        let floor = self.floors.get(usize::from(slot));
+        floor.map_or(0, |floor| floor.load(Ordering::Acquire))
+    }
+
+    /// Who knows of some slots, or of those of them that it owns, what this member may not.
+    #[must_use]
+    pub fn sources(&self, slots: &SlotSet, is_owned: bool) -> SourcesBuilder {
+        let mut sources = SourcesBuilder::default();
+        let is_meant = |slot, it: &Holding, _: &Source| {
+            slots.contains(slot) && (!is_owned || it.part != Part::None)
+        };
+        for (id, of) in self.unsettled(is_meant) {
+            // Names of members are short.
+            let _ = sources.push(&id, &of);
+        }
+        sources
+    }
+
+    /// The slots that lack something, by who knows it.
+    fn unsettled(
+        &self,
+        is_meant: impl Fn(u16, &Holding, &Source) -> bool,
+    ) -> HashMap<Arc<str>, SlotSet> {
+        let held = self.held.lock();
+        let mut by_source: HashMap<Arc<str>, SlotSet> = HashMap::new();
+        for (slot, holding) in held.holdings.iter() {
+            let sources = holding.sources.iter();
+            for source in sources.filter(|it| is_meant(slot, holding, it)) {
+                let slots = by_source.entry(Arc::clone(&source.id)).or_default();
+                slots.insert(slot);
+            }
+        }
+        by_source
+    }
+
+    /// Asks a member about a key, and keeps what it says. False if it does not say yet.
+    async fn ask(
+        &self,
+        engine: &Engine,
+        target: &Target,
+        space: Space,
+        key: &[u8],
+        acks: &mut Acks,
+    ) -> Result<bool, Unconfirmed> {
+        let epoch = self.epoch();
+        let envelope = envelope(placement::slot(key), space, epoch);
+        let request = Request::Fetch { key };
+        self.events.count(Event::Asked);
+        let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+        let Ok(answer) = call.await else {
+            return Ok(false);
+        };
+        // Before it goes by our map, it may still change what it just said.
+        if answer.head().envelope.epoch < epoch {
+            return Ok(false);
+        }
+        match answer.reply() {
+            Ok(Reply::Unknown) => Ok(true),
+            Ok(Reply::Entry(entry)) => {
+                if entry.content == Content::Tombstone {
+                    // It may stand for all that was forgotten; and the tombstones there are come with the pages.
+                    let known = engine.newest(space, key).await;
+                    let known = known.map_err(Unconfirmed::Kept)?;
+                    if known.is_none_or(|known| known >= entry.version) {
+                        // What is written next comes behind it all the same.
+                        let observed = engine.observe(entry.version).map_err(failure);
+                        observed.map_err(Unconfirmed::Kept)?;
+                        return Ok(true);
+                    }
+                }
+                let kept = self.keep(engine, &entry, acks).await;
+                kept.map(|()| true).map_err(Unconfirmed::Kept)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Keeps what another member knows of a key, if it is newer than what is known here.
+    async fn keep(
+        &self,
+        engine: &Engine,
+        entry: &Entry<'_>,
+        acks: &mut Acks,
+    ) -> Result<(), Failure> {
+        match engine.put_of_peer(entry, acks).await {
+            Ok(is_new) => {
+                self.events
+                    .count(if is_new { Event::Taken } else { Event::Known });
+                Ok(())
+            }
+            Err(PutError::Failed(Failure::TooLarge)) => {
+                // It cannot be kept here, but what it replaced is not to be seen either.
+                let gone = Entry::tombstone(entry.space, entry.key, entry.version);
+                let put = engine.put_of_peer(&gone, acks).await;
+                put.map(|_| ()).map_err(failure)
+            }
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// Gives the other owners what there is of a key now; returns when all that are up have it.
+    async fn spread(
+        &self,
+        engine: &Engine,
+        space: Space,
+        key: &[u8],
+        slot: u16,
+    ) -> Result<(), Failure> {
+        if self.flags(slot) & (PRIMARY | SHARED) == PRIMARY {
+            return Ok(());
+        }
+        let Some(transfer) = engine.fetch_for_peer(space, key).await? else {
+            return Ok(());
+        };
+        let request = Request::Put(transfer.entry(space, key, usize::MAX));
+        let deadline = Instant::now() + OWNERS_WAIT;
+        let mut done: Vec<String> = Vec::new();
+        loop {
+            let mut owners = self.forwarder.upstreams().owners(slot);
+            owners.retain(|(id, _)| !done.contains(id));
+            if owners.is_empty() {
+                return Ok(());
+            }
+            let calls = owners.into_iter().map(|(id, target)| {
+                let request = &request;
+                let envelope = envelope(slot, space, target.epoch);
+                async move {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    (id, target.client.call(request, envelope, None, left).await)
+                }
+            });
+            for (id, answer) in futures_util::future::join_all(calls).await {
+                let reply = match &answer {
+                    Ok(answer) => answer.reply(),
+                    Err(CallError::TooLong) => return Err(Failure::TooLarge),
+                    Err(_) => continue,
+                };
+                match reply {
+                    Ok(Reply::Applied | Reply::NotNewer) => {
+                        self.events.count(Event::Replicated);
+                        done.push(id);
+                    }
+                    Ok(Reply::Outcome(Outcome::Failed(Failure::TooLarge))) => {
+                        return Err(Failure::TooLarge);
+                    }
+                    _ => {}
+                }
+            }
+            if Instant::now() >= deadline {
+                self.events.count(Event::NotReplicated);
+                return Err(Failure::Unavailable);
+            }
+            if self
+                .forwarder
+                .upstreams()
+                .owners(slot)
+                .iter()
+                .any(|(id, _)| !done.contains(id))
+            {
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// Gives the other owners what there is of some keys now.
+    ///
+    /// # Errors
+    /// If one that is up does not take it.
+    pub async fn spread_all(
+        &self,
+        engine: &Engine,
+        space: Space,
+        keys: impl Iterator<Item = &[u8]>,
+    ) -> Result<(), Failure> {
+        for key in keys {
+            self.spread(engine, space, key, placement::slot(key))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Slots of which their owners may lack something that the member of that name has.
+    ///
+    /// # Errors
+    /// The name of a member that does not say, or goes by another map.
+    pub async fn needed_from(&self, id: &str) -> Result<u32, String> {
+        let epoch = self.epoch();
+        let is_meant = |_, it: &Holding, of: &Source| it.part != Part::None && *of.id == *id;
+        let mut needed = self.unsettled(is_meant).remove(id).unwrap_or_default();
+        let topology = self.topology();
+        let members = topology.as_deref().map_or(&[][..], |it| it.members());
+        for member in members.iter().filter(|it| it.id != id && it.id != self.own) {
+            let Some(target) = self.forwarder.upstreams().member(&member.id) else {
+                continue;
+            };
+            let request = Request::Sources {
+                slots: SlotSet::all(),
+                is_owned: true,
+            };
+            let envelope = envelope(0, Space::default(), epoch);
+            let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+            let answer = call.await.map_err(|_| member.id.clone())?;
+            let sources = match answer.reply() {
+                Ok(Reply::Sources(sources)) if answer.head().envelope.epoch >= epoch => sources,
+                _ => return Err(member.id.clone()),
+            };
+            for (of, slots) in sources.iter().flatten().filter(|(of, _)| *of == id) {
+                tracing::trace!(of, member = member.id, slots = slots.len(), "still needed");
+                (0..SLOT_COUNT)
+                    .filter(|slot| slots.contains(*slot))
+                    .for_each(|slot| needed.insert(slot));
+            }
+        }
+        Ok(needed.len())
+    }
+
+    /// The other members that serve.
+    #[must_use]
+    pub fn others(&self) -> Vec<Target> {
+        let all = self.forwarder.upstreams().all();
+        all.into_iter().map(|(_, target)| target).collect()
+    }
+
+    /// The way to other members.
+    #[must_use]
+    pub fn forwarder(&self) -> &Forwarder {
+        &self.forwarder
+    }
+
+    /// Whether this member is the primary of a slot.
+    #[must_use]
+    pub fn is_primary(&self, slot: u16) -> bool {
+        self.flags(slot) & PRIMARY != 0
+    }
+
+    /// Whether this member is the primary of a slot, and needs to ask nobody about it.
+    #[must_use]
+    pub fn is_settled_primary(&self, slot: u16) -> bool {
+        self.flags(slot) & (PRIMARY | FILLING) == PRIMARY && self.is_sound()
+    }
+
+    /// Slots by what this member has to do with them: as primary, as replica, and those of both that are not
+    /// all here yet.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 3] {
+        let mut counts = [0; 3];
+        for cell in &self.slots {
+            let flags = cell.load(Ordering::Relaxed);
+            for (count, flag) in counts.iter_mut().zip([PRIMARY, REPLICA, FILLING]) {
+                *count += u64::from(flags & flag != 0);
+            }
+        }
+        counts
+    }
+}
+
+fn failure(error: PutError) -> Failure {
+    match error {
+        PutError::Failed(failure) => failure,
+        PutError::Malformed(what) => {
+            tracing::warn!(what, "a member sent an entry that makes no sense");
+            Failure::Unavailable
+        }
+    }
+}
+
+/// Nothing changed, so nobody has to be told.
+fn is_unchanged(outcome: &Outcome<'_>) -> bool {
+    matches!(
+        outcome,
+        Outcome::Miss
+            | Outcome::NotStored(_)
+            | Outcome::Exists
+            | Outcome::NotFound
+            | Outcome::NotANumber
+            | Outcome::Overflow
+            | Outcome::Failed(_)
+    )
+}
+
+/// The answer to a command on a key that could not be confirmed: better no value than an old one.
+fn refused(command: &Command<'_>, why: Unconfirmed) -> Outcome<'static> {
+    match why {
+        _ if !command.is_write() => Outcome::Miss,
+        Unconfirmed::Silent => Outcome::Failed(Failure::Busy),
+        Unconfirmed::Kept(failure) => Outcome::Failed(failure),
+    }
+}

@@ -1,0 +1,110 @@
+//! Following the cluster's map, and showing that the process runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_proto::placement::SLOT_COUNT;
+use fonn_runtime::clock::Clock;
+use fonn_runtime::peer::{Options, PeerMetrics};
+use fonn_runtime::route::{
+    self, Forwarder, Member, MemberState, Topology, TopologyError, Upstreams,
+};
+use fonn_runtime::tasks::{OnShutdown, Tasks};
+
+use super::{OWNERS_WAIT, Sharing, handover, pulse};
+use crate::cluster::map::Map;
+use crate::cluster::{Cluster, member};
+use crate::engine::Engine;
+
+/// From the arrival of a command to its answer, when another member has to answer it.
+const FORWARD_TIMEOUT: Duration = OWNERS_WAIT.saturating_mul(2);
+
+/// Starts a member's part in the cluster's data: follows the map and takes slots over, until the tasks end.
+pub fn start(
+    cluster: &Cluster,
+    engine: &Arc<Engine>,
+    clock: Clock,
+    metrics: PeerMetrics,
+    tasks: &Tasks,
+) -> Arc<Sharing> {
+    // Older copies may come from others: what was deleted is remembered from now on.
+    engine.keep_tombstones();
+    let own = cluster.node_id();
+    let upstreams = Upstreams::new(
+        Arc::new(route::Map::default()),
+        Options {
+            tls: cluster.tls(),
+            ..Options::new("", own)
+        },
+        metrics,
+    );
+    let forwarder = Forwarder::new(upstreams.of_member(own), FORWARD_TIMEOUT);
+    let sharing = Arc::new(Sharing::new(own, forwarder, clock));
+    let it = || Arc::clone(&sharing);
+    tasks.spawn(
+        "sharing-map",
+        OnShutdown::Abort,
+        follow(it(), cluster.clone()),
+    );
+    tasks.spawn(
+        "sharing-pulse",
+        OnShutdown::Abort,
+        beat(it(), cluster.clone()),
+    );
+    let take_over = handover::run(it(), Arc::clone(engine));
+    tasks.spawn("sharing-handover", OnShutdown::Abort, take_over);
+    sharing
+}
+
+async fn follow(sharing: Arc<Sharing>, cluster: Cluster) {
+    let mut maps = cluster.map();
+    loop {
+        let map = Arc::clone(&maps.borrow_and_update());
+        match topology(&map) {
+            Ok(topology) => {
+                let own = map.member(cluster.node_id());
+                let since = own.map_or(u64::MAX, |member| member.since);
+                let is_unbroken = since <= sharing.epoch();
+                let it = Arc::clone(&sharing);
+                let applied = tokio::task::spawn_blocking(move || it.go_by(topology, is_unbroken));
+                if applied.await.is_err() {
+                    return;
+                }
+            }
+            // Before there is a cluster.
+            Err(error) => tracing::debug!(%error, epoch = map.epoch, "no map to go by"),
+        }
+        if maps.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn beat(sharing: Arc<Sharing>, cluster: Cluster) {
+    let mut ticks = tokio::time::interval(pulse::BEAT);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        sharing.beat(cluster.status().leader_silence);
+    }
+}
+
+/// The map as routers have it.
+fn topology(map: &Map) -> Result<Topology, TopologyError> {
+    let table = map.table.as_ref().ok_or(TopologyError::NoOwners)?;
+    let members = map.members.iter().map(|member| Member {
+        id: member.id.clone(),
+        address: member.client_address.clone(),
+        zone: member.zone.clone(),
+        weight: u32::from(member.weight),
+        share: u32::from(member.share),
+        state: match member.state {
+            member::MemberState::Active => MemberState::Active,
+            member::MemberState::Draining => MemberState::Draining,
+            member::MemberState::Joining => MemberState::Joining,
+            member::MemberState::Down | member::MemberState::Removed => MemberState::Down,
+        },
+    });
+    let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
+    Topology::new(map.epoch, members.collect(), owners)
+}

@@ -1,0 +1,250 @@
+//! Taking slots over in the background: all that their sources know, page by page.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fonn_proto::Version;
+use fonn_proto::peer::{Content, Reply, Request, SlotSet};
+use fonn_proto::placement::{self, SLOT_COUNT};
+use fonn_runtime::random::SplitMix64;
+use fonn_runtime::route::{Target, envelope};
+use thiserror::Error;
+
+use super::holdings::{Holding, Part, Source};
+use super::{Sharing, Unconfirmed};
+use crate::engine::{Acks, Engine};
+use crate::entry::Space;
+
+/// Bytes of entries that one page has, about.
+const PAGE_LEN: u32 = 1 << 20;
+
+/// Bytes a second that are taken over at most: clients come first.
+const RATE: u64 = 64 << 20;
+
+/// How long a page may take.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Until a source is asked again that did not answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Bytes of own copies that are looked over at a time.
+const OWN_PAGE_LEN: usize = 256 << 10;
+
+/// Why slots are not here yet.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+enum HandoverError {
+    #[error("the member does not answer")]
+    Silent,
+    #[error("its answer makes no sense")]
+    Senseless,
+    #[error("what it sent could not be kept")]
+    NotKept,
+}
+
+impl From<Unconfirmed> for HandoverError {
+    fn from(why: Unconfirmed) -> Self {
+        match why {
+            Unconfirmed::Silent => Self::Silent,
+            Unconfirmed::Kept(_) => Self::NotKept,
+        }
+    }
+}
+
+/// Takes over what the maps give to this member, for ever.
+pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
+    let mut changes = sharing.changes.subscribe();
+    loop {
+        let generation = *changes.borrow_and_update();
+        let mut is_left = false;
+        // Who was a source of its sources becomes one here: they are gone through in this round too.
+        for (source, _) in sharing.unsettled(|_, it, of| it.part != Part::None && !of.is_asked) {
+            if let Some(target) = sharing.forwarder.upstreams().member(&source) {
+                is_left |= !sharing.resolve(&source, &target).await;
+            }
+        }
+        let is_wanted = |_, it: &Holding, _: &Source| it.part != Part::None;
+        for (source, slots) in sharing.unsettled(is_wanted) {
+            let count = slots.len();
+            let Some(target) = sharing.forwarder.upstreams().member(&source) else {
+                // It is gone: what is here is all there is.
+                sharing.settle(&slots, &source, generation);
+                continue;
+            };
+            let taken = match sharing.resolve(&source, &target).await {
+                true => sharing.take_over(&engine, &target, &slots).await,
+                false => Err(HandoverError::Silent),
+            };
+            match taken {
+                Ok(taken) => {
+                    tracing::info!(%source, slots = count, bytes = taken, "slots taken over");
+                    sharing.settle(&slots, &source, generation);
+                }
+                Err(error) => {
+                    tracing::debug!(%source, slots = count, %error, "slots are not taken over yet");
+                    is_left = true;
+                }
+            }
+        }
+        is_left |= !sharing.unsettled(is_wanted).is_empty();
+        if is_left {
+            // A map that changed meanwhile is looked at as well.
+            let _ = tokio::time::timeout(AGAIN, changes.changed()).await;
+        } else if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Sharing {
+    /// All that `source` knows of the slots is here; unless the map changed since `generation`, when it may
+    /// have to be asked anew.
+    fn settle(&self, slots: &SlotSet, source: &str, generation: u64) {
+        let mut held = self.held.lock();
+        if *self.changes.borrow() != generation {
+            return;
+        }
+        for slot in (0..SLOT_COUNT).filter(|slot| slots.contains(*slot)) {
+            held.holdings.settle(slot, source);
+            if let Some(holding) = held.holdings.get(slot) {
+                self.store(slot, holding);
+            }
+        }
+    }
+
+    /// Brings all that a member knows of some slots here. Returns how many bytes that were.
+    async fn take_over(
+        &self,
+        engine: &Engine,
+        target: &Target,
+        slots: &SlotSet,
+    ) -> Result<u64, HandoverError> {
+        let mut cursor = Vec::new();
+        let mut taken = 0;
+        loop {
+            let (len, next) = self.take_page(engine, target, slots, &cursor).await?;
+            taken += len;
+            if next.is_empty() {
+                break;
+            }
+            cursor = next;
+            tokio::time::sleep(Duration::from_millis(len * 1000 / RATE)).await;
+        }
+        let floor = self.floor_of(target).await?;
+        if floor > 0 {
+            self.check_own(engine, target, slots, floor).await?;
+            for (slot, known) in (0..SLOT_COUNT).zip(&self.floors) {
+                if slots.contains(slot) {
+                    known.fetch_max(floor, Ordering::AcqRel);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn take_page(
+        &self,
+        engine: &Engine,
+        target: &Target,
+        slots: &SlotSet,
+        cursor: &[u8],
+    ) -> Result<(u64, Vec<u8>), HandoverError> {
+        let epoch = self.epoch();
+        let request = Request::FetchSlots {
+            slots: slots.clone(),
+            cursor,
+            len_max: PAGE_LEN,
+        };
+        let envelope = envelope(0, Space::default(), epoch);
+        let call = target.client.call(&request, envelope, None, PAGE_TIMEOUT);
+        let answer = call.await.map_err(|_| HandoverError::Silent)?;
+        if answer.head().envelope.epoch < epoch {
+            return Err(HandoverError::Silent);
+        }
+        let Ok(Reply::Page(page)) = answer.reply() else {
+            return Err(HandoverError::Senseless);
+        };
+        let mut acks = Acks::default();
+        for entry in page.iter() {
+            let entry = entry.map_err(|_| HandoverError::Senseless)?;
+            let space = Space(entry.space);
+            match entry.content {
+                Content::Omitted { .. } => {
+                    let known = engine.newest(space, entry.key).await;
+                    let known = known.map_err(|_| HandoverError::NotKept)?;
+                    if known.is_none_or(|known| known < entry.version)
+                        && !self
+                            .ask(engine, target, space, entry.key, &mut acks)
+                            .await?
+                    {
+                        return Err(HandoverError::Silent);
+                    }
+                }
+                _ => {
+                    let kept = self.keep(engine, &entry, &mut acks).await;
+                    kept.map_err(|_| HandoverError::NotKept)?;
+                }
+            }
+        }
+        if !acks.wait().await.is_empty() {
+            return Err(HandoverError::NotKept);
+        }
+        Ok((page.entries.len() as u64, page.next.to_vec()))
+    }
+
+    /// The version below which a member may have forgotten what it knew.
+    async fn floor_of(&self, target: &Target) -> Result<Version, HandoverError> {
+        let mut random = SplitMix64::from_entropy();
+        // Nobody has such a key.
+        let key = [
+            random.next_u64().to_be_bytes(),
+            random.next_u64().to_be_bytes(),
+        ]
+        .concat();
+        let envelope = envelope(placement::slot(&key), Space::default(), self.epoch());
+        let request = Request::Fetch { key: &key };
+        let call = target.client.call(&request, envelope, None, PAGE_TIMEOUT);
+        let answer = call.await.map_err(|_| HandoverError::Silent)?;
+        match answer.reply() {
+            Ok(Reply::Unknown) => Ok(0),
+            Ok(Reply::Entry(entry)) => Ok(entry.version),
+            _ => Err(HandoverError::Senseless),
+        }
+    }
+
+    /// Asks about the copies that were here already and are older than what the member may have forgotten.
+    async fn check_own(
+        &self,
+        engine: &Engine,
+        target: &Target,
+        slots: &SlotSet,
+        floor: Version,
+    ) -> Result<(), HandoverError> {
+        let mut cursor = Vec::new();
+        loop {
+            let page = engine.fetch_slots(slots, &cursor, OWN_PAGE_LEN).await;
+            let page = page.map_err(|_| HandoverError::NotKept)?;
+            let mut acks = Acks::default();
+            for entry in page.entries.page(&page.next).iter() {
+                let entry = entry.map_err(|_| HandoverError::NotKept)?;
+                if entry.version > floor || entry.content == Content::Tombstone {
+                    continue;
+                }
+                let space = Space(entry.space);
+                if !self
+                    .ask(engine, target, space, entry.key, &mut acks)
+                    .await?
+                {
+                    return Err(HandoverError::Silent);
+                }
+            }
+            if !acks.wait().await.is_empty() {
+                return Err(HandoverError::NotKept);
+            }
+            if page.next.is_empty() {
+                return Ok(());
+            }
+            cursor = page.next;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What a member counts about sharing, and its metrics.
+
+use std::sync::Arc;
+
+use fonn_runtime::metrics::Metrics;
+use fonn_runtime::metrics::striped::Counters;
+
+use super::Sharing;
+
+/// What happens between members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Event {
+    /// A command was sent to the owner of its key.
+    Forwarded,
+    /// A key was asked for where its slot was before.
+    Asked,
+    /// An entry or tombstone of a slot that is taken over was new.
+    Taken,
+    /// It was known already.
+    Known,
+    /// A write was given to another owner.
+    Replicated,
+    /// A write was refused because another owner that is up did not take it.
+    NotReplicated,
+}
+
+const EVENTS: [(Event, &str); 6] = [
+    (Event::Forwarded, "forwarded"),
+    (Event::Asked, "asked"),
+    (Event::Taken, "taken"),
+    (Event::Known, "known"),
+    (Event::Replicated, "replicated"),
+    (Event::NotReplicated, "not_replicated"),
+];
+
+/// Counters of all events.
+#[derive(Debug, Default)]
+pub struct Events(Counters<{ EVENTS.len() }>);
+
+impl Events {
+    /// Counts one.
+    pub fn count(&self, event: Event) {
+        self.0.add(event as usize, 1);
+    }
+
+    /// The total since the start.
+    #[must_use]
+    pub fn total(&self, event: Event) -> u64 {
+        self.0.total(event as usize)
+    }
+}
+
+/// Publishes what a member does for its cluster.
+pub fn register(metrics: &Metrics, sharing: &Arc<Sharing>) {
+    let sharing = Arc::clone(sharing);
+    metrics.on_scrape(move |snapshot| {
+        let help = "Slots by this member's part in them; of those that are filling it lacks something yet.";
+        for (part, count) in ["primary", "replica", "filling"].iter().zip(sharing.counts()) {
+            let labels = [("part", *part)];
+            snapshot.gauge("fonn_cluster_slots", help, &labels, count as f64);
+        }
+        let help = "What members did for each other, by kind.";
+        for (event, label) in EVENTS {
+            let labels = [("event", label)];
+            let total = sharing.events.total(event);
+            snapshot.counter("fonn_cluster_sharing_total", help, &labels, total);
+        }
+        let events = sharing.forwarder.events();
+        events.publish(snapshot, "fonn_cluster_commands_total");
+    });
+}

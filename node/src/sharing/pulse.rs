@@ -1,0 +1,133 @@
+//! Whether the process has been running without a break.
+//!
+//! A member that was stopped for a while (SIGSTOP, a frozen machine) wakes up with the map of before: others
+//! may have taken over its slots. So after a break it answers for none, until the cluster's leader was heard
+//! again, or until it is clear that there is none: then nobody can have taken over anything either.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often the process proves that it runs.
+pub const BEAT: Duration = Duration::from_millis(100);
+
+/// A break that is none yet: less than the time after which a member counts as down.
+const BREAK_MIN: Duration = Duration::from_millis(1500);
+
+/// From the leader's first word after a break until what it said is known to be gone by.
+const MAP_WAIT: Duration = Duration::from_millis(300);
+
+/// How long the leader is waited for after a break.
+const LEADER_WAIT: Duration = Duration::from_secs(3);
+
+/// The process's pulse; times are milliseconds of one monotonic clock.
+#[derive(Debug)]
+pub struct Pulse {
+    beat_ms: AtomicU64,
+    /// When the last break was noticed; 0 if that is settled.
+    woke_ms: AtomicU64,
+    /// When the leader was heard first since then; 0 if it was not.
+    heard_ms: AtomicU64,
+    is_sound: AtomicBool,
+}
+
+impl Pulse {
+    /// A process that runs since now.
+    #[must_use]
+    pub fn new(now_ms: u64) -> Self {
+        Self {
+            beat_ms: AtomicU64::new(now_ms),
+            woke_ms: AtomicU64::new(0),
+            heard_ms: AtomicU64::new(0),
+            is_sound: AtomicBool::new(true),
+        }
+    }
+
+    /// Whether its map may be gone by.
+    #[inline]
+    #[must_use]
+    pub fn is_sound(&self, now_ms: u64) -> bool {
+        self.is_sound.load(Ordering::Acquire)
+            && !is_break(self.beat_ms.load(Ordering::Acquire), now_ms)
+    }
+
+    /// One beat. `leader_silence` says how long ago the leader was heard.
+    pub fn beat(&self, now_ms: u64, leader_silence: Duration) {
+        if is_break(self.beat_ms.load(Ordering::Acquire), now_ms) {
+            self.is_sound.store(false, Ordering::Release);
+            self.woke_ms.store(now_ms.max(1), Ordering::Release);
+            self.heard_ms.store(0, Ordering::Release);
+        }
+        self.beat_ms.store(now_ms, Ordering::Release);
+        let woke_ms = self.woke_ms.load(Ordering::Acquire);
+        if woke_ms == 0 {
+            return;
+        }
+        let awake_ms = now_ms.saturating_sub(woke_ms);
+        let mut heard_ms = self.heard_ms.load(Ordering::Acquire);
+        if heard_ms == 0 && leader_silence.as_millis() < u128::from(awake_ms) {
+            heard_ms = now_ms.max(1);
+            self.heard_ms.store(heard_ms, Ordering::Release);
+        }
+        let is_told = heard_ms != 0 && now_ms.saturating_sub(heard_ms) >= as_ms(MAP_WAIT);
+        if is_told || awake_ms >= as_ms(LEADER_WAIT) {
+            self.woke_ms.store(0, Ordering::Release);
+            self.is_sound.store(true, Ordering::Release);
+        }
+    }
+}
+
+fn is_break(beat_ms: u64, now_ms: u64) -> bool {
+    now_ms.saturating_sub(beat_ms) > as_ms(BREAK_MIN)
+}
+
+const fn as_ms(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG_AGO: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_process_that_beats_is_sound() {
+        let pulse = Pulse::new(1000);
+        for now_ms in (1000..10_000).step_by(100) {
+            pulse.beat(now_ms, LONG_AGO);
+            assert!(pulse.is_sound(now_ms + 50));
+        }
+    }
+
+    #[test]
+    fn after_a_break_it_is_not_until_the_leader_was_heard() {
+        let pulse = Pulse::new(1000);
+        // Before anything of it ran again.
+        assert!(!pulse.is_sound(9000));
+        pulse.beat(9000, LONG_AGO);
+        assert!(!pulse.is_sound(9010));
+        // What was heard before the break says nothing.
+        pulse.beat(9100, Duration::from_millis(200));
+        assert!(!pulse.is_sound(9110));
+        pulse.beat(9200, Duration::from_millis(50));
+        // It may have said more than is known yet.
+        assert!(!pulse.is_sound(9210));
+        for now_ms in [9300, 9400, 9500] {
+            assert!(!pulse.is_sound(now_ms));
+            pulse.beat(now_ms, Duration::from_millis(50));
+        }
+        assert!(pulse.is_sound(9510));
+    }
+
+    #[test]
+    fn without_a_leader_it_goes_by_the_last_map_after_a_while() {
+        let pulse = Pulse::new(1000);
+        pulse.beat(9000, LONG_AGO);
+        for now_ms in (9100..11_900).step_by(100) {
+            pulse.beat(now_ms, LONG_AGO);
+            assert!(!pulse.is_sound(now_ms));
+        }
+        pulse.beat(12_000, LONG_AGO);
+        assert!(pulse.is_sound(12_000));
+    }
+}

@@ -1,0 +1,372 @@
+//! Members in one process, each with a disk and a socket; the maps are given to them by hand.
+
+mod chaos;
+mod handover;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fonn_proto::placement::{Placed, SLOT_COUNT, Table, slot};
+use fonn_runtime::clock::Clock;
+use fonn_runtime::metrics::Metrics;
+use fonn_runtime::peer::{Options, PeerMetrics};
+use fonn_runtime::route::{Forwarder, Map, Member as Row, MemberState, Topology, Upstreams};
+use fonn_runtime::serve::{ListenAddr, Listener};
+use fonn_runtime::tasks::{OnShutdown, Tasks};
+use tempfile::TempDir;
+
+use super::{OWNERS_WAIT, Sharing};
+use crate::engine::{Engine, EngineOptions, Settings};
+use crate::entry::Space;
+use crate::levels::CodecChoice;
+use crate::lsm::{DiskOptions, Durability, SETTLE_PERCENT};
+use crate::ram::{LruMode, RamOptions};
+use crate::server::{Server, Shared, Tiers};
+
+/// No test waits longer than this for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) struct Member {
+    name: String,
+    engine: Arc<Engine>,
+    sharing: Arc<Sharing>,
+    server: Option<Server>,
+    address: String,
+    /// Runs what takes slots over, if that is wanted.
+    background: Option<tokio::runtime::Runtime>,
+    _dir: TempDir,
+}
+
+impl Member {
+    fn start(name: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(options(&dir)).unwrap();
+        engine.keep_tombstones();
+        let upstreams = Upstreams::new(
+            Arc::new(Map::default()),
+            Options::new("", name),
+            PeerMetrics::register(&Metrics::new()),
+        );
+        let forwarder = Forwarder::new(upstreams.of_member(name), 2 * OWNERS_WAIT);
+        let sharing = Arc::new(Sharing::new(name, forwarder, Clock::system()));
+        let tiers = Arc::new(Tiers {
+            engine: Arc::clone(&engine),
+            sharing: Some(Arc::clone(&sharing)),
+        });
+        let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
+        let address = listener.local_name();
+        let shared = Shared::new(tiers, Vec::new(), 1000);
+        let server = Server::start(shared, vec![listener], 1).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        // What the node's main task does: the process runs.
+        let beating = Arc::clone(&sharing);
+        runtime.spawn(async move {
+            loop {
+                beating.beat(Duration::ZERO);
+                tokio::time::sleep(super::pulse::BEAT).await;
+            }
+        });
+        Self {
+            name: name.to_owned(),
+            engine,
+            sharing,
+            server: Some(server),
+            address,
+            background: Some(runtime),
+            _dir: dir,
+        }
+    }
+
+    /// Takes over in the background what maps give to it.
+    fn take_over(&self) {
+        let run = super::handover::run(Arc::clone(&self.sharing), Arc::clone(&self.engine));
+        let runtime = self.background.as_ref().unwrap();
+        let tasks = Tasks::new();
+        tasks.spawn_on(runtime.handle(), "handover", OnShutdown::Abort, run);
+    }
+
+    fn is_filled(&self) -> bool {
+        self.sharing.counts()[2] == 0
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.address)
+    }
+
+    /// What this member itself has of a key.
+    fn has(&self, key: &str) -> Option<u64> {
+        let engine = Arc::clone(&self.engine);
+        let key = key.as_bytes().to_vec();
+        let runtime = self.background.as_ref().unwrap();
+        let found = runtime
+            .block_on(async move { engine.fetch_for_peer(Space::default(), &key).await.unwrap() });
+        found
+            .filter(|it| it.content.is_some())
+            .map(|it| it.meta.version)
+    }
+
+    /// All that there is to say about a key, for messages.
+    fn describe(&self, key: &str) -> String {
+        let (engine, bytes) = (Arc::clone(&self.engine), key.as_bytes().to_vec());
+        let runtime = self.background.as_ref().unwrap();
+        let known = runtime.block_on(async move {
+            let found = engine.fetch_for_peer(Space::default(), &bytes).await;
+            let found = found.unwrap().map(|it| (it.meta.version, it.content));
+            (found, engine.forgotten(Space::default(), &bytes))
+        });
+        let held = self.sharing.held.lock();
+        let owners = held.topology.as_ref().map(|map| {
+            let owners = map.owners(slot(key.as_bytes()));
+            owners.map(|it| it.id.clone()).collect::<Vec<_>>()
+        });
+        format!(
+            "{} at {}: epoch {}, {known:?}, owners {owners:?}, {:?}",
+            self.name,
+            self.address,
+            self.sharing.epoch(),
+            held.holdings.get(slot(key.as_bytes())),
+        )
+    }
+
+    /// Ends it as if its machine had failed.
+    fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.drain(Duration::ZERO);
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(runtime) = self.background.take() {
+            runtime.shutdown_background();
+        }
+        self.engine.close(Duration::from_secs(5));
+    }
+}
+
+fn options(dir: &TempDir) -> EngineOptions {
+    EngineOptions {
+        settings: Settings {
+            value_len_max: 2 << 20,
+            durability: Durability::Batched,
+        },
+        ram: RamOptions {
+            budget_bytes: 32 << 20,
+            lru: LruMode::Approximate,
+            hash_seed: 1,
+        },
+        disk: Some(DiskOptions {
+            dir: dir.path().to_owned(),
+            budget_bytes: 256 << 20,
+            durability: Durability::Batched,
+            upper: CodecChoice::none(),
+            last: CodecChoice::none(),
+            codec_min_bytes: 256,
+            value_len_max: 2 << 20,
+            queue_bytes_max: 8 << 20,
+            memory_bytes: 16 << 20,
+            read_threads: 2,
+            settle_percent: SETTLE_PERCENT,
+            write_bytes_per_sec_max: None,
+        }),
+        cold: None,
+        ram_codec: (CodecChoice::none(), 256),
+        clock: Clock::system(),
+        spaces: u32::from(Space::DATABASES),
+    }
+}
+
+/// A map of some members in the states given.
+fn map(epoch: u64, replicas: usize, members: &[(&Member, MemberState)]) -> Topology {
+    let rows: Vec<Row> = members
+        .iter()
+        .map(|(member, state)| Row {
+            id: member.name.clone(),
+            address: member.address.clone(),
+            zone: "z".to_owned(),
+            weight: 100,
+            share: if *state == Active { 100 } else { 0 },
+            state: *state,
+        })
+        .collect();
+    let placed: Vec<Placed<'_>> = rows
+        .iter()
+        .map(|row| Placed {
+            id: &row.id,
+            zone: &row.zone,
+            weight: row.share as u16,
+        })
+        .collect();
+    let table = Table::new(&placed, replicas).unwrap();
+    let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
+    Topology::new(epoch, rows, owners).unwrap()
+}
+
+/// All of them go by a map.
+fn go_by(members: &[&Member], map: &Topology) {
+    for member in members {
+        member.sharing.go_by(map.clone(), true);
+    }
+}
+
+/// A key whose slot `owner` is the primary of.
+fn key_of(map: &Topology, owner: &Member, nth: usize) -> String {
+    (0..)
+        .map(|number| format!("key-{number}"))
+        .filter(|key| map.owners(slot(key.as_bytes())).next().unwrap().id == owner.name)
+        .nth(nth)
+        .unwrap()
+}
+
+/// A client of the memcached text protocol.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn ask(&mut self, request: &str) -> String {
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        self.line()
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> String {
+        self.ask(&format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()))
+    }
+
+    fn delete(&mut self, key: &str) -> String {
+        self.ask(&format!("delete {key}\r\n"))
+    }
+
+    fn get(&mut self, key: &str) -> Option<String> {
+        let head = self.ask(&format!("get {key}\r\n"));
+        if head == "END" {
+            return None;
+        }
+        let len = head.rsplit(' ').next().unwrap().parse::<usize>();
+        let len = len.unwrap_or_else(|_| panic!("instead of a value: {head}"));
+        let mut value = vec![0; len + 2];
+        self.0.read_exact(&mut value).unwrap();
+        value.truncate(len);
+        assert_eq!(self.line(), "END");
+        Some(String::from_utf8(value).unwrap())
+    }
+}
+
+#[track_caller]
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+use MemberState::{Active, Down, Draining};
+
+#[test]
+fn a_command_is_executed_by_the_owner_whoever_gets_it() {
+    let members = ["a", "b", "c"].map(Member::start);
+    let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    let first = map(1, 1, &all);
+    go_by(&members.each_ref(), &first);
+    until("nobody lacks anything", || {
+        // Nothing is there yet, and nobody takes anything over here.
+        members.iter().all(|it| it.sharing.epoch() == 1)
+    });
+    let mut clients = members.each_ref().map(|it| it.client());
+    for number in 0..60 {
+        let key = format!("key-{number}");
+        assert_eq!(clients[number % 3].set(&key, &key), "STORED");
+        for client in &mut clients {
+            assert_eq!(client.get(&key).as_ref(), Some(&key));
+        }
+        let owner = &first.owners(slot(key.as_bytes())).next().unwrap().id;
+        for member in &members {
+            assert_eq!(member.has(&key).is_some(), member.name == *owner, "{key}");
+        }
+    }
+    assert_eq!(clients[0].delete("key-7"), "DELETED");
+    assert_eq!(clients[1].get("key-7"), None);
+    assert_eq!(clients[2].delete("key-7"), "NOT_FOUND");
+}
+
+#[test]
+fn a_flush_is_for_all_members() {
+    let members = ["a", "b", "c"].map(Member::start);
+    let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    let first = map(1, 2, &all);
+    go_by(&members.each_ref(), &first);
+    let mut clients = members.each_ref().map(|it| it.client());
+    let keys = members.each_ref().map(|owner| key_of(&first, owner, 0));
+    for key in &keys {
+        assert_eq!(clients[0].set(key, "x"), "STORED");
+    }
+    assert_eq!(clients[1].ask("flush_all\r\n"), "OK");
+    for client in &mut clients {
+        for key in &keys {
+            assert_eq!(client.get(key), None);
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_with_all_owners() {
+    let members = ["a", "b", "c"].map(Member::start);
+    let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    let first = map(1, 2, &all);
+    go_by(&members.each_ref(), &first);
+    let mut client = members[0].client();
+    for number in 0..40 {
+        let key = format!("key-{number}");
+        assert_eq!(client.set(&key, "one"), "STORED");
+        assert_eq!(client.set(&key, "two"), "STORED");
+        let owners: Vec<&str> = first
+            .owners(slot(key.as_bytes()))
+            .map(|it| it.id.as_str())
+            .collect();
+        let versions: Vec<_> = members
+            .iter()
+            .filter(|it| owners.contains(&it.name.as_str()))
+            .map(|it| it.has(&key))
+            .collect();
+        assert_eq!(versions.len(), 2);
+        assert!(versions[0].is_some() && versions[0] == versions[1], "{key}");
+        assert_eq!(client.delete(&key), "DELETED");
+        assert!(members.iter().all(|it| it.has(&key).is_none()), "{key}");
+    }
+}
+
+#[test]
+fn a_write_that_an_owner_does_not_take_is_not_acknowledged() {
+    let mut members = ["a", "b"].map(Member::start);
+    let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    let first = map(1, 2, &all);
+    go_by(&members.each_ref(), &first);
+    let key = key_of(&first, &members[0], 0);
+    members[1].kill();
+    let mut client = members[0].client();
+    assert!(client.set(&key, "x").starts_with("SERVER_ERROR"));
+    // Once it is known to be down, nobody waits for it.
+    let second = map(2, 2, &[(&members[0], Active), (&members[1], Down)]);
+    go_by(&[&members[0]], &second);
+    assert_eq!(client.set(&key, "y"), "STORED");
+}

@@ -1,0 +1,127 @@
+//! Maps that change all the time, in another order for each member, under writers.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use fonn_runtime::random::SplitMix64;
+
+use super::*;
+
+const WRITERS: usize = 3;
+const MAPS: u64 = 25;
+
+/// One writer with keys of its own: whatever was acknowledged is what anybody reads from then on.
+fn write(
+    members: &[Member],
+    addresses: &[String],
+    writer: usize,
+    seed: u64,
+    is_over: &AtomicBool,
+    acknowledged: &AtomicUsize,
+) {
+    let mut random = SplitMix64::new(seed ^ writer as u64);
+    let mut clients: Vec<Client> = addresses.iter().map(|it| Client::connect(it)).collect();
+    let mut last: Vec<Option<String>> = vec![None; 12];
+    let mut count = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let nth = random.below(last.len() as u64) as usize;
+        let key = format!("writer-{writer}-{nth}");
+        let through = random.below(clients.len() as u64) as usize;
+        count += 1;
+        let value = format!("{count}");
+        let (wanted, answer) = match random.below(5) {
+            0 => (None, clients[through].delete(&key)),
+            _ => (Some(value.clone()), clients[through].set(&key, &value)),
+        };
+        match answer.as_str() {
+            "STORED" | "DELETED" | "NOT_FOUND" => last[nth] = wanted,
+            // Refused: it may have happened or not. Written again until it is clear.
+            error if error.starts_with("SERVER_ERROR") => {
+                while clients[through].set(&key, &value) != "STORED" {}
+                last[nth] = Some(value);
+            }
+            other => panic!("seed {seed}: {other}"),
+        }
+        acknowledged.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..2 {
+            let nth = random.below(last.len() as u64) as usize;
+            let through = random.below(clients.len() as u64) as usize;
+            let key = format!("writer-{writer}-{nth}");
+            let found = clients[through].get(&key);
+            let from = &addresses[through];
+            let is_right = found == last[nth];
+            let known: Vec<String> = match is_right {
+                true => Vec::new(),
+                false => members.iter().map(|it| it.describe(&key)).collect(),
+            };
+            let known = known.join("\n");
+            assert_eq!(found, last[nth], "seed {seed}: {key} from {from}\n{known}");
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let members = ["a", "b", "c", "d"].map(Member::start);
+    let mut random = SplitMix64::new(seed);
+    let everybody: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    go_by(&members.each_ref(), &map(1, 2, &everybody));
+    members.iter().for_each(Member::take_over);
+    let addresses: Vec<String> = members.iter().map(|it| it.address.clone()).collect();
+    let (is_over, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (members, addresses) = (&members, &addresses);
+                let (is_over, acknowledged) = (&is_over, &acknowledged);
+                scope.spawn(move || write(members, addresses, writer, seed, is_over, acknowledged))
+            })
+            .collect();
+        for epoch in 2..2 + MAPS {
+            let before = acknowledged.load(Ordering::Relaxed);
+            let mut states: Vec<_> = members
+                .iter()
+                .map(|it| {
+                    (
+                        it,
+                        if random.below(3) == 0 {
+                            Draining
+                        } else {
+                            Active
+                        },
+                    )
+                })
+                .collect();
+            if states.iter().all(|(_, state)| *state == Draining) {
+                states[0].1 = Active;
+            }
+            let next = map(epoch, 1 + random.below(3) as usize, &states);
+            let mut order: Vec<&Member> = members.iter().collect();
+            for at in (1..order.len()).rev() {
+                order.swap(at, random.below(at as u64 + 1) as usize);
+            }
+            for member in order {
+                member.sharing.go_by(next.clone(), true);
+                std::thread::sleep(Duration::from_millis(random.below(8)));
+            }
+            until("writers go on", || {
+                writers.iter().any(|it| it.is_finished())
+                    || acknowledged.load(Ordering::Relaxed) > before + 20
+            });
+            if writers.iter().any(|it| it.is_finished()) {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(acknowledged.load(Ordering::Relaxed) > MAPS as usize * 20);
+}
+
+#[test]
+fn no_read_is_older_than_what_was_acknowledged() {
+    let seed = std::env::var("FONN_CHAOS_SEED").ok();
+    let seed = seed.and_then(|text| text.parse().ok());
+    let rounds = std::env::var("FONN_CHAOS_ROUNDS").ok();
+    let rounds = rounds.and_then(|text| text.parse().ok()).unwrap_or(1);
+    for _ in 0..rounds {
+        run(seed.unwrap_or_else(|| SplitMix64::from_entropy().next_u64()));
+    }
+}

@@ -1,0 +1,142 @@
+//! Slots that change hands.
+
+use super::super::metrics::Event;
+use super::*;
+
+#[test]
+fn a_key_is_found_at_its_old_owner_until_its_slot_is_taken_over() {
+    let members = ["a", "b", "c"].map(Member::start);
+    let [a, b, c] = &members;
+    let first = map(1, 1, &[(a, Active), (b, Active)]);
+    go_by(&[a, b], &first);
+    let keys: Vec<String> = (0..200).map(|number| format!("key-{number}")).collect();
+    let mut client = a.client();
+    for key in &keys {
+        assert_eq!(client.set(key, key), "STORED");
+    }
+    let second = map(2, 1, &[(a, Active), (b, Active), (c, Active)]);
+    let moved: Vec<&String> = keys
+        .iter()
+        .filter(|key| second.owners(slot(key.as_bytes())).next().unwrap().id == "c")
+        .collect();
+    assert!(moved.len() > 20);
+    go_by(&[a, b, c], &second);
+    let mut clients = [a, b, c].map(Member::client);
+    // Nobody takes anything over in the background: each is fetched because it is wanted.
+    for (number, key) in moved.iter().take(10).enumerate() {
+        assert_eq!(clients[number % 3].get(key).as_ref(), Some(*key));
+        assert!(c.has(key).is_some());
+    }
+    assert!(c.has(moved[10]).is_none());
+    assert_eq!(clients[0].set(moved[11], "new"), "STORED");
+    assert_eq!(clients[1].get(moved[11]).as_deref(), Some("new"));
+    assert_eq!(clients[2].delete(moved[12]), "DELETED");
+    assert_eq!(clients[0].get(moved[12]), None);
+
+    c.take_over();
+    until("c has it all", || c.is_filled());
+    for key in moved.iter().skip(13) {
+        assert!(c.has(key).is_some(), "{key}");
+    }
+    assert_eq!(clients[2].get(moved[11]).as_deref(), Some("new"));
+    assert_eq!(clients[2].get(moved[12]), None);
+}
+
+#[test]
+fn values_of_all_sizes_are_taken_over() {
+    let mut members = ["a", "b"].map(Member::start);
+    let value = |number: usize| "x".repeat([0, 10, 70_000, 1_000_000][number % 4] + number);
+    {
+        let [a, b] = &members;
+        go_by(&[a], &map(1, 1, &[(a, Active)]));
+        let mut client = a.client();
+        for number in 0..40 {
+            let key = format!("key-{number}");
+            assert_eq!(client.set(&key, &value(number)), "STORED");
+        }
+        let second = map(2, 1, &[(a, Draining), (b, Active)]);
+        go_by(&[a, b], &second);
+        b.take_over();
+        until("b has it all", || b.is_filled());
+        for number in 0..40 {
+            assert!(b.has(&format!("key-{number}")).is_some(), "{number}");
+        }
+    }
+    // The machine may be switched off now.
+    members[0].kill();
+    let b = &members[1];
+    go_by(&[b], &map(3, 1, &[(b, Active)]));
+    let mut client = b.client();
+    for number in 0..40 {
+        assert_eq!(client.get(&format!("key-{number}")), Some(value(number)));
+    }
+}
+
+#[test]
+fn a_member_that_was_away_shows_no_older_copy() {
+    let members = ["a", "b"].map(Member::start);
+    let [a, b] = &members;
+    let both = [(a, Active), (b, Active)];
+    let first = map(1, 1, &both);
+    go_by(&[a, b], &first);
+    let keys: Vec<String> = (0..4).map(|nth| key_of(&first, a, nth)).collect();
+    let mut clients = [a, b].map(Member::client);
+    for key in &keys {
+        assert_eq!(clients[0].set(key, "old"), "STORED");
+    }
+    // It is away; b is the owner meanwhile, and knows nothing of what a had.
+    go_by(&[b], &map(2, 1, &[(a, Down), (b, Active)]));
+    assert_eq!(clients[1].set(&keys[0], "new"), "STORED");
+    assert_eq!(clients[1].set(&keys[1], "new"), "STORED");
+    assert_eq!(clients[1].delete(&keys[1]), "DELETED");
+    assert_eq!(clients[1].get(&keys[2]), None);
+
+    let third = map(3, 1, &both);
+    a.sharing.go_by(third.clone(), false);
+    b.sharing.go_by(third, true);
+    assert_eq!(clients[0].get(&keys[0]).as_deref(), Some("new"));
+    assert_eq!(clients[0].get(&keys[1]), None);
+    // What nobody changed is as good as it was.
+    assert_eq!(clients[0].get(&keys[2]).as_deref(), Some("old"));
+    a.take_over();
+    until("a has it all", || a.is_filled());
+    assert_eq!(clients[0].get(&keys[0]).as_deref(), Some("new"));
+    assert_eq!(clients[0].get(&keys[1]), None);
+    assert_eq!(clients[0].get(&keys[3]).as_deref(), Some("old"));
+}
+
+#[test]
+fn the_old_owner_is_believed_once_it_goes_by_the_new_map() {
+    let members = ["a", "b"].map(Member::start);
+    let [a, b] = &members;
+    go_by(&[a], &map(1, 1, &[(a, Active)]));
+    let mut client = a.client();
+    assert_eq!(client.set("key", "one"), "STORED");
+    // A member that starts: it has gone by no map yet.
+    let second = map(2, 1, &[(a, Draining), (b, Active)]);
+    go_by(&[b], &second);
+    // a is still the owner, as far as it knows.
+    let address = b.address.clone();
+    let reader = std::thread::spawn(move || Client::connect(&address).get("key"));
+    until("b asks", || b.sharing.events.total(Event::Asked) > 1);
+    assert_eq!(client.set("key", "two"), "STORED");
+    go_by(&[a], &second);
+    assert_eq!(reader.join().unwrap().as_deref(), Some("two"));
+}
+
+#[test]
+fn a_replica_answers_routers_when_it_lacks_nothing() {
+    let members = ["a", "b"].map(Member::start);
+    let [a, b] = &members;
+    let first = map(1, 2, &[(a, Active), (b, Active)]);
+    go_by(&[a, b], &first);
+    let slot = slot(key_of(&first, a, 0).as_bytes());
+    assert!(!b.sharing.serves(slot, true));
+    // Everything is new to it: it asks first.
+    assert!(!b.sharing.serves(slot, false));
+    b.take_over();
+    until("b has it all", || b.is_filled());
+    assert!(b.sharing.serves(slot, false));
+    assert!(!b.sharing.serves(slot, true));
+    assert!(a.sharing.serves(slot, true));
+}

@@ -1,0 +1,253 @@
+//! Who calls: the login in a request's head, and what its user may do.
+//!
+//! Where there are no users everybody may do everything. Where there are, a call says who it is in each
+//! request: `authorization: Basic`, as in RFC 7617, or `authorization: Bearer NAME:PASSWORD`, for tools that
+//! can only set a header. Right passwords are remembered by the [`Authenticator`], so that costs a digest.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::HeaderMap;
+use hyper::header::AUTHORIZATION;
+use tokio_stream::Stream as _;
+use tokio_stream::wrappers::WatchStream;
+use tonic::Status;
+use tonic::body::Body;
+
+use super::base64;
+use crate::users::{Authenticator, Identity, Refusal, Role};
+
+/// How to log in, for whoever did not.
+const HOW: &str = "a login is needed: send `authorization: Basic` with a user of the users file, or `Bearer \
+                   NAME:PASSWORD` (fonnctl: --user NAME)";
+
+/// Why somebody was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Denied {
+    #[error("{HOW}")]
+    Missing,
+    #[error(
+        "the authorization is neither `Basic` with base64 of NAME:PASSWORD nor `Bearer NAME:PASSWORD`"
+    )]
+    Malformed,
+    #[error(transparent)]
+    Refused(Refusal),
+}
+
+impl From<Denied> for Status {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Refused(Refusal::Busy) => Self::resource_exhausted(denied.to_string()),
+            _ => Self::unauthenticated(denied.to_string()),
+        }
+    }
+}
+
+/// A user name and a password, as they came.
+struct Credentials {
+    user: Vec<u8>,
+    password: Vec<u8>,
+}
+
+impl Credentials {
+    /// What the head of a request says.
+    fn of(headers: &HeaderMap) -> Result<Self, Denied> {
+        let value = headers.get(AUTHORIZATION).ok_or(Denied::Missing)?;
+        let value = value.as_bytes();
+        let space = value.iter().position(|&byte| byte == b' ');
+        let (scheme, rest) = value.split_at(space.ok_or(Denied::Malformed)?);
+        let rest = rest.trim_ascii();
+        let pair = if scheme.eq_ignore_ascii_case(b"basic") {
+            base64::decode(rest).ok_or(Denied::Malformed)?
+        } else if scheme.eq_ignore_ascii_case(b"bearer") {
+            rest.to_vec()
+        } else {
+            return Err(Denied::Malformed);
+        };
+        // A name has no colon in Basic; a password may.
+        let colon = pair.iter().position(|&byte| byte == b':');
+        let colon = colon.ok_or(Denied::Malformed)?;
+        Ok(Self {
+            user: pair[..colon].to_vec(),
+            password: pair[colon + 1..].to_vec(),
+        })
+    }
+}
+
+/// A user who is logged in, as long as the users file says so.
+pub(super) struct Login {
+    users: Arc<Authenticator>,
+    changes: WatchStream<u64>,
+    pub(super) identity: Identity,
+}
+
+impl Login {
+    /// Checks what the head of a request says.
+    ///
+    /// # Errors
+    /// [`Denied`]; it takes a while to come after some wrong passwords from the same address.
+    pub(super) async fn check(
+        users: &Arc<Authenticator>,
+        headers: &HeaderMap,
+        address: Option<IpAddr>,
+    ) -> Result<Self, Denied> {
+        let credentials = Credentials::of(headers);
+        Self::with(users, credentials?, address).await
+    }
+
+    async fn with(
+        users: &Arc<Authenticator>,
+        credentials: Credentials,
+        address: Option<IpAddr>,
+    ) -> Result<Self, Denied> {
+        // Before the check, so that no change is missed.
+        let changes = WatchStream::from_changes(users.changes());
+        let Credentials { user, password } = credentials;
+        match users.check(&user, &password, address).await {
+            Ok(identity) => Ok(Self {
+                users: Arc::clone(users),
+                changes,
+                identity,
+            }),
+            Err(refusal) => {
+                if refusal == Refusal::Wrong {
+                    tracing::info!(
+                        user = %String::from_utf8_lossy(&user).escape_debug(),
+                        ?address,
+                        "wrong user name or password on the admin port"
+                    );
+                }
+                Err(Denied::Refused(refusal))
+            }
+        }
+    }
+
+    /// Whether the user may do what asks for `role`.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED, with what is missing.
+    pub(super) fn require(&self, role: Role, method: &str) -> Result<(), Status> {
+        let Identity {
+            user, role: own, ..
+        } = &self.identity;
+        match *own >= role {
+            true => Ok(()),
+            false => Err(Status::permission_denied(format!(
+                "{method} needs the role {role}; the user `{user}` has {own}"
+            ))),
+        }
+    }
+
+    /// Ends the body of a response when the user is gone or changed.
+    pub(super) fn hold(self, response: hyper::Response<Body>) -> hyper::Response<Body> {
+        response.map(|body| {
+            Body::new(Held {
+                body: Some(body),
+                login: self,
+            })
+        })
+    }
+
+    /// Whether the user was removed or changed since; wakes whoever polls when that may be.
+    fn poll_revoked(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Poll::Ready(Some(_)) = Pin::new(&mut self.changes).poll_next(cx) {
+            if !self.users.directory().holds(&self.identity) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// A body for a user.
+struct Held {
+    /// None after its end.
+    body: Option<Body>,
+    login: Login,
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Self { body, login } = &mut *self;
+        let Some(open) = body else {
+            return Poll::Ready(None);
+        };
+        if !login.poll_revoked(cx) {
+            return Pin::new(open).poll_frame(cx);
+        }
+        *body = None;
+        let status = Status::unauthenticated("the user was removed or changed");
+        let mut trailers = HeaderMap::new();
+        Poll::Ready(Some(
+            status
+                .add_header(&mut trailers)
+                .map(|()| Frame::trailers(trailers)),
+        ))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body
+            .as_ref()
+            .is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(value: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Denied> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, value.try_into().unwrap());
+        Credentials::of(&headers).map(|it| (it.user, it.password))
+    }
+
+    #[test]
+    fn user_and_password_come_in_either_way() {
+        let pair = |user: &str, password: &str| Ok((user.into(), password.into()));
+        assert_eq!(parsed(b"Bearer ci:a b:c"), pair("ci", "a b:c"));
+        // RFC 7617, section 2.
+        let aladdin = b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
+        assert_eq!(parsed(aladdin), pair("Aladdin", "open sesame"));
+        assert_eq!(parsed(b"bAsIc  Y2k6"), pair("ci", ""));
+        assert_eq!(parsed(b"BEARER :x"), pair("", "x"));
+    }
+
+    #[test]
+    fn what_is_no_login_is_refused_without_repeating_it() {
+        let empty = Credentials::of(&HeaderMap::new()).err();
+        assert_eq!(empty, Some(Denied::Missing));
+        for value in [
+            &b"Bearer"[..],
+            b"Bearer hunter2",
+            b"Basic",
+            b"Basic !!!!",
+            b"Basic Y2k",
+            b"Basic aHVudGVyMg==",
+            b"Digest ci:hunter2",
+            b"ci:hunter2",
+        ] {
+            let denied = parsed(value).unwrap_err();
+            assert_eq!(denied, Denied::Malformed);
+            let status = Status::from(denied);
+            assert_eq!(status.code(), tonic::Code::Unauthenticated);
+            assert!(!status.message().contains("hunter2"), "{status}");
+        }
+    }
+}

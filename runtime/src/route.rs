@@ -1,0 +1,16 @@
+//! The way of a command to the owner of its key: the map, connections to the members, tries and answers.
+//!
+//! Routers send all commands this way, nodes those on keys that others own. Who keeps the map up to date is
+//! their own business: [`Map::offer`].
+
+mod forward;
+mod map;
+mod stats;
+mod topology;
+mod upstream;
+
+pub use forward::{Again, Came, Forwarded, Forwarder, Obstacle, envelope};
+pub use map::Map;
+pub use stats::{Event, Events};
+pub use topology::{Member, MemberState, SlotRange, Topology, TopologyError};
+pub use upstream::{Target, Upstreams};

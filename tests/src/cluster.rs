@@ -1,0 +1,180 @@
+//! Several nodes as one cluster, and routers in front of them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::bucket::Bucket;
+use crate::ctl::{fonnctl, text};
+use crate::node::{FonnNode, NodeOptions};
+use crate::process::free_address;
+use crate::router::FonnRouter;
+
+/// A busy machine needs its time; what is asked for is far less.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A cluster; the members' names are `a`, `b`, `c`, … in the order of their start.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The members.
+    pub nodes: Vec<FonnNode>,
+    listens: Vec<SocketAddr>,
+    options: NodeOptions,
+}
+
+impl Cluster {
+    /// Forms a cluster of `count` members, each with a bucket if there is one, and waits until all serve.
+    ///
+    /// # Errors
+    /// When one does not start, or they do not find together within a minute.
+    pub fn form(count: usize, bucket: Option<&Bucket>) -> Result<Self> {
+        let mut options = NodeOptions::new()
+            .flag("--ram-budget", "64m")
+            .flag("--disk-budget", "512m");
+        if let Some(bucket) = bucket {
+            for (name, value) in [
+                ("--cold-tier", bucket.url()),
+                ("--spill", "write-behind:1s"),
+                ("--cold-follow", "200ms"),
+                ("--cold-read-timeout", "20s"),
+            ] {
+                options = options.flag(name, value);
+            }
+            for (name, value) in bucket.environment() {
+                options = options.env(name, value);
+            }
+        }
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            listens: Vec::new(),
+            options,
+        };
+        for _ in 0..count {
+            cluster.add()?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts one more member, and waits until it serves.
+    ///
+    /// # Errors
+    /// As [`Cluster::form`].
+    pub fn add(&mut self) -> Result<()> {
+        let listen = free_address()?;
+        let name = name(self.nodes.len());
+        let mut options = self.options.clone().flag("--node-id", &name);
+        options = options.flag("--cluster-listen", listen.to_string());
+        options = match self.listens.first() {
+            None => options.flag("--bootstrap", "true"),
+            Some(first) => options.flag("--join", first.to_string()),
+        };
+        self.nodes.push(options.start()?);
+        self.listens.push(listen);
+        self.wait(&[], "all are active", |states| {
+            states.get(&name).is_some_and(|state| state == "active")
+        })
+    }
+
+    /// A router in front of them.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn router(&self) -> Result<FonnRouter> {
+        FonnRouter::start(&self.listens)
+    }
+
+    /// Waits until all members but those in `absent` say what is wanted of the states by name.
+    ///
+    /// # Errors
+    /// When they do not within a minute.
+    pub fn wait(
+        &self,
+        absent: &[usize],
+        what: &str,
+        is_so: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        for (index, node) in self.nodes.iter().enumerate() {
+            while !absent.contains(&index) && !is_so(&states(node)?) {
+                ensure!(
+                    begun.elapsed() < LIMIT,
+                    "in {LIMIT:?}: {what}; {} says {:?}",
+                    name(index),
+                    states(node)?
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the members but those in `absent` have taken over all slots that are theirs.
+    ///
+    /// # Errors
+    /// When they have not within a minute.
+    pub fn wait_settled(&self, absent: &[usize]) -> Result<()> {
+        let begun = Instant::now();
+        for (index, node) in self.nodes.iter().enumerate() {
+            while !absent.contains(&index) && filling(node)? > 0.0 {
+                ensure!(
+                    begun.elapsed() < LIMIT,
+                    "{} has not taken all over",
+                    name(index)
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the member that leads.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn leader(&self) -> Result<usize> {
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.metric("fonn_cluster_is_leader").unwrap_or(None) == Some(1.0) {
+                return Ok(index);
+            }
+        }
+        anyhow::bail!("nobody leads")
+    }
+
+    /// Runs `fonnctl` at a member.
+    ///
+    /// # Errors
+    /// With what it says, when it fails.
+    pub fn ctl(&self, at: usize, arguments: &[&str]) -> Result<String> {
+        let node = self.nodes.get(at).context("no such member")?;
+        text(&node.admin().to_string(), arguments)
+    }
+}
+
+/// The name of a member by its number.
+#[must_use]
+pub fn name(number: usize) -> String {
+    char::from(b'a' + u8::try_from(number).unwrap_or(25)).to_string()
+}
+
+fn states(node: &FonnNode) -> Result<BTreeMap<String, String>> {
+    let output = fonnctl(&node.admin().to_string(), &["map", "--json"])?;
+    // No leader is worth an exit code, and a map all the same.
+    let map: Value = serde_json::from_slice(&output.stdout)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let members = map["members"].as_array().into_iter().flatten();
+    Ok(members
+        .map(|it| (text(&it["member"]["id"]), text(&it["member"]["state"])))
+        .collect())
+}
+
+/// Slots of which the member lacks something yet.
+fn filling(node: &FonnNode) -> Result<f64> {
+    let page = node.http_get("/metrics")?.body;
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix("fonn_cluster_slots{part=\"filling\"} "));
+    Ok(line.context("no metric about slots")?.parse()?)
+}

@@ -1,0 +1,286 @@
+//! What clients see of a cluster, through a router and at the members.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use fonn_tests::bucket::Bucket;
+use fonn_tests::client::{Cache, Dialect, is_refusal};
+use fonn_tests::cluster::Cluster;
+use fonn_tests::rng::Rng;
+
+/// Within this time of its loss a member must not be missed any more.
+const RECOVERY: Duration = Duration::from_secs(10);
+
+fn value(key: &str, generation: u64) -> Vec<u8> {
+    let text = format!("{key} {generation} ");
+    text.repeat(1 + key.len() * 37 % 200).into_bytes()
+}
+
+#[test]
+fn an_entry_is_the_same_through_routers_and_members_in_all_dialects() -> Result<()> {
+    let cluster = Cluster::form(3, None)?;
+    let routers = [cluster.router()?, cluster.router()?];
+    let addresses: Vec<_> = routers
+        .iter()
+        .map(|it| it.addr())
+        .chain(cluster.nodes.iter().map(|it| it.addr()))
+        .collect();
+    let mut clients: Vec<Box<dyn Cache>> = Vec::new();
+    for address in addresses {
+        for dialect in Dialect::ALL {
+            clients.push(dialect.connect(address)?);
+        }
+    }
+    for number in 0..clients.len() * 2 {
+        let key = format!("key-{number}");
+        let writer = number % clients.len();
+        clients[writer].set(&key, &value(&key, 1), None)?;
+        for client in &mut clients {
+            ensure!(client.get(&key)? == Some(value(&key, 1)), "{key}");
+        }
+        let other = (writer + 7) % clients.len();
+        ensure!(clients[other].delete(&key)?, "{key}");
+        for client in &mut clients {
+            ensure!(client.get(&key)?.is_none(), "{key}");
+        }
+    }
+    // Each member has its share of them.
+    for node in &cluster.nodes {
+        ensure!(node.metric("fonn_commands_total")?.unwrap_or(0.0) > 0.0);
+    }
+    Ok(())
+}
+
+/// Shares of entries that are found.
+fn hit_ratio(client: &mut dyn Cache, keys: u64) -> Result<f64> {
+    let mut hits = 0;
+    for number in 0..keys {
+        let key = format!("key-{number}");
+        match client.get(&key)? {
+            Some(found) if found == value(&key, 1) => hits += 1,
+            Some(_) => bail!("another value of {key}"),
+            None => {}
+        }
+    }
+    Ok(hits as f64 / keys as f64)
+}
+
+/// Fills a cluster, and loses a member of it with its disk: what was there is there again in time.
+fn a_lost_member_is_not_missed(bucket: Option<&Bucket>, replicas: &str) -> Result<Duration> {
+    const KEYS: u64 = 3000;
+    let mut cluster = Cluster::form(3, bucket)?;
+    cluster.ctl(0, &["replicas", replicas])?;
+    cluster.wait_settled(&[])?;
+    let router = cluster.router()?;
+    let mut client = Dialect::Binary.connect(router.addr())?;
+    for number in 0..KEYS {
+        let key = format!("key-{number}");
+        client.set(&key, &value(&key, 1), None)?;
+    }
+    ensure!(hit_ratio(&mut *client, KEYS)? == 1.0);
+    if bucket.is_some() {
+        for node in &cluster.nodes {
+            let begun = Instant::now();
+            while node.metric("fonn_cold_unspilled_bytes")? != Some(0.0) {
+                ensure!(begun.elapsed() < Duration::from_secs(60), "not spilled");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    let lost = cluster.leader()?;
+    cluster.nodes[lost].kill9()?;
+    std::fs::remove_dir_all(cluster.nodes[lost].data_dir())?;
+    let begun = Instant::now();
+    let took = loop {
+        let ratio = hit_ratio(&mut *client, KEYS)?;
+        let took = begun.elapsed();
+        if ratio >= 0.99 {
+            break took;
+        }
+        ensure!(took < RECOVERY, "{ratio} of the hits after {took:?}");
+    };
+    // And it is written to as before.
+    for number in 0..200 {
+        let key = format!("key-{number}");
+        client.set(&key, &value(&key, 2), None)?;
+        ensure!(client.get(&key)? == Some(value(&key, 2)));
+    }
+    Ok(took)
+}
+
+#[test]
+fn a_lost_member_is_not_missed_by_who_has_a_bucket() -> Result<()> {
+    let bucket = Bucket::in_process()?;
+    let took = a_lost_member_is_not_missed(Some(&bucket), "1")?;
+    eprintln!("as many hits as before {took:?} after the loss");
+    Ok(())
+}
+
+#[test]
+fn a_lost_member_is_not_missed_by_who_has_replicas() -> Result<()> {
+    let took = a_lost_member_is_not_missed(None, "2")?;
+    eprintln!("as many hits as before {took:?} after the loss");
+    Ok(())
+}
+
+/// Reads and writes own keys until told to stop; everything that was acknowledged is there, nothing else.
+struct Writer<'a> {
+    id: u64,
+    is_over: &'a AtomicBool,
+    operations: &'a AtomicU64,
+    misses: &'a AtomicU64,
+}
+
+impl Writer<'_> {
+    fn run(&self, mut client: Box<dyn Cache>) -> Result<()> {
+        const KEYS: usize = 100;
+        let mut random = Rng::new(self.id);
+        let mut generations: Vec<Option<u64>> = vec![None; KEYS];
+        let mut count = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let nth = random.below(KEYS as u64) as usize;
+            let key = format!("writer-{}-{nth}", self.id);
+            self.operations.fetch_add(1, Ordering::Relaxed);
+            count += 1;
+            let generation = generations.get_mut(nth).context("a key")?;
+            match random.below(10) {
+                0 => {
+                    client.delete(&key)?;
+                    *generation = None;
+                }
+                1..=3 => {
+                    client.set(&key, &value(&key, count), None)?;
+                    *generation = Some(count);
+                }
+                _ => match (client.get(&key)?, *generation) {
+                    (None, None) => {}
+                    (None, Some(_)) => {
+                        self.misses.fetch_add(1, Ordering::Relaxed);
+                    }
+                    (Some(found), wanted) => {
+                        let wanted = wanted.map(|it| value(&key, it));
+                        ensure!(wanted.as_ref() == Some(&found), "a wrong value of {key}");
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn members_join_and_drain_under_load_and_nobody_notices() -> Result<()> {
+    let mut cluster = Cluster::form(3, None)?;
+    cluster.wait_settled(&[])?;
+    let routers = [cluster.router()?, cluster.router()?];
+    let is_over = AtomicBool::new(false);
+    let (operations, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let mut writers = Vec::new();
+        for id in 0..4 {
+            let writer = Writer {
+                id,
+                is_over: &is_over,
+                operations: &operations,
+                misses: &misses,
+            };
+            let dialect = Dialect::ALL[id as usize % Dialect::ALL.len()];
+            let client = dialect.connect(routers[id as usize % 2].addr())?;
+            writers.push(scope.spawn(move || writer.run(client)));
+        }
+        let changed = change_members(&mut cluster, &operations);
+        is_over.store(true, Ordering::Relaxed);
+        for writer in writers {
+            let written = writer.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+            if let Err(error) = written {
+                let kind = if is_refusal(&error) {
+                    "refused"
+                } else {
+                    "failed"
+                };
+                return Err(error.context(kind));
+            }
+        }
+        changed
+    })?;
+    let (operations, misses) = (operations.into_inner(), misses.into_inner());
+    eprintln!("{operations} operations, {misses} unexpected misses");
+    ensure!(operations > 1000);
+    ensure!(misses * 100 < operations, "{misses} misses of {operations}");
+    Ok(())
+}
+
+/// A fourth member comes, the first one goes; operations go on between.
+fn change_members(cluster: &mut Cluster, operations: &AtomicU64) -> Result<()> {
+    let go_on = |more: u64| {
+        let (begun, before) = (Instant::now(), operations.load(Ordering::Relaxed));
+        while operations.load(Ordering::Relaxed) < before + more {
+            ensure!(begun.elapsed() < Duration::from_secs(60), "nothing goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    };
+    go_on(500)?;
+    cluster.add()?;
+    go_on(500)?;
+    cluster.wait_settled(&[])?;
+    let told = cluster.ctl(1, &["drain", "a"])?;
+    ensure!(told.contains("it may be switched off"), "{told}");
+    go_on(500)?;
+    cluster.nodes.first_mut().context("a member")?.stop()?;
+    go_on(500)?;
+    cluster.wait(&[0], "it is known to be gone", |states| {
+        states.get("a").is_some_and(|state| state == "down")
+    })?;
+    go_on(500)
+}
+
+/// One inline command of RESP, and the first line of its answer.
+fn ask(stream: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
+    stream
+        .get_mut()
+        .write_all(format!("{line}\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_line(&mut answer)?;
+    Ok(answer.trim_end().to_owned())
+}
+
+#[test]
+fn who_asks_for_owners_is_sent_to_them_and_who_does_not_is_served() -> Result<()> {
+    let cluster = Cluster::form(3, None)?;
+    cluster.wait_settled(&[])?;
+    for number in 0..6 {
+        let key = format!("key-{number}");
+        let mut owners = Vec::new();
+        let mut sent_to = Vec::new();
+        for node in &cluster.nodes {
+            let mut stream = BufReader::new(TcpStream::connect(node.addr())?);
+            stream
+                .get_ref()
+                .set_read_timeout(Some(Duration::from_secs(20)))?;
+            ensure!(ask(&mut stream, &format!("GET {key}"))? == "$-1");
+            let id = ask(&mut stream, "CLUSTER MYID")?;
+            let mut rest = String::new();
+            stream.read_line(&mut rest)?;
+            ensure!(id == "$40" && rest.trim_end().len() == 40, "{id} {rest}");
+            match ask(&mut stream, &format!("GET {key}"))? {
+                found if found == "$-1" => owners.push(node.addr().to_string()),
+                moved => {
+                    let parts: Vec<&str> = moved.split(' ').collect();
+                    ensure!(parts.first() == Some(&"-MOVED"), "{moved}");
+                    sent_to.push(parts.last().copied().unwrap_or_default().to_owned());
+                }
+            }
+        }
+        ensure!(owners.len() == 1, "{owners:?} own {key}");
+        ensure!(
+            sent_to == [owners[0].clone(), owners[0].clone()],
+            "{sent_to:?}"
+        );
+    }
+    Ok(())
+}

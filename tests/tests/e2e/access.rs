@@ -1,0 +1,191 @@
+//! Who may use the admin port: `fonnctl` and plain HTTP against a node with users and a certificate.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fonn_tests::certificates::Certified;
+use fonn_tests::ctl::{failure, text, with_input};
+use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
+use fonn_tests::process::Signal;
+
+const PASSWORD: &str = "hunter 2: ü";
+
+/// Name, role and what else is in the row.
+type User = (&'static str, &'static str, &'static str);
+
+const USERS: [User; 3] = [
+    ("dev", "read", "namespace = 'main'"),
+    ("ci", "read-write", "namespace = 'main'"),
+    ("root", "admin", ""),
+];
+
+/// A users file as `fonnctl user hash` helps to write one.
+fn users_file(users: &[User]) -> Result<String> {
+    let hashed = with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?;
+    let hash = String::from_utf8(hashed.stdout)?;
+    let hash = hash.trim();
+    ensure!(hash.starts_with("$argon2id$"), "no hash: {hash}");
+    let row = |(name, role, more): &User| {
+        format!("[[user]]\nname = '{name}'\nrole = '{role}'\nhash = '{hash}'\n{more}\n")
+    };
+    Ok(users.iter().map(row).collect())
+}
+
+struct Guarded {
+    node: FonnNode,
+    file: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn start() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("users.toml");
+        std::fs::write(&file, users_file(&USERS)?)?;
+        let node = NodeOptions::new().flag("--users-file", &file).start()?;
+        Ok(Self {
+            node,
+            file,
+            _dir: dir,
+        })
+    }
+
+    fn ctl(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(ctl_program()?);
+        command
+            .args(arguments)
+            .env("FONN_ADMIN", self.node.admin().to_string())
+            .env_remove("FONN_PASSWORD")
+            .stdin(std::process::Stdio::null())
+            .envs(environment.iter().copied());
+        Ok(command.output()?)
+    }
+
+    fn as_user(&self, user: &str, arguments: &[&str]) -> Result<Output> {
+        let environment = [("FONN_USER", user), ("FONN_PASSWORD", PASSWORD)];
+        self.ctl(&environment, arguments)
+    }
+}
+
+/// What went out, if the command failed with 3; never a password.
+fn denied(output: &Output) -> Result<String> {
+    let text = String::from_utf8(output.stderr.clone())?;
+    ensure!(output.status.code() == Some(3), "{}: {text}", output.status);
+    ensure!(!text.contains("hunter"), "a password: {text}");
+    Ok(text)
+}
+
+fn fine(output: &Output) -> Result<String> {
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {error}", output.status);
+    Ok(String::from_utf8(output.stdout.clone())?)
+}
+
+#[test]
+fn fonnctl_logs_in_and_each_role_may_do_what_it_may() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let bare = denied(&guarded.ctl(&[], &["status"])?)?;
+    ensure!(bare.contains("--user"), "{bare}");
+    let wrong = [("FONN_PASSWORD", "hunter 3")];
+    let wrong = denied(&guarded.ctl(&wrong, &["status", "--user", "dev"])?)?;
+    ensure!(wrong.contains("wrong user name or password"), "{wrong}");
+
+    ensure!(fine(&guarded.as_user("dev", &["status"])?)?.contains("fonn-node"));
+    let flush = ["flush", "main", "--yes"];
+    let refused = denied(&guarded.as_user("dev", &flush)?)?;
+    ensure!(refused.contains("read-write"), "{refused}");
+    fine(&guarded.as_user("ci", &flush)?)?;
+    let foreign = denied(&guarded.as_user("ci", &["flush", "default", "--yes"])?)?;
+    ensure!(foreign.contains("namespace"), "{foreign}");
+    let codec = ["codec", "ram=lz4"];
+    let refused = denied(&guarded.as_user("ci", &codec)?)?;
+    ensure!(refused.contains("role admin"), "{refused}");
+    fine(&guarded.as_user("root", &codec)?)?;
+
+    // The password from a file, and from standard input.
+    let file = guarded.node.scratch().join("password");
+    std::fs::write(&file, format!("{PASSWORD}\n"))?;
+    let file = file.to_str().context("a path")?;
+    let by_file = ["status", "--user", "dev", "--password-file", file];
+    fine(&guarded.ctl(&[], &by_file)?)?;
+    let by_stdin = ["status", "--user", "dev", "--password-file", "-"];
+    let admin = guarded.node.admin().to_string();
+    fine(&with_input(&admin, &by_stdin, &format!("{PASSWORD}\n"))?)?;
+    // Without any it says where one may come from, and asks nobody.
+    let none = guarded.ctl(&[], &["status", "--user", "dev"])?;
+    ensure!(none.status.code() == Some(1), "{none:?}");
+    ensure!(String::from_utf8(none.stderr)?.contains("FONN_PASSWORD"));
+    Ok(())
+}
+
+#[test]
+fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
+    let mut guarded = Guarded::start()?;
+    fine(&guarded.as_user("dev", &["status"])?)?;
+    std::fs::write(&guarded.file, users_file(&USERS[1..])?)?;
+    guarded.node.daemon()?.signal(Signal::HUP)?;
+    let log = guarded.node.daemon()?.log();
+    let is_reloaded = || log.text().contains("configuration reloaded");
+    guarded
+        .node
+        .daemon()?
+        .wait_until("the reload", Duration::from_secs(20), is_reloaded)?;
+    let gone = denied(&guarded.as_user("dev", &["status"])?)?;
+    ensure!(gone.contains("wrong user name or password"), "{gone}");
+    let ci = fine(&guarded.as_user("ci", &["status", "--json"])?)?;
+    let metrics = guarded.node.http_get("/metrics")?;
+    ensure!(metrics.status == 200, "from the same machine: {metrics:?}");
+    let log = log.text();
+    for text in [&ci, &metrics.body, &log] {
+        ensure!(
+            !text.contains("hunter") && !text.contains("argon2"),
+            "{text}"
+        );
+    }
+    ensure!(log.contains("wrong user name or password"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
+    let certified = Certified::new()?;
+    let file = |name: &str| certified.file(name);
+    let mut node = NodeOptions::new()
+        .in_memory()
+        .flag("--tls-cert", file("cert"))
+        .flag("--tls-key", file("key"))
+        .flag("--tls-client-ca", file("ca"))
+        .start()?;
+    let log = node.daemon()?.log().text();
+    ensure!(log.contains("admin   https://"), "{log}");
+    let url = format!("https://{}", node.admin());
+    let (ca, cert, key) = (file("ca"), file("cert"), file("key"));
+    let shown = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+    let status = [&["status"], &shown[..]].concat();
+    ensure!(text(&url, &status)?.contains("fonn-node"));
+    let by_address = text(&node.admin().to_string(), &status)?;
+    ensure!(by_address.contains("fonn-node"), "--tls-ca alone does it");
+    // Nothing is shown; another authority is trusted; none is.
+    let bare = failure(&url, &["status", "--tls-ca", &ca])?;
+    ensure!(bare.0 == Some(1), "{bare:?}");
+    let elsewhere = Certified::new()?.file("ca");
+    let other = Certified::new()?;
+    let other = failure(&url, &["status", "--tls-ca", &other.file("ca")])?;
+    ensure!(
+        other.0 == Some(1) && other.1.contains("no TLS with"),
+        "{other:?}"
+    );
+    let gone = failure(&url, &["status", "--tls-ca", &elsewhere])?;
+    ensure!(
+        gone.1.contains(&format!("--tls-ca {elsewhere}")),
+        "{gone:?}"
+    );
+    let none = failure(&url, &["status"])?;
+    ensure!(none.1.contains("--tls-ca FILE"), "{none:?}");
+    // From the same machine, as before.
+    ensure!(text(&node.admin().to_string(), &["status"])?.contains("fonn-node"));
+    ensure!(node.http_get("/healthz")?.status == 200);
+    Ok(())
+}
