@@ -230,6 +230,11 @@ mod tests {
             assert_eq!(view.owners(slot).is_none(), of_a(slot), "slot {slot}");
         }
         assert!((0..SLOT_COUNT).any(of_a));
+        // Not even where the one that is taken for down tells it.
+        let of_itself = super::view(&map, &own("a"));
+        assert_eq!(ports(&of_itself), [7001, 7002]);
+        assert_eq!(of_itself.ranges().len(), view.ranges().len());
+        assert_eq!(of_itself.members()[0].health, Health::Loading);
     }
 
     #[test]

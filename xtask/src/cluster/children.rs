@@ -261,7 +261,7 @@ mod tests {
         children.terminate(|name| name == "a");
         assert!(wait(&mut children).is_clean());
         children
-            .start("b", shell("trap '' TERM; sleep 100"), &log)
+            .start("b", shell("trap '' TERM; exec sleep 100"), &log)
             .unwrap();
         children.kill().unwrap();
         assert!(children.is_empty());

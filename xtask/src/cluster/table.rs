@@ -71,10 +71,12 @@ fn text(ports: &Ports, dir: &str, bucket: &str, keep: bool) -> String {
         let admin = node.admin_address();
         line(format_args!("the map: fonnctl --admin {admin} map"));
     }
-    line(format_args!(
-        "\nCtrl-C stops all and {} the data.",
-        if keep { "keeps" } else { "removes" }
-    ));
+    let end = match (keep, bucket.contains(dir)) {
+        (true, _) => "keeps the data",
+        (false, true) => "removes the data",
+        (false, false) => "removes the data, but not what is in the bucket",
+    };
+    line(format_args!("\nCtrl-C stops all and {end}."));
     text
 }
 
@@ -101,6 +103,8 @@ mod tests {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         let without = Ports::of_text("node-1 5 6 7\n").unwrap();
-        assert!(!super::text(&without, "/d", "b", true).contains("MEMCACHED"));
+        let text = |keep| super::text(&without, "/d", "s3://b", keep);
+        assert!(!text(true).contains("MEMCACHED") && text(true).contains("keeps the data."));
+        assert!(text(false).contains("not what is in the bucket"));
     }
 }
