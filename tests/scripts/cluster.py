@@ -63,8 +63,8 @@ def facts(client, primaries):
     assert any(node["node_id"].encode() == identity for node in nodes.values()), nodes
     slots = 0
     for shard in client.cluster_shards(target_nodes=primaries[0]):
-        # Pairs, or all in one list, by the version of the protocol.
-        ends = shard["slots"]
+        # By the versions of library and protocol: texts or bytes, pairs or all in one list.
+        ends = shard["slots"] if "slots" in shard else shard[b"slots"]
         if isinstance(ends[0], (list, tuple)):
             ends = [end for pair in ends for end in pair]
         for first, last in zip(ends[0::2], ends[1::2]):
