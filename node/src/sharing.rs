@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet, SourcesBuilder};
 use fonn_proto::placement::{self, SLOT_COUNT};
 
-use fonn_proto::{Command, Failure, Get, Outcome, Redirects, Version};
+use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::peer::CallError;
 use fonn_runtime::route::{Came, Forwarder, Target, Topology, envelope};
@@ -247,31 +247,8 @@ impl Sharing {
 
     /// Has the owner execute a command. None if that is this member.
     async fn forward(&self, job: &Job<'_>) -> Option<Outcome<'static>> {
-        self.events.count(Event::Forwarded);
-        let outcome = self.forward_to_owner(job).await?;
-        match (&outcome, job.base, job.command) {
-            (Outcome::Miss, Some(base), Command::Get(get)) => {
-                let plain = Command::Get(Get {
-                    want_value: get.want_value,
-                    bump: get.bump,
-                    ..Get::new(get.key)
-                });
-                let job = Job {
-                    space: base,
-                    command: &plain,
-                    source: None,
-                    base: None,
-                    is_routed: false,
-                    redirects: Redirects::Never,
-                };
-                self.forward_to_owner(&job).await
-            }
-            _ => Some(outcome),
-        }
-    }
-
-    async fn forward_to_owner(&self, job: &Job<'_>) -> Option<Outcome<'static>> {
         use fonn_runtime::serve::Answered as _;
+        self.events.count(Event::Forwarded);
         let came = match self.forwarder.begin(job).await {
             Ok(came) => came,
             Err(again) => self.forwarder.again(job, again).await,

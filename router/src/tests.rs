@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
+use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Space, Store};
 use fonn_runtime::metrics::Metrics;
-use fonn_runtime::serve::{Listener, Security};
+use fonn_runtime::serve::{Answered as _, Job, Listener, Security};
 
 use self::member::Member;
 use fonn_runtime::route::{Event, Map, MemberState, Topology};
@@ -358,4 +359,48 @@ fn a_scan_goes_through_all_members() {
     found.sort();
     found.dedup();
     assert_eq!(found.len(), 60);
+}
+
+#[test]
+fn an_overlay_reads_its_base_wherever_the_key_is_and_never_changes_it() {
+    let cluster = Cluster::start();
+    let router = cluster.router();
+    let forwarder = router.shared.service.forwarder();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (base, own) = (Space(16), Space(32));
+    let execute = |space, base, command: Command<'_>| {
+        let job = Job {
+            space,
+            command: &command,
+            source: None,
+            base,
+            is_routed: false,
+            redirects: Redirects::Never,
+        };
+        let came = runtime.block_on(async {
+            match forwarder.begin(&job).await {
+                Ok(came) => came,
+                Err(again) => forwarder.again(&job, again).await,
+            }
+        });
+        match came.outcome() {
+            Outcome::Hit(hit) => Some(hit.value.as_slice().to_vec()),
+            _ => None,
+        }
+    };
+    for number in 0..20 {
+        let key = format!("key-{number}");
+        let key = key.as_bytes();
+        let get = || Command::Get(Get::new(key));
+        let set = |value| Command::Store(Store::set(key, value, 0, ExpirySpec::Never));
+        assert_eq!(execute(own, Some(base), get()), None);
+        execute(base, None, set(b"of the base"));
+        assert_eq!(execute(own, Some(base), get()).unwrap(), b"of the base");
+        execute(own, Some(base), set(b"its own"));
+        assert_eq!(execute(own, Some(base), get()).unwrap(), b"its own");
+        assert_eq!(execute(base, None, get()).unwrap(), b"of the base");
+    }
 }

@@ -234,3 +234,141 @@ fn without(map: &Topology, own: &str) -> Option<Table> {
         .collect();
     Table::new(&placed, 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use fonn_runtime::route::{Member, MemberState};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+    /// A map by the states of the members, in the order of their names.
+    fn map(epoch: u64, replicas: usize, states: [MemberState; 4]) -> Option<Topology> {
+        let members = NAMES.iter().zip(states).enumerate();
+        let members: Vec<Member> = members
+            .map(|(at, (name, state))| Member {
+                id: (*name).to_owned(),
+                address: format!("10.0.0.1:{}", at + 1),
+                zone: "z".to_owned(),
+                weight: 100,
+                share: if state == MemberState::Active { 100 } else { 0 },
+                state,
+            })
+            .collect();
+        let placed: Vec<Placed<'_>> = members
+            .iter()
+            .map(|member| Placed {
+                id: &member.id,
+                zone: &member.zone,
+                weight: member.share as u16,
+            })
+            .collect();
+        let table = Table::new(&placed, replicas)?;
+        let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
+        Topology::new(epoch, members, owners).ok()
+    }
+
+    fn states() -> impl Strategy<Value = [MemberState; 4]> {
+        let state = prop_oneof![
+            3 => Just(MemberState::Active),
+            1 => Just(MemberState::Draining),
+            1 => Just(MemberState::Down),
+            1 => Just(MemberState::Joining),
+        ];
+        [state.clone(), state.clone(), state.clone(), state]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Whoever answered for a slot before, and is there, is a source of the new primary.
+        #[test]
+        fn a_primary_waits_for_all_who_owned_its_slots(
+            before in states(), after in states(), counts in (1..4_usize, 1..4_usize),
+            own in 0..4_usize, is_unbroken: bool,
+        ) {
+            let (Some(old), Some(new)) = (map(1, counts.0, before), map(2, counts.1, after)) else {
+                return Ok(());
+            };
+            let own = NAMES[own];
+            let step = Step { own, old: Some(&old), is_unbroken, new: &new };
+            let holdings = Holdings::default().follow(step);
+            for (slot, holding) in holdings.iter() {
+                prop_assert_eq!(holding.part, part(&new, slot, own));
+                let is_source = |id: &str| holding.sources.iter().any(|it| *it.id == *id);
+                prop_assert!(!is_source(own));
+                prop_assert!(holding.sources.iter().all(|it| step.serves(&it.id) && !it.is_asked));
+                let stays = old.owners(slot).map(|it| &it.id).eq(new.owners(slot).map(|it| &it.id));
+                for owner in old.owners(slot).filter(|it| it.id != own && step.serves(&it.id)) {
+                    let is_due = holding.part == Part::Primary && !stays;
+                    prop_assert!(!is_due || is_source(&owner.id), "{} of {}", owner.id, slot);
+                }
+                let went_on = is_unbroken && part(&old, slot, own) != Part::None;
+                if went_on {
+                    prop_assert!(holding.sources.iter().all(|it| it.is_known));
+                }
+                if holding.part == Part::None {
+                    prop_assert!(holding.sources.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_member_lacks_stays_when_it_loses_the_slot_and_is_told_to_the_next() {
+        use MemberState::{Active, Draining};
+        let one = map(1, 1, [Active, Draining, Draining, Draining]).unwrap();
+        let two = map(2, 1, [Draining, Active, Draining, Draining]).unwrap();
+        let three = map(3, 1, [Draining, Draining, Active, Draining]).unwrap();
+        let follow = |holdings: &Holdings, own, old, new| {
+            let is_unbroken = true;
+            holdings.follow(Step {
+                own,
+                old: Some(old),
+                is_unbroken,
+                new,
+            })
+        };
+        let ids = |holdings: &Holdings| {
+            let sources = &holdings.get(7).unwrap().sources;
+            sources
+                .iter()
+                .map(|it| it.id.to_string())
+                .collect::<Vec<_>>()
+        };
+        let b = follow(&Holdings::default(), "b", &one, &two);
+        assert_eq!(ids(&b), ["a"]);
+        let b = follow(&b, "b", &two, &three);
+        assert_eq!(
+            (b.get(7).unwrap().part, ids(&b)),
+            (Part::None, vec!["a".to_owned()])
+        );
+        let mut c = follow(&Holdings::default(), "c", &two, &three);
+        assert_eq!(ids(&c), ["b"]);
+        c.add_sources(7, "b", &[Arc::from("a"), Arc::from("c")], "c");
+        assert_eq!(ids(&c), ["b", "a"]);
+        c.settle(7, "b");
+        assert_eq!(ids(&c), ["a"]);
+    }
+
+    #[test]
+    fn who_was_away_asks_whoever_stood_in() {
+        use MemberState::{Active, Down};
+        let now = map(9, 1, [Active, Active, Active, Down]).unwrap();
+        let step = Step {
+            own: "a",
+            old: None,
+            is_unbroken: false,
+            new: &now,
+        };
+        let holdings = Holdings::default().follow(step);
+        let stood_in = map(8, 1, [Down, Active, Active, Down]).unwrap();
+        for (slot, holding) in holdings.iter().filter(|(_, it)| it.part == Part::Primary) {
+            let who = &stood_in.owners(slot).next().unwrap().id;
+            let sources: Vec<_> = holding.sources.iter().map(|it| it.id.to_string()).collect();
+            assert_eq!(sources, [who.clone()], "{slot}");
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Envelope, Refusal, Reply, Request};
-use fonn_proto::{Command, Failure, Outcome, Space, StoreMode, placement};
+use fonn_proto::{Command, Failure, Get, Outcome, Space, StoreMode, placement};
 
 use super::stats::{Event, Events};
 use super::upstream::Upstreams;
@@ -59,6 +59,8 @@ pub enum Obstacle {
     Here,
     /// Who was asked goes by another map, of this epoch.
     WrongOwner(u64),
+    /// There is nothing in the space; the one below it is looked into next.
+    Below,
     /// The answer is too long for the connections of small requests.
     TooLong,
     /// Not sent, or no answer.
@@ -81,6 +83,8 @@ pub struct Again {
 #[derive(Debug)]
 pub struct Forwarded {
     pending: Result<Pending, Obstacle>,
+    /// A miss is not all that there is to say.
+    has_base: bool,
     since: Instant,
     epoch: u64,
 }
@@ -89,12 +93,12 @@ impl Future for Forwarded {
     type Output = Result<Came, Again>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (since, epoch) = (self.since, self.epoch);
+        let (since, epoch, has_base) = (self.since, self.epoch, self.has_base);
         let result = match &mut self.pending {
             Err(obstacle) => Err(*obstacle),
             Ok(pending) => match Pin::new(pending).poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(result) => check(result),
+                Poll::Ready(result) => check(result, has_base),
             },
         };
         Poll::Ready(result.map(Came::From).map_err(|obstacle| Again {
@@ -106,9 +110,10 @@ impl Future for Forwarded {
 }
 
 /// An answer, if it is one to a command.
-fn check(result: Result<Answer, CallError>) -> Result<Answer, Obstacle> {
+fn check(result: Result<Answer, CallError>, has_base: bool) -> Result<Answer, Obstacle> {
     let answer = result.map_err(Obstacle::Call)?;
     match answer.reply() {
+        Ok(Reply::Outcome(Outcome::Miss)) if has_base => Err(Obstacle::Below),
         Ok(Reply::Outcome(_)) => Ok(answer),
         Ok(Reply::WrongOwner) => Err(Obstacle::WrongOwner(answer.head().envelope.epoch)),
         Ok(Reply::Refused(Refusal::TooLong)) => Err(Obstacle::TooLong),
@@ -177,6 +182,7 @@ impl Forwarder {
             };
             return Forwarded {
                 pending: Err(obstacle),
+                has_base: false,
                 since,
                 epoch: topology.map_or(0, |topology| topology.epoch()),
             };
@@ -187,7 +193,18 @@ impl Forwarder {
         };
         let envelope = envelope(slot, job.space, target.epoch);
         // The commands of clients borrow; a clone copies no value.
-        let request = Request::Command(job.command.clone());
+        let (command, has_base) = match (job.command, job.base) {
+            // What is missing is made in the upper space alone, and only if the lower has nothing either.
+            (Command::Get(get), Some(_)) => {
+                let own = Get {
+                    vivify: None,
+                    ..get.clone()
+                };
+                (Command::Get(own), true)
+            }
+            (command, _) => (command.clone(), false),
+        };
+        let request = Request::Command(command);
         let client = &target.client;
         let pending = match lane {
             Lane::Any => client.begin(&request, envelope, job.source, timing),
@@ -195,6 +212,7 @@ impl Forwarder {
         };
         Forwarded {
             pending: pending.map_err(Obstacle::Call),
+            has_base,
             since,
             epoch: target.epoch,
         }
@@ -210,6 +228,7 @@ impl Forwarder {
             let left = self.timeout.saturating_sub(again.since.elapsed());
             match again.obstacle {
                 Obstacle::Here => return Came::Here,
+                Obstacle::Below => return self.read_below(job, again.since).await,
                 _ if left.is_zero() => break,
                 Obstacle::TooLong if lane == Lane::Any => lane = Lane::Large,
                 Obstacle::TooLong => return self.refuse(job, Failure::TooLarge),
@@ -270,6 +289,39 @@ impl Forwarder {
         match is_read {
             true => Came::Known(Outcome::Miss),
             false => self.refuse(job, Failure::Busy),
+        }
+    }
+
+    /// Reads an entry that its space does not have in the one below it, where nothing is changed.
+    async fn read_below(&self, job: &Job<'_>, since: Instant) -> Came {
+        let (Some(base), Command::Get(get)) = (job.base, job.command) else {
+            return Came::Known(Outcome::Miss);
+        };
+        let plain = Command::Get(Get {
+            want_value: get.want_value,
+            bump: get.bump,
+            ..Get::new(get.key)
+        });
+        let below = Job {
+            space: base,
+            command: &plain,
+            source: None,
+            base: None,
+            ..*job
+        };
+        let came = self.carry_out(&below, since).await;
+        if get.vivify.is_none() || !matches!(came.outcome(), Outcome::Miss) {
+            return came;
+        }
+        self.carry_out(&Job { base: None, ..*job }, since).await
+    }
+
+    /// Sends a command that was begun at `since`, and finds an answer.
+    async fn carry_out(&self, job: &Job<'_>, since: Instant) -> Came {
+        let begun = self.try_begin(job, since, Instant::now(), 0, Lane::Any);
+        match begun.await {
+            Ok(came) => came,
+            Err(again) => Box::pin(self.again(job, again)).await,
         }
     }
 

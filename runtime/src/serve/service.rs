@@ -15,6 +15,7 @@ use fonn_proto::{Command, Failure, Get, Outcome, Redirects, ServerCommand, Space
 use super::{Budget, Shared};
 
 /// What a command is executed with.
+#[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// Whose key it is.
     pub space: Space,
