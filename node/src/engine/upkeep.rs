@@ -338,7 +338,8 @@ impl Engine {
         let ram = &self.hot.ram;
         let evictions = (bytes / 1024).clamp(super::EVICTIONS_MAX, RESERVE_EVICTIONS_MAX);
         let evicted = ram.evict_to_budget(0, self.hot.now_s(), evictions);
-        evicted.entries == 0 || evicted.over_bytes <= ram.budget() / RECEIVE_OVER_PART
+        // Where no more can go for now, waiting would not help.
+        evicted.entries < evictions || evicted.over_bytes <= ram.budget() / RECEIVE_OVER_PART
     }
 
     /// Whether the process stays within its allowance until its size is looked at again.
