@@ -368,7 +368,7 @@ mod tests {
         for (slot, holding) in holdings.iter().filter(|(_, it)| it.part == Part::Primary) {
             let who = &stood_in.owners(slot).next().unwrap().id;
             let sources: Vec<_> = holding.sources.iter().map(|it| it.id.to_string()).collect();
-            assert_eq!(sources, [who.clone()], "{slot}");
+            assert_eq!(sources, std::slice::from_ref(who), "{slot}");
         }
     }
 }
