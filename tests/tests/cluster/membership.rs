@@ -142,7 +142,12 @@ fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
         "{owned:?}"
     );
     for node in &three.nodes {
-        assert_eq!(node.metric("fonn_cluster_voters")?, Some(3.0));
+        // They vote when they follow the log, a moment after they were taken in.
+        let begun = Instant::now();
+        while node.metric("fonn_cluster_voters")? != Some(3.0) {
+            ensure!(begun.elapsed() < LIMIT, "three vote");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         assert_eq!(node.metric("fonn_cluster_has_leader")?, Some(1.0));
         let page = node.http_get("/metrics")?.body;
         assert!(
