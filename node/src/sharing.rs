@@ -107,24 +107,29 @@ impl Sharing {
         }
     }
 
-    /// Goes by a newer map from now on. `is_unbroken` says that the member was up by all maps between the last
+    /// Goes by a newer map from now on; one at a time. `is_unbroken` says that the member was up by all maps between the last
     /// one and this. Milliseconds, not for a reactor.
     pub fn go_by(&self, topology: Topology, is_unbroken: bool) {
-        let mut held = self.held.lock();
-        if held
-            .topology
-            .as_deref()
-            .is_some_and(|old| !topology.is_newer_than(old))
-        {
+        let (old, holdings) = {
+            let held = self.held.lock();
+            (held.topology.clone(), held.holdings.clone())
+        };
+        let is_newer = |old: Option<&Topology>| old.is_none_or(|old| topology.is_newer_than(old));
+        if !is_newer(old.as_deref()) {
             return;
         }
-        let old = held.topology.take();
-        held.holdings = held.holdings.follow(Step {
+        // Reactors wait for the lock, so it is not held for this. What is settled meanwhile is settled again.
+        let holdings = holdings.follow(Step {
             own: &self.own,
             is_unbroken: is_unbroken && old.is_some(),
             old: old.as_deref(),
             new: &topology,
         });
+        let mut held = self.held.lock();
+        if !is_newer(held.topology.as_deref()) {
+            return;
+        }
+        held.holdings = holdings;
         // Writes that end from here on are given to the owners by the new map…
         self.forwarder.upstreams().map().offer(topology.clone());
         // …which all do that find themselves not to be the primary any more…
@@ -227,10 +232,16 @@ impl Sharing {
             tokio::time::sleep(RETRY / 4).await;
         };
         if flags & FILLING != 0 {
-            for space in [Some(job.space), job.base].into_iter().flatten() {
-                if let Err(why) = self.confirm(engine, space, job.command.key(), acks).await {
-                    return refused(job.command, why);
+            let confirm = async {
+                for space in [Some(job.space), job.base].into_iter().flatten() {
+                    self.confirm(engine, space, job.command.key(), acks).await?;
                 }
+                Ok(())
+            };
+            // However many wait for the same source, each waits so long.
+            let confirmed = tokio::time::timeout(OWNERS_WAIT, confirm).await;
+            if let Err(why) = confirmed.unwrap_or(Err(Unconfirmed::Silent)) {
+                return refused(job.command, why);
             }
         }
         let outcome = super::server::execute_here(engine, job, acks, scratch).await;
@@ -259,7 +270,7 @@ impl Sharing {
         }
     }
 
-    /// Makes what is here of a key as new as what the slot's sources have.
+    /// Makes what is here of a key as new as what the slot's sources have, however long that takes.
     async fn confirm(
         &self,
         engine: &Engine,
@@ -268,7 +279,6 @@ impl Sharing {
         acks: &mut Acks,
     ) -> Result<(), Unconfirmed> {
         let slot = placement::slot(key);
-        let deadline = Instant::now() + OWNERS_WAIT;
         let mut told: Vec<Arc<str>> = Vec::new();
         loop {
             // All that they know is here, or they have told.
@@ -287,9 +297,6 @@ impl Sharing {
             } else if self.ask(engine, &target, space, key, acks).await? {
                 told.push(source.id);
                 continue;
-            }
-            if Instant::now() >= deadline {
-                return Err(Unconfirmed::Silent);
             }
             tokio::time::sleep(RETRY).await;
         }

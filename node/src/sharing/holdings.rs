@@ -365,6 +365,8 @@ mod tests {
         };
         let holdings = Holdings::default().follow(step);
         let stood_in = map(8, 1, [Down, Active, Active, Down]).unwrap();
+        let owned = holdings.iter().filter(|(_, it)| it.part == Part::Primary);
+        assert!(owned.count() > 4000);
         for (slot, holding) in holdings.iter().filter(|(_, it)| it.part == Part::Primary) {
             let who = &stood_in.owners(slot).next().unwrap().id;
             let sources: Vec<_> = holding.sources.iter().map(|it| it.id.to_string()).collect();

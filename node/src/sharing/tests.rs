@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table, slot};
-use fonn_runtime::clock::Clock;
+use fonn_runtime::clock::{Clock, ManualClock};
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::route::{Forwarder, Map, Member as Row, MemberState, Topology, Upstreams};
@@ -307,6 +307,37 @@ fn a_command_is_executed_by_the_owner_whoever_gets_it() {
     assert_eq!(clients[0].delete("key-7"), "DELETED");
     assert_eq!(clients[1].get("key-7"), None);
     assert_eq!(clients[2].delete("key-7"), "NOT_FOUND");
+}
+
+#[test]
+fn a_process_that_stood_still_answers_for_nothing_until_it_heard_the_leader() {
+    let member = Member::start("a");
+    let upstreams = Upstreams::new(
+        Arc::new(Map::default()),
+        Options::new("", "a"),
+        PeerMetrics::register(&Metrics::new()),
+    );
+    let time = ManualClock::new(1_700_000_000_000);
+    let forwarder = Forwarder::new(upstreams.of_member("a"), OWNERS_WAIT);
+    let sharing = Sharing::new("a", forwarder, time.clock());
+    sharing.go_by(map(1, 1, &[(&member, Active)]), true);
+    let answers = || {
+        (
+            sharing.serves(7, false),
+            sharing.serves(7, true),
+            sharing.answers(b"key"),
+        )
+    };
+    assert_eq!(answers(), (true, true, true));
+    time.advance(Duration::from_secs(5));
+    assert_eq!(answers(), (false, false, false));
+    sharing.beat(Duration::from_secs(9));
+    assert_eq!(answers(), (false, false, false));
+    for _ in 0..5 {
+        time.advance(super::pulse::BEAT);
+        sharing.beat(Duration::from_millis(20));
+    }
+    assert_eq!(answers(), (true, true, true));
 }
 
 #[test]
