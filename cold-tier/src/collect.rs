@@ -61,11 +61,10 @@ impl Collector {
         shared: Arc<Shared>,
         holds_lease: Arc<std::sync::atomic::AtomicBool>,
     ) -> Self {
-        let names = Names::new(&shared);
         let writer = shared.mint_writer();
         Self {
             lease: Lease::new(shared.options.region.lease_key(), writer),
-            names: Mutex::new(names),
+            names: Mutex::default(),
             writer,
             checkpoints: 0,
             marks_in: None,
@@ -152,7 +151,7 @@ impl Collector {
             return Ok(());
         }
         let header = self.names.lock().next(&self.shared, 0);
-        let sealed = SegmentBuilder::new(header).finish(&marks);
+        let sealed = SegmentBuilder::new().finish(header, &marks);
         let name = self.upload(sealed).await?;
         let id = self.shared.index.table().number(&name);
         self.marks_in = id.map(|id| (id, marks));
@@ -163,7 +162,7 @@ impl Collector {
         &self,
         sealed: crate::segment::SealedSegment,
     ) -> Result<SegmentName, ColdError> {
-        let uploaded = upload(&self.shared, &self.names, Arc::new(sealed), None, TRIES).await;
+        let uploaded = upload(&self.shared, &self.names, Arc::new(sealed), TRIES).await;
         if uploaded.is_err() {
             // Its name was given out and may never appear: nobody shall wait for it.
             self.names.lock().abandon(&self.shared);
@@ -263,10 +262,7 @@ impl Collector {
                         Err(error @ ColdError::Segment { .. }) => {
                             tracing::error!(%error, "a segment cannot be rewritten");
                         }
-                        Err(error) => {
-                            rewriter.give_up();
-                            return Err(error);
-                        }
+                        Err(error) => return Err(error),
                     }
                 }
             }

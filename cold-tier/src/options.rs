@@ -30,6 +30,10 @@ pub enum RestoreFrom {
     Footers,
 }
 
+/// Segments that are uploaded at a time.
+const LANES_MIN: usize = 2;
+const LANES_MAX: usize = 4;
+
 /// Settings of the cold tier. [`ColdOptions::new`] gives the defaults.
 #[derive(Clone, Debug)]
 pub struct ColdOptions {
@@ -135,11 +139,19 @@ impl ColdOptions {
         self.memory_bytes / 4
     }
 
-    /// The length at which a segment is closed: one is uploaded, one waits, one is filled, and a quarter
+    /// The length at which a segment is closed: [`LANES_MIN`] are uploaded, one is filled, and a quarter
     /// as much is being read for it, all within three quarters of the transfers' memory.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment_target_bytes
             .min(self.transfer_bytes() * 3 / 13)
             .max(64 << 10)
+    }
+
+    /// How many segments are uploaded at a time: more where memory has room for more of full length.
+    pub(crate) fn upload_lanes(&self) -> usize {
+        let fit = self.transfer_bytes() * 3 / self.segment_bytes();
+        // In quarters of a segment, but for the one and a quarter that are not on their way.
+        let lanes = (fit.saturating_sub(5) / 4) as usize;
+        lanes.clamp(LANES_MIN, LANES_MAX)
     }
 }

@@ -1,56 +1,40 @@
 //! From the queue of the node into segments, and from there into the bucket.
 //!
-//! Two tasks: the spiller reads the queue and fills a segment; the uploader has at most one segment on
-//! its way and one that waits. So at most three are in memory, and what does not fit waits in the
-//! queue, which is on disk. A position of the queue is acknowledged only after everything before it is
-//! in the bucket and in the index.
+//! Two tasks: the spiller reads the queue and fills a segment; the uploader has a few on their way
+//! ([`uploader`]). What does not fit into memory waits in the queue, which is on disk. A position of
+//! the queue is acknowledged only after everything before it is in the bucket and in the index.
 
 mod open;
 mod recode;
 mod select;
 pub(crate) mod source;
+mod uploader;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::error::ColdError;
 use crate::index::LostRow;
 use crate::memory::Held;
 use crate::names::KeyHash;
-use crate::segment::{CopyVersion, SealedSegment};
+use crate::segment::CopyVersion;
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::upload::{Names, Persistence, upload};
 use open::{Added, OpenSegment};
 use select::{Candidate, Choice, Known, choose};
 use source::{SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource};
+use uploader::{Job, Uploader, Work};
 
 /// How long to wait after the source or the index failed.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Copies on their way: in the open segment, waiting, or being uploaded.
 type Pending = Mutex<HashMap<KeyHash, CopyVersion>>;
-
-/// A segment for the uploader.
-struct Job {
-    work: Work,
-    cursor: SpillCursor,
-    /// The memory of it.
-    held: Vec<Held>,
-}
-
-enum Work {
-    Segment(Arc<SealedSegment>),
-    /// Nothing to upload, only a position to acknowledge.
-    Nothing,
-    /// Tells when everything before it is done.
-    Fence(oneshot::Sender<()>),
-}
 
 /// What the spiller is asked for.
 pub(crate) enum Command {
@@ -102,23 +86,22 @@ pub(crate) fn tasks(
     impl Future<Output = ()> + Send + 'static,
 ) {
     let (commands_tx, commands) = mpsc::channel(16);
-    let (jobs, jobs_rx) = mpsc::channel(1);
+    // Each job has a slot, so it never waits for the channel.
+    let lanes = shared.options.upload_lanes();
+    let (jobs, jobs_rx) = mpsc::channel(lanes);
     let pending = Arc::new(Pending::default());
-    let names = Arc::new(Mutex::new(Names::new(shared)));
-    let uploader = run_uploader(
+    let uploader = Uploader::new(
         Arc::clone(shared),
         Arc::clone(&source),
         Arc::clone(&pending),
-        Arc::clone(&names),
-        jobs_rx,
     );
     let cursor = shared.index.spilled();
     let spiller = Spiller {
         shared: Arc::clone(shared),
         source,
         pending,
-        names,
         jobs,
+        slots: Arc::new(Semaphore::new(lanes)),
         read_to: cursor.clone(),
         queued_to: cursor,
         open: None,
@@ -128,80 +111,11 @@ pub(crate) fn tasks(
         wants_lost: true,
         lost: HashSet::new(),
     };
-    (SpillHandle(commands_tx), spiller.run(commands), uploader)
-}
-
-/// Uploads segments one after the other, and acknowledges.
-async fn run_uploader(
-    shared: Arc<Shared>,
-    source: Arc<dyn SpillSource>,
-    pending: Arc<Pending>,
-    names: Arc<Mutex<Names>>,
-    mut jobs: mpsc::Receiver<Job>,
-) {
-    while let Some(job) = jobs.recv().await {
-        let cursor = job.cursor.clone();
-        let done = match job.work {
-            Work::Fence(done) => {
-                // Who asked may have gone away.
-                let _ = done.send(());
-                continue;
-            }
-            Work::Nothing => {
-                let cursor = cursor.clone();
-                shared
-                    .blocking(move |shared| Ok(shared.index.set_spilled(&cursor)?))
-                    .await
-            }
-            Work::Segment(sealed) => {
-                let started = Instant::now();
-                let bytes = sealed.len;
-                let result = upload(
-                    &shared,
-                    &names,
-                    Arc::clone(&sealed),
-                    Some(cursor.clone()),
-                    Persistence::Endless,
-                )
-                .await;
-                if result.is_ok() {
-                    let counters = &shared.counters;
-                    counters.note_upload(started.elapsed());
-                    Counters::add(&counters.spilled_segments, 1);
-                    Counters::add(&counters.spilled_bytes, bytes);
-                    Counters::add(
-                        &counters.spilled_entries,
-                        sealed.footer.entries.len() as u64,
-                    );
-                }
-                let mut pending = pending.lock();
-                for entry in &sealed.footer.entries {
-                    // A newer one may be behind it.
-                    if pending.get(&entry.hash()) == Some(&entry.at) {
-                        pending.remove(&entry.hash());
-                    }
-                }
-                result.map(|_| ())
-            }
-        };
-        drop(job.held);
-        if let Err(error) = done {
-            // The index failed: what is in the queue is spilled after the next start.
-            tracing::error!(%error, "spilling has stopped");
-            return;
-        }
-        shared.crash_point("before-acknowledge").await;
-        let source = Arc::clone(&source);
-        let acknowledged = shared
-            .blocking(move |_| {
-                source.acknowledge(&cursor);
-                Ok(())
-            })
-            .await;
-        if acknowledged.is_err() {
-            return;
-        }
-    }
+    (
+        SpillHandle(commands_tx),
+        spiller.run(commands),
+        uploader.run(jobs_rx),
+    )
 }
 
 /// Reads the queue and fills segments.
@@ -209,8 +123,9 @@ struct Spiller {
     shared: Arc<Shared>,
     source: Arc<dyn SpillSource>,
     pending: Arc<Pending>,
-    names: Arc<Mutex<Names>>,
     jobs: mpsc::Sender<Job>,
+    /// One for each lane of the uploader.
+    slots: Arc<Semaphore>,
     /// Read so far.
     read_to: SpillCursor,
     /// Given to the uploader so far.
@@ -359,13 +274,6 @@ impl Spiller {
             self.held = None;
             self.held = self.hold(len).await?;
         }
-        if self.open.is_none() {
-            let header = self.names.lock().next(&self.shared, 0);
-            self.open = Some(OpenSegment::new(header));
-        }
-        let Some(open) = &mut self.open else {
-            return Ok(());
-        };
         let upload = Duration::from_millis(
             self.shared
                 .counters
@@ -378,6 +286,7 @@ impl Spiller {
             record.written_ms,
             upload,
         );
+        let open = self.open.get_or_insert_default();
         match open.add(&record, Instant::now() + due_in) {
             Added::Yes => {
                 let hash = KeyHash::of(record.space, &record.key);
@@ -440,20 +349,19 @@ impl Spiller {
         };
         let marks = self.shared.index.marks();
         self.wants_marks = false;
-        let (sealed, held) = open.finish(&marks);
-        self.queue(Work::Segment(Arc::new(sealed)), held).await
+        self.queue(Work::Segment(open, marks)).await
     }
 
-    async fn queue(&mut self, work: Work, held: Vec<Held>) -> Result<(), Stopped> {
-        let job = Job {
-            work,
-            cursor: self.read_to.clone(),
-            held,
-        };
+    async fn queue(&mut self, work: Work) -> Result<(), Stopped> {
         self.queued_to = self.read_to.clone();
         let began = Instant::now();
-        let sent = self.jobs.send(job).await;
+        let slot = tokio::select! {
+            slot = Arc::clone(&self.slots).acquire_owned() => slot.map_err(|_| Stopped)?,
+            () = self.jobs.closed() => return Err(Stopped),
+        };
         self.shared.counters.note_upload_wait(began.elapsed());
+        let cursor = self.read_to.clone();
+        let sent = self.jobs.send(Job { work, cursor, slot }).await;
         sent.map_err(|_| Stopped)
     }
 
@@ -462,12 +370,11 @@ impl Spiller {
     async fn settle(&mut self) -> Result<(), Stopped> {
         self.held = None;
         if self.open.is_none() && self.wants_marks {
-            let header = self.names.lock().next(&self.shared, 0);
-            self.open = Some(OpenSegment::new(header));
+            self.open = Some(OpenSegment::default());
             return self.seal().await;
         }
         if self.open.is_none() && self.queued_to != self.read_to {
-            return self.queue(Work::Nothing, Vec::new()).await;
+            return self.queue(Work::Nothing).await;
         }
         Ok(())
     }
@@ -486,7 +393,7 @@ impl Spiller {
         }
         self.seal().await?;
         self.settle().await?;
-        self.queue(Work::Fence(done), Vec::new()).await
+        self.queue(Work::Fence(done)).await
     }
 }
 

@@ -23,8 +23,8 @@ use crate::follow::reconcile;
 use crate::index::{Arrival, Cursor, NoWitness, WriterKey};
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
-    HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentHeader, Tail, decode_tail,
-    scan_records,
+    CopyVersion, HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentHeader, Tail,
+    decode_tail, scan_records,
 };
 use crate::shared::Shared;
 use crate::spill::source::SpillCursor;
@@ -38,26 +38,20 @@ const BACKOFF: Backoff = Backoff {
     attempts_max: u32::MAX,
 };
 
-/// The names that a stream of segments gets.
-#[derive(Debug)]
+/// The names that a stream of segments gets. Its writer comes into being with the first: others look for
+/// new writers among those that began lately.
+#[derive(Debug, Default)]
 pub(crate) struct Names {
-    writer: WriterId,
+    writer: Option<WriterId>,
     next_seq: u64,
 }
 
 impl Names {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        Self {
-            writer: shared.mint_writer(),
-            next_seq: 0,
-        }
-    }
-
     /// The header of the next segment, which is newer than what was made at `after_ms`.
     pub(crate) fn next(&mut self, shared: &Shared, after_ms: u64) -> SegmentHeader {
         let header = SegmentHeader {
             region: shared.options.region.clone(),
-            writer: self.writer,
+            writer: *self.writer.get_or_insert_with(|| shared.mint_writer()),
             seq: self.next_seq,
             created_ms: shared.wall_ms().max(after_ms.saturating_add(1)),
         };
@@ -68,11 +62,14 @@ impl Names {
     /// Begins anew as another writer: a name was given out whose segment will not appear.
     /// The old one is followed like any other: a segment of it may be in the bucket all the same.
     pub(crate) fn abandon(&mut self, shared: &Shared) {
-        shared.own_writers.lock().remove(&WriterKey {
-            region: shared.options.region.clone(),
-            writer: self.writer,
-        });
-        *self = Self::new(shared);
+        if let Some(writer) = self.writer.take() {
+            let region = shared.options.region.clone();
+            shared
+                .own_writers
+                .lock()
+                .remove(&WriterKey { region, writer });
+        }
+        self.next_seq = 0;
     }
 }
 
@@ -96,15 +93,32 @@ pub(crate) async fn upload(
     shared: &Arc<Shared>,
     names: &Mutex<Names>,
     sealed: Arc<SealedSegment>,
-    spilled: Option<SpillCursor>,
     persistence: Persistence,
 ) -> Result<SegmentName, ColdError> {
+    let sealed = put_in_bucket(shared, names, sealed, persistence, &|_, _| false).await?;
+    let name = sealed.footer.header.name();
+    enter(shared, sealed, None).await?;
+    Ok(name)
+}
+
+/// Uploads a segment, and gives it as it is in the bucket: with another name if its own was taken, without
+/// what was replaced meanwhile if that took long. `is_replaced` knows of copies that are in no index yet.
+///
+/// # Cancel safety, errors
+/// As [`upload`].
+pub(crate) async fn put_in_bucket(
+    shared: &Arc<Shared>,
+    names: &Mutex<Names>,
+    sealed: Arc<SealedSegment>,
+    persistence: Persistence,
+    is_replaced: &(dyn Fn(KeyHash, CopyVersion) -> bool + Sync),
+) -> Result<Arc<SealedSegment>, ColdError> {
     let mut sealed = sealed;
     let mut is_renamed = false;
     loop {
         match put(shared, &sealed, persistence).await? {
             Put::Done => break,
-            Put::Late => sealed = compared(shared, names, sealed).await?,
+            Put::Late => sealed = compared(shared, names, sealed, is_replaced).await?,
             // Two random names in a row: something is wrong with the store, not with the name.
             Put::Taken if is_renamed => {
                 let key = sealed.footer.header.name().to_string();
@@ -122,26 +136,37 @@ pub(crate) async fn upload(
         }
     }
     shared.crash_point("uploaded").await;
-    let name = sealed.footer.header.name();
-    let merged = Arc::clone(&sealed);
-    let cursor = Cursor {
-        next_seq: name.seq + 1,
-        last_new_ms: shared.wall_ms(),
-    };
+    Ok(sealed)
+}
+
+/// Merges a segment that is in the bucket. With it, the queue up to `spilled` is done.
+///
+/// # Errors
+/// [`ColdError`]: the index failed.
+pub(crate) async fn enter(
+    shared: &Arc<Shared>,
+    sealed: Arc<SealedSegment>,
+    spilled: Option<SpillCursor>,
+) -> Result<(), ColdError> {
+    let last_new_ms = shared.wall_ms();
     shared
         .blocking(move |shared| {
+            let name = sealed.footer.header.name();
             let arrival = Arrival {
-                name: &merged.footer.header.name(),
-                size: merged.len,
-                footer: &merged.footer,
-                cursor: Some(cursor),
+                name: &name,
+                size: sealed.len,
+                footer: &sealed.footer,
+                cursor: Some(Cursor {
+                    next_seq: name.seq + 1,
+                    last_new_ms,
+                }),
                 spilled: spilled.as_ref(),
             };
             Ok(shared.index.merge(&arrival, &NoWitness)?)
         })
         .await?;
     shared.crash_point("merged").await;
-    Ok(name)
+    Ok(())
 }
 
 enum Put {
@@ -165,6 +190,7 @@ async fn compared(
     shared: &Arc<Shared>,
     names: &Mutex<Names>,
     sealed: Arc<SealedSegment>,
+    is_replaced: &(dyn Fn(KeyHash, CopyVersion) -> bool + Sync),
 ) -> Result<Arc<SealedSegment>, ColdError> {
     let mut attempt = 0u32;
     loop {
@@ -180,7 +206,7 @@ async fn compared(
         }
     }
     let asked = Arc::clone(&sealed);
-    let gone: HashSet<KeyHash> = shared
+    let mut gone: HashSet<KeyHash> = shared
         .blocking(move |shared| {
             let mut gone = HashSet::new();
             for entry in &asked.footer.entries {
@@ -193,6 +219,9 @@ async fn compared(
             Ok(gone)
         })
         .await?;
+    let entries = sealed.footer.entries.iter();
+    let replaced = entries.filter(|entry| is_replaced(entry.hash(), entry.at));
+    gone.extend(replaced.map(|entry| entry.hash()));
     if gone.is_empty() {
         return Ok(sealed);
     }
@@ -293,20 +322,20 @@ fn rebuilt(
     let bytes = sealed.to_bytes();
     let end = HEADER_LEN + usize::try_from(sealed.footer.data_len).unwrap_or(0);
     let data = bytes.get(HEADER_LEN..end).unwrap_or_default();
-    let mut builder = SegmentBuilder::new(header);
+    let mut builder = SegmentBuilder::new();
     // They were made in this process and fitted into a segment.
     let records = scan_records(data).flatten().map(|(_, record)| record);
     for record in records.filter(stays) {
         let pushed = builder.push(&record);
         debug_assert!(pushed.is_ok());
     }
-    builder.finish(&sealed.footer.flush_marks)
+    builder.finish(header, &sealed.footer.flush_marks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::{CopyVersion, Fact, verify};
+    use crate::segment::{Fact, verify};
 
     #[test]
     fn a_rebuilt_segment_has_the_same_records_or_those_that_stay() {
@@ -316,7 +345,7 @@ mod tests {
             seq,
             created_ms: 7,
         };
-        let mut builder = SegmentBuilder::new(header(0));
+        let mut builder = SegmentBuilder::new();
         for version in 0..100 {
             let record = Record {
                 space: 1,
@@ -326,7 +355,7 @@ mod tests {
             };
             builder.push(&record).unwrap();
         }
-        let sealed = builder.finish(&[]);
+        let sealed = builder.finish(header(0), &[]);
         let other = rebuilt(&sealed, header(9), |_| true);
         let footer = verify(&other.to_bytes()).unwrap();
         assert_eq!(footer.header.seq, 9);

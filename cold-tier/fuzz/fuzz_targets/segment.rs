@@ -29,7 +29,7 @@ fuzz_target!(|input: (bool, Vec<u8>)| {
         seq: 0,
         created_ms: 0,
     };
-    let mut builder = SegmentBuilder::new(header);
+    let mut builder = SegmentBuilder::new();
     let mut len = HEADER_LEN as u64;
     for (offset, record) in scan_records(&bytes).map_while(Result::ok) {
         assert_eq!(offset, len);
@@ -37,7 +37,7 @@ fuzz_target!(|input: (bool, Vec<u8>)| {
         len += record.encoded_len() as u64;
         assert_eq!(builder.len(), len);
     }
-    let sealed = builder.finish(&[]);
+    let sealed = builder.finish(header, &[]);
     let object = sealed.to_bytes();
     assert_eq!(verify(&object).expect("was just written"), sealed.footer);
     assert!(object[HEADER_LEN..].starts_with(&bytes[..(len as usize - HEADER_LEN)]));

@@ -138,10 +138,6 @@ impl<'a> Rewriter<'a> {
         keep: Keep,
         segments: &[(u32, SegmentFacts)],
     ) -> Result<(), ColdError> {
-        let is_older = |values: &SegmentBuilder| values.header().created_ms <= facts.created_ms;
-        if self.values.as_ref().is_some_and(is_older) {
-            self.flush().await?;
-        }
         self.after_ms = self.after_ms.max(facts.created_ms);
         let (footer, _) = footers::read(self.shared, &facts.name).await?;
         let mut source = Source {
@@ -298,10 +294,7 @@ impl<'a> Rewriter<'a> {
             self.flush().await?;
         }
         for _ in 0..2 {
-            let (names, shared, after_ms) = (self.names, self.shared, self.after_ms);
-            let values = self
-                .values
-                .get_or_insert_with(|| SegmentBuilder::new(names.lock().next(shared, after_ms)));
+            let values = self.values.get_or_insert_default();
             let pushed = match record.fact {
                 Fact::Put { facts, frame } => values.push_shared(
                     (record.space, record.key),
@@ -332,8 +325,7 @@ impl<'a> Rewriter<'a> {
         self.shared.crash_point("values-moved").await;
         let mut tombstones = std::mem::take(&mut self.tombstones).into_iter().peekable();
         while tombstones.peek().is_some() {
-            let header = self.names.lock().next(self.shared, self.after_ms);
-            let mut builder = SegmentBuilder::new(header);
+            let mut builder = SegmentBuilder::new();
             while let Some((space, key, at)) = tombstones.peek() {
                 let record = Record {
                     space: *space,
@@ -377,8 +369,9 @@ impl<'a> Rewriter<'a> {
         builder: SegmentBuilder,
         marks: &[crate::segment::FlushMark],
     ) -> Result<(), ColdError> {
-        let sealed = Arc::new(builder.finish(marks));
-        let uploaded = upload(self.shared, self.names, sealed, None, self.persistence).await;
+        let header = self.names.lock().next(self.shared, self.after_ms);
+        let sealed = Arc::new(builder.finish(header, marks));
+        let uploaded = upload(self.shared, self.names, sealed, self.persistence).await;
         if uploaded.is_err() {
             // Its name was given out and may never appear: nobody shall wait for it.
             self.names.lock().abandon(self.shared);
@@ -389,13 +382,6 @@ impl<'a> Rewriter<'a> {
     /// Finishes what was begun.
     pub(super) async fn finish(mut self) -> Result<(), ColdError> {
         self.flush().await
-    }
-
-    /// Throws away what was begun. The name that was given out for it will not appear.
-    pub(super) fn give_up(self) {
-        if self.values.is_some() {
-            self.names.lock().abandon(self.shared);
-        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Finding writers that are not followed yet, with few requests.
 //!
-//! Ids of writers sort by the time of their start. So what is new in a region is behind the newest
-//! that is known, but for those that started before it and had nothing to spill yet: the list begins
-//! [`QUIET`] earlier, and passes over the segments of a writer where they are many. A writer that was quiet for
-//! longer, or whose clock was behind, is found by the full comparison.
+//! Ids of writers sort by the time of their first segment. So what is new in a region is behind the newest
+//! that is known, but for clocks that differ and uploads that took long: the list begins [`QUIET`]
+//! earlier, and passes over the segments of a writer where they are many. A writer that was later than that
+//! is found by the full comparison.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::names::{Region, SEGMENTS, SegmentName, WriterId};
 use crate::shared::Shared;
 use crate::store::{Continuation, ObjectKey, Operation, PAGE_MAX, Page};
 
-/// How long after its start a writer may spill for the first time and still be found soon.
+/// How long after its id was made a writer's first segment may appear and still be found soon.
 const QUIET: Duration = Duration::from_secs(3600);
 
 /// Names of segments of writers that may not be known yet: of each at least one.

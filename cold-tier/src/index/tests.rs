@@ -24,7 +24,7 @@ fn footer(seq: u64, records: &[(&str, u64)], marks: &[FlushMark]) -> (SegmentNam
         created_ms: 1000 + seq,
     };
     let name = header.name();
-    let mut builder = SegmentBuilder::new(header);
+    let mut builder = SegmentBuilder::new();
     for (key, version) in records {
         let fact = if key.starts_with('-') {
             Fact::Tombstone
@@ -43,7 +43,7 @@ fn footer(seq: u64, records: &[(&str, u64)], marks: &[FlushMark]) -> (SegmentNam
         };
         builder.push(&record).unwrap();
     }
-    (name, builder.finish(marks).footer)
+    (name, builder.finish(header, marks).footer)
 }
 
 #[derive(Default)]

@@ -15,9 +15,8 @@ pub const CHUNK_LEN: usize = 1 << 20;
 const SHARED_LEN_MIN: usize = 64 << 10;
 
 /// A segment that takes records.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SegmentBuilder {
-    header: SegmentHeader,
     chunks: Vec<Bytes>,
     /// The last piece, not yet full.
     open: Vec<u8>,
@@ -41,17 +40,8 @@ pub struct SealedSegment {
 impl SegmentBuilder {
     /// Begins a segment.
     #[must_use]
-    pub fn new(header: SegmentHeader) -> Self {
-        let open = header.encode().to_vec();
-        Self {
-            header,
-            chunks: Vec::new(),
-            open,
-            entries: Vec::new(),
-            data_len: 0,
-            keys_len: 0,
-            oldest: None,
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Appends a record, copying its bytes.
@@ -175,24 +165,19 @@ impl SegmentBuilder {
         self.oldest
     }
 
-    /// Its header.
-    #[must_use]
-    pub fn header(&self) -> &SegmentHeader {
-        &self.header
-    }
-
     /// The records so far.
     #[must_use]
     pub fn entries(&self) -> &[FooterEntry] {
         &self.entries
     }
 
-    /// Closes the segment. `flush_marks` are all flushes that the writer knows of; of several marks
+    /// Closes the segment and names it. `flush_marks` are all flushes that the writer knows of; of several marks
     /// for a space the highest counts.
     #[must_use]
-    pub fn finish(mut self, flush_marks: &[FlushMark]) -> SealedSegment {
+    pub fn finish(mut self, header: SegmentHeader, flush_marks: &[FlushMark]) -> SealedSegment {
+        let head = Bytes::copy_from_slice(&header.encode());
         let footer = Footer {
-            header: self.header.clone(),
+            header,
             entries: std::mem::take(&mut self.entries),
             flush_marks: merge_marks(flush_marks),
             data_len: self.data_len,
@@ -204,7 +189,7 @@ impl SegmentBuilder {
         self.append(&tail);
         self.close_chunk();
         SealedSegment {
-            body: self.chunks,
+            body: std::iter::once(head).chain(self.chunks).collect(),
             len,
             footer,
         }

@@ -24,7 +24,7 @@ const SNOW: &[u8] = b"\xf1\0\0\0\x04\0\0\0\x04\0\0\0\x16\x04\xd6\x7dsnow";
 
 /// The segment of the document: a value and a tombstone.
 fn example() -> SealedSegment {
-    let mut builder = SegmentBuilder::new(header());
+    let mut builder = SegmentBuilder::new();
     let facts = Facts {
         flags: 7,
         expires_at_ms: 1_700_000_086_400,
@@ -46,10 +46,11 @@ fn example() -> SealedSegment {
             fact: Fact::Tombstone,
         })
         .unwrap();
-    builder.finish(&[FlushMark {
+    let mark = FlushMark {
         space: 32,
         cutoff: 4,
-    }])
+    };
+    builder.finish(header(), &[mark])
 }
 
 fn complete(suffix: &[u8], object_len: u64) -> Footer {
@@ -230,7 +231,7 @@ fn a_foreign_format_version_is_named() {
 
 #[test]
 fn a_short_suffix_asks_for_what_it_needs() {
-    let mut builder = SegmentBuilder::new(header());
+    let mut builder = SegmentBuilder::new();
     for index in 0..2000_u64 {
         // Keys that do not compress.
         let key = crate::names::KeyHash::of(0, &index.to_le_bytes()).0;
@@ -243,7 +244,7 @@ fn a_short_suffix_asks_for_what_it_needs() {
             })
             .unwrap();
     }
-    let sealed = builder.finish(&[]);
+    let sealed = builder.finish(header(), &[]);
     let object = sealed.to_bytes();
     let mut suffix_len = 10;
     let mut asked = Vec::new();
@@ -266,7 +267,7 @@ fn a_short_suffix_asks_for_what_it_needs() {
 #[test]
 fn an_empty_segment_carries_flush_marks() {
     let marks = [(3, 5), (1, 9), (3, 7), (1, 2)].map(|(space, cutoff)| FlushMark { space, cutoff });
-    let sealed = SegmentBuilder::new(header()).finish(&marks);
+    let sealed = SegmentBuilder::new().finish(header(), &marks);
     let footer = verify(&sealed.to_bytes()).unwrap();
     let merged = [(1, 9), (3, 7)].map(|(space, cutoff)| FlushMark { space, cutoff });
     assert_eq!(footer.flush_marks, merged);
@@ -277,14 +278,14 @@ fn an_empty_segment_carries_flush_marks() {
 fn long_frames_are_shared_in_pieces_and_short_ones_copied() {
     let long = Bytes::from(vec![1; 2 * CHUNK_LEN + 100]);
     let short = Bytes::from(vec![2; 1000]);
-    let mut builder = SegmentBuilder::new(header());
+    let mut builder = SegmentBuilder::new();
     for (index, frame) in [&short, &long, &short].into_iter().enumerate() {
         builder
             .push_shared((0, b"key"), at(index as u64), Facts::default(), frame)
             .unwrap();
     }
     assert_eq!(builder.oldest(), Some(at(0)));
-    let sealed = builder.finish(&[]);
+    let sealed = builder.finish(header(), &[]);
     assert!(sealed.body.iter().all(|chunk| chunk.len() <= CHUNK_LEN));
     assert_eq!(
         sealed.body.iter().map(Bytes::len).sum::<usize>() as u64,
@@ -308,7 +309,7 @@ fn long_frames_are_shared_in_pieces_and_short_ones_copied() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
-    let mut builder = SegmentBuilder::new(header());
+    let mut builder = SegmentBuilder::new();
     let key = vec![0; KEY_LEN_MAX + 1];
     let record = Record {
         space: 0,
@@ -333,7 +334,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let marks: Vec<FlushMark> = (0..=u16::MAX)
         .map(|space| FlushMark { space, cutoff: 1 })
         .collect();
-    let sealed = builder.finish(&marks);
+    let sealed = builder.finish(header(), &marks);
     assert_eq!(complete(&sealed.to_bytes(), sealed.len), sealed.footer);
 }
 
@@ -417,7 +418,7 @@ proptest! {
         marks in prop::collection::btree_map(any::<u16>(), any::<u64>(), 0..5),
         shared: bool,
     ) {
-        let mut builder = SegmentBuilder::new(header());
+        let mut builder = SegmentBuilder::new();
         for owned in &records {
             match (&owned.value, shared) {
                 (Some((facts, frame)), true) => builder.push_shared(
@@ -434,7 +435,7 @@ proptest! {
         let before_tail = builder.len();
         let marks: Vec<FlushMark> =
             marks.into_iter().map(|(space, cutoff)| FlushMark { space, cutoff }).collect();
-        let sealed = builder.finish(&marks);
+        let sealed = builder.finish(header(), &marks);
         let object = sealed.to_bytes();
         let footer = verify(&object).unwrap();
         prop_assert_eq!(&footer.flush_marks, &marks);

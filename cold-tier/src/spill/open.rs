@@ -7,14 +7,13 @@ use tokio::time::Instant;
 use super::source::{SpillFact, SpillRecord};
 use crate::memory::Held;
 use crate::options::SpillMode;
-use crate::segment::{
-    Fact, FlushMark, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader,
-};
+use crate::segment::{Fact, Record, SegmentBuilder, SegmentError};
 
 /// How long a segment is filled at most when nothing asks for haste.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 
 /// A segment with the memory of what is in it.
+#[derive(Default)]
 pub(super) struct OpenSegment {
     builder: SegmentBuilder,
     due: Option<Instant>,
@@ -33,14 +32,6 @@ pub(super) enum Added {
 }
 
 impl OpenSegment {
-    pub(super) fn new(header: SegmentHeader) -> Self {
-        Self {
-            builder: SegmentBuilder::new(header),
-            due: None,
-            held: Vec::new(),
-        }
-    }
-
     /// Adds a record that should be in the bucket soon after `due`.
     pub(super) fn add(&mut self, record: &SpillRecord, due: Instant) -> Added {
         let (space, key, at) = (record.space, &record.key, record.at);
@@ -79,8 +70,9 @@ impl OpenSegment {
         self.due
     }
 
-    pub(super) fn finish(self, marks: &[FlushMark]) -> (SealedSegment, Vec<Held>) {
-        (self.builder.finish(marks), self.held)
+    /// What is in it, and the memory of that.
+    pub(super) fn into_parts(self) -> (SegmentBuilder, Vec<Held>) {
+        (self.builder, self.held)
     }
 }
 

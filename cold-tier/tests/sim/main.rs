@@ -6,6 +6,7 @@
 
 mod chaos;
 mod collection;
+mod lanes;
 mod node;
 mod world;
 

@@ -48,6 +48,11 @@ impl Queue {
         drop(records);
         self.news.notify_one();
     }
+
+    /// How many records the bucket has taken over.
+    pub fn acknowledged(&self) -> u64 {
+        *self.acknowledged.lock()
+    }
 }
 
 pub fn at(version: u64) -> CopyVersion {

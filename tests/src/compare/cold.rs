@@ -99,8 +99,8 @@ struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    fn node(&self, spill: &str) -> NodeOptions {
-        let mut options = NodeOptions::new()
+    fn with_bucket(&self, options: NodeOptions, spill: &str) -> NodeOptions {
+        let mut options = options
             .flag("--cold-tier", self.bucket.url())
             .flag("--cold-read-timeout", "20s")
             .flag("--spill", spill);
@@ -110,17 +110,17 @@ impl Rig<'_> {
         options
     }
 
-    /// Bytes a second at which a node brings its backlog into the bucket, from its first segment on. The
-    /// node is gone then.
+    /// Bytes a second at which a node brings its backlog into the bucket, from its first segment on. It
+    /// got the backlog while it had no bucket. The node is gone then.
     fn spill(&self) -> Result<f64> {
-        let mut node = self.node("write-behind:1h").start()?;
+        let mut node = NodeOptions::new().start()?;
         let mut cache = Dialect::Binary.connect(node.addr())?;
         for number in 0..self.options.entries {
             let value = self.pool.value(number, self.options.value_len);
             cache.set(&key(number), &value.to_vec(), None)?;
         }
-        node.kill9()?;
-        node.start_again_with(|options| options.flag("--spill", "write-behind:1s"))?;
+        node.stop()?;
+        node.start_again_with(|options| self.with_bucket(options, "write-behind:1s"))?;
         let bytes = |node: &FonnNode| metric(node, "fonn_cold_spilled_bytes_total");
         let deadline = Instant::now() + LIMIT;
         let mut first = None;
@@ -143,7 +143,9 @@ impl Rig<'_> {
 
     /// Times of hits out of the bucket by a new node, and of ranged GETs as long, in turn.
     fn read(&self, runtime: &Runtime, store: &S3Store) -> Result<Vec<(Duration, Duration)>> {
-        let node = self.node("write-behind:1s").start()?;
+        let node = self
+            .with_bucket(NodeOptions::new(), "write-behind:1s")
+            .start()?;
         let deadline = Instant::now() + LIMIT;
         while metric(&node, "fonn_cold_index_ready")? != 1.0 {
             ensure!(Instant::now() < deadline, "the index is not ready");

@@ -1,0 +1,240 @@
+//! Segments on their way into the bucket, several at a time.
+//!
+//! A writer's segments appear in the order of their numbers, so each lane is a writer of its own. A segment
+//! gets its name when its upload begins, from the first lane that is free: as long as one keeps up, followers
+//! have no others to ask. Segments may reach the bucket in any order; the index takes them, and the queue is
+//! acknowledged, in the order of the queue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Pending;
+use super::open::OpenSegment;
+use super::source::{SpillCursor, SpillSource};
+use crate::error::ColdError;
+use crate::memory::Held;
+use crate::segment::{FlushMark, SealedSegment};
+use crate::shared::Shared;
+use crate::status::Counters;
+use crate::upload::{Names, Persistence, enter, put_in_bucket};
+
+/// What is to be done up to a position of the queue.
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) cursor: SpillCursor,
+    /// One of as many as there are lanes.
+    pub(super) slot: OwnedSemaphorePermit,
+}
+
+pub(super) enum Work {
+    Segment(OpenSegment, Vec<FlushMark>),
+    /// Nothing to upload, only a position to acknowledge.
+    Nothing,
+    /// Tells when everything before it is done.
+    Fence(oneshot::Sender<()>),
+}
+
+/// One after the other goes through it.
+#[derive(Default)]
+struct Lane {
+    names: Mutex<Names>,
+    is_taken: AtomicBool,
+}
+
+/// Uploads, and acknowledges.
+pub(super) struct Uploader {
+    shared: Arc<Shared>,
+    source: Arc<dyn SpillSource>,
+    pending: Arc<Pending>,
+    lanes: Vec<Arc<Lane>>,
+}
+
+/// A job of which the bucket has its part.
+struct Carried {
+    number: u64,
+    cursor: SpillCursor,
+    outcome: Outcome,
+    _slot: OwnedSemaphorePermit,
+}
+
+enum Outcome {
+    Uploaded(Box<Uploaded>),
+    Nothing,
+    Fence(oneshot::Sender<()>),
+    Failed(ColdError),
+}
+
+struct Uploaded {
+    /// As it was filled.
+    filled: Arc<SealedSegment>,
+    /// As it is in the bucket: under another name perhaps, with fewer entries if it came late.
+    sealed: Arc<SealedSegment>,
+    began: Instant,
+    /// The memory of it.
+    _held: Vec<Held>,
+}
+
+impl Uploader {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        source: Arc<dyn SpillSource>,
+        pending: Arc<Pending>,
+    ) -> Self {
+        let lanes = (0..shared.options.upload_lanes()).map(|_| Arc::default());
+        Self {
+            lanes: lanes.collect(),
+            shared,
+            source,
+            pending,
+        }
+    }
+
+    pub(super) async fn run(self, mut jobs: mpsc::Receiver<Job>) {
+        let mut running = JoinSet::new();
+        let mut waiting = BTreeMap::new();
+        let (mut begun, mut settled) = (0, 0);
+        let mut is_closed = false;
+        loop {
+            tokio::select! {
+                job = jobs.recv(), if !is_closed => match job {
+                    None => is_closed = true,
+                    Some(job) => {
+                        running.spawn(self.carry(begun, job));
+                        begun += 1;
+                    }
+                },
+                Some(carried) = running.join_next() => {
+                    // One that panicked, or was cancelled at the end.
+                    let Ok(carried) = carried else { return };
+                    waiting.insert(carried.number, carried);
+                    while let Some(carried) = waiting.remove(&settled) {
+                        settled += 1;
+                        if let Err(error) = self.settle(carried).await {
+                            // The index failed: what is in the queue is spilled after the next start.
+                            tracing::error!(%error, "spilling has stopped");
+                            return;
+                        }
+                    }
+                }
+                else => return,
+            }
+        }
+    }
+
+    /// Brings a job's segment into the bucket.
+    fn carry(&self, number: u64, job: Job) -> impl Future<Output = Carried> + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        let pending = Arc::clone(&self.pending);
+        let Job { work, cursor, slot } = job;
+        let work = match work {
+            Work::Segment(open, marks) => {
+                // There are as many slots as lanes, and whoever carries has one.
+                let is_free = |lane: &&Arc<Lane>| !lane.is_taken.swap(true, Ordering::AcqRel);
+                Ok((open, marks, self.lanes.iter().find(is_free).cloned()))
+            }
+            Work::Nothing => Err(Outcome::Nothing),
+            Work::Fence(done) => Err(Outcome::Fence(done)),
+        };
+        async move {
+            let outcome = match work {
+                Ok((open, marks, lane)) => {
+                    let lane = lane.unwrap_or_default();
+                    let outcome = upload(&shared, &pending, &lane.names, open, &marks).await;
+                    lane.is_taken.store(false, Ordering::Release);
+                    outcome
+                }
+                Err(outcome) => outcome,
+            };
+            Carried {
+                number,
+                cursor,
+                outcome,
+                _slot: slot,
+            }
+        }
+    }
+
+    /// What comes after the bucket: the index, and the queue.
+    async fn settle(&self, carried: Carried) -> Result<(), ColdError> {
+        let shared = &self.shared;
+        let cursor = carried.cursor.clone();
+        match carried.outcome {
+            Outcome::Failed(error) => return Err(error),
+            Outcome::Fence(done) => {
+                // Who asked may have gone away.
+                let _ = done.send(());
+                return Ok(());
+            }
+            Outcome::Nothing => {
+                let passed = cursor.clone();
+                shared
+                    .blocking(move |shared| Ok(shared.index.set_spilled(&passed)?))
+                    .await?;
+            }
+            Outcome::Uploaded(uploaded) => {
+                let sealed = &uploaded.sealed;
+                enter(shared, Arc::clone(sealed), Some(cursor.clone())).await?;
+                let counters = &shared.counters;
+                counters.note_upload(uploaded.began.elapsed());
+                Counters::add(&counters.spilled_segments, 1);
+                Counters::add(&counters.spilled_bytes, sealed.len);
+                Counters::add(
+                    &counters.spilled_entries,
+                    sealed.footer.entries.len() as u64,
+                );
+                let mut pending = self.pending.lock();
+                for entry in &uploaded.filled.footer.entries {
+                    // A newer one may be behind it.
+                    if pending.get(&entry.hash()) == Some(&entry.at) {
+                        pending.remove(&entry.hash());
+                    }
+                }
+            }
+        }
+        shared.crash_point("before-acknowledge").await;
+        let source = Arc::clone(&self.source);
+        shared
+            .blocking(move |_| {
+                source.acknowledge(&cursor);
+                Ok(())
+            })
+            .await
+    }
+}
+
+async fn upload(
+    shared: &Arc<Shared>,
+    pending: &Pending,
+    names: &Mutex<Names>,
+    open: OpenSegment,
+    marks: &[FlushMark],
+) -> Outcome {
+    let began = Instant::now();
+    let (builder, held) = open.into_parts();
+    let header = names.lock().next(shared, 0);
+    let filled = Arc::new(builder.finish(header, marks));
+    // What another lane has, or waits in memory, is not in the index yet.
+    let is_replaced = |hash, at| pending.lock().get(&hash).is_some_and(|newest| *newest > at);
+    let put = put_in_bucket(
+        shared,
+        names,
+        Arc::clone(&filled),
+        Persistence::Endless,
+        &is_replaced,
+    );
+    match put.await {
+        Ok(sealed) => Outcome::Uploaded(Box::new(Uploaded {
+            filled,
+            sealed,
+            began,
+            _held: held,
+        })),
+        Err(error) => Outcome::Failed(error),
+    }
+}
