@@ -187,26 +187,33 @@ fn object_key(number: usize) -> Result<ObjectKey> {
     Ok(format!("bare/{number}").parse()?)
 }
 
-/// MB a second of uploading as many bytes as a round spills, several objects at a time.
+/// MB a second of uploading as many bytes as a round spills from files, several at a time.
 fn upload(runtime: &Runtime, store: &Arc<S3Store>, options: &ColdOptions) -> Result<f64> {
     let total = options.entries as usize * options.value_len;
     let pool = ValuePool::new(Content::Random, OBJECT_LEN);
-    let body = bytes::Bytes::from(pool.value(0, OBJECT_LEN).to_vec());
     let count = total.div_ceil(OBJECT_LEN);
+    let files = tempfile::tempdir()?;
+    let file = |number: usize| files.path().join(number.to_string());
+    for number in 0..count {
+        std::fs::write(file(number), pool.value(number as u64, OBJECT_LEN).to_vec())?;
+    }
     let began = Instant::now();
     runtime.block_on(async {
         let next = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let mut uploads = tokio::task::JoinSet::new();
         for _ in 0..UPLOADS {
-            let (next, store, body) = (Arc::clone(&next), Arc::clone(store), body.clone());
+            let (next, store) = (Arc::clone(&next), Arc::clone(store));
+            let files = files.path().to_owned();
             uploads.spawn(async move {
                 loop {
                     let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     if number >= count {
                         return anyhow::Ok(());
                     }
+                    let file = files.join(number.to_string());
+                    let bytes = tokio::task::spawn_blocking(|| std::fs::read(file)).await??;
                     store
-                        .put(&object_key(number)?, Body::from(body.clone()))
+                        .put(&object_key(number)?, Body::from(bytes::Bytes::from(bytes)))
                         .await?;
                 }
             });
