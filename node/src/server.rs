@@ -191,6 +191,16 @@ impl Service for Tiers {
             (Request::Sources { slots, is_owned }, Some(sharing)) => {
                 word(&Reply::Sources(sharing.sources(slots, *is_owned).sources()));
             }
+            (Request::Copy { get, is_confirmed }, Some(sharing)) => {
+                let read = sharing.read_copy(&self.engine, space, get, *is_confirmed, acks, word);
+                read.await;
+            }
+            (Request::Version { key }, Some(sharing)) => {
+                match sharing.version_of(&self.engine, space, key).await {
+                    Some(version) => word(&Reply::Version(version)),
+                    None => word(&Reply::WrongOwner),
+                }
+            }
             (_, sharing) => {
                 let floor = |key: &[u8]| {
                     let inherited = sharing.as_ref().map(|it| it.floor(placement::slot(key)));

@@ -11,6 +11,7 @@
 //! it wrote to the one that is, before it answers. A member that is down is not asked; when it comes back it
 //! asks first ([`holdings`]), and does not answer by the map from before ([`pulse`]).
 
+pub mod copies;
 pub mod follow;
 pub mod handover;
 pub mod holdings;
@@ -35,6 +36,7 @@ use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use self::copies::Confirmations;
 use self::holdings::{Holding, Holdings, Part, Source, Step};
 use self::metrics::{Event, Events};
 use self::pulse::Pulse;
@@ -70,6 +72,7 @@ pub struct Sharing {
     resolving: tokio::sync::Mutex<()>,
     /// Counts up with each map.
     changes: watch::Sender<u64>,
+    confirmations: Confirmations,
     events: Events,
 }
 
@@ -103,6 +106,7 @@ impl Sharing {
             held: Mutex::default(),
             resolving: tokio::sync::Mutex::default(),
             changes: watch::Sender::new(0),
+            confirmations: Confirmations::default(),
             events: Events::default(),
         }
     }
@@ -163,6 +167,11 @@ impl Sharing {
 
     fn is_sound(&self) -> bool {
         self.pulse.is_sound(self.clock.coarse_monotonic_ms())
+    }
+
+    /// Whether the leader was heard so lately that the cluster cannot have gone on without this member.
+    fn is_led(&self) -> bool {
+        self.pulse.is_led()
     }
 
     /// The epoch of the map that it goes by.

@@ -11,7 +11,7 @@ use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE};
 use fonn_runtime::http::{self, Readiness, Routes};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
-use fonn_runtime::route::{Forwarder, Map, Upstreams};
+use fonn_runtime::route::{Forwarder, HotOptions, Map, Upstreams};
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
@@ -162,7 +162,7 @@ pub fn shared(
         ..Options::new("", name)
     };
     let upstreams = Upstreams::new(Arc::clone(map), options, PeerMetrics::register(metrics));
-    let forwarder = Forwarder::new(upstreams, config.timeout);
+    let forwarder = Forwarder::new(upstreams, config.timeout).with_copies(HotOptions::default());
     let router = Router::new(
         forwarder,
         config.ram_budget.as_usize(),

@@ -21,6 +21,7 @@ pub mod breaker;
 mod client;
 mod lane;
 mod link;
+mod quantile;
 mod stats;
 mod waiters;
 

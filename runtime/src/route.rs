@@ -3,13 +3,17 @@
 //! Routers send all commands this way, nodes those on keys that others own. Who keeps the map up to date is
 //! their own business: [`Map::offer`].
 
+mod budget;
 mod forward;
+mod hot;
 mod map;
+mod sketch;
 mod stats;
 mod topology;
 mod upstream;
 
 pub use forward::{Again, Came, Forwarded, Forwarder, Obstacle, envelope};
+pub use hot::HotOptions;
 pub use map::Map;
 pub use stats::{Event, Events};
 pub use topology::{Member, MemberState, SlotRange, Topology, TopologyError};

@@ -31,6 +31,24 @@ impl Cluster {
     /// # Errors
     /// When one does not start, or they do not find together within a minute.
     pub fn form(count: usize, bucket: Option<&Bucket>) -> Result<Self> {
+        let environment = bucket.map(Bucket::environment);
+        Self::form_in(count, bucket, environment.unwrap_or_default())
+    }
+
+    /// The same, with the bucket at another `endpoint`: that of a proxy in front of it.
+    ///
+    /// # Errors
+    /// As [`Cluster::form`].
+    pub fn form_through(count: usize, bucket: &Bucket, endpoint: &str) -> Result<Self> {
+        let environment = bucket.environment_through(endpoint);
+        Self::form_in(count, Some(bucket), environment)
+    }
+
+    fn form_in(
+        count: usize,
+        bucket: Option<&Bucket>,
+        environment: Vec<(&'static str, String)>,
+    ) -> Result<Self> {
         let mut options = NodeOptions::new()
             .flag("--ram-budget", "64m")
             .flag("--disk-budget", "512m");
@@ -43,7 +61,7 @@ impl Cluster {
             ] {
                 options = options.flag(name, value);
             }
-            for (name, value) in bucket.environment() {
+            for (name, value) in environment {
                 options = options.env(name, value);
             }
         }
@@ -84,6 +102,14 @@ impl Cluster {
     /// As [`FonnRouter::start`].
     pub fn router(&self) -> Result<FonnRouter> {
         FonnRouter::start(&self.listens)
+    }
+
+    /// The same, with further flags.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn router_with(&self, flags: Vec<(&'static str, String)>) -> Result<FonnRouter> {
+        FonnRouter::start_with(&self.listens, flags)
     }
 
     /// Waits until all members but those in `absent` say what is wanted of the states by name.

@@ -82,6 +82,28 @@ impl FonnRouter {
         self.addr
     }
 
+    /// The number of the process.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pid(&self) -> Result<u32> {
+        let daemon = self.daemon.as_ref();
+        Ok(daemon.context("the router is not running")?.pid())
+    }
+
+    /// The value of a metric with its labels, as it is printed.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn metric(&self, name: &str) -> Result<f64> {
+        let page = self.http_get("/metrics")?.body;
+        let mut values = page
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = values.next().with_context(|| format!("no metric {name}"))?;
+        Ok(value.parse()?)
+    }
+
     /// A page of the admin port.
     ///
     /// # Errors

@@ -305,6 +305,36 @@ impl Engine {
         }
     }
 
+    /// The version of the entry that memory or disk have of a key, unless it was deleted or flushed. The bucket is
+    /// not asked.
+    pub async fn copy_version(&self, space: Space, key: &[u8]) -> Option<Version> {
+        let hash = self.hot.ram.hash(space, key);
+        let visible = |version| {
+            self.hot
+                .flushes
+                .is_visible(space, version)
+                .then_some(version)
+        };
+        for _ in 0..FETCHES_MAX {
+            let ticket = {
+                let shard = self.hot.ram.lock(hash);
+                if let Some(slot) = shard.find(hash, space, key) {
+                    let found = shard.get(slot);
+                    return visible(found.meta.version).filter(|_| !found.tombstone);
+                }
+                self.hot.ticket(hash)
+            };
+            let found = self.disk.as_ref()?.find(space, key).await;
+            if self.hot.ticket(hash) == ticket {
+                return match found {
+                    Ok(DiskFound::Entry(entry)) => visible(entry.meta.version),
+                    _ => None,
+                };
+            }
+        }
+        None
+    }
+
     /// Gives no version any more that is not above this one.
     ///
     /// # Errors

@@ -82,7 +82,12 @@ pub(super) async fn execute(
                 Err(error) => word(&refused(error)),
             }
         }
-        Request::Command(_) | Request::Server(_) | Request::Sources { .. } | Request::Ping => {
+        Request::Command(_)
+        | Request::Server(_)
+        | Request::Sources { .. }
+        | Request::Copy { .. }
+        | Request::Version { .. }
+        | Request::Ping => {
             word(&Reply::Refused(Refusal::Unsupported));
         }
     }

@@ -23,15 +23,24 @@ pub enum Event {
     Replicated,
     /// A write was refused because another owner that is up did not take it.
     NotReplicated,
+    /// A read was answered from the copy of an owner that is not the first, or was it a moment ago.
+    CopyRead,
+    /// A copy was not shown: the first owner did not confirm it, or may be out of reach.
+    CopyDenied,
+    /// The first owner was asked whether a copy is the newest, for one read or many.
+    CopyConfirmed,
 }
 
-const EVENTS: [(Event, &str); 6] = [
+const EVENTS: [(Event, &str); 9] = [
     (Event::Forwarded, "forwarded"),
     (Event::Asked, "asked"),
     (Event::Taken, "taken"),
     (Event::Known, "known"),
     (Event::Replicated, "replicated"),
     (Event::NotReplicated, "not_replicated"),
+    (Event::CopyRead, "copy_read"),
+    (Event::CopyDenied, "copy_denied"),
+    (Event::CopyConfirmed, "copy_confirmed"),
 ];
 
 /// Counters of all events.

@@ -13,6 +13,9 @@ pub const BEAT: Duration = Duration::from_millis(100);
 /// A break that is none yet: less than the time after which a member counts as down.
 const BREAK_MIN: Duration = Duration::from_millis(1500);
 
+/// Who has heard the leader within this time, a beat more or less, does not count as down yet.
+const LED_MAX: Duration = Duration::from_secs(1);
+
 /// From the leader's first word after a break until what it said is known to be gone by.
 const MAP_WAIT: Duration = Duration::from_millis(300);
 
@@ -28,6 +31,8 @@ pub struct Pulse {
     /// When the leader was heard first since then; 0 if it was not.
     heard_ms: AtomicU64,
     is_sound: AtomicBool,
+    /// How long ago the leader was heard, as of the last beat.
+    silence_ms: AtomicU64,
 }
 
 impl Pulse {
@@ -39,6 +44,7 @@ impl Pulse {
             woke_ms: AtomicU64::new(0),
             heard_ms: AtomicU64::new(0),
             is_sound: AtomicBool::new(true),
+            silence_ms: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -50,6 +56,13 @@ impl Pulse {
             && !is_break(self.beat_ms.load(Ordering::Acquire), now_ms)
     }
 
+    /// Whether the leader was heard lately: it would have to miss this member for longer before others go on without
+    /// it.
+    #[must_use]
+    pub fn is_led(&self) -> bool {
+        self.silence_ms.load(Ordering::Acquire) < as_ms(LED_MAX)
+    }
+
     /// One beat. `leader_silence` says how long ago the leader was heard.
     pub fn beat(&self, now_ms: u64, leader_silence: Duration) {
         if is_break(self.beat_ms.load(Ordering::Acquire), now_ms) {
@@ -57,6 +70,8 @@ impl Pulse {
             self.woke_ms.store(now_ms.max(1), Ordering::Release);
             self.heard_ms.store(0, Ordering::Release);
         }
+        let silence_ms = u64::try_from(leader_silence.as_millis()).unwrap_or(u64::MAX);
+        self.silence_ms.store(silence_ms, Ordering::Release);
         self.beat_ms.store(now_ms, Ordering::Release);
         let woke_ms = self.woke_ms.load(Ordering::Acquire);
         if woke_ms == 0 {
@@ -117,6 +132,16 @@ mod tests {
             pulse.beat(now_ms, Duration::from_millis(50));
         }
         assert!(pulse.is_sound(9510));
+    }
+
+    #[test]
+    fn who_has_not_heard_the_leader_lately_may_be_cut_off() {
+        let pulse = Pulse::new(1000);
+        assert!(!pulse.is_led(), "it was never heard");
+        for (silence_ms, is_led) in [(0, true), (999, true), (1000, false), (60_000, false)] {
+            pulse.beat(1100, Duration::from_millis(silence_ms));
+            assert_eq!(pulse.is_led(), is_led, "{silence_ms}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Members in one process, each with a disk and a socket; the maps are given to them by hand.
 
 mod chaos;
+mod copies;
 mod handover;
 
 use std::io::{BufRead, BufReader, Read, Write};

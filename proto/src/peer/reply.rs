@@ -19,7 +19,7 @@ use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, TooLong};
 use crate::outcome::Value;
 use crate::request::ServerOutcome;
-use crate::{Out, Outcome};
+use crate::{Out, Outcome, Version};
 
 const APPLIED: u8 = 0x40;
 const NOT_NEWER: u8 = 0x41;
@@ -30,6 +30,7 @@ const PONG: u8 = 0x45;
 const WRONG_OWNER: u8 = 0x46;
 const REFUSED: u8 = 0x47;
 const SOURCES: u8 = 0x48;
+const VERSION: u8 = 0x49;
 
 /// The answer to one [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +57,8 @@ pub enum Reply<'a> {
     WrongOwner,
     /// The request was not understood. Nothing was done.
     Refused(Refusal),
+    /// The version of the entry that a get would find; 0 if it would find none.
+    Version(Version),
 }
 
 /// Why a request was not understood.
@@ -147,6 +150,10 @@ impl<'a> Reply<'a> {
             Self::Sources(sources) => (SOURCES, 0, Value::Copied(sources.as_bytes())),
             Self::Pong => (PONG, 0, nothing),
             Self::WrongOwner => (WRONG_OWNER, 0, nothing),
+            Self::Version(version) => {
+                writer.u64(*version);
+                (VERSION, 0, nothing)
+            }
             Self::Refused(refusal) => {
                 let row = Refusal::ALL.iter().find(|(_, it)| it == refusal);
                 (REFUSED, row.map_or(0, |(number, _)| *number), nothing)
@@ -200,6 +207,7 @@ impl<'a> Reply<'a> {
             SOURCES => Self::Sources(Sources::from_bytes(reader.rest())),
             PONG => Self::Pong,
             WRONG_OWNER => Self::WrongOwner,
+            VERSION => Self::Version(reader.u64("version")?),
             REFUSED => {
                 let number = flags.number(u16::MAX);
                 let row = Refusal::ALL.iter().find(|(it, _)| *it == number);

@@ -12,15 +12,20 @@ use super::field::{Flags, Reader, Sealed, Writer, bit};
 use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
-use crate::{Command, Out, ServerCommand};
+use crate::{Command, Get, Out, ServerCommand};
 
 const PUT: u8 = 0x40;
 const FETCH: u8 = 0x41;
 const FETCH_SLOTS: u8 = 0x42;
 const PING: u8 = 0x43;
 const SOURCES: u8 = 0x44;
+const COPY: u8 = 0x45;
+const VERSION: u8 = 0x46;
 
 const SOURCES_OWNED: u16 = 1;
+
+/// A flag of `COPY`; the others are those of a get.
+const COPY_CONFIRMED: u16 = 0x8000;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +63,21 @@ pub enum Request<'a> {
     },
     /// Answered with `Pong`: whether the member answers at all.
     Ping,
+    /// A get that changes nothing, of the copy that an owner has in memory or on disk, whatever its rank.
+    /// Answered with a hit, or `Unknown` where it has none to show, and then nothing is said about the key;
+    /// or `WrongOwner`.
+    Copy {
+        /// What is read.
+        get: Get<'a>,
+        /// Only if the slot's primary confirms that there is nothing newer.
+        is_confirmed: bool,
+    },
+    /// The version of the entry that a get would find. Answered with `Version`, or `WrongOwner` by
+    /// everybody but the slot's primary.
+    Version {
+        /// The key.
+        key: &'a [u8],
+    },
 }
 
 impl<'a> Request<'a> {
@@ -122,6 +142,11 @@ impl<'a> Request<'a> {
                 (SOURCES, bit(*is_owned, SOURCES_OWNED), Value::Copied(&[]))
             }
             Self::Ping => (PING, 0, Value::Copied(&[])),
+            Self::Copy { get, is_confirmed } => {
+                let flags = command::write_get(get, writer) | bit(*is_confirmed, COPY_CONFIRMED);
+                (COPY, flags, Value::Copied(get.key))
+            }
+            Self::Version { key } => (VERSION, 0, Value::Copied(key)),
         })
     }
 
@@ -189,6 +214,11 @@ impl<'a> Request<'a> {
                 }
             }
             PING => Self::Ping,
+            COPY => Self::Copy {
+                is_confirmed: flags.has(COPY_CONFIRMED),
+                get: command::read_get(&mut flags, &mut reader)?,
+            },
+            VERSION => Self::Version { key: reader.rest() },
             opcode => return Err(DecodeError::UnknownOpcode(opcode)),
         };
         flags.end()?;

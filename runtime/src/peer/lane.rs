@@ -298,9 +298,10 @@ impl Driver {
                         break Err(Ended::UnknownId(id));
                     };
                     state.bytes = state.bytes.saturating_sub(delivered.bytes);
+                    let ns = now.saturating_duration_since(delivered.started).as_nanos() as u64;
+                    stats.replied(ns);
                     if delivered.is_wanted {
                         state.bytes += held;
-                        let ns = now.saturating_duration_since(delivered.started).as_nanos() as u64;
                         stats.latency.record_ns(ns);
                         count += 1;
                         sum_ns = sum_ns.saturating_add(ns);

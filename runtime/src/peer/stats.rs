@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::CallError;
+use super::{CallError, quantile};
 use crate::metrics::Metrics;
 use crate::metrics::Snapshot;
 use crate::metrics::cells::{HistogramSum, LocalCounter, LocalGauge, LocalHistogram};
@@ -40,6 +40,8 @@ pub struct Stats {
     pub(super) latency: LocalHistogram,
     /// The same as a moving average, in nanoseconds.
     pub(super) latency_average_ns: LocalGauge,
+    /// About what 19 of 20 replies stay below lately, in nanoseconds; 0 before the first one.
+    pub(super) latency_high_ns: LocalGauge,
 }
 
 impl Stats {
@@ -49,6 +51,13 @@ impl Stats {
             CallError::Unavailable => self.unavailable.inc(),
             CallError::Lost | CallError::TimedOut | CallError::TooLong => {}
         }
+    }
+
+    /// Takes in the latency of one reply, whether anybody still waited for it or not.
+    #[inline]
+    pub(super) fn replied(&self, ns: u64) {
+        let before = self.latency_high_ns.get();
+        self.latency_high_ns.set(quantile::next(before, ns));
     }
 
     /// Takes in the mean latency of one read's replies, as an eighth of the moving average.

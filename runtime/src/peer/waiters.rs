@@ -31,6 +31,8 @@ struct Slot<T> {
     caller: Caller<T>,
     started: Instant,
     deadline: Instant,
+    /// When the caller is woken once without a result, if it wants to be.
+    nudge: Option<Instant>,
     /// Which buffer the request was written into.
     batch: u64,
     /// Bytes that count for the request.
@@ -104,6 +106,7 @@ impl<T> Waiters<T> {
                     caller: Caller::Gone,
                     started: ticket.started,
                     deadline: ticket.deadline,
+                    nudge: None,
                     batch: 0,
                     bytes: 0,
                 });
@@ -118,6 +121,7 @@ impl<T> Waiters<T> {
             caller: Caller::Waits(None),
             started: ticket.started,
             deadline: ticket.deadline,
+            nudge: None,
             batch: ticket.batch,
             bytes: ticket.bytes,
         };
@@ -195,6 +199,13 @@ impl<T> Waiters<T> {
         }
     }
 
+    /// Has the caller woken once when `at` has passed, if it still waits.
+    pub(super) fn nudge(&mut self, id: u32, at: Instant) {
+        if let Some(slot) = self.slot(id) {
+            slot.nudge = Some(at);
+        }
+    }
+
     /// The caller went away without its result. Returns what it would have got.
     pub(super) fn abandon(&mut self, id: u32) -> Option<T> {
         let slot = self.slot(id)?;
@@ -211,18 +222,21 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Tells callers whose time is over. Returns how many, and how long the longest debt has stood.
+    /// Tells callers whose time is over, and nudges those that want it. Returns how many, and how long the longest debt has stood.
     pub(super) fn expire(&mut self, now: Instant, wakers: &mut Vec<Waker>) -> Expired {
         let mut expired = Expired::default();
         for slot in self.slots.iter_mut().filter(|slot| slot.is_owed) {
             let owing = now.saturating_duration_since(slot.started);
             expired.owing_max = expired.owing_max.max(owing);
-            if let Caller::Waits(waker) = &mut slot.caller
-                && slot.deadline <= now
-            {
+            let Caller::Waits(waker) = &mut slot.caller else {
+                continue;
+            };
+            if slot.deadline <= now {
                 wakers.extend(waker.take());
                 slot.caller = Caller::HasResult(Err(CallError::TimedOut));
                 expired.count += 1;
+            } else if slot.nudge.take_if(|at| *at <= now).is_some() {
+                wakers.extend(waker.clone());
             }
         }
         expired

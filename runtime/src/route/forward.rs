@@ -1,13 +1,18 @@
 //! One command, sent to the owner of its key: the answer, and what to do when there is none.
 
+mod copies;
+
 use std::future::Future;
+use std::hash::RandomState;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use fonn_proto::peer::{Envelope, Refusal, Reply, Request};
+use fonn_proto::peer::{Envelope, Reply, Request};
 use fonn_proto::{Command, Failure, Get, Outcome, Space, StoreMode, placement};
 
+use self::copies::Asked;
+use super::hot::HotOptions;
 use super::stats::{Event, Events};
 use super::upstream::Upstreams;
 use crate::peer::{Answer, CallError, Pending, Timing};
@@ -67,12 +72,20 @@ pub enum Obstacle {
     Call(CallError),
     /// Refused as not understood, or an answer that makes no sense.
     Senseless,
+    /// An owner that is not the first has no copy to show.
+    NoCopy,
+    /// The answer is still awaited, for longer than nearly all answers take.
+    Late,
 }
 
 /// A command that has to be tried again, or answered without its owner.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Again {
     obstacle: Obstacle,
+    /// The request, if it is still under way.
+    pending: Option<Pending>,
+    asked: Asked,
+    has_base: bool,
     /// When it was begun.
     since: Instant,
     /// The epoch by which it was sent.
@@ -83,6 +96,10 @@ pub struct Again {
 #[derive(Debug)]
 pub struct Forwarded {
     pending: Result<Pending, Obstacle>,
+    asked: Asked,
+    /// From when on another owner may be asked too.
+    late_at: Option<Instant>,
+    is_awaited: bool,
     /// A miss is not all that there is to say.
     has_base: bool,
     since: Instant,
@@ -93,31 +110,35 @@ impl Future for Forwarded {
     type Output = Result<Came, Again>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (since, epoch, has_base) = (self.since, self.epoch, self.has_base);
-        let result = match &mut self.pending {
+        let it = &mut *self;
+        let mut late = None;
+        let result = match &mut it.pending {
             Err(obstacle) => Err(*obstacle),
-            Ok(pending) => match Pin::new(pending).poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(result) => check(result, has_base),
+            Ok(pending) => match Pin::new(&mut *pending).poll(cx) {
+                Poll::Ready(result) => it.asked.check(result, it.has_base),
+                Poll::Pending => {
+                    let Some(late_at) = it.late_at else {
+                        return Poll::Pending;
+                    };
+                    if Instant::now() < late_at {
+                        if !std::mem::replace(&mut it.is_awaited, true) {
+                            pending.nudge(late_at);
+                        }
+                        return Poll::Pending;
+                    }
+                    late = std::mem::replace(&mut it.pending, Err(Obstacle::Late)).ok();
+                    Err(Obstacle::Late)
+                }
             },
         };
         Poll::Ready(result.map(Came::From).map_err(|obstacle| Again {
             obstacle,
-            since,
-            epoch,
+            pending: late,
+            asked: it.asked,
+            has_base: it.has_base,
+            since: it.since,
+            epoch: it.epoch,
         }))
-    }
-}
-
-/// An answer, if it is one to a command.
-fn check(result: Result<Answer, CallError>, has_base: bool) -> Result<Answer, Obstacle> {
-    let answer = result.map_err(Obstacle::Call)?;
-    match answer.reply() {
-        Ok(Reply::Outcome(Outcome::Miss)) if has_base => Err(Obstacle::Below),
-        Ok(Reply::Outcome(_)) => Ok(answer),
-        Ok(Reply::WrongOwner) => Err(Obstacle::WrongOwner(answer.head().envelope.epoch)),
-        Ok(Reply::Refused(Refusal::TooLong)) => Err(Obstacle::TooLong),
-        _ => Err(Obstacle::Senseless),
     }
 }
 
@@ -128,6 +149,9 @@ pub struct Forwarder {
     events: Events,
     /// From the arrival of a command to its answer at most.
     timeout: Duration,
+    /// What makes a key hot, if reads may be answered by other owners than the first.
+    hot: Option<HotOptions>,
+    hasher: RandomState,
 }
 
 impl Forwarder {
@@ -138,6 +162,18 @@ impl Forwarder {
             upstreams,
             events: Events::default(),
             timeout,
+            hot: None,
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Has reads of hot keys answered by all owners in turn, and reads that an owner is slow to answer by
+    /// another one.
+    #[must_use]
+    pub fn with_copies(self, hot: HotOptions) -> Self {
+        Self {
+            hot: Some(hot),
+            ..self
         }
     }
 
@@ -162,17 +198,14 @@ impl Forwarder {
     /// Sends a command to the owner of its key.
     pub fn begin(&self, job: &Job<'_>) -> Forwarded {
         let now = Instant::now();
-        self.try_begin(job, now, now, 0, Lane::Any)
+        self.try_begin(job, now, now, Way::First)
     }
 
-    fn try_begin(
-        &self,
-        job: &Job<'_>,
-        since: Instant,
-        now: Instant,
-        rank: usize,
-        lane: Lane,
-    ) -> Forwarded {
+    fn try_begin(&self, job: &Job<'_>, since: Instant, now: Instant, way: Way) -> Forwarded {
+        let (rank, lane) = match way {
+            Way::First => (0, Lane::Any),
+            Way::Again { rank, lane } => (rank, lane),
+        };
         let slot = placement::slot(job.command.key());
         let Some(target) = self.upstreams.owner(slot, rank) else {
             let topology = self.upstreams.map().topology();
@@ -182,11 +215,19 @@ impl Forwarder {
             };
             return Forwarded {
                 pending: Err(obstacle),
+                asked: Asked::Owner,
+                late_at: None,
+                is_awaited: false,
                 has_base: false,
                 since,
                 epoch: topology.map_or(0, |topology| topology.epoch()),
             };
         };
+        if let (Some(hot), Way::First, 2..) = (self.hot, way, target.owners)
+            && let Some(begun) = self.begin_copy(job, hot, slot, &target, [since, now])
+        {
+            return begun;
+        }
         let timing = Timing {
             now,
             timeout: self.timeout.saturating_sub(now - since),
@@ -210,8 +251,15 @@ impl Forwarder {
             Lane::Any => client.begin(&request, envelope, job.source, timing),
             Lane::Large => client.begin_large(&request, envelope, job.source, timing),
         };
+        let late_at = match (rank, lane) {
+            (0, Lane::Any) => self.late_at(job.command, &target, now),
+            _ => None,
+        };
         Forwarded {
             pending: pending.map_err(Obstacle::Call),
+            asked: Asked::Owner,
+            late_at,
+            is_awaited: false,
             has_base,
             since,
             epoch: target.epoch,
@@ -229,7 +277,20 @@ impl Forwarder {
             match again.obstacle {
                 Obstacle::Here => return Came::Here,
                 Obstacle::Below => return self.read_below(job, again.since).await,
+                Obstacle::Late => match self.hedge(job, &mut again).await {
+                    Ok(answer) => return Came::From(answer),
+                    Err(obstacle) => {
+                        again.obstacle = obstacle;
+                        continue;
+                    }
+                },
                 _ if left.is_zero() => break,
+                // Whatever came of it, the first owner is asked as if it had been so at once.
+                _ if again.asked == Asked::Copy => {
+                    self.events.count(Event::SpreadBack);
+                    self.let_rest(job);
+                }
+                Obstacle::NoCopy => break,
                 Obstacle::TooLong if lane == Lane::Any => lane = Lane::Large,
                 Obstacle::TooLong => return self.refuse(job, Failure::TooLarge),
                 Obstacle::Senseless => break,
@@ -279,7 +340,8 @@ impl Forwarder {
                     self.upstreams.map().wait_for(next, pause).await;
                 }
             }
-            let begun = self.try_begin(job, again.since, Instant::now(), rank, lane);
+            let way = Way::Again { rank, lane };
+            let begun = self.try_begin(job, again.since, Instant::now(), way);
             match begun.await {
                 Ok(came) => return came,
                 Err(next) => again = next,
@@ -318,7 +380,7 @@ impl Forwarder {
 
     /// Sends a command that was begun at `since`, and finds an answer.
     async fn carry_out(&self, job: &Job<'_>, since: Instant) -> Came {
-        let begun = self.try_begin(job, since, Instant::now(), 0, Lane::Any);
+        let begun = self.try_begin(job, since, Instant::now(), Way::First);
         match begun.await {
             Ok(came) => came,
             Err(again) => Box::pin(self.again(job, again)).await,
@@ -334,6 +396,15 @@ impl Forwarder {
             _ => Came::Known(Outcome::Failed(failure)),
         }
     }
+}
+
+/// Whom to ask.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// The first owner, or another one for its copy.
+    First,
+    /// An owner by its rank among those that serve.
+    Again { rank: usize, lane: Lane },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

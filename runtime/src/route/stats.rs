@@ -32,6 +32,16 @@ events! {
     WrongOwner => "wrong_owner",
     /// A read went to the next owner in rank.
     ReplicaRead => "replica_read",
+    /// A read of a hot key went to another owner than the first one.
+    SpreadRead => "spread_read",
+    /// That one had no copy to show: the first owner was asked.
+    SpreadBack => "spread_back",
+    /// A read that an owner was slow to answer was asked of another one too.
+    Hedged => "hedged",
+    /// The other one answered it.
+    HedgeWon => "hedge_won",
+    /// A slow read was not asked of another owner: there were too many.
+    HedgeDenied => "hedge_denied",
     /// A write waited for another map.
     MapWait => "map_wait",
     /// Refused because too much is under way to its owner.

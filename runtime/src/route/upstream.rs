@@ -3,7 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
+use super::budget::Budget;
+use super::hot::{HotKeys, HotOptions};
 use super::map::Map;
 use super::topology::{Member, Topology};
 use crate::peer::{Client, Options, PeerMetrics};
@@ -29,6 +32,22 @@ struct Local {
     topology: Option<Arc<Topology>>,
     /// By position in the map, made when they are first needed.
     clients: Vec<Option<Client>>,
+    /// About its reads, once there were any that several owners might answer.
+    reads: Option<Reads>,
+}
+
+/// What a thread knows of the reads that it sent.
+pub(super) struct Reads {
+    pub(super) hot: HotKeys,
+    pub(super) budget: Budget,
+    started: Instant,
+}
+
+impl Reads {
+    /// The window that a time is in.
+    pub(super) fn window(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.started).as_secs()
+    }
 }
 
 thread_local! {
@@ -43,6 +62,8 @@ pub struct Target {
     pub client: Client,
     /// The epoch of the map that says so.
     pub epoch: u64,
+    /// How many owners of the slot serve; 0 if it was not asked for one.
+    pub owners: usize,
 }
 
 impl Upstreams {
@@ -118,12 +139,23 @@ impl Upstreams {
     pub fn owner(&self, slot: u16, rank: usize) -> Option<Target> {
         self.with(|local| {
             let topology = local.topology.as_deref()?;
-            let mut owners = topology.positions(slot).iter().map(|it| usize::from(*it));
-            let position = match rank {
-                0 => owners.find(|position| topology.is_serving(*position)),
-                rank => owners.filter(|it| topology.is_serving(*it)).nth(rank),
-            };
-            self.target(local, position?)
+            let positions = topology.positions(slot).iter().map(|it| usize::from(*it));
+            let mut serving = positions.filter(|position| topology.is_serving(*position));
+            let owners = serving.clone().count();
+            let position = serving.nth(rank)?;
+            let target = self.target(local, position)?;
+            Some(Target { owners, ..target })
+        })
+    }
+
+    /// What the calling thread knows of its reads.
+    pub(super) fn reads<R>(&self, options: HotOptions, look: impl FnOnce(&mut Reads) -> R) -> R {
+        self.with(|local| {
+            look(local.reads.get_or_insert_with(|| Reads {
+                hot: HotKeys::new(options),
+                budget: Budget::default(),
+                started: Instant::now(),
+            }))
         })
     }
 
@@ -186,6 +218,7 @@ impl Upstreams {
         Some(Target {
             client: client.clone(),
             epoch: topology.epoch(),
+            owners: 0,
         })
     }
 }

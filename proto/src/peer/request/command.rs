@@ -116,7 +116,7 @@ pub(super) fn write<'v>(
 }
 
 #[inline]
-fn write_get(get: &Get<'_>, writer: &mut Writer<'_>) -> u16 {
+pub(super) fn write_get(get: &Get<'_>, writer: &mut Writer<'_>) -> u16 {
     writer.optional(get.touch, Writer::expiry);
     writer.optional(get.vivify, Writer::expiry);
     writer.optional(get.recache_below_s, Writer::u32);
@@ -218,7 +218,10 @@ pub(super) fn read<'a>(
 }
 
 #[inline]
-fn read_get<'a>(flags: &mut Flags, reader: &mut Reader<'a>) -> Result<Get<'a>, DecodeError> {
+pub(super) fn read_get<'a>(
+    flags: &mut Flags,
+    reader: &mut Reader<'a>,
+) -> Result<Get<'a>, DecodeError> {
     Ok(Get {
         want_value: !flags.has(get::NO_VALUE),
         bump: !flags.has(get::NO_BUMP),

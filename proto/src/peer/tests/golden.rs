@@ -168,6 +168,21 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
         ),
         ("fetch", Request::Fetch { key: b"key" }),
         ("ping", Request::Ping),
+        (
+            "copy",
+            Request::Copy {
+                get: Get::new(b"key"),
+                is_confirmed: false,
+            },
+        ),
+        (
+            "copy-confirmed",
+            Request::Copy {
+                get: Get::facts(b"key"),
+                is_confirmed: true,
+            },
+        ),
+        ("version", Request::Version { key: b"key" }),
     ]
 }
 
@@ -285,6 +300,7 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
         ("refused-malformed", Reply::Refused(Refusal::Malformed)),
         ("refused-too-long", Reply::Refused(Refusal::TooLong)),
         ("refused-damaged", Reply::Refused(Refusal::Damaged)),
+        ("version", Reply::Version(0x0807_0605_0403_0201)),
     ];
     for (name, failure) in [
         ("failed-busy", Failure::Busy),

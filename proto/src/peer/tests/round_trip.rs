@@ -5,9 +5,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::strategies::*;
-use crate::Out;
 use crate::outcome::{Hit, Value};
 use crate::peer::*;
+use crate::{Get, Out};
 
 /// The frames of a stream that arrives in reads of the sizes in `reads`, over and over.
 fn frames(kind: Kind, stream: &[u8], reads: &[usize]) -> Vec<(Head, Vec<u8>)> {
@@ -126,6 +126,9 @@ proptest! {
         let fetch = Request::FetchSlots { slots, cursor: &pool.key, len_max: hit.flags };
         check_request(&fetch, envelope, None);
         check_request(&Request::Ping, envelope, None);
+        check_request(&Request::Version { key: &pool.key }, envelope, None);
+        let get = Get { want_value: hit.won, bump: hit.lost, ..Get::new(&pool.key) };
+        check_request(&Request::Copy { get, is_confirmed: is_owned }, envelope, None);
     }
 
     #[test]
@@ -150,7 +153,7 @@ proptest! {
         check_reply(&Reply::Entry(entry), envelope);
         for reply in [
             Reply::Applied, Reply::NotNewer, Reply::Unknown, Reply::Pong, Reply::WrongOwner,
-            Reply::Refused(refusal(number)),
+            Reply::Refused(refusal(number)), Reply::Version(hit.version),
         ] {
             check_reply(&reply, envelope);
         }

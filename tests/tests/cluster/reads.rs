@@ -1,0 +1,214 @@
+//! Reads through a router: of members that are slow, of the bucket, of very many clients.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::Signal;
+
+use fonn_tests::bucket::Bucket;
+use fonn_tests::client::Dialect;
+use fonn_tests::cluster::Cluster;
+use fonn_tests::delay::DelayProxy;
+use fonn_tests::process::raise_open_files;
+use fonn_tests::router::FonnRouter;
+use fonn_tests::usage::rss_bytes;
+
+fn total(router: &FonnRouter, event: &str) -> Result<f64> {
+    router.metric(&format!("fonn_router_commands_total{{event=\"{event}\"}}"))
+}
+
+#[test]
+fn a_read_of_a_paused_member_is_answered_by_the_next_owner() -> Result<()> {
+    const KEYS: u64 = 300;
+    let mut cluster = Cluster::form(3, None)?;
+    cluster.ctl(0, &["replicas", "2"])?;
+    cluster.wait_settled(&[])?;
+    let router = cluster.router()?;
+    let mut client = Dialect::Text.connect(router.addr())?;
+    for number in 0..KEYS {
+        client.set(&format!("key-{number}"), b"value", None)?;
+    }
+    for number in 0..KEYS {
+        ensure!(client.get(&format!("key-{number}"))?.is_some());
+    }
+    let paused = (cluster.leader()? + 1) % 3;
+    let daemon = cluster
+        .nodes
+        .get_mut(paused)
+        .context("a member")?
+        .daemon()?;
+    daemon.signal(Signal::STOP)?;
+    let mut slowest = Duration::ZERO;
+    let read = (0..KEYS).try_for_each(|number| {
+        let begun = Instant::now();
+        let found = client.get(&format!("key-{number}"))?;
+        slowest = slowest.max(begun.elapsed());
+        ensure!(found.as_deref() == Some(&b"value"[..]), "key-{number}");
+        Ok(())
+    });
+    let daemon = cluster
+        .nodes
+        .get_mut(paused)
+        .context("a member")?
+        .daemon()?;
+    daemon.signal(Signal::CONT)?;
+    read?;
+    eprintln!("the slowest of {KEYS} reads took {slowest:?}");
+    // Alone, a read waits for the router's --timeout of five seconds.
+    ensure!(slowest < Duration::from_secs(4), "{slowest:?}");
+    let (hedged, won) = (total(&router, "hedged")?, total(&router, "hedge_won")?);
+    ensure!(won > 0.0, "{won} of {hedged}");
+    ensure!(hedged <= 32.0 + 2.0 * KEYS as f64 / 20.0, "{hedged}");
+    Ok(())
+}
+
+/// Reads `key` while another client reads what is at hand. How long it took, and the others, sorted.
+fn while_cold(router: &FonnRouter, key: &str, others: u64) -> Result<(Duration, Vec<Duration>)> {
+    let mut client = Dialect::Binary.connect(router.addr())?;
+    let mut other = Dialect::Text.connect(router.addr())?;
+    std::thread::scope(|scope| {
+        let cold = scope.spawn(move || -> Result<Duration> {
+            let begun = Instant::now();
+            ensure!(client.get(key)?.as_deref() == Some(&b"cold"[..]), "{key}");
+            Ok(begun.elapsed())
+        });
+        let mut latencies = Vec::new();
+        for number in (0..others).cycle() {
+            if cold.is_finished() {
+                break;
+            }
+            let begun = Instant::now();
+            let found = other.get(&format!("warm-{number}"))?;
+            ensure!(found.as_deref() == Some(&b"warm"[..]), "warm-{number}");
+            latencies.push(begun.elapsed());
+        }
+        let took = cold.join().map_err(|_| anyhow!("a panic"))??;
+        latencies.sort();
+        Ok((took, latencies))
+    })
+}
+
+#[test]
+fn a_cold_read_delays_no_other_and_is_one_request_to_the_bucket() -> Result<()> {
+    const COLD: u64 = 4;
+    const WARM: u64 = 200;
+    let bucket = Bucket::in_process()?;
+    {
+        let cluster = Cluster::form(3, Some(&bucket))?;
+        let router = cluster.router()?;
+        let mut client = Dialect::Binary.connect(router.addr())?;
+        for number in 0..COLD {
+            client.set(&format!("cold-{number}"), b"cold", None)?;
+        }
+        for node in &cluster.nodes {
+            let begun = Instant::now();
+            while node.metric("fonn_cold_unspilled_bytes")? != Some(0.0) {
+                ensure!(begun.elapsed() < Duration::from_secs(60), "not spilled");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        // The members go, with their disks.
+    }
+    let far = DelayProxy::start(bucket.address(), Duration::from_secs(1))?;
+    let endpoint = format!("http://{}", far.address());
+    let cluster = Cluster::form_through(3, &bucket, &endpoint)?;
+    cluster.ctl(0, &["replicas", "2"])?;
+    cluster.wait_settled(&[])?;
+    for node in &cluster.nodes {
+        let begun = Instant::now();
+        while node.metric("fonn_cold_index_ready")? != Some(1.0) {
+            ensure!(begun.elapsed() < Duration::from_secs(60), "no index");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let router = cluster.router()?;
+    let mut client = Dialect::Binary.connect(router.addr())?;
+    for number in 0..WARM {
+        client.set(&format!("warm-{number}"), b"warm", None)?;
+    }
+    let mut hedged = 0.0;
+    for number in 0..COLD {
+        let (took, others) = while_cold(&router, &format!("cold-{number}"), WARM)?;
+        let at = |percent: usize| others.get(others.len() * percent / 100).copied();
+        let (median, high) = (at(50), at(99));
+        eprintln!(
+            "{took:?}; meanwhile {} others: {median:?}, {high:?}",
+            others.len()
+        );
+        ensure!(
+            took >= Duration::from_secs(1),
+            "it was not far away: {took:?}"
+        );
+        ensure!(others.len() >= 100, "only {} others", others.len());
+        ensure!(high < Some(took / 4), "{high:?} of {took:?}");
+        let now = total(&router, "hedged")?;
+        ensure!(now > hedged, "it was not late");
+        hedged = now;
+    }
+    // The next owner was asked for its copy, and had none; it did not go to the bucket for one.
+    let mut cold = 0.0;
+    for node in &cluster.nodes {
+        let page = node.http_get("/metrics")?.body;
+        let hits = page
+            .lines()
+            .find_map(|line| line.strip_prefix("fonn_hits_total{tier=\"cold\"} "));
+        cold += hits.context("no metric about hits")?.parse::<f64>()?;
+    }
+    ensure!(cold == COLD as f64, "{cold} reads of the bucket");
+    Ok(())
+}
+
+#[test]
+fn ten_thousand_clients_of_a_router_are_served_in_bounded_memory() -> Result<()> {
+    const CLIENTS: usize = 10_000;
+    const MIB: u64 = 1 << 20;
+    raise_open_files(11_000)?;
+    let cluster = Cluster::form(3, None)?;
+    cluster.wait_settled(&[])?;
+    let router = cluster.router_with(vec![("--ram-budget", "64m".to_owned())])?;
+    let mut writer = Dialect::Binary.connect(router.addr())?;
+    let value = vec![b'v'; 2000];
+    for number in 0..100 {
+        writer.set(&format!("key-{number}"), &value, None)?;
+    }
+    let before = rss_bytes(router.pid()?)?;
+    let mut clients = Vec::with_capacity(CLIENTS);
+    for number in 0..CLIENTS {
+        let stream = TcpStream::connect(router.addr());
+        let stream = stream.with_context(|| format!("connection {number}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        clients.push(stream);
+    }
+    let mut highest = before;
+    for round in 0..3 {
+        // All ask before the first one looks at its answer.
+        for (number, client) in clients.iter_mut().enumerate() {
+            let key = (number + round) % 100;
+            client.write_all(format!("get key-{key}\r\n").as_bytes())?;
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            let key = (number + round) % 100;
+            let head = format!("VALUE key-{key} 0 2000\r\n");
+            let mut reply = vec![0; head.len() + value.len() + b"\r\nEND\r\n".len()];
+            let read = client.read_exact(&mut reply);
+            read.with_context(|| format!("client {number}, round {round}"))?;
+            ensure!(reply.starts_with(head.as_bytes()) && reply.ends_with(b"v\r\nEND\r\n"));
+        }
+        highest = highest.max(rss_bytes(router.pid()?)?);
+    }
+    ensure!(router.metric("fonn_router_connections")? >= CLIENTS as f64);
+    let idle = rss_bytes(router.pid()?)?;
+    eprintln!(
+        "{} MiB without clients, {} MiB with {CLIENTS}, {} MiB at most",
+        before / MIB,
+        idle / MIB,
+        highest / MIB
+    );
+    // Two buffers of 16 KiB for each that asks, and the budget for what is under way.
+    let bound = before + CLIENTS as u64 * 32 * 1024 + 64 * MIB;
+    ensure!(highest < bound, "{} MiB", highest / MIB);
+    Ok(())
+}
