@@ -82,6 +82,15 @@ impl FonnRouter {
         self.addr
     }
 
+    /// Process id.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pid(&self) -> Result<u32> {
+        let daemon = self.daemon.as_ref();
+        Ok(daemon.context("the router is not running")?.pid())
+    }
+
     /// A page of the admin port.
     ///
     /// # Errors

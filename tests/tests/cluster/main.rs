@@ -4,3 +4,4 @@ mod builds;
 mod data;
 mod encrypted;
 mod membership;
+mod partition;
