@@ -148,6 +148,9 @@ fonn_runtime::layer! {
         /// HOST:PORT at which others reach --cluster-listen, where that is not what they see [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
         pub advertise: Option<MemberAddr>,
+        /// HOST:PORT at which routers, other members and Redis Cluster clients reach the first --listen, where that is not what they see [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE_CLIENT", help_heading = "Cluster")]
+        pub advertise_client: Option<MemberAddr>,
         /// Members to join at, HOST:PORT of their --cluster-listen; any that answers will do [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_JOIN", value_delimiter = ',', help_heading = "Cluster")]
         #[serde(deserialize_with = "one_or_many")]

@@ -9,7 +9,8 @@
 //! key, and takes its word only once that one goes by the new map too ([`Sharing::confirm`]). The one before
 //! looks again, after each write, whether it still is the primary ([`Sharing::spread`]), and if not, gives what
 //! it wrote to the one that is, before it answers. A member that is down is not asked; when it comes back it
-//! asks first ([`holdings`]), and does not answer by the map from before ([`pulse`]).
+//! asks first ([`holdings`]), and does not answer by the map from before ([`pulse`]). Who is cut off and does not
+//! know that it is down acknowledges nothing that another owner would have to take ([`spread`]).
 
 pub mod copies;
 pub mod follow;
@@ -17,6 +18,7 @@ pub mod handover;
 pub mod holdings;
 pub mod metrics;
 pub mod pulse;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +32,6 @@ use fonn_proto::placement::{self, SLOT_COUNT};
 
 use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_runtime::clock::Clock;
-use fonn_runtime::peer::CallError;
 use fonn_runtime::route::{Came, Forwarder, Target, Topology, envelope};
 use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
@@ -67,6 +68,9 @@ pub struct Sharing {
     /// Versions up to which those who owned a slot before may have forgotten what they knew.
     floors: Box<[AtomicU64]>,
     epoch: AtomicU64,
+    /// The newest map by which this member is not there, or was not all the time: what it executed by older ones
+    /// the primary by this one did not wait for.
+    broken: AtomicU64,
     held: Mutex<Held>,
     /// Held by whoever asks for sources of sources: it is done once for all that wait.
     resolving: tokio::sync::Mutex<()>,
@@ -103,6 +107,7 @@ impl Sharing {
             slots: (0..SLOT_COUNT).map(|_| AtomicU8::new(0)).collect(),
             floors: (0..SLOT_COUNT).map(|_| AtomicU64::new(0)).collect(),
             epoch: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
             held: Mutex::default(),
             resolving: tokio::sync::Mutex::default(),
             changes: watch::Sender::new(0),
@@ -134,6 +139,10 @@ impl Sharing {
             return;
         }
         held.holdings = holdings;
+        let own = topology.member(&self.own);
+        if !is_unbroken || !own.is_some_and(|own| own.state.is_serving()) {
+            self.broken.store(topology.epoch(), Ordering::SeqCst);
+        }
         // Writes that end from here on are given to the owners by the new map…
         self.forwarder.upstreams().map().offer(topology.clone());
         // …which all do that find themselves not to be the primary any more…
@@ -222,14 +231,15 @@ impl Sharing {
         let slot = placement::slot(job.command.key());
         let is_write = job.command.is_write();
         let deadline = Instant::now() + OWNERS_WAIT;
-        let flags = loop {
+        let (since, flags) = loop {
+            let since = self.epoch();
             let flags = self.flags(slot);
             let is_here = match job.is_routed {
                 true => self.serves(slot, is_write),
                 false => flags & PRIMARY != 0 && self.is_sound(),
             };
             if is_here {
-                break flags;
+                break (since, flags);
             }
             if let Some(outcome) = self.forward(job).await {
                 return outcome;
@@ -253,10 +263,13 @@ impl Sharing {
                 return refused(job.command, why);
             }
         }
+        if is_write && let Err(failure) = self.check_standing(slot).await {
+            return Outcome::Failed(failure);
+        }
         let outcome = super::server::execute_here(engine, job, acks, scratch).await;
         if is_write && !is_unchanged(&outcome) {
             let spread = self
-                .spread(engine, job.space, job.command.key(), slot)
+                .spread(engine, job.space, job.command.key(), since)
                 .await;
             if let Err(failure) = spread {
                 return Outcome::Failed(failure);
@@ -474,87 +487,6 @@ impl Sharing {
             }
             Err(error) => Err(failure(error)),
         }
-    }
-
-    /// Gives the other owners what there is of a key now; returns when all that are up have it.
-    async fn spread(
-        &self,
-        engine: &Engine,
-        space: Space,
-        key: &[u8],
-        slot: u16,
-    ) -> Result<(), Failure> {
-        if self.flags(slot) & (PRIMARY | SHARED) == PRIMARY {
-            return Ok(());
-        }
-        let Some(transfer) = engine.fetch_for_peer(space, key).await? else {
-            return Ok(());
-        };
-        let request = Request::Put(transfer.entry(space, key, usize::MAX));
-        let deadline = Instant::now() + OWNERS_WAIT;
-        let mut done: Vec<String> = Vec::new();
-        loop {
-            let mut owners = self.forwarder.upstreams().owners(slot);
-            owners.retain(|(id, _)| !done.contains(id));
-            if owners.is_empty() {
-                return Ok(());
-            }
-            let calls = owners.into_iter().map(|(id, target)| {
-                let request = &request;
-                let envelope = envelope(slot, space, target.epoch);
-                async move {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    (id, target.client.call(request, envelope, None, left).await)
-                }
-            });
-            for (id, answer) in futures_util::future::join_all(calls).await {
-                let reply = match &answer {
-                    Ok(answer) => answer.reply(),
-                    Err(CallError::TooLong) => return Err(Failure::TooLarge),
-                    Err(_) => continue,
-                };
-                match reply {
-                    Ok(Reply::Applied | Reply::NotNewer) => {
-                        self.events.count(Event::Replicated);
-                        done.push(id);
-                    }
-                    Ok(Reply::Outcome(Outcome::Failed(Failure::TooLarge))) => {
-                        return Err(Failure::TooLarge);
-                    }
-                    _ => {}
-                }
-            }
-            if Instant::now() >= deadline {
-                self.events.count(Event::NotReplicated);
-                return Err(Failure::Unavailable);
-            }
-            if self
-                .forwarder
-                .upstreams()
-                .owners(slot)
-                .iter()
-                .any(|(id, _)| !done.contains(id))
-            {
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-    }
-
-    /// Gives the other owners what there is of some keys now.
-    ///
-    /// # Errors
-    /// If one that is up does not take it.
-    pub async fn spread_all(
-        &self,
-        engine: &Engine,
-        space: Space,
-        keys: impl Iterator<Item = &[u8]>,
-    ) -> Result<(), Failure> {
-        for key in keys {
-            self.spread(engine, space, key, placement::slot(key))
-                .await?;
-        }
-        Ok(())
     }
 
     /// Slots of which their owners may lack something that the member of that name has.

@@ -9,12 +9,15 @@ use serde_json::Value;
 
 use crate::bucket::Bucket;
 use crate::ctl::{fonnctl, text};
+use crate::links::Links;
 use crate::node::{FonnNode, NodeOptions};
 use crate::process::free_address;
 use crate::router::FonnRouter;
 
 /// A busy machine needs its time; what is asked for is far less.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Who was down often has to answer for a minute before it is up again.
+const AGREEMENT_LIMIT: Duration = Duration::from_secs(90);
 
 /// A cluster; the members' names are `a`, `b`, `c`, … in the order of their start.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub struct Cluster {
     pub nodes: Vec<FonnNode>,
     listens: Vec<SocketAddr>,
     options: NodeOptions,
+    links: Option<Links>,
 }
 
 impl Cluster {
@@ -32,7 +36,7 @@ impl Cluster {
     /// When one does not start, or they do not find together within a minute.
     pub fn form(count: usize, bucket: Option<&Bucket>) -> Result<Self> {
         let environment = bucket.map(Bucket::environment);
-        Self::form_in(count, bucket, environment.unwrap_or_default())
+        Self::form_in(count, bucket, environment.unwrap_or_default(), None)
     }
 
     /// The same, with the bucket at another `endpoint`: that of a proxy in front of it.
@@ -41,13 +45,23 @@ impl Cluster {
     /// As [`Cluster::form`].
     pub fn form_through(count: usize, bucket: &Bucket, endpoint: &str) -> Result<Self> {
         let environment = bucket.environment_through(endpoint);
-        Self::form_in(count, Some(bucket), environment)
+        Self::form_in(count, Some(bucket), environment, None)
+    }
+
+    /// The same, all over links that the test can cut. Those of routers are named by
+    /// [`Cluster::router_named`].
+    ///
+    /// # Errors
+    /// As [`Cluster::form`].
+    pub fn form_linked(count: usize, links: &Links) -> Result<Self> {
+        Self::form_in(count, None, Vec::new(), Some(links.clone()))
     }
 
     fn form_in(
         count: usize,
         bucket: Option<&Bucket>,
         environment: Vec<(&'static str, String)>,
+        links: Option<Links>,
     ) -> Result<Self> {
         let mut options = NodeOptions::new()
             .flag("--ram-budget", "64m")
@@ -69,6 +83,7 @@ impl Cluster {
             nodes: Vec::new(),
             listens: Vec::new(),
             options,
+            links,
         };
         for _ in 0..count {
             cluster.add()?;
@@ -89,8 +104,26 @@ impl Cluster {
             None => options.flag("--bootstrap", "true"),
             Some(first) => options.flag("--join", first.to_string()),
         };
-        self.nodes.push(options.start()?);
-        self.listens.push(listen);
+        let reached = match self.links.clone() {
+            None => {
+                self.nodes.push(options.start()?);
+                listen
+            }
+            Some(links) => {
+                let (members, clients) = (links.proxy(&name)?, links.proxy(&name)?);
+                let listen_clients = free_address()?;
+                members.passes_to(listen);
+                clients.passes_to(listen_clients);
+                let node = options
+                    .flag("--advertise", members.address().to_string())
+                    .flag("--advertise-client", clients.address().to_string())
+                    .start_at(listen_clients)?;
+                links.name(node.pid()?, &name);
+                self.nodes.push(node);
+                members.address()
+            }
+        };
+        self.listens.push(reached);
         self.wait(&[], "all are active", |states| {
             states.get(&name).is_some_and(|state| state == "active")
         })
@@ -110,6 +143,18 @@ impl Cluster {
     /// As [`FonnRouter::start`].
     pub fn router_with(&self, flags: Vec<(&'static str, String)>) -> Result<FonnRouter> {
         FonnRouter::start_with(&self.listens, flags)
+    }
+
+    /// The same, as a process of that name for the links.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn router_named(&self, name: &str) -> Result<FonnRouter> {
+        let router = self.router()?;
+        if let Some(links) = &self.links {
+            links.name(router.pid()?, name);
+        }
+        Ok(router)
     }
 
     /// Waits until all members but those in `absent` say what is wanted of the states by name.
@@ -156,6 +201,30 @@ impl Cluster {
         Ok(())
     }
 
+    /// Waits until all members are active, go by the same map, and lack nothing by it.
+    ///
+    /// # Errors
+    /// When they do not within a minute and a half: who was down often is waited for longest.
+    pub fn wait_agreed(&self) -> Result<()> {
+        let begun = Instant::now();
+        let mut agreed = 0;
+        // What a member agreed to, it goes by a moment later.
+        while agreed < 3 {
+            let views = self.nodes.iter().map(view).collect::<Result<Vec<_>>>()?;
+            let first = views.first().context("no members")?;
+            let is_agreed = first.1 == self.nodes.len() as f64
+                && first.2 == 0.0
+                && views.iter().all(|view| view == first);
+            agreed = if is_agreed { agreed + 1 } else { 0 };
+            ensure!(
+                begun.elapsed() < AGREEMENT_LIMIT,
+                "epochs, active members and lacking slots are {views:?}"
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
     /// The number of the member that leads.
     ///
     /// # Errors
@@ -198,9 +267,27 @@ fn states(node: &FonnNode) -> Result<BTreeMap<String, String>> {
 
 /// Slots of which the member lacks something yet.
 fn filling(node: &FonnNode) -> Result<f64> {
+    sample(
+        &node.http_get("/metrics")?.body,
+        "fonn_cluster_slots{part=\"filling\"}",
+    )
+}
+
+/// The epoch of a member's map, how many are active by it, and how many slots it lacks something of.
+fn view(node: &FonnNode) -> Result<(f64, f64, f64)> {
     let page = node.http_get("/metrics")?.body;
-    let line = page
+    Ok((
+        sample(&page, "fonn_cluster_epoch")?,
+        sample(&page, "fonn_cluster_members{state=\"active\"}")?,
+        sample(&page, "fonn_cluster_slots{part=\"filling\"}")?,
+    ))
+}
+
+/// One sample of a page of metrics.
+fn sample(page: &str, series: &str) -> Result<f64> {
+    let value = page
         .lines()
-        .find_map(|line| line.strip_prefix("fonn_cluster_slots{part=\"filling\"} "));
-    Ok(line.context("no metric about slots")?.parse()?)
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let value = value.with_context(|| format!("no metric {series}"))?;
+    Ok(value.parse()?)
 }

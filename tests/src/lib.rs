@@ -13,6 +13,8 @@ pub mod compare;
 pub mod component;
 pub mod ctl;
 pub mod delay;
+pub mod history;
+pub mod links;
 pub mod load;
 pub mod node;
 pub mod peers;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::client::{BinaryClient, RespClient, TextClient};
-use crate::process::{Daemon, Signal, free_address};
+use crate::process::{Daemon, Log, Signal, free_address};
 
 /// A start includes the recovery of what is in the data directory.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -99,13 +99,21 @@ impl NodeOptions {
     /// # Errors
     /// With its log, when it ends or is not ready within a minute.
     pub fn start(self) -> Result<FonnNode> {
+        self.start_at(free_address()?)
+    }
+
+    /// The same, with that address for clients.
+    ///
+    /// # Errors
+    /// As [`NodeOptions::start`].
+    pub fn start_at(self, addr: SocketAddr) -> Result<FonnNode> {
         let scratch = tempfile::Builder::new().prefix("fonn-test-").tempdir()?;
         let data_dir = self
             .data_dir
             .clone()
             .unwrap_or_else(|| scratch.path().join("data"));
         let mut node = FonnNode {
-            addr: free_address()?,
+            addr,
             admin: free_address()?,
             options: self,
             daemon: None,
@@ -245,6 +253,15 @@ impl FonnNode {
     /// When it was stopped.
     pub fn daemon(&mut self) -> Result<&mut Daemon> {
         self.daemon.as_mut().context("the node is not running")
+    }
+
+    /// What the process has written.
+    ///
+    /// # Errors
+    /// When it was stopped.
+    pub fn log(&self) -> Result<Log> {
+        let daemon = self.daemon.as_ref();
+        Ok(daemon.context("the node is not running")?.log())
     }
 
     /// Process id.

@@ -27,6 +27,8 @@ pub struct ClusterConfig {
     pub listen: String,
     /// Host and port at which others reach that; None: what it listens on.
     pub advertise: Option<String>,
+    /// Host and port at which others reach the first address for clients; None: what it listens on.
+    pub advertise_client: Option<String>,
     /// How it comes in.
     pub start: Start,
     /// Failure zone.
@@ -44,11 +46,13 @@ pub(super) fn resolve(
     let bootstrap = settings.bootstrap.unwrap_or(false);
     let node_id = settings.node_id.clone().filter(|id| id != NONE);
     let advertise = settings.advertise.clone().and_then(|it| it.0);
+    let advertise_client = settings.advertise_client.clone().and_then(|it| it.0);
     let join: Vec<String> = settings.join.iter().filter_map(|it| it.0.clone()).collect();
     let Some(listen) = settings.cluster_listen.clone().and_then(|it| it.0) else {
         let given = [
             ("--node-id", node_id),
             ("--advertise", advertise),
+            ("--advertise-client", advertise_client),
             ("--join", (!join.is_empty()).then(|| join.join(","))),
             ("--bootstrap", bootstrap.then(|| "true".to_owned())),
         ];
@@ -113,6 +117,7 @@ pub(super) fn resolve(
         node_id,
         listen,
         advertise,
+        advertise_client,
         start,
         zone,
         weight: settings.weight.unwrap_or(100),
@@ -143,6 +148,10 @@ impl ClusterConfig {
             ("node_id", self.node_id.clone()),
             ("cluster_listen", self.listen.clone()),
             ("advertise", self.advertise.clone().unwrap_or_default()),
+            (
+                "advertise_client",
+                self.advertise_client.clone().unwrap_or_default(),
+            ),
             ("join", join),
             ("bootstrap", bootstrap.to_string()),
             ("zone", self.zone.clone()),
@@ -152,10 +161,14 @@ impl ClusterConfig {
         .to_vec()
     }
 
-    /// Where clients reach the node: the first of its listeners `names` (HOST:PORT as they were bound) that
-    /// is not a socket file; with the host that is advertised, where it listens on all addresses.
+    /// Where clients reach the node: what is advertised for them, else the first of its listeners `names`
+    /// (HOST:PORT as they were bound) that is not a socket file; with the host that is advertised, where it
+    /// listens on all addresses.
     #[must_use]
     pub fn client_address(&self, names: &[String]) -> String {
+        if let Some(advertised) = &self.advertise_client {
+            return advertised.clone();
+        }
         let mut tcp = names.iter().filter(|name| !name.starts_with("unix:"));
         let tcp = tcp.next().map_or("", String::as_str);
         if is_reachable(tcp) {
@@ -258,7 +271,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_the_flag_and_the_remedy() {
         let open = || Some("0.0.0.0:11290".parse().unwrap());
-        let cases: [(Settings, &[&str]); 11] = [
+        let cases: [(Settings, &[&str]); 12] = [
             (
                 Settings {
                     listen: vec!["unix:/s".parse().unwrap()],
@@ -279,6 +292,13 @@ mod tests {
                     ..Settings::default()
                 },
                 &["--join", "b:1", "--cluster-listen"],
+            ),
+            (
+                Settings {
+                    advertise_client: Some("b:1".parse().unwrap()),
+                    ..Settings::default()
+                },
+                &["--advertise-client", "b:1", "--cluster-listen"],
             ),
             (
                 Settings {
@@ -369,5 +389,7 @@ mod tests {
         assert_eq!(told(&cluster, &["0.0.0.0:11211"]), "127.0.0.1:11211");
         cluster.advertise = Some("a.example:7".to_owned());
         assert_eq!(told(&cluster, &["[::]:11211"]), "a.example:11211");
+        cluster.advertise_client = Some("b.example:8".to_owned());
+        assert_eq!(told(&cluster, &["10.0.0.7:11211"]), "b.example:8");
     }
 }

@@ -68,6 +68,7 @@ async fn store_all(
     command: &ServerCommand<'_>,
     acks: &mut Acks,
 ) -> ServerOutcome {
+    let since = sharing.epoch();
     let outcome = commands::execute(shared, client, command, acks).await;
     let ServerCommand::StoreAllIfNone(pairs) = command else {
         return outcome;
@@ -77,7 +78,7 @@ async fn store_all(
     }
     let engine = &shared.service.engine;
     let keys = pairs.iter().map(|(key, _)| *key);
-    match sharing.spread_all(engine, client.space, keys).await {
+    match sharing.spread_all(engine, client.space, keys, since).await {
         Ok(()) => outcome,
         Err(failure) => ServerOutcome::Failed(failure),
     }

@@ -3,6 +3,9 @@
 //! A member that was stopped for a while (SIGSTOP, a frozen machine) wakes up with the map of before: others
 //! may have taken over its slots. So after a break it answers for none, until the cluster's leader was heard
 //! again, or until it is clear that there is none: then nobody can have taken over anything either.
+//!
+//! One that did not hear the leader for as long, and then does, is told what changed meanwhile; until that is
+//! known to be gone by, it answers for no slot either.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,8 +16,9 @@ pub const BEAT: Duration = Duration::from_millis(100);
 /// A break that is none yet: less than the time after which a member counts as down.
 const BREAK_MIN: Duration = Duration::from_millis(1500);
 
-/// Who has heard the leader within this time, a beat more or less, does not count as down yet.
-const LED_MAX: Duration = Duration::from_secs(1);
+/// Silence of the leader after which this member may be the one that is cut off. Others hold it for down later
+/// than that ([`BREAK_MIN`]).
+const SILENCE_MAX: Duration = Duration::from_millis(1000);
 
 /// From the leader's first word after a break until what it said is known to be gone by.
 const MAP_WAIT: Duration = Duration::from_millis(300);
@@ -33,6 +37,10 @@ pub struct Pulse {
     is_sound: AtomicBool,
     /// How long ago the leader was heard, as of the last beat.
     silence_ms: AtomicU64,
+    /// Whether the leader has been silent for [`SILENCE_MAX`].
+    is_leaderless: AtomicBool,
+    /// Whether it has been silent for [`BREAK_MIN`].
+    is_cut_off: AtomicBool,
 }
 
 impl Pulse {
@@ -45,6 +53,8 @@ impl Pulse {
             heard_ms: AtomicU64::new(0),
             is_sound: AtomicBool::new(true),
             silence_ms: AtomicU64::new(u64::MAX),
+            is_leaderless: AtomicBool::new(false),
+            is_cut_off: AtomicBool::new(false),
         }
     }
 
@@ -60,7 +70,13 @@ impl Pulse {
     /// it.
     #[must_use]
     pub fn is_led(&self) -> bool {
-        self.silence_ms.load(Ordering::Acquire) < as_ms(LED_MAX)
+        self.silence_ms.load(Ordering::Acquire) < as_ms(SILENCE_MAX)
+    }
+
+    /// Whether the leader has been silent for so long that others may hold this member for down in a moment.
+    #[must_use]
+    pub fn is_leaderless(&self) -> bool {
+        self.is_leaderless.load(Ordering::Acquire)
     }
 
     /// One beat. `leader_silence` says how long ago the leader was heard.
@@ -73,6 +89,17 @@ impl Pulse {
         let silence_ms = u64::try_from(leader_silence.as_millis()).unwrap_or(u64::MAX);
         self.silence_ms.store(silence_ms, Ordering::Release);
         self.beat_ms.store(now_ms, Ordering::Release);
+        self.is_leaderless
+            .store(leader_silence > SILENCE_MAX, Ordering::Release);
+        let is_cut_off = leader_silence > BREAK_MIN;
+        let was_cut_off = self.is_cut_off.swap(is_cut_off, Ordering::AcqRel);
+        // After a break the leader has to be heard since that.
+        let is_awake = self.woke_ms.load(Ordering::Acquire) == 0;
+        if was_cut_off && !is_cut_off && is_awake {
+            self.is_sound.store(false, Ordering::Release);
+            self.woke_ms.store(now_ms.max(1), Ordering::Release);
+            self.heard_ms.store(now_ms.max(1), Ordering::Release);
+        }
         let woke_ms = self.woke_ms.load(Ordering::Acquire);
         if woke_ms == 0 {
             return;
@@ -142,6 +169,31 @@ mod tests {
             pulse.beat(1100, Duration::from_millis(silence_ms));
             assert_eq!(pulse.is_led(), is_led, "{silence_ms}");
         }
+    }
+
+    #[test]
+    fn who_hears_the_leader_after_a_long_silence_waits_for_what_it_says() {
+        let pulse = Pulse::new(1000);
+        pulse.beat(1100, Duration::from_millis(900));
+        assert!(!pulse.is_leaderless() && pulse.is_sound(1110));
+        pulse.beat(1300, Duration::from_millis(1100));
+        assert!(pulse.is_leaderless() && pulse.is_sound(1310));
+        // A short silence changes nothing.
+        pulse.beat(1400, Duration::from_millis(10));
+        assert!(!pulse.is_leaderless() && pulse.is_sound(1410));
+        pulse.beat(3000, Duration::from_millis(1600));
+        assert!(!pulse.is_sound(3010), "the process stood still as well");
+        for now_ms in (3100..9000).step_by(100) {
+            pulse.beat(now_ms, LONG_AGO);
+        }
+        assert!(pulse.is_sound(9000), "by the last map");
+        pulse.beat(9000, Duration::from_millis(50));
+        for now_ms in [9100, 9200] {
+            assert!(!pulse.is_sound(now_ms));
+            pulse.beat(now_ms, Duration::from_millis(50));
+        }
+        pulse.beat(9300, Duration::from_millis(50));
+        assert!(pulse.is_sound(9310));
     }
 
     #[test]

@@ -402,3 +402,32 @@ fn a_write_that_an_owner_does_not_take_is_not_acknowledged() {
     go_by(&[&members[0]], &second);
     assert_eq!(client.set(&key, "y"), "STORED");
 }
+
+#[test]
+fn who_was_replaced_and_does_not_know_acknowledges_nothing() {
+    let members = ["a", "b"].map(Member::start);
+    let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    let first = map(1, 2, &all);
+    go_by(&members.each_ref(), &first);
+    let key = key_of(&first, &members[0], 0);
+    let mut clients = members.each_ref().map(|it| it.client());
+    assert_eq!(clients[0].set(&key, "one"), "STORED");
+    // The others held it for down, and went on without it.
+    let second = map(2, 2, &[(&members[0], Down), (&members[1], Active)]);
+    go_by(&[&members[1]], &second);
+    assert_eq!(clients[1].set(&key, "two"), "STORED");
+    assert!(clients[0].set(&key, "three").starts_with("SERVER_ERROR"));
+    assert_eq!(clients[1].get(&key).as_deref(), Some("two"));
+    // What is under way when it learns of it fails as well, though the others take what is newer.
+    let writing = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| clients[0].set(&key, "four"));
+        let begun = Instant::now();
+        while begun.elapsed() < OWNERS_WAIT / 10 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        go_by(&[&members[0]], &second);
+        writing.join().unwrap()
+    });
+    assert!(writing.starts_with("SERVER_ERROR"), "{writing}");
+    assert_eq!(clients[1].get(&key).as_deref(), Some("two"));
+}

@@ -423,6 +423,10 @@ impl<'c, S: Service> Peer<'c, S> {
                 Some(key.unwrap_or_else(|| self.key(&head, command.key())))
             }
             Request::Ping => return self.answer(&head, &Reply::Pong),
+            // Whoever goes by an older map may not be the one to write any more.
+            Request::Put(_) if head.envelope.epoch < self.shared.service.epoch() => {
+                return self.answer(&head, &Reply::WrongOwner);
+            }
             _ => None,
         };
         let owned = Owned::new(head, body, chunk);

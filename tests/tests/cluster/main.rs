@@ -4,4 +4,5 @@ mod builds;
 mod data;
 mod encrypted;
 mod membership;
+mod partition;
 mod reads;

@@ -74,6 +74,12 @@ impl Owned {
             let mut acks = S::Acks::default();
             let envelope = self.envelope(&shared);
             self.execute(&shared, &connection, &mut acks, |worded| {
+                let envelope = match worded {
+                    // Who gave it may have been replaced before it was taken.
+                    Reply::Applied | Reply::NotNewer => self.envelope(&shared),
+                    // Who asks learns what was known by this map at least.
+                    _ => envelope,
+                };
                 encode(worded, envelope, body_len_max, &mut reply);
             })
             .await;

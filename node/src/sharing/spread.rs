@@ -1,0 +1,136 @@
+//! Giving the other owners of a slot what was written, before it is acknowledged.
+//!
+//! A member that is cut off goes by its last map, while the others may have put another one in its place. So
+//! nobody takes what comes by an older map than its own; and what was executed by a map since which this member
+//! was not there all the time is not acknowledged, since nobody waited for it. While no leader is heard, the
+//! other owners are asked before anything is executed at all: what is executed and not acknowledged is here all
+//! the same, and newer than what others acknowledge meanwhile.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use fonn_proto::Failure;
+use fonn_proto::Outcome;
+use fonn_proto::peer::{Reply, Request};
+use fonn_proto::placement;
+use fonn_runtime::peer::CallError;
+use fonn_runtime::route::envelope;
+
+use super::metrics::Event;
+use super::{OWNERS_WAIT, PRIMARY, RETRY, SHARED, Sharing};
+use crate::engine::Engine;
+use crate::entry::Space;
+
+impl Sharing {
+    /// Whether this member may execute writes on a slot. While a leader is heard it knows; else the other owners
+    /// have to be there, and go by no newer map.
+    pub(super) async fn check_standing(&self, slot: u16) -> Result<(), Failure> {
+        if !self.pulse.is_leaderless() || self.flags(slot) & SHARED == 0 {
+            return Ok(());
+        }
+        let owners = self.forwarder.upstreams().owners(slot);
+        let calls = owners.into_iter().map(|(_, target)| async move {
+            let envelope = envelope(slot, Space::default(), target.epoch);
+            let call = target
+                .client
+                .call(&Request::Ping, envelope, None, OWNERS_WAIT);
+            let answer = call.await.map_err(|_| Failure::Unavailable)?;
+            let is_known = answer.head().envelope.epoch <= target.epoch;
+            is_known.then_some(()).ok_or(Failure::Busy)
+        });
+        let answers = futures_util::future::join_all(calls).await;
+        answers.into_iter().collect()
+    }
+
+    /// Gives the other owners what there is of a key now; returns when all that are up have it. `since` is the
+    /// epoch of the map by which it was executed.
+    pub(super) async fn spread(
+        &self,
+        engine: &Engine,
+        space: Space,
+        key: &[u8],
+        since: u64,
+    ) -> Result<(), Failure> {
+        let slot = placement::slot(key);
+        if self.flags(slot) & (PRIMARY | SHARED) == PRIMARY {
+            return self.check_unbroken(since);
+        }
+        let Some(transfer) = engine.fetch_for_peer(space, key).await? else {
+            return self.check_unbroken(since);
+        };
+        let request = Request::Put(transfer.entry(space, key, usize::MAX));
+        let deadline = Instant::now() + OWNERS_WAIT;
+        let mut done: Vec<String> = Vec::new();
+        loop {
+            let mut owners = self.forwarder.upstreams().owners(slot);
+            self.check_unbroken(since)?;
+            owners.retain(|(id, _)| !done.contains(id));
+            if owners.is_empty() {
+                return Ok(());
+            }
+            let calls = owners.into_iter().map(|(id, target)| {
+                let request = &request;
+                let envelope = envelope(slot, space, target.epoch);
+                async move {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let answer = target.client.call(request, envelope, None, left).await;
+                    (id, target.epoch, answer)
+                }
+            });
+            for (id, epoch, answer) in futures_util::future::join_all(calls).await {
+                let answer = match &answer {
+                    Ok(answer) => answer,
+                    Err(CallError::TooLong) => return Err(Failure::TooLarge),
+                    Err(_) => continue,
+                };
+                match answer.reply() {
+                    // By a newer map this member may have no say; it is given again when that one is here.
+                    Ok(Reply::Applied | Reply::NotNewer)
+                        if answer.head().envelope.epoch <= epoch =>
+                    {
+                        self.events.count(Event::Replicated);
+                        done.push(id);
+                    }
+                    Ok(Reply::Outcome(Outcome::Failed(Failure::TooLarge))) => {
+                        return Err(Failure::TooLarge);
+                    }
+                    _ => {}
+                }
+            }
+            if Instant::now() >= deadline {
+                self.events.count(Event::NotReplicated);
+                return Err(Failure::Unavailable);
+            }
+            let owners = self.forwarder.upstreams().owners(slot);
+            if owners.iter().any(|(id, _)| !done.contains(id)) {
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// Gives the other owners what there is of some keys now, executed by the map of epoch `since`.
+    ///
+    /// # Errors
+    /// If one that is up does not take it.
+    pub async fn spread_all(
+        &self,
+        engine: &Engine,
+        space: Space,
+        keys: impl Iterator<Item = &[u8]>,
+        since: u64,
+    ) -> Result<(), Failure> {
+        for key in keys {
+            self.spread(engine, space, key, since).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether this member was there by all maps since the one of that epoch.
+    fn check_unbroken(&self, since: u64) -> Result<(), Failure> {
+        if self.broken.load(Ordering::SeqCst) <= since {
+            return Ok(());
+        }
+        self.events.count(Event::NotReplicated);
+        Err(Failure::Unavailable)
+    }
+}
