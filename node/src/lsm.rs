@@ -64,8 +64,8 @@ use record::index_key;
 use shared::Shared;
 use stats::add;
 
-pub use census::Census;
 pub use below::{Below, Leave, Leaving};
+pub use census::Census;
 pub(crate) use directory::has_generations as has_entries;
 pub use error::DiskError;
 pub use locate::{DiskLocation, DiskRecord, FrameFacts};

@@ -54,6 +54,7 @@ struct Account {
     counted_entries: AtomicU64,
     /// When that was, 0 for never.
     counted_at_ms: AtomicU64,
+    count_took_ms: AtomicU64,
     /// Bytes written since.
     since: AtomicU64,
     is_asked_for: AtomicBool,
@@ -69,6 +70,7 @@ impl Default for Account {
             counted_bytes: AtomicU64::new(0),
             counted_entries: AtomicU64::new(0),
             counted_at_ms: AtomicU64::new(0),
+            count_took_ms: AtomicU64::new(0),
             since: AtomicU64::new(0),
             is_asked_for: AtomicBool::new(false),
             cut_entries: AtomicU64::new(0),
@@ -100,6 +102,8 @@ pub struct DiskAccount {
     pub entries: u64,
     /// When that was (Unix time in ms); 0 for never.
     pub counted_at_ms: u64,
+    /// How long that took.
+    pub count_took_ms: u64,
     /// Entries cut off because of the quota.
     pub cut_entries: u64,
     /// Their bytes.
@@ -320,6 +324,9 @@ impl Namespaces {
             .counted_entries
             .store(count.entries, Ordering::Relaxed);
         account.since.fetch_sub(begun, Ordering::Relaxed);
+        account
+            .count_took_ms
+            .store(count.took_ms, Ordering::Relaxed);
         add(&account.cut_entries, count.cut_entries);
         add(&account.cut_bytes, count.cut_bytes);
         account
@@ -338,6 +345,7 @@ impl Namespaces {
             bytes: account.bytes(),
             entries: load(&account.counted_entries),
             counted_at_ms: load(&account.counted_at_ms),
+            count_took_ms: load(&account.count_took_ms),
             cut_entries: load(&account.cut_entries),
             cut_bytes: load(&account.cut_bytes),
             refused: load(&account.refused),
@@ -355,6 +363,7 @@ pub(crate) struct Count {
     pub cut_bytes: u64,
     pub cut_entries: u64,
     pub at_ms: u64,
+    pub took_ms: u64,
 }
 
 impl Account {
@@ -432,7 +441,11 @@ mod tests {
             namespaces.count(Space::new(n, 0), Asked::Hit);
             namespaces.count(Space::new(n, 1), Asked::Store);
         }
-        assert_eq!(namespaces.asked(0, Asked::Hit), Some(1), "`default` is known");
+        assert_eq!(
+            namespaces.asked(0, Asked::Hit),
+            Some(1),
+            "`default` is known"
+        );
         assert_eq!(namespaces.asked(1, Asked::Store), Some(1));
         assert_eq!(namespaces.asked(1, Asked::Miss), Some(0));
         assert_eq!(namespaces.asked(199, Asked::Hit), None);

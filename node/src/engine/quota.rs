@@ -101,11 +101,13 @@ impl Engine {
         // What was written before is counted; what is written from now on is added.
         disk.barrier().await;
         let now_ms = self.hot.clock.wall_ms();
+        let began_ms = self.hot.clock.monotonic_ms();
         let census = disk.census(namespace, now_ms).await?;
         let mut count = Count {
             bytes: census.bytes,
             entries: census.entries,
             at_ms: now_ms,
+            took_ms: self.hot.clock.monotonic_ms().saturating_sub(began_ms),
             ..Count::default()
         };
         if let Some(quota) = namespaces.quota(namespace)

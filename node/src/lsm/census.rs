@@ -167,10 +167,17 @@ mod tests {
         let census = census((0..count).map(|n| base + (n << 16)));
         assert!(census.ages.len() <= AGES_MAX);
         let cut = census.cut(count * 10 / 2).unwrap();
-        assert!((count / 2..count / 2 + 200).contains(&cut.entries), "{cut:?}");
+        assert!(
+            (count / 2..count / 2 + 200).contains(&cut.entries),
+            "{cut:?}"
+        );
         assert_eq!(cut.bytes, cut.entries * 10);
         let all = census.cut(0).unwrap();
         assert_eq!(all.entries, count);
-        assert_eq!(all.below, base + ((count - 1) << 16) + 1, "no version to come");
+        assert_eq!(
+            all.below,
+            base + ((count - 1) << 16) + 1,
+            "no version to come"
+        );
     }
 }

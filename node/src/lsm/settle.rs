@@ -8,8 +8,8 @@
 //! if its value is of no use any more, as long as an older generation has the key. And what outdates
 //! a record is made durable before the record is gone.
 
-mod recode;
 pub(crate) mod reclaim;
+mod recode;
 mod rewrite;
 mod survey;
 

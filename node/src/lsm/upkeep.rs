@@ -13,9 +13,9 @@ use tracing::{info, warn};
 use super::below::{Below, Leave, Leaving};
 use super::directory::{GenerationName, free_bytes};
 use super::generation::Generation;
+use super::options::Limits;
 use super::queue::Order;
 use super::record::{index_key, split_index_key};
-use super::options::Limits;
 use super::settle::reclaim::{GENERATIONS_MANY, Progress};
 use super::shared::Buried;
 use super::stats::add;
@@ -335,7 +335,9 @@ impl Upkeep<'_> {
             return;
         }
         let generations = self.shared.generations.snapshot();
-        let Some(oldest) = generations.last().filter(|_| generations.len() > GENERATIONS_MANY)
+        let Some(oldest) = generations
+            .last()
+            .filter(|_| generations.len() > GENERATIONS_MANY)
         else {
             return;
         };

@@ -24,12 +24,9 @@ impl RamTier {
     pub fn set_quotas(&self, quotas: &BTreeMap<u16, usize>) {
         let mut held = self.allowances.write();
         let is_same = held.len() == quotas.len()
-            && held
-                .iter()
-                .zip(quotas)
-                .all(|(old, (&namespace, &quota))| {
-                    (old.namespace, old.quota) == (namespace, quota)
-                });
+            && held.iter().zip(quotas).all(|(old, (&namespace, &quota))| {
+                (old.namespace, old.quota) == (namespace, quota)
+            });
         if is_same {
             return;
         }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::arena::{self, Arena};
-use super::payload::{self, Extras, Parts};
 use super::owners::{Allowance, ENTRY_OVERHEAD, Lists};
+use super::payload::{self, Extras, Parts};
 use super::recency::Recency;
 use super::shared::SharedValues;
 use super::slab::{Slab, Slot};
@@ -229,9 +229,7 @@ impl Shard {
         match self.write(hash, &parts, entry.meta.version, packed) {
             Ok(id) => {
                 let space = entry.space;
-                self.recency
-                    .of(|| space)
-                    .move_to_head(&mut self.slab, id);
+                self.recency.of(|| space).move_to_head(&mut self.slab, id);
                 Ok(id)
             }
             Err(refused) => {
@@ -573,18 +571,19 @@ impl Shard {
         let mut linked = Vec::new();
         for list in self.recency.all() {
             let ids = std::iter::successors(list.tail(), |&id| Recency::newer(&self.slab, id));
-            linked.extend(
-                ids.map(|id| (payload::last_used_s(self.arena.block(self.slab.at(id).block)), id)),
-            );
+            linked.extend(ids.map(|id| {
+                (
+                    payload::last_used_s(self.arena.block(self.slab.at(id).block)),
+                    id,
+                )
+            }));
         }
         linked.sort_by_key(|&(last_used_s, _)| last_used_s);
         self.recency.reset(allowances);
         for (_, id) in linked {
             Recency::init_unlinked(&mut self.slab, id);
             let space = payload::space(self.arena.block(self.slab.at(id).block));
-            self.recency
-                .of(|| space)
-                .move_to_head(&mut self.slab, id);
+            self.recency.of(|| space).move_to_head(&mut self.slab, id);
         }
         let mut from = 0;
         while let Some(id) = self.slab.next_id(from) {

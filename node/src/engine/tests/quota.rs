@@ -83,7 +83,10 @@ async fn the_oldest_entries_go_and_stay_gone_over_a_restart_which_counts_again()
     rig.reopen();
     limit(&rig, QUOTA);
     let tasks = enforce(&rig);
-    counted(&rig, |it| it.entries == expected as u64 && it.cut_entries == 0).await;
+    counted(&rig, |it| {
+        it.entries == expected as u64 && it.cut_entries == 0
+    })
+    .await;
     assert_eq!(left(&rig, 330).await.len(), expected);
     for n in 330..400 {
         rig.set(&format!("k{n}"), &[b'v'; 10_000]).await;

@@ -116,7 +116,14 @@ async fn survivors(is_reclaiming: bool) -> (u64, u64, DiskStatsSnapshot) {
     for n in 0..(144 << 20) / VALUE_LEN as u64 {
         version += 1;
         let meta = Meta::new(version, 0, 0);
-        write(&rig, BUSY, &format!("b{n}"), meta, noise(version, VALUE_LEN)).await;
+        write(
+            &rig,
+            BUSY,
+            &format!("b{n}"),
+            meta,
+            noise(version, VALUE_LEN),
+        )
+        .await;
         if n % 20 == 0 {
             cut(&rig, BUSY, version - 20);
         }
