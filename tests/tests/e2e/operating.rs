@@ -76,9 +76,9 @@ fn top_draws_on_a_terminal_and_gives_it_back() -> Result<()> {
     let node = busy()?;
     let program = ctl_program()?;
     let program = program.to_str().context("a path")?;
-    // `stty` says what the terminal is like, before and after.
+    // `stty` says what the terminal is like, before and after; the third field is speeds.
     let script = format!(
-        "stty cols 100 rows 30; stty -g; {program} top --admin {}; echo; echo left with $?; stty -g",
+        "stty cols 100 rows 30; stty -g | cut -d: -f1,2,4-; {program} top --admin {}; echo left with $?; stty -g | cut -d: -f1,2,4-",
         node.admin()
     );
     let mut child = Command::new("script")
