@@ -8,6 +8,7 @@ mod caller;
 pub mod codecs;
 pub mod cold;
 mod membership;
+mod namespaces;
 mod roles;
 mod service;
 mod status;

@@ -149,7 +149,11 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
             _ = stop_signals.recv() => return Ok(()),
         }
     };
+    let directory = security.users.as_ref().map(|users| users.directory());
+    engine.set_users(directory.as_deref());
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
+    let quotas = Arc::clone(&engine).enforce_quotas(events.clone());
+    background.spawn("quotas", OnShutdown::Abort, quotas);
     let cold_tasks = Tasks::new();
     engine.start_cold(&cold_tasks);
     let cluster_tasks = Tasks::new();
@@ -461,6 +465,8 @@ fn reload(
             format!("users and certificates stay as they were: {error}"),
         );
     }
+    let directory = security.users.as_ref().map(|users| users.directory());
+    engine.set_users(directory.as_deref());
     engine.ram().set_budget(new.ram_budget.as_usize());
     codecs.reload(&new);
     if let Some(disk) = engine.disk()

@@ -21,6 +21,7 @@ mod multi;
 mod number;
 mod peer;
 mod pressure;
+mod quota;
 
 pub mod semantics;
 #[cfg(test)]
@@ -55,6 +56,7 @@ use crate::entry::{Meta, Space};
 use crate::flush::FlushTable;
 use crate::levels::LevelCodec;
 use crate::lsm::{DiskEntry, DiskTier, Durability};
+use crate::namespaces::{Asked, Namespaces};
 use crate::ram::{Found, RamTier, SlotId, Stored};
 use crate::server::Identity;
 use crate::stats::{Counter, Latency, Stats};
@@ -80,6 +82,7 @@ pub struct Hot {
     pub(crate) flushes: FlushTable,
     pub(crate) clock: Clock,
     pub(crate) stats: Stats,
+    pub(crate) namespaces: Namespaces,
     mutations: Box<[AtomicU64]>,
     /// Without a disk: the highest version that was written to each stripe of keys, for what RAM has
     /// forgotten. Empty with a disk, which remembers.
@@ -286,7 +289,7 @@ impl Engine {
             Attempt::Done(outcome, at) => (outcome, at),
             first => self.execute_slowly(job, first, acks, scratch).await,
         };
-        self.count(job.command, &outcome);
+        self.count(job.space, job.command, &outcome);
         // Only now may the outcome borrow the scratch buffer.
         let mut outcome: Outcome<'s> = outcome;
         if at == ValueAt::Scratch
@@ -443,7 +446,15 @@ impl Engine {
         };
         let (mut change, mut outcome) =
             semantics::apply(job.command, present, rules, || self.ledger.hlc.next());
-        if let (Command::Delete(_), There::Nothing(Absence::Expired)) = (job.command, &there) {
+        let is_hidden = match &there {
+            There::Nothing(Absence::Expired) => true,
+            // Another member may not have cut it off.
+            There::Nothing(Absence::Flushed) => {
+                hot.namespaces.quota(job.space.namespace()).is_some()
+            }
+            _ => false,
+        };
+        if let (Command::Delete(_), true) = (job.command, is_hidden) {
             // The client is told that there is nothing: so it shall be when the clock is set back.
             change = Change::Remove(self.ledger.hlc.next());
         }
@@ -470,10 +481,11 @@ impl Engine {
         };
         drop(shard);
         if let Command::Get(get) = job.command {
-            self.count_get(get, &there);
+            self.count_get(get, job.space, &there);
         }
         if grown {
             hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
+            self.evict_to_quota(hash, job.space);
         }
         match (&mut outcome, value) {
             (Outcome::Hit(hit), Some(value)) if want => {
@@ -493,7 +505,7 @@ impl Engine {
         self.hot.stats.add(Counter::CmdGet, hits);
     }
 
-    fn count_get(&self, get: &Get<'_>, there: &There<'_>) {
+    fn count_get(&self, get: &Get<'_>, space: Space, there: &There<'_>) {
         let stats = &self.hot.stats;
         stats.count(match there {
             There::Slot(_) => Counter::HitsRam,
@@ -504,13 +516,18 @@ impl Engine {
             There::Nothing(Absence::Flushed) => Counter::MissesFlushed,
         });
         stats.count(Counter::CmdGet);
+        let asked = match there {
+            There::Nothing(_) => Asked::Miss,
+            There::Slot(_) | There::Fetched(..) => Asked::Hit,
+        };
+        self.hot.namespaces.count(space, asked);
         if get.touch.is_some() {
             stats.count(Counter::CmdTouch);
         }
     }
 
     /// Counts what came of everything but gets.
-    fn count(&self, command: &Command<'_>, outcome: &Outcome<'_>) {
+    fn count(&self, space: Space, command: &Command<'_>, outcome: &Outcome<'_>) {
         let stats = &self.hot.stats;
         if let Outcome::Failed(failure) = outcome {
             match failure {
@@ -526,6 +543,7 @@ impl Engine {
             Command::Get(_) => {}
             Command::Store(store) => {
                 stats.count(Counter::CmdSet);
+                self.hot.namespaces.count(space, Asked::Store);
                 match outcome {
                     _ if store.compare.is_none() => {}
                     Outcome::Stored(_) => stats.count(Counter::CasHits),
@@ -534,7 +552,10 @@ impl Engine {
                     _ => {}
                 }
             }
-            Command::SetRange(_) => stats.count(Counter::CmdSet),
+            Command::SetRange(_) => {
+                stats.count(Counter::CmdSet);
+                self.hot.namespaces.count(space, Asked::Store);
+            }
             Command::Delete(_) if missed => stats.count(Counter::DeleteMisses),
             Command::Delete(_) => stats.count(Counter::DeleteHits),
             Command::Arith(arith) => {

@@ -13,6 +13,7 @@ pub mod flush;
 pub mod levels;
 pub mod lsm;
 pub mod metrics;
+pub mod namespaces;
 pub mod ram;
 pub mod report;
 pub mod server;

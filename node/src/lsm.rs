@@ -15,6 +15,7 @@
 
 mod below;
 mod carry;
+mod census;
 mod directory;
 mod error;
 mod generation;
@@ -64,6 +65,7 @@ use shared::Shared;
 use stats::add;
 
 pub use below::{Below, Leave, Leaving};
+pub use census::Census;
 pub(crate) use directory::has_generations as has_entries;
 pub use error::DiskError;
 pub use locate::{DiskLocation, DiskRecord, FrameFacts};
@@ -359,6 +361,28 @@ impl DiskTier {
         .await
     }
 
+    /// Counts the live entries of a namespace on disk: neither expired nor flushed, the newest of each key.
+    /// Goes over the indexes in pieces, between other reads; no values are read.
+    ///
+    /// # Errors
+    /// As [`DiskTier::scan`].
+    pub async fn census(&self, namespace: u16, now_ms: u64) -> Result<Census, DiskError> {
+        let mut census = Census::default();
+        let mut next = Some((Space::new(namespace, 0), None));
+        while let Some(at) = next {
+            let begun = std::mem::take(&mut census);
+            (census, next) = self
+                .read(|answer| Read::Census {
+                    census: begun,
+                    at,
+                    now_ms,
+                    answer,
+                })
+                .await?;
+        }
+        Ok(census)
+    }
+
     async fn read<T>(
         &self,
         read: impl FnOnce(oneshot::Sender<Result<T, DiskError>>) -> Read,
@@ -451,6 +475,17 @@ impl DiskTier {
         shared.budget.store(bytes, Ordering::Relaxed);
         shared.wake_upkeep();
         Ok(())
+    }
+
+    /// Whether generations that hold mostly what is of no use are written anew before any is dropped for
+    /// want of room: then what one namespace lost does not cost another its entries.
+    pub fn set_reclaiming(&self, is_on: bool) {
+        let shared = &self.handle.shared;
+        // It is the settling thread that does it.
+        shared
+            .reclaim
+            .set_on(is_on && shared.options.settle_percent > 0);
+        shared.wake_upkeep();
     }
 
     /// The codec of values that are written. Changing it concerns values to come.

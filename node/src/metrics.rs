@@ -2,6 +2,7 @@
 
 mod cluster;
 mod cold;
+mod namespaces;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
         requests(snapshot, &shared);
         ram(snapshot, &shared);
         connections(snapshot, &shared);
+        self::namespaces::namespaces(snapshot, &shared.service.engine);
         codecs(snapshot, shared.service.engine.ram_codec());
         if let Some(bucket) = &bucket {
             bucket.collect(snapshot);
@@ -310,6 +312,11 @@ fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         "fonn_disk_settle_read_bytes_total",
         "Bytes of records read to be written anew.",
         stats.settle_read_bytes,
+    );
+    counter(
+        "fonn_disk_reclaimed_bytes_total",
+        "Bytes of generations that were written anew for room, less what they became.",
+        stats.reclaimed_bytes,
     );
     counter(
         "fonn_disk_settle_written_bytes_total",

@@ -13,18 +13,22 @@
 //! In the approximate mode each shard keeps its own order. [`RamTier::evict_to_budget`] takes from the
 //! shard that was written, but only what is about as old as what is evicted elsewhere, so that a large
 //! value does not empty the shard it falls into. The strict mode has one shard, and one exact order.
+//! Namespaces with a quota have an order of their own (`quota.rs`).
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::entry::{Meta, Space};
 
 mod arena;
 mod cost;
 mod guard;
+mod owners;
 mod payload;
+mod quota;
 mod recency;
 mod shard;
 mod shared;
@@ -35,7 +39,9 @@ mod table;
 mod tests;
 
 pub use guard::{ManyGuard, ShardGuard, SlotId};
+pub use quota::QuotaUse;
 
+use owners::Allowance;
 use shard::Shard;
 
 /// Longest value, in stored bytes, that is copied into its entry's block. Longer ones are shared.
@@ -218,6 +224,10 @@ pub struct RamTier {
     evict_at: AtomicUsize,
     /// Entries last used until then (in the callers' seconds) are old enough to be evicted.
     horizon_s: AtomicU32,
+    /// Namespaces with a quota, sorted.
+    allowances: RwLock<Arc<[Arc<Allowance>]>>,
+    /// Whether there are any.
+    has_quotas: AtomicBool,
 }
 
 impl RamTier {
@@ -245,6 +255,8 @@ impl RamTier {
             reserved: AtomicUsize::new(0),
             evict_at: AtomicUsize::new(0),
             horizon_s: AtomicU32::new(if count == 1 { u32::MAX } else { 0 }),
+            allowances: RwLock::new(Arc::new([])),
+            has_quotas: AtomicBool::new(false),
         }
     }
 

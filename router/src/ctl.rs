@@ -16,10 +16,12 @@ mod error;
 mod flush;
 mod key;
 mod login;
+mod namespaces;
 mod output;
 mod progress;
 mod status;
 mod table;
+mod top;
 mod user;
 mod words;
 
@@ -87,6 +89,8 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
     match cli.command {
         Command::Status => status::run(&connect().await?, &output).await,
         Command::Key(args) => key::run(&connect().await?, args, &output).await,
+        Command::Top(args) => top::run(&connect().await?, args, &output).await,
+        Command::Namespaces => namespaces::run(&connect().await?, &output).await,
         Command::Codec { setting } => codec::run(&connect().await?, setting, &output).await,
         Command::Flush(args) => flush::run(&connect().await?, args, &output).await,
         Command::Doctor => doctor::run(&connect().await?, &output).await,

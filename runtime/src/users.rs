@@ -17,5 +17,7 @@ mod slowdown;
 pub(crate) mod tests_support;
 
 pub use self::authenticator::{Authenticator, Refusal};
-pub use self::directory::{Directory, Identity, Namespace, Role, namespace_number};
+pub use self::directory::{
+    DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
+};
 pub use self::file::UsersError;

@@ -1,6 +1,6 @@
 // The page: it follows one process, and draws what that says once a second.
 
-import { brief, connect } from "./api.js";
+import { brief, connect, isUnimplemented } from "./api.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { Figures } from "./figures.js";
 import { Cluster } from "./panels/cluster.js";
@@ -10,6 +10,7 @@ import { Events } from "./panels/events.js";
 import { Header } from "./panels/header.js";
 import { Headline } from "./panels/headline.js";
 import { Keys } from "./panels/keys.js";
+import { Namespaces } from "./panels/namespaces.js";
 import { NodePanel } from "./panels/node.js";
 import { SavingsPanel } from "./panels/savings.js";
 import { Tiers } from "./panels/tiers.js";
@@ -36,6 +37,7 @@ function main(): void {
     figures: new Figures(),
     status: null,
     membership: null,
+    namespaces: null,
     events: [],
     windowMs: 5 * 60_000,
     assumptions: load(localStorage),
@@ -68,7 +70,7 @@ function main(): void {
   const header = new Header(actions, redraw);
   const health = new VerdictPanel();
   const columns: Panel[][] = [
-    [new Tiers(), new Codecs(actions), cold, new Keys(actions)],
+    [new Tiers(), new Namespaces(), new Codecs(actions), cold, new Keys(actions)],
     [new Events(), new SavingsPanel(actions, view.assumptions.secondsPerHit), new NodePanel()],
   ];
   const headline = new Headline();
@@ -110,13 +112,16 @@ function main(): void {
     if (asking || document.hidden || view.connection.state !== "live") return;
     asking = true;
     try {
-      const [status, membership] = await Promise.allSettled([
+      const [status, membership, namespaces] = await Promise.allSettled([
         api.admin.status({}, brief),
         cluster.ask(),
+        api.admin.listNamespaces({}, brief),
       ]);
       // Whether there is a connection is for the stream to say.
       if (status.status === "fulfilled") view.status = status.value;
       if (membership.status === "fulfilled") view.membership = membership.value;
+      if (namespaces.status === "fulfilled") view.namespaces = namespaces.value;
+      else if (isUnimplemented(namespaces.reason)) view.namespaces = null;
       draw();
     } finally {
       asking = false;

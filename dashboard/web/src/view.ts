@@ -2,7 +2,7 @@
 
 import type { Api } from "./api.js";
 import type { Figures } from "./figures.js";
-import type { StatusResponse } from "./gen/fonn/v1/admin_pb.js";
+import type { ListNamespacesResponse, StatusResponse } from "./gen/fonn/v1/admin_pb.js";
 import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
 import type { Event } from "./gen/fonn/v1/telemetry_pb.js";
 import type { Assumptions } from "./savings.js";
@@ -17,6 +17,8 @@ export interface View {
   status: StatusResponse | null;
   /** The cluster as the node sees it; nothing on a node of its own. */
   membership: MembershipMapResponse | null;
+  /** The namespaces that the user may look into; nothing where there are none, as in a router. */
+  namespaces: ListNamespacesResponse | null;
   events: Event[];
   /** How much of the past the curves show. */
   windowMs: number;

@@ -42,6 +42,18 @@ impl Caller {
         })
     }
 
+    /// Whether the caller may look into a namespace.
+    pub(super) fn may_read(&self, number: u16) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::User(identity, _) => {
+                identity.role.may_administer()
+                    || identity.namespace.number == number
+                    || identity.namespace.base == Some(number)
+            }
+        }
+    }
+
     /// The number of a namespace that the caller may change: the own one, and every one for admins.
     ///
     /// # Errors

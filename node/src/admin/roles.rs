@@ -10,6 +10,8 @@ pub(super) const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Admin/Key", Read),
     ("fonn.v1.Admin/DeleteKey", ReadWrite),
     ("fonn.v1.Admin/Flush", ReadWrite),
+    // The own one and its base, unless the user is an admin.
+    ("fonn.v1.Admin/ListNamespaces", Read),
     ("fonn.v1.Admin/GetCodecs", Read),
     ("fonn.v1.Admin/SetCodec", Admin),
     ("fonn.v1.Cold/Status", Read),

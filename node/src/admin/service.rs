@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fonn_proto::grpc::v1::admin_server;
 use fonn_proto::grpc::v1::{
     DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse, GetCodecsRequest,
-    GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, SetCodecRequest, SetCodecResponse,
-    StatusRequest, StatusResponse, Tier,
+    GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, ListNamespacesRequest,
+    ListNamespacesResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
 };
 use fonn_proto::{Command, Delete, Outcome, Redirects};
 use fonn_runtime::events::Topic;
@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::caller::Caller;
 use super::cold::{self, ColdLocation};
-use super::{Admin, status};
+use super::{Admin, namespaces, status};
 use crate::engine::{Acks, Job, Located};
 use crate::entry::Space;
 
@@ -199,6 +199,16 @@ impl admin_server::Admin for AdminService {
         Ok(Response::new(FlushResponse {
             databases: spaces.len() as u32,
         }))
+    }
+
+    async fn list_namespaces(
+        &self,
+        request: Request<ListNamespacesRequest>,
+    ) -> Result<Response<ListNamespacesResponse>, Status> {
+        let caller = Caller::of(&self.0, &request)?;
+        let engine = &self.0.node()?.shared.service.engine;
+        let list = namespaces::list(engine, |number| caller.may_read(number));
+        Ok(Response::new(list))
     }
 
     async fn get_codecs(

@@ -166,7 +166,10 @@ impl Engine {
             },
             ack: None,
         };
-        let _ = disk.try_write(write);
+        let len = write.key.len() + entry.value.len();
+        if disk.try_write(write).is_ok() {
+            self.hot.namespaces.charge(job.space, len);
+        }
     }
 
     /// The value of a store: shared with the connection's buffer where that is worth it.
@@ -228,6 +231,9 @@ impl Engine {
         acks: &mut Acks,
     ) -> Result<bool, Refused> {
         let (space, key) = (target.job.space, target.job.command.key());
+        let len = key.len().saturating_add(content.stored_len());
+        let admitted = self.hot.namespaces.admit(space, len);
+        admitted.map_err(Refused::Failed)?;
         self.put_entry(shard, target.hash, space, key, meta, content, now_s, acks)?;
         Ok(true)
     }
@@ -250,6 +256,7 @@ impl Engine {
         }
         let dirty = self.disk.is_some();
         if dirty {
+            let len = key.len() + content.stored_len();
             let kind = content.write(meta);
             let key = Bytes::copy_from_slice(key);
             self.enqueue(
@@ -261,6 +268,7 @@ impl Engine {
                 },
                 acks,
             )?;
+            self.hot.namespaces.charge(space, len);
         }
         self.hot.mutated(hash);
         self.hot.raise_floor(hash, meta.version);

@@ -12,6 +12,7 @@ use fonn_proto::{Get, Hit, Outcome};
 use super::Engine;
 use super::semantics::{self, Present};
 use crate::entry::Space;
+use crate::namespaces::Asked;
 use crate::ram::Stored;
 
 /// The time that reads of one batch of requests are judged by. It comes from clocks that stand still
@@ -90,6 +91,7 @@ impl Engine {
             fetched: found.fetched,
             idle_s: moment.now_s.saturating_sub(found.last_used_s),
         };
+        hot.namespaces.count(space, Asked::Hit);
         word(&Outcome::Hit(Hit {
             value,
             ..semantics::hit(&present, moment.now_ms)

@@ -170,6 +170,9 @@ impl Engine {
                 return Ok(false);
             }
         }
+        let len = pairs.iter().map(|(key, value)| key.len() + value.len());
+        let admitted = hot.namespaces.admit(space, len.sum());
+        admitted.map_err(Blocked::Failed)?;
         // As many again to take all of it back.
         let draw = || pairs.iter().map(|_| self.ledger.hlc.next()).collect();
         let (versions, versions_back): (Vec<Version>, Vec<Version>) = (draw(), draw());
@@ -220,6 +223,7 @@ impl Engine {
         drop(shards);
         for hash in &hashes {
             hot.ram.evict_to_budget(*hash, now_s, super::EVICTIONS_MAX);
+            self.evict_to_quota(*hash, space);
         }
         Ok(true)
     }

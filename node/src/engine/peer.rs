@@ -281,6 +281,7 @@ impl Engine {
         match result {
             Ok(()) => {
                 hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
+                self.evict_to_quota(hash, space);
                 Try::Kept
             }
             Err(Refused::Full(cost)) => Try::Room(cost),

@@ -2,6 +2,7 @@
 
 mod hits;
 mod model;
+mod quota;
 mod races;
 mod restart;
 mod threads;

@@ -19,6 +19,7 @@ use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
 use crate::levels::{CodecChoice, Cpu, Level, LevelCodec};
 use crate::lsm::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
+use crate::namespaces::Namespaces;
 use crate::ram::{RamOptions, RamTier};
 use crate::stats::{Latency, Stats};
 
@@ -88,6 +89,7 @@ impl Engine {
             flushes: FlushTable::new(options.spaces),
             clock: options.clock,
             stats: Stats::default(),
+            namespaces: Namespaces::new(options.spaces),
             mutations: (0..MUTATION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
             floors: match options.disk {
                 Some(_) => Box::default(),

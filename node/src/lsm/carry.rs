@@ -44,23 +44,35 @@ impl Clock<'_> {
 /// earlier if there is no time.
 pub(crate) fn run(shared: &Shared, oldest: &Generation) {
     let carried_max = oldest.log.end() / 2;
+    let _ = carry(shared, oldest, Some(carried_max));
+}
+
+/// Gives the writer all that is live in the oldest generation; false if not all of it is in the newest.
+pub(crate) fn run_all(shared: &Shared, oldest: &Generation) -> bool {
+    carry(shared, oldest, None)
+}
+
+/// Carries over up to so many bytes of what is hot, or without a limit what is live; false if that is not
+/// complete.
+fn carry(shared: &Shared, oldest: &Generation, limit: Option<u64>) -> bool {
+    let carried_max = limit.unwrap_or(u64::MAX);
     let now_ms = unix_now_ms();
     let mut clock = Clock {
         shared,
         pressed_at: None,
     };
-    let is_mostly_outdated = is_mostly_outdated(&mut clock, oldest, now_ms);
+    let takes_all = limit.is_none() || is_mostly_outdated(&mut clock, oldest, now_ms);
     let mut carried = 0;
     for found in oldest.index.entries_from(&index_key(Space(0), b"")) {
         if clock.is_over() {
-            return;
+            return false;
         }
         let Ok((key, entry)) = found else {
             warn!(
                 generation = oldest.id,
                 "cannot read the index of the oldest generation"
             );
-            return;
+            return false;
         };
         let Some((space, user_key)) = split_index_key(&key) else {
             continue;
@@ -70,7 +82,7 @@ pub(crate) fn run(shared: &Shared, oldest: &Generation) {
         };
         let record_len = u64::from(entry.record_len);
         let is_kept = carried + record_len <= carried_max
-            && (is_mostly_outdated || shared.observer.keep(space, user_key, &meta))
+            && (takes_all || shared.observer.keep(space, user_key, &meta))
             && is_live(shared, oldest, (space, &key), &entry, now_ms);
         if !is_kept {
             continue;
@@ -84,7 +96,7 @@ pub(crate) fn run(shared: &Shared, oldest: &Generation) {
                     fact: entry.fact,
                 };
                 if !push(&mut clock, carry) {
-                    return;
+                    return false;
                 }
                 carried += record_len;
             }
@@ -92,7 +104,12 @@ pub(crate) fn run(shared: &Shared, oldest: &Generation) {
             Looked::Refused => add(&shared.stats.reads_failed, 1),
         }
     }
-    while !clock.is_over() && !shared.queue.wait_for_carries(Duration::from_millis(20)) {}
+    while !shared.queue.wait_for_carries(Duration::from_millis(20)) {
+        if clock.is_over() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether less than half of the log is of any use. All entries are counted; whether newer

@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -22,8 +23,9 @@ use super::directory::{GenerationName, disk_bytes, sync_dir};
 use super::error::DiskError;
 use super::index::{Index, IndexError, IndexMemory};
 use super::log::Log;
-use super::record::{IndexEntry, IndexKey, index_key};
+use super::record::{IndexEntry, IndexKey, index_key, split_index_key};
 use super::stats::{DiskStats, add};
+use crate::entry::Space;
 
 const LOG: &str = "values";
 /// The log of an incarnation that is not complete yet.
@@ -55,6 +57,8 @@ pub(crate) struct Generation {
     failed: AtomicBool,
     /// Up to where the index knows every record of the log.
     committed: AtomicU64,
+    /// Bytes of the records that the index leads to, by space; once it was sealed and somebody asked.
+    contents: OnceLock<Vec<(Space, u64)>>,
 }
 
 /// A generation as opening found it.
@@ -136,6 +140,7 @@ impl Generation {
             settled: AtomicBool::new(is_settled),
             failed: AtomicBool::new(false),
             committed: AtomicU64::new(0),
+            contents: OnceLock::new(),
         }
     }
 
@@ -367,6 +372,27 @@ impl Generation {
     /// Whether it is only read from now on.
     pub(crate) fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
+    }
+
+    /// Bytes of the records that the index leads to, by space. The first call on a sealed generation reads
+    /// the whole index; later ones know.
+    pub(crate) fn contents(&self) -> Result<&[(Space, u64)], IndexError> {
+        if let Some(known) = self.contents.get() {
+            return Ok(known);
+        }
+        let mut contents: Vec<(Space, u64)> = Vec::new();
+        for found in self.index.entries_from(&index_key(Space(0), b"")) {
+            let (key, entry) = found?;
+            let Some((space, _)) = split_index_key(&key) else {
+                continue;
+            };
+            let len = u64::from(entry.record_len);
+            match contents.last_mut() {
+                Some((last, bytes)) if *last == space => *bytes += len,
+                _ => contents.push((space, len)),
+            }
+        }
+        Ok(self.contents.get_or_init(|| contents))
     }
 
     /// Whether its disk use changes no more.

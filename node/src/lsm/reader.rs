@@ -14,6 +14,7 @@ use fonn_cold_tier::Found;
 use fonn_proto::Version;
 use fonn_proto::peer::SlotSet;
 
+use super::census::{self, Census};
 use super::error::DiskError;
 use super::generations::Snapshot;
 use super::index::IndexError;
@@ -53,6 +54,13 @@ pub(crate) enum Read {
         after: Option<(Space, Vec<u8>)>,
         keys_max: usize,
         answer: oneshot::Sender<Result<SlotPage, DiskError>>,
+    },
+    /// Goes on with a census of a namespace, at a space and behind a key of it.
+    Census {
+        census: Census,
+        at: (Space, Option<Vec<u8>>),
+        now_ms: u64,
+        answer: oneshot::Sender<Result<census::Step, DiskError>>,
     },
 }
 
@@ -148,8 +156,20 @@ fn serve(shared: &Shared, read: Read) {
             let generations = shared.generations.snapshot();
             let _ = answer.send(scan_slots(&generations, &slots, after, keys_max));
         }
+        Read::Census {
+            census,
+            at,
+            now_ms,
+            answer,
+        } if !answer.is_closed() => {
+            let _ = answer.send(census::step(shared, census, at, now_ms));
+        }
         // Nobody waits for it any more.
-        Read::Get { .. } | Read::Scan { .. } | Read::Newest { .. } | Read::Slots { .. } => {}
+        Read::Get { .. }
+        | Read::Scan { .. }
+        | Read::Newest { .. }
+        | Read::Slots { .. }
+        | Read::Census { .. } => {}
     }
 }
 
@@ -360,10 +380,10 @@ fn scan(
 type Entries = Box<dyn Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>>;
 
 /// The entries of all generations in key order, the newest of each key.
-struct Merged(Vec<Cursor>);
+pub(super) struct Merged(Vec<Cursor>);
 
 impl Merged {
-    fn open(generations: &Snapshot, start: &[u8]) -> Result<Self, DiskError> {
+    pub(super) fn open(generations: &Snapshot, start: &[u8]) -> Result<Self, DiskError> {
         let mut cursors = Vec::with_capacity(generations.len());
         for generation in generations.iter() {
             let mut cursor = Cursor {
@@ -377,7 +397,7 @@ impl Merged {
         Ok(Self(cursors))
     }
 
-    fn next(&mut self) -> Result<Option<(Vec<u8>, IndexEntry)>, DiskError> {
+    pub(super) fn next(&mut self) -> Result<Option<(Vec<u8>, IndexEntry)>, DiskError> {
         // The first of equal keys is the newest generation's.
         let heads = self.0.iter().filter_map(|cursor| cursor.head.clone());
         let Some((key, entry)) = heads.reduce(|a, b| if b.0 < a.0 { b } else { a }) else {

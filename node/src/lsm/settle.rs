@@ -8,6 +8,7 @@
 //! if its value is of no use any more, as long as an older generation has the key. And what outdates
 //! a record is made durable before the record is gone.
 
+pub(crate) mod reclaim;
 mod recode;
 mod rewrite;
 mod survey;
@@ -83,10 +84,12 @@ pub(crate) fn run(shared: &Shared) {
     let tid = rustix::thread::gettid();
     let _ = rustix::process::setpriority_process(Some(tid), NICENESS);
     while !shared.wait_for_close(INTERVAL) {
+        reclaim::run(shared);
         while let Some(source) = candidate(shared) {
             if !settle(shared, &source) {
                 break;
             }
+            reclaim::run(shared);
         }
     }
 }
@@ -234,6 +237,7 @@ impl<'a> Pace<'a> {
     fn rest(&mut self) -> Result<(), Stopped> {
         let shared = self.shared;
         let rest = match shared.options.settle_percent.min(100) {
+            _ if shared.reclaim.is_urgent() => Duration::ZERO,
             0 => Duration::ZERO,
             percent => self.worked_since.elapsed() * (100 - percent) / percent,
         };
@@ -250,7 +254,8 @@ impl<'a> Pace<'a> {
             // The upkeep drops the oldest generation where the budget has no room for both incarnations.
             let is_over = shared.disk_bytes() >= shared.limits().writes_max;
             let writes_wait = shared.queue.in_use().bytes > shared.options.queue_bytes_max / 4;
-            if !is_over && !writes_wait {
+            let is_urgent = shared.reclaim.is_urgent();
+            if is_urgent || !is_over && !writes_wait {
                 break;
             }
             if shared.wait_for_close(BACKOFF) {

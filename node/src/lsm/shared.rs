@@ -19,6 +19,7 @@ use super::index::IndexMemory;
 use super::options::{DiskOptions, Limits};
 use super::queue::Queue;
 use super::reader::Reads;
+use super::settle::reclaim::Reclaim;
 use super::state::StoreState;
 use super::stats::DiskStats;
 use super::throttle::Throttle;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     /// Held while a generation is replaced or dropped: each is several steps on disk.
     pub(crate) structure: Mutex<()>,
     pub(crate) throttle: Throttle,
+    /// Room out of what is of no use, before anything is dropped.
+    pub(crate) reclaim: Reclaim,
     memory: IndexMemory,
     /// Why entries cannot be read by this build, as far as it was said.
     unsupported: Mutex<Vec<FrameError>>,
@@ -107,6 +110,7 @@ impl Shared {
             upper: LevelCodec::new(Level::Upper, options.upper, options.codec_min_bytes),
             last: LevelCodec::new(Level::Last, options.last, options.codec_min_bytes),
             structure: Mutex::new(()),
+            reclaim: Reclaim::default(),
             throttle: Throttle::new(options.write_bytes_per_sec_max),
             queue: Queue::new(options.queue_bytes_max),
             options,

@@ -93,6 +93,8 @@ counters! {
     settle_written_bytes,
     /// Records that got another codec.
     settle_recoded,
+    /// Bytes that generations lost when they were written anew for room.
+    reclaimed_bytes,
     /// Syncs of a value log.
     syncs,
     /// Syncs that failed.

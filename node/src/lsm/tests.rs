@@ -5,6 +5,7 @@ mod damage;
 mod eviction;
 mod features;
 mod model;
+mod quota;
 mod settling;
 
 use std::collections::HashSet;

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fonn_codec::CodecSpec;
@@ -12,8 +13,10 @@ use tracing::{info, warn};
 use super::below::{Below, Leave, Leaving};
 use super::directory::{GenerationName, free_bytes};
 use super::generation::Generation;
+use super::options::Limits;
 use super::queue::Order;
 use super::record::{index_key, split_index_key};
+use super::settle::reclaim::{GENERATIONS_MANY, Progress};
 use super::shared::Buried;
 use super::stats::add;
 use super::{Shared, carry, tail};
@@ -49,6 +52,7 @@ pub(crate) fn run(shared: &Shared) {
         cpu: Cpu::new(),
         device: Device::default(),
         writer_cpu: Duration::ZERO,
+        asked_at: 0,
     };
     while !shared.is_closing() {
         upkeep.tick();
@@ -148,6 +152,8 @@ struct Upkeep<'a> {
     device: Device,
     /// Processor time that the writer had used then.
     writer_cpu: Duration,
+    /// Bytes that had been written when room was last asked for.
+    asked_at: u64,
 }
 
 impl Upkeep<'_> {
@@ -157,6 +163,7 @@ impl Upkeep<'_> {
         self.roll_if_at_rest();
         self.decide();
         self.measure();
+        self.merge_oldest();
         self.relieve();
         self.bury();
     }
@@ -265,6 +272,7 @@ impl Upkeep<'_> {
             let buried = self.shared.buried_bytes();
             let total = self.shared.disk_bytes().saturating_sub(buried);
             self.shared.look_ahead(total, &limits);
+            self.ask_for_room(total, &limits);
             let is_full = self.shared.is_reserve_touched();
             if total <= limits.total_high && !is_full {
                 break;
@@ -280,6 +288,9 @@ impl Upkeep<'_> {
             };
             let oldest = Arc::clone(oldest);
             drop(generations);
+            if !is_full && self.reclaims() {
+                break;
+            }
             if !self.may_leave(&oldest) {
                 break;
             }
@@ -289,9 +300,62 @@ impl Upkeep<'_> {
             let oldest_id = oldest.id;
             drop(oldest);
             self.drop_generation(oldest_id);
+            // There may be room to be made again.
+            self.shared.reclaim.set(Progress::Idle);
             self.bury();
             self.look_at_free_space();
         }
+    }
+
+    /// With quotas, asks for room one generation's worth of writes ahead.
+    fn ask_for_room(&mut self, total: u64, limits: &Limits) {
+        let reclaim = &self.shared.reclaim;
+        let is_near = total + limits.generation > limits.total_high;
+        if !is_near || !reclaim.is_on() {
+            return;
+        }
+        let written = self.shared.stats.written_bytes.load(Ordering::Relaxed);
+        let since = written.saturating_sub(self.asked_at);
+        let is_due = match reclaim.progress() {
+            Progress::Idle => true,
+            Progress::Asked => false,
+            // Much may have become useless since it was looked for.
+            Progress::Nothing => since > limits.generation / 4,
+        };
+        if is_due {
+            self.asked_at = written;
+            reclaim.set(Progress::Asked);
+        }
+    }
+
+    /// Merges what is left of the oldest generation into the newest, if there are many: those that lost much of
+    /// what they had are small.
+    fn merge_oldest(&self) {
+        if !self.shared.reclaim.is_on() || self.shared.is_reserve_touched() {
+            return;
+        }
+        let generations = self.shared.generations.snapshot();
+        let Some(oldest) = generations
+            .last()
+            .filter(|_| generations.len() > GENERATIONS_MANY)
+        else {
+            return;
+        };
+        let oldest = Arc::clone(oldest);
+        drop(generations);
+        let has_room =
+            self.shared.disk_bytes() + oldest.log.end() <= self.shared.limits().writes_max;
+        if has_room && self.may_leave(&oldest) && carry::run_all(self.shared, &oldest) {
+            let oldest_id = oldest.id;
+            drop(oldest);
+            self.drop_generation(oldest_id);
+        }
+    }
+
+    /// Whether room is being made, so that nothing has to be dropped for it.
+    fn reclaims(&self) -> bool {
+        let reclaim = &self.shared.reclaim;
+        reclaim.is_on() && reclaim.progress() == Progress::Asked
     }
 
     /// Whether the tier below lets the generation go. If it cannot take anything, it is told what is lost.

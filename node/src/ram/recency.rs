@@ -53,6 +53,12 @@ impl Recency {
         (self.tail != NIL).then_some(self.tail)
     }
 
+    /// The entry that was used next after `id`, which is in a list.
+    pub fn newer(slab: &Slab, id: u32) -> Option<u32> {
+        let prev = slab.at(id).prev;
+        (prev != NIL && prev != UNLINKED).then_some(prev)
+    }
+
     /// Marks a fresh slot as being in no list.
     pub fn init_unlinked(slab: &mut Slab, id: u32) {
         slab.at_mut(id).prev = UNLINKED;

@@ -2,14 +2,17 @@
 //!
 //! Invariants, outside of a method's run:
 //! - `table` holds the id of every taken slot, under the hash of its key;
-//! - the recency list holds entries only: clean ones always, dirty ones until the evictor has passed
+//! - the recency lists hold entries only, each its own (`owners.rs`): clean ones always, dirty ones until the evictor has passed
 //!   them, tombstones never;
 //! - `used` is what all of it takes from the budget.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::arena::{self, Arena};
+use super::owners::{Allowance, ENTRY_OVERHEAD, Lists};
 use super::payload::{self, Extras, Parts};
 use super::recency::Recency;
 use super::shared::SharedValues;
@@ -47,7 +50,7 @@ pub(super) struct Shard {
     slab: Slab,
     arena: Arena,
     shared: SharedValues,
-    recency: Recency,
+    recency: Lists,
     /// Bytes counted against the budget.
     pub used: usize,
     /// The part of `used` that is table and slots.
@@ -120,7 +123,7 @@ impl Shard {
             slab: Slab::default(),
             arena: Arena::default(),
             shared: SharedValues::default(),
-            recency: Recency::new(mode),
+            recency: Lists::new(mode),
             used: 0,
             structures: 0,
             spaces: Vec::new(),
@@ -225,7 +228,8 @@ impl Shard {
         let packed = with_meta(packed, &entry.meta);
         match self.write(hash, &parts, entry.meta.version, packed) {
             Ok(id) => {
-                self.recency.move_to_head(&mut self.slab, id);
+                let space = entry.space;
+                self.recency.of(|| space).move_to_head(&mut self.slab, id);
                 Ok(id)
             }
             Err(refused) => {
@@ -251,7 +255,7 @@ impl Shard {
             extras: Extras::default(),
         };
         let id = self.write(hash, &parts, version, DIRTY | TOMBSTONE)?;
-        self.recency.unlink(&mut self.slab, id);
+        self.recency.of(|| space).unlink(&mut self.slab, id);
         Ok(id)
     }
 
@@ -340,6 +344,9 @@ impl Shard {
             return;
         }
         self.entries += 1;
+        if self.recency.are_many() {
+            self.recency.add(space, self.bytes_of(self.slab.at(id)));
+        }
         match self
             .spaces
             .binary_search_by_key(&space, |&(space, _)| space)
@@ -352,6 +359,10 @@ impl Shard {
     /// Takes a slot's contents out of all counts and lets go of its shared value.
     fn uncount(&mut self, id: u32) {
         let slot = self.slab.at(id);
+        if self.recency.are_many() && !state::has(slot.packed, TOMBSTONE) {
+            let space = payload::space(self.arena.block(slot.block));
+            self.recency.sub(space, self.bytes_of(slot));
+        }
         self.used -= self.arena.cost(slot.block);
         if state::has(slot.packed, SHARED) {
             let index = shared_index(parts_of(&self.arena, slot).body);
@@ -383,7 +394,9 @@ impl Shard {
         let hash = hash_of(seed, slab, arena, id);
         self.table
             .remove(hash, id, |other| hash_of(seed, slab, arena, other));
-        self.recency.unlink(&mut self.slab, id);
+        self.recency
+            .of(|| payload::space(arena.block(slab.at(id).block)))
+            .unlink(&mut self.slab, id);
         self.uncount(id);
         let block = self.slab.at(id).block;
         self.slab.free(id);
@@ -425,8 +438,12 @@ impl Shard {
             };
             if !self.arena.fits(block, parts.len()) {
                 block = self.arena.take(parts.len()).ok_or(Refused)?;
-                self.used += self.arena.cost(block);
-                self.used -= self.arena.cost(slot.block);
+                let (more, less) = (self.arena.cost(block), self.arena.cost(slot.block));
+                self.used = self.used + more - less;
+                if self.recency.are_many() {
+                    self.recency.add(parts.space, more);
+                    self.recency.sub(parts.space, less);
+                }
             }
             let has_slack = parts.write(self.arena.block_mut(block));
             packed = state::with_bits(packed, SLACK, has_slack);
@@ -452,7 +469,10 @@ impl Shard {
         if payload::last_used_s(self.arena.block(block)) != now_s {
             payload::set_last_used_s(self.arena.block_mut(block), now_s);
         }
-        self.recency.touch(&mut self.slab, id);
+        let arena = &self.arena;
+        self.recency
+            .of(|| payload::space(arena.block(block)))
+            .touch(&mut self.slab, id);
     }
 
     pub fn set_dirty(&mut self, id: u32) {
@@ -472,7 +492,10 @@ impl Shard {
             slot.packed &= !DIRTY;
             self.dirty -= 1;
             if !Recency::is_linked(&self.slab, id) {
-                self.recency.link_at_tail(&mut self.slab, id);
+                let (arena, block) = (&self.arena, self.slab.at(id).block);
+                self.recency
+                    .of(|| payload::space(arena.block(block)))
+                    .link_at_tail(&mut self.slab, id);
             }
         }
     }
@@ -480,28 +503,58 @@ impl Shard {
     /// Evicts from the tail until `bytes` are free, `entries` are gone, or the tail was used after
     /// `horizon_s`. Dirty entries are set aside until they are clean or used again.
     pub fn evict(&mut self, bytes: usize, entries: usize, horizon_s: u32) -> Pass {
+        self.evict_from(bytes, entries, horizon_s, Self::oldest)
+    }
+
+    /// As [`Shard::evict`], entries of a namespace with a list of its own, whatever their age.
+    pub fn evict_owned(&mut self, namespace: u16, bytes: usize, entries: usize) -> Pass {
+        self.evict_from(bytes, entries, u32::MAX, |shard| {
+            shard.recency.owned(namespace).and_then(Recency::tail)
+        })
+    }
+
+    /// The entry at the tail of its list that was used least recently.
+    fn oldest(&self) -> Option<u32> {
+        let tails = self.recency.all().filter_map(Recency::tail);
+        if !self.recency.are_many() {
+            return tails.last();
+        }
+        tails.min_by_key(|&id| payload::last_used_s(self.arena.block(self.slab.at(id).block)))
+    }
+
+    fn evict_from(
+        &mut self,
+        bytes: usize,
+        entries: usize,
+        horizon_s: u32,
+        tail: impl Fn(&Self) -> Option<u32>,
+    ) -> Pass {
         let before = self.used;
         let mut pass = Pass::default();
         let mut passed = 0;
         while pass.entries < entries && before.saturating_sub(self.used) < bytes {
-            let Some(id) = self.recency.tail() else { break };
+            let Some(id) = tail(self) else { break };
             let slot = self.slab.at(id);
-            if state::has(slot.packed, DIRTY) {
+            let (block, packed) = (slot.block, slot.packed);
+            if state::has(packed, DIRTY) {
                 if passed == PASSED_MAX {
                     pass.unfinished = true;
                     break;
                 }
-                self.recency.unlink(&mut self.slab, id);
+                let arena = &self.arena;
+                self.recency
+                    .of(|| payload::space(arena.block(block)))
+                    .unlink(&mut self.slab, id);
                 passed += 1;
                 continue;
             }
-            let last_used_s = payload::last_used_s(self.arena.block(slot.block));
+            let last_used_s = payload::last_used_s(self.arena.block(block));
             if last_used_s > horizon_s {
                 pass.next_age_s = Some(last_used_s);
                 break;
             }
             self.counters.evictions += 1;
-            if !state::has(slot.packed, FETCHED) {
+            if !state::has(packed, FETCHED) {
                 self.counters.evicted_unfetched += 1;
             }
             self.remove(id);
@@ -510,6 +563,55 @@ impl Shard {
         pass.bytes = before.saturating_sub(self.used);
         self.counters.evicted_bytes += pass.bytes as u64;
         pass
+    }
+
+    /// Gives these namespaces lists of their own, and no others. The order within each list stays, that
+    /// between lists to the second.
+    pub fn set_owners(&mut self, allowances: &[Arc<Allowance>]) {
+        let mut linked = Vec::new();
+        for list in self.recency.all() {
+            let ids = std::iter::successors(list.tail(), |&id| Recency::newer(&self.slab, id));
+            linked.extend(ids.map(|id| {
+                (
+                    payload::last_used_s(self.arena.block(self.slab.at(id).block)),
+                    id,
+                )
+            }));
+        }
+        linked.sort_by_key(|&(last_used_s, _)| last_used_s);
+        self.recency.reset(allowances);
+        for (_, id) in linked {
+            Recency::init_unlinked(&mut self.slab, id);
+            let space = payload::space(self.arena.block(self.slab.at(id).block));
+            self.recency.of(|| space).move_to_head(&mut self.slab, id);
+        }
+        let mut from = 0;
+        while let Some(id) = self.slab.next_id(from) {
+            from = id + 1;
+            let Some(slot) = self.slab.get(id).copied() else {
+                continue;
+            };
+            if !state::has(slot.packed, TOMBSTONE) {
+                let space = payload::space(self.arena.block(slot.block));
+                self.recency.add(space, self.bytes_of(&slot));
+            }
+        }
+    }
+
+    /// Bytes that an entry takes, its part of table and slots included.
+    fn bytes_of(&self, slot: &Slot) -> usize {
+        let shared = if state::has(slot.packed, SHARED) {
+            let index = shared_index(parts_of(&self.arena, slot).body);
+            cost::shared_value(self.shared.at(index).len())
+        } else {
+            0
+        };
+        self.arena.cost(slot.block) + shared + ENTRY_OVERHEAD
+    }
+
+    /// How many entries every space has, without tombstones.
+    pub fn spaces(&self) -> &[(Space, u32)] {
+        &self.spaces
     }
 
     /// Looks at `limit` slots, from where the last sweep ended, and removes clean expired entries.

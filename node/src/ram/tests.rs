@@ -3,6 +3,7 @@ use std::collections::{HashMap, HashSet};
 use super::*;
 
 mod model;
+mod quota;
 mod threads;
 
 const SPACE: Space = Space(0);

@@ -3455,6 +3455,69 @@ pub struct FlushResponse {
     #[prost(uint32, tag = "1")]
     pub databases: u32,
 }
+/// Asks for the namespaces.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListNamespacesRequest {}
+/// Namespaces.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListNamespacesResponse {
+    /// They, by name.
+    #[prost(message, repeated, tag = "1")]
+    pub namespaces: ::prost::alloc::vec::Vec<Namespace>,
+    /// The node's wall clock, to compare the times of counts with.
+    #[prost(uint64, tag = "2")]
+    pub now_ms: u64,
+}
+/// A namespace on one node: what it may take there, takes, and was asked for.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Namespace {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What it may take; nothing is said if it has no quota.
+    #[prost(uint64, optional, tag = "2")]
+    pub quota_bytes: ::core::option::Option<u64>,
+    /// The namespace that it lies over, if it does.
+    #[prost(string, tag = "3")]
+    pub base: ::prost::alloc::string::String,
+    /// What its live entries take on disk, or in RAM on a node without a disk: when it was last counted, and what was
+    /// written since. Not told if it was never counted.
+    #[prost(uint64, optional, tag = "4")]
+    pub used_bytes: ::core::option::Option<u64>,
+    /// Live entries when it was last counted; those in RAM on a node without a disk.
+    #[prost(uint64, optional, tag = "5")]
+    pub entries: ::core::option::Option<u64>,
+    /// When it was counted; 0 on a node without a disk, which always knows.
+    #[prost(uint64, tag = "6")]
+    pub counted_at_ms: u64,
+    /// Entries in RAM, expired ones included.
+    #[prost(uint64, tag = "7")]
+    pub ram_entries: u64,
+    /// What these take; told of namespaces with a quota.
+    #[prost(uint64, optional, tag = "8")]
+    pub ram_bytes: ::core::option::Option<u64>,
+    /// Gets that found an entry.
+    #[prost(uint64, tag = "9")]
+    pub hits: u64,
+    /// Gets that found none.
+    #[prost(uint64, tag = "10")]
+    pub misses: u64,
+    /// Stores.
+    #[prost(uint64, tag = "11")]
+    pub stores: u64,
+    /// Entries that were lost to the quota: cut off on disk, or evicted on a node without one.
+    #[prost(uint64, tag = "12")]
+    pub quota_evictions: u64,
+    /// Bytes of those that were cut off on disk.
+    #[prost(uint64, tag = "13")]
+    pub quota_evicted_bytes: u64,
+    /// Writes that were refused because of the quota.
+    #[prost(uint64, tag = "14")]
+    pub quota_refusals: u64,
+}
 /// Asks for the codecs.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3709,6 +3772,32 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Admin", "Flush"));
             self.inner.unary(req, path, codec).await
         }
+        /// The namespaces that the caller may look into: the own one and its base, all of them for admins and where there
+        /// are no users. Cheap: it reads counters, and has namespaces counted that were not for a minute.
+        pub async fn list_namespaces(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListNamespacesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListNamespacesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fonn.v1.Admin/ListNamespaces",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("fonn.v1.Admin", "ListNamespaces"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The codec of each level.
         pub async fn get_codecs(
             &mut self,
@@ -3797,6 +3886,15 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::FlushRequest>,
         ) -> std::result::Result<tonic::Response<super::FlushResponse>, tonic::Status>;
+        /// The namespaces that the caller may look into: the own one and its base, all of them for admins and where there
+        /// are no users. Cheap: it reads counters, and has namespaces counted that were not for a minute.
+        async fn list_namespaces(
+            &self,
+            request: tonic::Request<super::ListNamespacesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListNamespacesResponse>,
+            tonic::Status,
+        >;
         /// The codec of each level.
         async fn get_codecs(
             &self,
@@ -4051,6 +4149,51 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FlushSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Admin/ListNamespaces" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListNamespacesSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ListNamespacesRequest>
+                    for ListNamespacesSvc<T> {
+                        type Response = super::ListNamespacesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListNamespacesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_namespaces(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListNamespacesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -62,6 +62,10 @@ pub(super) enum Command {
     Status,
     /// Which tiers have a key, and in which form; exit code 1 if none serves it
     Key(Key),
+    /// What the node does right now: hits, rates, latency, tiers, namespaces, members; q leaves
+    Top(Top),
+    /// The namespaces: what each may take, takes, and was asked for
+    Namespaces,
     /// Show the codec of each level, or change one until the next restart
     Codec {
         /// ram, upper, last or cold, and its codec from now on, as in upper=zstd:3
@@ -114,6 +118,13 @@ pub(super) struct Key {
     /// Its database (Redis's SELECT)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub db: u32,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Top {
+    /// Print once and leave; so it does where standard output is no terminal, and with --json
+    #[arg(long)]
+    pub once: bool,
 }
 
 #[derive(Debug, Args)]

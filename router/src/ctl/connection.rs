@@ -7,6 +7,7 @@ use std::time::Duration;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::grpc::v1::membership_client::MembershipClient;
+use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
 use fonn_runtime::http::{Channel, ChannelError};
 use fonn_runtime::tls::{self, CallerFiles};
 use rustls::ClientConfig;
@@ -100,6 +101,12 @@ impl Connection {
     /// The client of the membership service. Maps of hundreds of members fit the default limit.
     pub(super) fn membership(&self) -> MembershipClient<Channel> {
         MembershipClient::with_origin(self.channel.clone(), self.channel.origin())
+    }
+
+    /// The client of the telemetry service. The first message has all series.
+    pub(super) fn telemetry(&self) -> TelemetryClient<Channel> {
+        TelemetryClient::with_origin(self.channel.clone(), self.channel.origin())
+            .max_decoding_message_size(64 << 20)
     }
 
     /// Waits for the answer of a call.

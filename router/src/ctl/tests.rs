@@ -3,9 +3,10 @@
 use clap::CommandFactory as _;
 use fonn_proto::grpc::v1::{
     ColdStatus, Cost, Count, DiskStatus, Finding, GetCodecsResponse, InspectSegmentResponse,
-    KeyCopy, KeyResponse, LevelCodec, ListSegmentsResponse, Lookups, RamStatus, RequestCost,
-    Segment, SegmentDamage, SegmentEntry, SegmentState, SetCodecResponse, Severity, SpillLag,
-    StatusResponse, Tier, VerifyProgress, VerifyResponse, verify_response,
+    KeyCopy, KeyResponse, LevelCodec, ListNamespacesResponse, ListSegmentsResponse, Lookups,
+    Namespace, RamStatus, RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentState,
+    SetCodecResponse, Severity, SpillLag, StatusResponse, Tier, VerifyProgress, VerifyResponse,
+    verify_response,
 };
 
 use super::args::{AdminAddr, Cli, CodecSetting, Command};
@@ -125,6 +126,42 @@ to spill  12 entries, 3.0 MiB, oldest 4 s
 requests  120 put (2 failed), 900 get
 moved     3.0 GiB up, 1.0 MiB down
 cost      about $0.0010 for requests since the start, $1.25 a month for storage
+"
+    );
+}
+
+#[test]
+fn namespaces_are_told_with_what_they_may_take_and_what_they_lost() {
+    let list = ListNamespacesResponse {
+        now_ms: NOW_MS,
+        namespaces: vec![
+            Namespace {
+                name: "default".to_owned(),
+                ram_entries: 3,
+                ..Namespace::default()
+            },
+            Namespace {
+                name: "pulls".to_owned(),
+                base: "main".to_owned(),
+                quota_bytes: Some(2 << 30),
+                used_bytes: Some(1 << 30),
+                entries: Some(400),
+                ram_entries: 90,
+                hits: 75,
+                misses: 25,
+                stores: 500,
+                quota_evictions: 100,
+                quota_refusals: 1,
+                ..Namespace::default()
+            },
+        ],
+    };
+    assert_eq!(
+        namespaces::render(&list),
+        "\
+NAMESPACE  BASE     USED    QUOTA  FULL  ENTRIES  IN RAM  HITS  OF GETS  STORES  LOST  REFUSED
+default                -        -              -       3     0                0     0        0
+pulls      main  1.0 GiB  2.0 GiB  50 %      400      90    75     75 %     500   100        1
 "
     );
 }

@@ -8,6 +8,8 @@ mod configuration;
 mod dialects;
 mod full_disk;
 mod limits;
+mod operating;
+mod quotas;
 mod restart;
 mod sizes;
 mod wire;

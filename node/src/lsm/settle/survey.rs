@@ -16,6 +16,9 @@ use crate::lsm::record::{Fact, HEAD_LEN, index_key, split_index_key};
 /// Entries that are looked at. Key order has nothing to do with age or size, as a rule.
 const SAMPLE_MAX: u32 = 2048;
 
+/// Entries of each space that are looked at, at least.
+const SAMPLE_OF_SPACE_MIN: u32 = 64;
+
 /// Entries between two rests.
 const PIECE: u32 = 256;
 
@@ -81,6 +84,32 @@ pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, S
         useful: entry_bytes as f64 * useful_share / log_len,
         recodable: recodable as f64 / sampled as f64,
     })
+}
+
+/// About which share of a log a read may still need, from a sample of each space.
+pub(super) fn useful_share(shared: &Shared, source: &Generation) -> Result<f64, Stopped> {
+    let now_ms = unix_now_ms();
+    let contents = source.contents()?;
+    let samples = (SAMPLE_MAX / u32::try_from(contents.len()).unwrap_or(u32::MAX).max(1))
+        .max(SAMPLE_OF_SPACE_MIN);
+    let mut useful = 0.0;
+    for &(space, bytes) in contents {
+        let (mut sampled, mut found_useful) = (1_u64, 0_u64);
+        let entries = source.index.entries_from(&index_key(space, b""));
+        for (found, _) in entries.zip(0..samples) {
+            let (key, entry) = found?;
+            if split_index_key(&key).is_none_or(|(found, _)| found != space) {
+                break;
+            }
+            let len = u64::from(entry.record_len);
+            sampled += len;
+            if usefulness(shared, source, (space, &key), &entry, now_ms)? != Use::None {
+                found_useful += len;
+            }
+        }
+        useful += bytes as f64 * found_useful as f64 / sampled as f64;
+    }
+    Ok(useful / source.log.end().max(1) as f64)
 }
 
 pub(super) fn unix_now_ms() -> u64 {

@@ -23,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/admin.proto.
  */
 export const file_fonn_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("ChNmb25uL3YxL2FkbWluLnByb3RvEgdmb25uLnYxIg8KDVN0YXR1c1JlcXVlc3QivAMKDlN0YXR1c1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEQoJdXB0aW1lX21zGAIgASgEEg4KBm5vd19tcxgDIAEoBBIYChBub3RfcmVhZHlfcmVhc29uGAQgASgJEhEKCWxpc3RlbmVycxgFIAMoCRISCgpkdXJhYmlsaXR5GAYgASgJEh8KA3JhbRgHIAEoCzISLmZvbm4udjEuUmFtU3RhdHVzEiEKBGRpc2sYCCABKAsyEy5mb25uLnYxLkRpc2tTdGF0dXMSIQoEY29sZBgJIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cxIhCgdsb29rdXBzGAogASgLMhAuZm9ubi52MS5Mb29rdXBzEiMKBmNvZGVjcxgLIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYDCABKAQSEwoLY29ubmVjdGlvbnMYDSABKAQSFwoPY29ubmVjdGlvbnNfbWF4GA4gASgEEhYKDnJlc2lkZW50X2J5dGVzGA8gASgEEicKB2NsdXN0ZXIYECABKAsyFi5mb25uLnYxLkNsdXN0ZXJTdGF0dXMicAoJUmFtU3RhdHVzEhQKDGJ1ZGdldF9ieXRlcxgBIAEoBBISCgp1c2VkX2J5dGVzGAIgASgEEg8KB2VudHJpZXMYAyABKAQSFQoNZGlydHlfZW50cmllcxgEIAEoBBIRCglldmljdGlvbnMYBSABKAQinQEKCkRpc2tTdGF0dXMSEQoJZGlyZWN0b3J5GAEgASgJEhQKDGJ1ZGdldF9ieXRlcxgCIAEoBBISCgp1c2VkX2J5dGVzGAMgASgEEg8KB2VudHJpZXMYBCABKAQSEwoLZ2VuZXJhdGlvbnMYBSABKA0SEwoLcXVldWVfYnl0ZXMYBiABKAQSFwoPcXVldWVfYnl0ZXNfbWF4GAcgASgEIkcKB0xvb2t1cHMSHAoEaGl0cxgBIAMoCzIOLmZvbm4udjEuQ291bnQSHgoGbWlzc2VzGAIgAygLMg4uZm9ubi52MS5Db3VudCIkCgVDb3VudBIMCgRuYW1lGAEgASgJEg0KBWNvdW50GAIgASgEIj4KCktleVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDSJeCgtLZXlSZXNwb25zZRIgCgZjb3BpZXMYASADKAsyEC5mb25uLnYxLktleUNvcHkSHQoVZmx1c2hlZF9iZWxvd192ZXJzaW9uGAIgASgEEg4KBm5vd19tcxgDIAEoBCLcAQoHS2V5Q29weRIbCgR0aWVyGAEgASgOMg0uZm9ubi52MS5UaWVyEg8KB3ZlcnNpb24YAiABKAQSEQoJdG9tYnN0b25lGAMgASgIEg0KBWNvZGVjGAQgASgJEhMKC3ZhbHVlX2J5dGVzGAUgASgEEhQKDHN0b3JlZF9ieXRlcxgGIAEoBBINCgVmbGFncxgHIAEoDRIVCg1leHBpcmVzX2F0X21zGAggASgEEg0KBWRpcnR5GAkgASgIEhAKCGxvY2F0aW9uGAogASgJEg8KB2RhbWFnZWQYCyABKAgiRAoQRGVsZXRlS2V5UmVxdWVzdBILCgNrZXkYASABKAwSEQoJbmFtZXNwYWNlGAIgASgJEhAKCGRhdGFiYXNlGAMgASgNIiQKEURlbGV0ZUtleVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgiRQoMRmx1c2hSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIVCghkYXRhYmFzZRgCIAEoDUgAiAEBQgsKCV9kYXRhYmFzZSIiCg1GbHVzaFJlc3BvbnNlEhEKCWRhdGFiYXNlcxgBIAEoDSISChBHZXRDb2RlY3NSZXF1ZXN0IlEKEUdldENvZGVjc1Jlc3BvbnNlEiMKBmNvZGVjcxgBIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYAiABKAQiOgoKTGV2ZWxDb2RlYxINCgVsZXZlbBgBIAEoCRINCgVjb2RlYxgCIAEoCRIOCgZhY3RpdmUYAyABKAkiLwoPU2V0Q29kZWNSZXF1ZXN0Eg0KBWxldmVsGAEgASgJEg0KBWNvZGVjGAIgASgJIjMKEFNldENvZGVjUmVzcG9uc2USEAoIcHJldmlvdXMYASABKAkSDQoFY29kZWMYAiABKAkqSAoEVGllchIUChBUSUVSX1VOU1BFQ0lGSUVEEAASDAoIVElFUl9SQU0QARINCglUSUVSX0RJU0sQAhINCglUSUVSX0NPTEQQAzL1AgoFQWRtaW4SOQoGU3RhdHVzEhYuZm9ubi52MS5TdGF0dXNSZXF1ZXN0GhcuZm9ubi52MS5TdGF0dXNSZXNwb25zZRIwCgNLZXkSEy5mb25uLnYxLktleVJlcXVlc3QaFC5mb25uLnYxLktleVJlc3BvbnNlEkIKCURlbGV0ZUtleRIZLmZvbm4udjEuRGVsZXRlS2V5UmVxdWVzdBoaLmZvbm4udjEuRGVsZXRlS2V5UmVzcG9uc2USNgoFRmx1c2gSFS5mb25uLnYxLkZsdXNoUmVxdWVzdBoWLmZvbm4udjEuRmx1c2hSZXNwb25zZRJCCglHZXRDb2RlY3MSGS5mb25uLnYxLkdldENvZGVjc1JlcXVlc3QaGi5mb25uLnYxLkdldENvZGVjc1Jlc3BvbnNlEj8KCFNldENvZGVjEhguZm9ubi52MS5TZXRDb2RlY1JlcXVlc3QaGS5mb25uLnYxLlNldENvZGVjUmVzcG9uc2ViBnByb3RvMw", [file_fonn_v1_cold, file_fonn_v1_membership]);
+  fileDesc("ChNmb25uL3YxL2FkbWluLnByb3RvEgdmb25uLnYxIg8KDVN0YXR1c1JlcXVlc3QivAMKDlN0YXR1c1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEQoJdXB0aW1lX21zGAIgASgEEg4KBm5vd19tcxgDIAEoBBIYChBub3RfcmVhZHlfcmVhc29uGAQgASgJEhEKCWxpc3RlbmVycxgFIAMoCRISCgpkdXJhYmlsaXR5GAYgASgJEh8KA3JhbRgHIAEoCzISLmZvbm4udjEuUmFtU3RhdHVzEiEKBGRpc2sYCCABKAsyEy5mb25uLnYxLkRpc2tTdGF0dXMSIQoEY29sZBgJIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cxIhCgdsb29rdXBzGAogASgLMhAuZm9ubi52MS5Mb29rdXBzEiMKBmNvZGVjcxgLIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYDCABKAQSEwoLY29ubmVjdGlvbnMYDSABKAQSFwoPY29ubmVjdGlvbnNfbWF4GA4gASgEEhYKDnJlc2lkZW50X2J5dGVzGA8gASgEEicKB2NsdXN0ZXIYECABKAsyFi5mb25uLnYxLkNsdXN0ZXJTdGF0dXMicAoJUmFtU3RhdHVzEhQKDGJ1ZGdldF9ieXRlcxgBIAEoBBISCgp1c2VkX2J5dGVzGAIgASgEEg8KB2VudHJpZXMYAyABKAQSFQoNZGlydHlfZW50cmllcxgEIAEoBBIRCglldmljdGlvbnMYBSABKAQinQEKCkRpc2tTdGF0dXMSEQoJZGlyZWN0b3J5GAEgASgJEhQKDGJ1ZGdldF9ieXRlcxgCIAEoBBISCgp1c2VkX2J5dGVzGAMgASgEEg8KB2VudHJpZXMYBCABKAQSEwoLZ2VuZXJhdGlvbnMYBSABKA0SEwoLcXVldWVfYnl0ZXMYBiABKAQSFwoPcXVldWVfYnl0ZXNfbWF4GAcgASgEIkcKB0xvb2t1cHMSHAoEaGl0cxgBIAMoCzIOLmZvbm4udjEuQ291bnQSHgoGbWlzc2VzGAIgAygLMg4uZm9ubi52MS5Db3VudCIkCgVDb3VudBIMCgRuYW1lGAEgASgJEg0KBWNvdW50GAIgASgEIj4KCktleVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDSJeCgtLZXlSZXNwb25zZRIgCgZjb3BpZXMYASADKAsyEC5mb25uLnYxLktleUNvcHkSHQoVZmx1c2hlZF9iZWxvd192ZXJzaW9uGAIgASgEEg4KBm5vd19tcxgDIAEoBCLcAQoHS2V5Q29weRIbCgR0aWVyGAEgASgOMg0uZm9ubi52MS5UaWVyEg8KB3ZlcnNpb24YAiABKAQSEQoJdG9tYnN0b25lGAMgASgIEg0KBWNvZGVjGAQgASgJEhMKC3ZhbHVlX2J5dGVzGAUgASgEEhQKDHN0b3JlZF9ieXRlcxgGIAEoBBINCgVmbGFncxgHIAEoDRIVCg1leHBpcmVzX2F0X21zGAggASgEEg0KBWRpcnR5GAkgASgIEhAKCGxvY2F0aW9uGAogASgJEg8KB2RhbWFnZWQYCyABKAgiRAoQRGVsZXRlS2V5UmVxdWVzdBILCgNrZXkYASABKAwSEQoJbmFtZXNwYWNlGAIgASgJEhAKCGRhdGFiYXNlGAMgASgNIiQKEURlbGV0ZUtleVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgiRQoMRmx1c2hSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIVCghkYXRhYmFzZRgCIAEoDUgAiAEBQgsKCV9kYXRhYmFzZSIiCg1GbHVzaFJlc3BvbnNlEhEKCWRhdGFiYXNlcxgBIAEoDSIXChVMaXN0TmFtZXNwYWNlc1JlcXVlc3QiUAoWTGlzdE5hbWVzcGFjZXNSZXNwb25zZRImCgpuYW1lc3BhY2VzGAEgAygLMhIuZm9ubi52MS5OYW1lc3BhY2USDgoGbm93X21zGAIgASgEIukCCglOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIYCgtxdW90YV9ieXRlcxgCIAEoBEgAiAEBEgwKBGJhc2UYAyABKAkSFwoKdXNlZF9ieXRlcxgEIAEoBEgBiAEBEhQKB2VudHJpZXMYBSABKARIAogBARIVCg1jb3VudGVkX2F0X21zGAYgASgEEhMKC3JhbV9lbnRyaWVzGAcgASgEEhYKCXJhbV9ieXRlcxgIIAEoBEgDiAEBEgwKBGhpdHMYCSABKAQSDgoGbWlzc2VzGAogASgEEg4KBnN0b3JlcxgLIAEoBBIXCg9xdW90YV9ldmljdGlvbnMYDCABKAQSGwoTcXVvdGFfZXZpY3RlZF9ieXRlcxgNIAEoBBIWCg5xdW90YV9yZWZ1c2FscxgOIAEoBEIOCgxfcXVvdGFfYnl0ZXNCDQoLX3VzZWRfYnl0ZXNCCgoIX2VudHJpZXNCDAoKX3JhbV9ieXRlcyISChBHZXRDb2RlY3NSZXF1ZXN0IlEKEUdldENvZGVjc1Jlc3BvbnNlEiMKBmNvZGVjcxgBIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYAiABKAQiOgoKTGV2ZWxDb2RlYxINCgVsZXZlbBgBIAEoCRINCgVjb2RlYxgCIAEoCRIOCgZhY3RpdmUYAyABKAkiLwoPU2V0Q29kZWNSZXF1ZXN0Eg0KBWxldmVsGAEgASgJEg0KBWNvZGVjGAIgASgJIjMKEFNldENvZGVjUmVzcG9uc2USEAoIcHJldmlvdXMYASABKAkSDQoFY29kZWMYAiABKAkqSAoEVGllchIUChBUSUVSX1VOU1BFQ0lGSUVEEAASDAoIVElFUl9SQU0QARINCglUSUVSX0RJU0sQAhINCglUSUVSX0NPTEQQAzLIAwoFQWRtaW4SOQoGU3RhdHVzEhYuZm9ubi52MS5TdGF0dXNSZXF1ZXN0GhcuZm9ubi52MS5TdGF0dXNSZXNwb25zZRIwCgNLZXkSEy5mb25uLnYxLktleVJlcXVlc3QaFC5mb25uLnYxLktleVJlc3BvbnNlEkIKCURlbGV0ZUtleRIZLmZvbm4udjEuRGVsZXRlS2V5UmVxdWVzdBoaLmZvbm4udjEuRGVsZXRlS2V5UmVzcG9uc2USNgoFRmx1c2gSFS5mb25uLnYxLkZsdXNoUmVxdWVzdBoWLmZvbm4udjEuRmx1c2hSZXNwb25zZRJRCg5MaXN0TmFtZXNwYWNlcxIeLmZvbm4udjEuTGlzdE5hbWVzcGFjZXNSZXF1ZXN0Gh8uZm9ubi52MS5MaXN0TmFtZXNwYWNlc1Jlc3BvbnNlEkIKCUdldENvZGVjcxIZLmZvbm4udjEuR2V0Q29kZWNzUmVxdWVzdBoaLmZvbm4udjEuR2V0Q29kZWNzUmVzcG9uc2USPwoIU2V0Q29kZWMSGC5mb25uLnYxLlNldENvZGVjUmVxdWVzdBoZLmZvbm4udjEuU2V0Q29kZWNSZXNwb25zZWIGcHJvdG8z", [file_fonn_v1_cold, file_fonn_v1_membership]);
 
 /**
  * Asks for the status of the node.
@@ -604,6 +604,162 @@ export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
   messageDesc(file_fonn_v1_admin, 12);
 
 /**
+ * Asks for the namespaces.
+ *
+ * @generated from message fonn.v1.ListNamespacesRequest
+ */
+export type ListNamespacesRequest = Message<"fonn.v1.ListNamespacesRequest"> & {
+};
+
+/**
+ * Describes the message fonn.v1.ListNamespacesRequest.
+ * Use `create(ListNamespacesRequestSchema)` to create a new message.
+ */
+export const ListNamespacesRequestSchema: GenMessage<ListNamespacesRequest> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 13);
+
+/**
+ * Namespaces.
+ *
+ * @generated from message fonn.v1.ListNamespacesResponse
+ */
+export type ListNamespacesResponse = Message<"fonn.v1.ListNamespacesResponse"> & {
+  /**
+   * They, by name.
+   *
+   * @generated from field: repeated fonn.v1.Namespace namespaces = 1;
+   */
+  namespaces: Namespace[];
+
+  /**
+   * The node's wall clock, to compare the times of counts with.
+   *
+   * @generated from field: uint64 now_ms = 2;
+   */
+  nowMs: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.ListNamespacesResponse.
+ * Use `create(ListNamespacesResponseSchema)` to create a new message.
+ */
+export const ListNamespacesResponseSchema: GenMessage<ListNamespacesResponse> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 14);
+
+/**
+ * A namespace on one node: what it may take there, takes, and was asked for.
+ *
+ * @generated from message fonn.v1.Namespace
+ */
+export type Namespace = Message<"fonn.v1.Namespace"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What it may take; nothing is said if it has no quota.
+   *
+   * @generated from field: optional uint64 quota_bytes = 2;
+   */
+  quotaBytes?: bigint | undefined;
+
+  /**
+   * The namespace that it lies over, if it does.
+   *
+   * @generated from field: string base = 3;
+   */
+  base: string;
+
+  /**
+   * What its live entries take on disk, or in RAM on a node without a disk: when it was last counted, and what was
+   * written since. Not told if it was never counted.
+   *
+   * @generated from field: optional uint64 used_bytes = 4;
+   */
+  usedBytes?: bigint | undefined;
+
+  /**
+   * Live entries when it was last counted; those in RAM on a node without a disk.
+   *
+   * @generated from field: optional uint64 entries = 5;
+   */
+  entries?: bigint | undefined;
+
+  /**
+   * When it was counted; 0 on a node without a disk, which always knows.
+   *
+   * @generated from field: uint64 counted_at_ms = 6;
+   */
+  countedAtMs: bigint;
+
+  /**
+   * Entries in RAM, expired ones included.
+   *
+   * @generated from field: uint64 ram_entries = 7;
+   */
+  ramEntries: bigint;
+
+  /**
+   * What these take; told of namespaces with a quota.
+   *
+   * @generated from field: optional uint64 ram_bytes = 8;
+   */
+  ramBytes?: bigint | undefined;
+
+  /**
+   * Gets that found an entry.
+   *
+   * @generated from field: uint64 hits = 9;
+   */
+  hits: bigint;
+
+  /**
+   * Gets that found none.
+   *
+   * @generated from field: uint64 misses = 10;
+   */
+  misses: bigint;
+
+  /**
+   * Stores.
+   *
+   * @generated from field: uint64 stores = 11;
+   */
+  stores: bigint;
+
+  /**
+   * Entries that were lost to the quota: cut off on disk, or evicted on a node without one.
+   *
+   * @generated from field: uint64 quota_evictions = 12;
+   */
+  quotaEvictions: bigint;
+
+  /**
+   * Bytes of those that were cut off on disk.
+   *
+   * @generated from field: uint64 quota_evicted_bytes = 13;
+   */
+  quotaEvictedBytes: bigint;
+
+  /**
+   * Writes that were refused because of the quota.
+   *
+   * @generated from field: uint64 quota_refusals = 14;
+   */
+  quotaRefusals: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.Namespace.
+ * Use `create(NamespaceSchema)` to create a new message.
+ */
+export const NamespaceSchema: GenMessage<Namespace> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 15);
+
+/**
  * Asks for the codecs.
  *
  * @generated from message fonn.v1.GetCodecsRequest
@@ -616,7 +772,7 @@ export type GetCodecsRequest = Message<"fonn.v1.GetCodecsRequest"> & {
  * Use `create(GetCodecsRequestSchema)` to create a new message.
  */
 export const GetCodecsRequestSchema: GenMessage<GetCodecsRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 13);
+  messageDesc(file_fonn_v1_admin, 16);
 
 /**
  * The codecs that are set.
@@ -644,7 +800,7 @@ export type GetCodecsResponse = Message<"fonn.v1.GetCodecsResponse"> & {
  * Use `create(GetCodecsResponseSchema)` to create a new message.
  */
 export const GetCodecsResponseSchema: GenMessage<GetCodecsResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 14);
+  messageDesc(file_fonn_v1_admin, 17);
 
 /**
  * The codec of a level.
@@ -679,7 +835,7 @@ export type LevelCodec = Message<"fonn.v1.LevelCodec"> & {
  * Use `create(LevelCodecSchema)` to create a new message.
  */
 export const LevelCodecSchema: GenMessage<LevelCodec> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 15);
+  messageDesc(file_fonn_v1_admin, 18);
 
 /**
  * Asks for another codec.
@@ -707,7 +863,7 @@ export type SetCodecRequest = Message<"fonn.v1.SetCodecRequest"> & {
  * Use `create(SetCodecRequestSchema)` to create a new message.
  */
 export const SetCodecRequestSchema: GenMessage<SetCodecRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 16);
+  messageDesc(file_fonn_v1_admin, 19);
 
 /**
  * The codec was changed.
@@ -735,7 +891,7 @@ export type SetCodecResponse = Message<"fonn.v1.SetCodecResponse"> & {
  * Use `create(SetCodecResponseSchema)` to create a new message.
  */
 export const SetCodecResponseSchema: GenMessage<SetCodecResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 17);
+  messageDesc(file_fonn_v1_admin, 20);
 
 /**
  * A tier of the store.
@@ -828,6 +984,17 @@ export const Admin: GenService<{
     methodKind: "unary";
     input: typeof FlushRequestSchema;
     output: typeof FlushResponseSchema;
+  },
+  /**
+   * The namespaces that the caller may look into: the own one and its base, all of them for admins and where there
+   * are no users. Cheap: it reads counters, and has namespaces counted that were not for a minute.
+   *
+   * @generated from rpc fonn.v1.Admin.ListNamespaces
+   */
+  listNamespaces: {
+    methodKind: "unary";
+    input: typeof ListNamespacesRequestSchema;
+    output: typeof ListNamespacesResponseSchema;
   },
   /**
    * The codec of each level.

@@ -1,0 +1,160 @@
+//! Quotas over RAM and disk.
+
+use fonn_runtime::events::Events;
+use fonn_runtime::tasks::{OnShutdown, Tasks};
+
+use super::*;
+use crate::namespaces::Known;
+
+const QUOTA: u64 = 1 << 20;
+
+fn limit(rig: &Rig, quota: u64) {
+    rig.engine().namespaces().set([Known {
+        name: "default".into(),
+        number: SPACE.namespace(),
+        quota: Some(quota),
+        base: None,
+    }]);
+    rig.engine().apply_quotas();
+}
+
+fn enforce(rig: &Rig) -> Tasks {
+    let tasks = Tasks::new();
+    let engine = Arc::clone(rig.engine.as_ref().unwrap());
+    let events = Events::new(rig.clock.clock(), 16);
+    tasks.spawn("quotas", OnShutdown::Abort, engine.enforce_quotas(events));
+    tasks
+}
+
+async fn counted(rig: &Rig, mut is_so: impl FnMut(crate::namespaces::DiskAccount) -> bool) {
+    let deadline = Instant::now() + GRACE;
+    loop {
+        let account = rig.engine().namespaces().disk_account(SPACE.namespace());
+        if account.counted_at_ms > 0 && is_so(account) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{account:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn left(rig: &Rig, count: u32) -> Vec<u32> {
+    let mut left = Vec::new();
+    for n in 0..count {
+        if rig.get(&format!("k{n}")).await.is_some() {
+            left.push(n);
+        }
+    }
+    left
+}
+
+#[tokio::test]
+async fn the_oldest_entries_go_and_stay_gone_over_a_restart_which_counts_again() {
+    let mut rig = Rig::new(Choice::default());
+    limit(&rig, QUOTA);
+    let tasks = enforce(&rig);
+    for n in 0..300 {
+        rig.clock.advance(Duration::from_millis(10));
+        rig.set(&format!("k{n}"), &[b'v'; 10_000]).await;
+    }
+    counted(&rig, |it| it.bytes <= QUOTA && it.cut_entries > 0).await;
+    let before = left(&rig, 300).await;
+    assert!((80..=105).contains(&before.len()), "{before:?}");
+    assert_eq!(before, (300 - before.len() as u32..300).collect::<Vec<_>>());
+    // Deletes and overwrites give their bytes back: nothing else has to go for what comes instead.
+    for n in &before[..50] {
+        rig.delete(&format!("k{n}")).await;
+    }
+    for n in 300..330 {
+        rig.set(&format!("k{n}"), &[b'v'; 10_000]).await;
+    }
+    for _ in 0..20 {
+        rig.set("k329", &[b'v'; 10_000]).await;
+    }
+    rig.engine().namespaces().ask_for(SPACE.namespace());
+    let expected = before.len() - 50 + 30;
+    counted(&rig, |it| it.entries == expected as u64).await;
+    assert_eq!(left(&rig, 330).await.len(), expected);
+    let ram = rig.engine().ram().quota_use(SPACE.namespace()).unwrap();
+    assert!(ram.used_bytes as u64 <= QUOTA, "{ram:?}");
+    tasks.finish(Instant::now()).await;
+    drop(tasks);
+
+    rig.reopen();
+    limit(&rig, QUOTA);
+    let tasks = enforce(&rig);
+    counted(&rig, |it| {
+        it.entries == expected as u64 && it.cut_entries == 0
+    })
+    .await;
+    assert_eq!(left(&rig, 330).await.len(), expected);
+    for n in 330..400 {
+        rig.set(&format!("k{n}"), &[b'v'; 10_000]).await;
+    }
+    counted(&rig, |it| it.bytes <= QUOTA && it.cut_entries > 0).await;
+    assert!(rig.get("k399").await.is_some());
+    tasks.finish(Instant::now()).await;
+}
+
+#[tokio::test]
+async fn a_lower_quota_takes_what_is_there() {
+    let rig = Rig::new(Choice::default());
+    let tasks = enforce(&rig);
+    for n in 0..100 {
+        rig.set(&format!("k{n}"), &[b'v'; 10_000]).await;
+    }
+    assert_eq!(left(&rig, 100).await.len(), 100);
+    limit(&rig, QUOTA / 4);
+    counted(&rig, |it| it.bytes <= QUOTA / 4).await;
+    assert!(left(&rig, 100).await.len() <= 26);
+    tasks.finish(Instant::now()).await;
+}
+
+#[tokio::test]
+async fn writes_far_past_the_quota_are_refused_only_until_it_was_counted() {
+    let rig = Rig::new(Choice {
+        ram_bytes: 64 << 20,
+        queue_bytes: 32 << 20,
+        ..Choice::default()
+    });
+    limit(&rig, QUOTA);
+    let mut stored = 0;
+    let refused = loop {
+        let outcome = rig.run(&set(&format!("k{stored}"), &[b'v'; 30_000])).await;
+        match outcome {
+            Outcome::Stored(_) => stored += 1,
+            Outcome::Failed(failure) => break failure,
+            other => panic!("{other:?}"),
+        }
+        assert!(stored < 1000, "nobody counts, so it must end");
+    };
+    assert_eq!(refused, Failure::OutOfSpace);
+    assert!(rig.get("k0").await.is_some(), "what was there is there");
+    let tasks = enforce(&rig);
+    counted(&rig, |it| it.bytes <= QUOTA && it.refused == 1).await;
+    rig.set("later", b"v").await;
+    assert_eq!(rig.get("later").await.as_deref(), Some(&b"v"[..]));
+    let large = vec![b'v'; 30_000];
+    limit(&rig, 40_000);
+    let outcome = rig.run(&set("k", &large)).await;
+    assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
+    tasks.finish(Instant::now()).await;
+}
+
+#[tokio::test]
+async fn without_a_disk_ram_keeps_the_quota() {
+    let rig = Rig::new(Choice {
+        ram_bytes: 64 << 20,
+        has_disk: false,
+        ..Choice::default()
+    });
+    limit(&rig, QUOTA);
+    for n in 0..500 {
+        rig.set(&format!("k{n}"), &[b'v'; 10_000]).await;
+        let ram = rig.engine().ram().quota_use(SPACE.namespace()).unwrap();
+        assert!(ram.used_bytes as u64 <= QUOTA);
+    }
+    let left = left(&rig, 500).await;
+    assert!((80..=105).contains(&left.len()), "{left:?}");
+    assert_eq!(left.last(), Some(&499));
+}

@@ -1,0 +1,459 @@
+//! Namespaces: what each may take, takes, and was asked for.
+//!
+//! Enforcement is not here: in RAM a namespace over its quota gives up its own entries
+//! (`ram/quota.rs`); on disk it is counted from time to time and its oldest entries are cut off
+//! (`engine/quota.rs`). Between two counts what was written since is added, so the sum is an upper bound,
+//! by which writes are refused that would lead far past the quota.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use fonn_proto::Failure;
+use fonn_runtime::metrics::striped::Counters;
+use fonn_runtime::users::{DEFAULT_NAMESPACE, Directory};
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+
+use crate::entry::Space;
+
+/// No quota.
+const UNLIMITED: u64 = u64::MAX;
+
+/// The part of its quota by which a namespace may be past it, until the oldest entries are cut off.
+const SLACK_PART: u64 = 8;
+
+/// The least that it may be past it: what a device writes while a small namespace is counted.
+const SLACK_BYTES_MIN: u64 = 8 << 20;
+
+/// Bytes that an entry takes on disk beside key and value, about.
+const RECORD_OVERHEAD: u64 = 64;
+
+/// Namespaces whose requests are counted apart; those of all others are added up.
+pub const COUNTED_MAX: usize = 64;
+
+/// What is counted of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Asked {
+    /// Gets that found an entry.
+    Hit,
+    /// Gets that found none.
+    Miss,
+    /// Stores of any kind.
+    Store,
+}
+
+const ASKED: usize = 3;
+
+/// What a namespace may take and takes.
+#[derive(Debug)]
+struct Account {
+    quota: AtomicU64,
+    /// Bytes and entries on disk when it was last counted, without what was cut off then.
+    counted_bytes: AtomicU64,
+    counted_entries: AtomicU64,
+    /// When that was, 0 for never.
+    counted_at_ms: AtomicU64,
+    count_took_ms: AtomicU64,
+    /// Bytes written since.
+    since: AtomicU64,
+    is_asked_for: AtomicBool,
+    cut_entries: AtomicU64,
+    cut_bytes: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            quota: AtomicU64::new(UNLIMITED),
+            counted_bytes: AtomicU64::new(0),
+            counted_entries: AtomicU64::new(0),
+            counted_at_ms: AtomicU64::new(0),
+            count_took_ms: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            is_asked_for: AtomicBool::new(false),
+            cut_entries: AtomicU64::new(0),
+            cut_bytes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+}
+
+/// A namespace that the users file names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its number.
+    pub number: u16,
+    /// What it may take.
+    pub quota: Option<u64>,
+    /// The number of the namespace that it lies over.
+    pub base: Option<u16>,
+}
+
+/// What a namespace holds on disk and what became of its writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskAccount {
+    /// Bytes when it was last counted and of what was written since.
+    pub bytes: u64,
+    /// Entries when it was last counted.
+    pub entries: u64,
+    /// When that was (Unix time in ms); 0 for never.
+    pub counted_at_ms: u64,
+    /// How long that took.
+    pub count_took_ms: u64,
+    /// Entries cut off because of the quota.
+    pub cut_entries: u64,
+    /// Their bytes.
+    pub cut_bytes: u64,
+    /// Writes refused because of the quota.
+    pub refused: u64,
+}
+
+/// All namespaces.
+#[derive(Debug)]
+pub struct Namespaces {
+    /// By number.
+    accounts: Box<[Account]>,
+    /// By number: the place where a namespace's requests are counted. 0 is that of all others.
+    places: Box<[AtomicU8]>,
+    asked: Counters<{ COUNTED_MAX * ASKED }>,
+    known: RwLock<Arc<[Known]>>,
+    /// A namespace has to be counted.
+    pub(crate) wake: Notify,
+}
+
+impl Namespaces {
+    /// As many as there are `spaces` for.
+    #[must_use]
+    pub fn new(spaces: u32) -> Self {
+        let count = spaces.div_ceil(u32::from(Space::DATABASES)).max(1);
+        let namespaces = Self {
+            accounts: (0..count).map(|_| Account::default()).collect(),
+            places: (0..count).map(|_| AtomicU8::new(0)).collect(),
+            asked: Counters::default(),
+            known: RwLock::new(Arc::new([])),
+            wake: Notify::new(),
+        };
+        namespaces.set([]);
+        namespaces
+    }
+
+    /// The namespaces of a users file; `default` is always there.
+    pub fn set_users(&self, users: Option<&Directory>) {
+        let named = users.map_or(&[][..], Directory::namespaces);
+        self.set(named.iter().map(|it| Known {
+            name: Arc::clone(&it.name),
+            number: it.number,
+            quota: it.quota.map(|quota| quota.bytes()),
+            base: it.base,
+        }));
+    }
+
+    /// Sets which namespaces are known and what they may take.
+    pub fn set(&self, named: impl IntoIterator<Item = Known>) {
+        let mut known: Vec<Known> = named.into_iter().collect();
+        if !known.iter().any(|it| it.number == 0) {
+            known.push(Known {
+                name: DEFAULT_NAMESPACE.into(),
+                number: 0,
+                quota: None,
+                base: None,
+            });
+        }
+        known.sort_by(|a, b| a.name.cmp(&b.name));
+        for (number, account) in self.accounts.iter().enumerate() {
+            let quota = known
+                .iter()
+                .find(|it| usize::from(it.number) == number)
+                .and_then(|it| it.quota);
+            account
+                .quota
+                .store(quota.unwrap_or(UNLIMITED), Ordering::Relaxed);
+        }
+        // A namespace keeps its place for as long as the process lives: its counters go on.
+        let mut next = self
+            .places
+            .iter()
+            .map(|place| usize::from(place.load(Ordering::Relaxed)))
+            .max()
+            .unwrap_or(0)
+            + 1;
+        for it in &known {
+            let Some(place) = self.places.get(usize::from(it.number)) else {
+                continue;
+            };
+            if place.load(Ordering::Relaxed) == 0 && next < COUNTED_MAX {
+                place.store(next as u8, Ordering::Relaxed);
+                next += 1;
+            }
+        }
+        *self.known.write() = known.into();
+        self.wake.notify_one();
+    }
+
+    /// The namespaces that are known, by name.
+    #[must_use]
+    pub fn known(&self) -> Arc<[Known]> {
+        Arc::clone(&self.known.read())
+    }
+
+    fn account(&self, namespace: u16) -> Option<&Account> {
+        self.accounts.get(usize::from(namespace))
+    }
+
+    /// What a namespace may take.
+    #[must_use]
+    pub fn quota(&self, namespace: u16) -> Option<u64> {
+        let quota = self.account(namespace)?.quota.load(Ordering::Relaxed);
+        (quota != UNLIMITED).then_some(quota)
+    }
+
+    /// Counts a request.
+    #[inline]
+    pub fn count(&self, space: Space, asked: Asked) {
+        let place = self.places.get(usize::from(space.namespace()));
+        let place = place.map_or(0, |place| usize::from(place.load(Ordering::Relaxed)));
+        self.asked.add(place * ASKED + asked as usize, 1);
+    }
+
+    /// Requests of a namespace so far; None if they are not counted apart.
+    #[must_use]
+    pub fn asked(&self, namespace: u16, asked: Asked) -> Option<u64> {
+        let place = self.places.get(usize::from(namespace))?;
+        match usize::from(place.load(Ordering::Relaxed)) {
+            0 => None,
+            place => Some(self.asked.total(place * ASKED + asked as usize)),
+        }
+    }
+
+    /// Requests of all namespaces that are not counted apart.
+    #[must_use]
+    pub fn asked_others(&self, asked: Asked) -> u64 {
+        self.asked.total(asked as usize)
+    }
+
+    /// Whether a write of this length may be taken.
+    ///
+    /// # Errors
+    /// [`Failure::TooLarge`] if it is more than half of the quota; [`Failure::OutOfSpace`] if the namespace
+    /// is too far past it: for the moment that it takes to cut off its oldest entries.
+    pub fn admit(&self, space: Space, len: usize) -> Result<(), Failure> {
+        let Some(account) = self.account(space.namespace()) else {
+            return Ok(());
+        };
+        let quota = account.quota.load(Ordering::Relaxed);
+        if quota == UNLIMITED {
+            return Ok(());
+        }
+        let bytes = len as u64 + RECORD_OVERHEAD;
+        let failure = if bytes > quota / 2 {
+            Failure::TooLarge
+        } else if account.bytes().saturating_add(bytes)
+            > quota.saturating_add((quota / SLACK_PART).max(SLACK_BYTES_MIN))
+        {
+            self.wake.notify_one();
+            Failure::OutOfSpace
+        } else {
+            return Ok(());
+        };
+        account.refused.fetch_add(1, Ordering::Relaxed);
+        Err(failure)
+    }
+
+    /// Notes a write to the disk of about this length.
+    pub fn charge(&self, space: Space, len: usize) {
+        let Some(account) = self.account(space.namespace()) else {
+            return;
+        };
+        let quota = account.quota.load(Ordering::Relaxed);
+        if quota == UNLIMITED {
+            return;
+        }
+        account
+            .since
+            .fetch_add(len as u64 + RECORD_OVERHEAD, Ordering::Relaxed);
+        if account.bytes() > quota {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The namespaces that have to be counted: those that may be past their quota, were never counted or
+    /// have one and are asked for.
+    #[must_use]
+    pub fn due(&self) -> Vec<u16> {
+        let is_due = |account: &Account| {
+            let quota = account.quota.load(Ordering::Relaxed);
+            let is_new = account.counted_at_ms.load(Ordering::Relaxed) == 0;
+            account.is_asked_for.load(Ordering::Relaxed)
+                || quota != UNLIMITED && (is_new || account.bytes() > quota)
+        };
+        let numbered = self.accounts.iter().enumerate();
+        numbered
+            .filter(|(_, account)| is_due(account))
+            .map(|(number, _)| number as u16)
+            .collect()
+    }
+
+    /// Has a namespace counted soon.
+    pub fn ask_for(&self, namespace: u16) {
+        if let Some(account) = self.account(namespace) {
+            account.is_asked_for.store(true, Ordering::Relaxed);
+            self.wake.notify_one();
+        }
+    }
+
+    /// What was written since the last count; to be given to [`Namespaces::counted`].
+    pub(crate) fn begin_count(&self, namespace: u16) -> u64 {
+        self.account(namespace).map_or(0, |account| {
+            account.is_asked_for.store(false, Ordering::Relaxed);
+            account.since.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Notes the outcome of a count.
+    pub(crate) fn counted(&self, namespace: u16, begun: u64, count: Count) {
+        let Some(account) = self.account(namespace) else {
+            return;
+        };
+        let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
+        account.counted_bytes.store(count.bytes, Ordering::Relaxed);
+        account
+            .counted_entries
+            .store(count.entries, Ordering::Relaxed);
+        account.since.fetch_sub(begun, Ordering::Relaxed);
+        account
+            .count_took_ms
+            .store(count.took_ms, Ordering::Relaxed);
+        add(&account.cut_entries, count.cut_entries);
+        add(&account.cut_bytes, count.cut_bytes);
+        account
+            .counted_at_ms
+            .store(count.at_ms.max(1), Ordering::Relaxed);
+    }
+
+    /// What a namespace holds on disk.
+    #[must_use]
+    pub fn disk_account(&self, namespace: u16) -> DiskAccount {
+        let Some(account) = self.account(namespace) else {
+            return DiskAccount::default();
+        };
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DiskAccount {
+            bytes: account.bytes(),
+            entries: load(&account.counted_entries),
+            counted_at_ms: load(&account.counted_at_ms),
+            count_took_ms: load(&account.count_took_ms),
+            cut_entries: load(&account.cut_entries),
+            cut_bytes: load(&account.cut_bytes),
+            refused: load(&account.refused),
+        }
+    }
+}
+
+/// The outcome of a count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// What is left.
+    pub bytes: u64,
+    pub entries: u64,
+    /// What was cut off.
+    pub cut_bytes: u64,
+    pub cut_entries: u64,
+    pub at_ms: u64,
+    pub took_ms: u64,
+}
+
+impl Account {
+    fn bytes(&self) -> u64 {
+        let counted = self.counted_bytes.load(Ordering::Relaxed);
+        counted.saturating_add(self.since.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str, number: u16, quota: Option<u64>) -> Known {
+        Known {
+            name: name.into(),
+            number,
+            quota,
+            base: None,
+        }
+    }
+
+    fn limited(quota: u64) -> (Namespaces, Space) {
+        let namespaces = Namespaces::new(Space::ALL);
+        namespaces.set([known("main", 7, Some(quota))]);
+        (namespaces, Space::new(7, 3))
+    }
+
+    #[test]
+    fn a_namespace_is_counted_when_it_may_be_past_its_quota_and_refused_when_far_past() {
+        let quota = 64 << 20;
+        let (namespaces, space) = limited(quota);
+        assert_eq!(namespaces.due(), [7], "it was never counted");
+        let count = |bytes, begun| {
+            let count = Count {
+                bytes,
+                at_ms: 1,
+                ..Count::default()
+            };
+            namespaces.counted(7, begun, count);
+        };
+        count(quota - 100, namespaces.begin_count(7));
+        assert!(namespaces.due().is_empty());
+        namespaces.charge(space, 1000);
+        assert_eq!(namespaces.due(), [7]);
+        assert_eq!(namespaces.admit(space, 1 << 20), Ok(()));
+        namespaces.charge(space, 8 << 20);
+        assert_eq!(namespaces.admit(space, 1 << 20), Err(Failure::OutOfSpace));
+        // What was written while it was being counted is not in the count.
+        let begun = namespaces.begin_count(7);
+        namespaces.charge(space, 5000);
+        count(quota / 2, begun);
+        assert_eq!(namespaces.admit(space, 1 << 20), Ok(()));
+        let account = namespaces.disk_account(7);
+        assert_eq!(account.bytes, quota / 2 + 5000 + RECORD_OVERHEAD);
+        assert_eq!(account.refused, 1);
+    }
+
+    #[test]
+    fn a_value_that_would_take_most_of_the_quota_is_too_large() {
+        let (namespaces, space) = limited(1 << 20);
+        assert_eq!(namespaces.admit(space, 600 << 10), Err(Failure::TooLarge));
+        assert_eq!(namespaces.admit(space, 500 << 10), Ok(()));
+        assert_eq!(namespaces.admit(Space::new(8, 0), 600 << 10), Ok(()));
+        namespaces.set([]);
+        assert_eq!(namespaces.admit(space, 600 << 10), Ok(()));
+    }
+
+    #[test]
+    fn requests_of_many_namespaces_are_counted_in_bounded_places() {
+        let namespaces = Namespaces::new(Space::ALL);
+        let named = |n: u16| known(&format!("n{n:03}"), n, None);
+        namespaces.set((1..200).map(named));
+        for n in 0..300 {
+            namespaces.count(Space::new(n, 0), Asked::Hit);
+            namespaces.count(Space::new(n, 1), Asked::Store);
+        }
+        assert_eq!(
+            namespaces.asked(0, Asked::Hit),
+            Some(1),
+            "`default` is known"
+        );
+        assert_eq!(namespaces.asked(1, Asked::Store), Some(1));
+        assert_eq!(namespaces.asked(1, Asked::Miss), Some(0));
+        assert_eq!(namespaces.asked(199, Asked::Hit), None);
+        let apart = COUNTED_MAX as u64 - 1;
+        assert_eq!(namespaces.asked_others(Asked::Hit), 300 - apart);
+        // One that is gone keeps its place and its counters.
+        namespaces.set([named(150)]);
+        assert_eq!(namespaces.asked(1, Asked::Hit), Some(1));
+        assert_eq!(namespaces.asked(150, Asked::Hit), None);
+    }
+}

@@ -1,0 +1,325 @@
+//! `fonnctl top`: what a process does right now, on a terminal, once a second.
+
+mod figures;
+mod screen;
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use fonn_proto::grpc::v1::{
+    ListNamespacesRequest, ListNamespacesResponse, MembershipMapRequest, MembershipMapResponse,
+    Namespace, WatchRequest,
+};
+use fonn_runtime::shutdown::StopSignals;
+use serde::Serialize;
+
+use self::figures::{Figures, Fill, Lately};
+use self::screen::{Keys, Screen};
+use super::connection::Connection;
+use super::error::CtlError;
+use super::output::Output;
+use super::progress::bar;
+use super::table::printable;
+use super::words::bytes;
+use super::{Verdict, args, cluster, namespaces};
+
+/// Figures of the past to begin with.
+const HISTORY_SECONDS: u32 = 12;
+
+/// How often namespaces and members are asked for, and how long that may take.
+const ASK_INTERVAL: Duration = Duration::from_secs(2);
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Namespaces that are shown, the busiest first.
+const NAMESPACES_MAX: usize = 10;
+
+/// What is shown at a time.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    lately: Lately,
+    namespaces: Option<ListNamespacesResponse>,
+    cluster: Option<MembershipMapResponse>,
+}
+
+/// What is asked for beside the figures. A router has no namespaces, a node of its own no members.
+#[derive(Debug, Default)]
+struct Sides {
+    namespaces: Option<ListNamespacesResponse>,
+    cluster: Option<MembershipMapResponse>,
+}
+
+async fn ask(node: &Connection) -> Sides {
+    let (mut admin, mut membership) = (node.admin(), node.membership());
+    let both = async {
+        tokio::join!(
+            admin.list_namespaces(ListNamespacesRequest {}),
+            membership.map(MembershipMapRequest {}),
+        )
+    };
+    // What is not told is not shown; that the node is gone is for the stream to say.
+    match tokio::time::timeout(ASK_TIMEOUT, both).await {
+        Ok((namespaces, cluster)) => Sides {
+            namespaces: namespaces.ok().map(tonic::Response::into_inner),
+            cluster: cluster.ok().map(tonic::Response::into_inner),
+        },
+        Err(_) => Sides::default(),
+    }
+}
+
+pub(super) async fn run(
+    node: &Connection,
+    args: args::Top,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let mut telemetry = node.telemetry();
+    let request = WatchRequest {
+        history_seconds: HISTORY_SECONDS,
+    };
+    let mut stream = node.call(telemetry.watch(request)).await?;
+    let mut figures = Figures::default();
+    while !figures.are_enough() {
+        figures.add(&next(node, &mut stream).await?);
+    }
+    if args.once || output.is_json() || !std::io::stdout().is_terminal() {
+        let shown = shown(&figures, ask(node).await);
+        output.show(&shown, |shown| render(node.addr(), shown))?;
+        return Ok(match shown.lately.not_ready_reason.is_empty() {
+            true => Verdict::Good,
+            false => Verdict::Bad,
+        });
+    }
+
+    let mut signals = StopSignals::install()?;
+    let mut screen = Screen::enter()?;
+    let mut keys = Keys::start()?;
+    let mut shown = shown(&figures, ask(node).await);
+    let first = tokio::time::Instant::now() + ASK_INTERVAL;
+    let mut asks = tokio::time::interval_at(first, ASK_INTERVAL);
+    let mut asking = Box::pin(ask(node));
+    let mut is_asking = false;
+    loop {
+        screen.draw(&render(node.addr(), &shown))?;
+        tokio::select! {
+            message = next(node, &mut stream) => {
+                figures.add(&message?);
+                shown.lately = figures.lately();
+            }
+            _ = asks.tick(), if !is_asking => {
+                asking = Box::pin(ask(node));
+                is_asking = true;
+            }
+            sides = &mut asking, if is_asking => {
+                is_asking = false;
+                shown.namespaces = sides.namespaces;
+                shown.cluster = sides.cluster;
+            }
+            () = keys.quit() => return Ok(Verdict::Good),
+            _ = signals.recv() => return Ok(Verdict::Good),
+        }
+    }
+}
+
+async fn next(
+    node: &Connection,
+    stream: &mut tonic::Streaming<fonn_proto::grpc::v1::WatchResponse>,
+) -> Result<fonn_proto::grpc::v1::WatchResponse, CtlError> {
+    let message = node.next(stream).await?;
+    message.ok_or_else(|| CtlError::Unreachable {
+        addr: node.addr().to_owned(),
+        reason: "it ended the stream of its figures".to_owned(),
+    })
+}
+
+fn shown(figures: &Figures, sides: Sides) -> Shown {
+    Shown {
+        lately: figures.lately(),
+        namespaces: sides.namespaces,
+        cluster: sides.cluster,
+    }
+}
+
+fn share(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
+}
+
+fn latency(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "-".to_owned(),
+        Some(it) if it < 1e-3 => format!("{:.0} us", it * 1e6),
+        Some(it) if it < 1.0 => format!("{:.1} ms", it * 1e3),
+        Some(it) => format!("{it:.1} s"),
+    }
+}
+
+fn byte_rate(rate: f64) -> String {
+    format!("{}/s", bytes(rate as u64))
+}
+
+fn fill(it: &Fill) -> String {
+    let entries = it
+        .entries
+        .map_or_else(String::new, |entries| format!(", {entries:.0} entries"));
+    let used = bytes(it.used_bytes as u64);
+    match it.budget_bytes {
+        Some(budget) => format!(
+            "{} {used} of {}{entries}",
+            bar(it.used_bytes as u64, budget as u64),
+            bytes(budget as u64)
+        ),
+        None => format!("{used}{entries}"),
+    }
+}
+
+fn render(addr: &str, shown: &Shown) -> String {
+    let lately = &shown.lately;
+    let state = match lately.not_ready_reason.as_str() {
+        "" => "ready".to_owned(),
+        reason => format!("not ready: {}", printable(reason)),
+    };
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let mut line = |name: &str, what: &str| {
+        let _ = writeln!(text, "{name:<9}{what}");
+    };
+    let connections = lately
+        .connections
+        .map_or_else(String::new, |it| format!(", {it:.0} connections"));
+    line(
+        "node",
+        &format!(
+            "{addr}, {state}{connections}; rates over {:.0} s",
+            lately.seconds
+        ),
+    );
+    let tiers: Vec<String> = figures::TIERS
+        .iter()
+        .filter_map(|tier| {
+            let ratio = lately.hit_ratio_by_tier.get(*tier)?;
+            Some(format!("{tier} {}", share(*ratio)))
+        })
+        .collect();
+    let hits = lately.hit_ratio.map_or_else(
+        || "no gets".to_owned(),
+        |it| format!("{} of gets", share(it)),
+    );
+    line("hits", &format!("{hits}: {}", tiers.join(", ")));
+    let rates: Vec<String> = lately
+        .commands_per_second
+        .iter()
+        .filter(|(command, rate)| **rate > 0.0 || matches!(command.as_str(), "get" | "store"))
+        .map(|(command, rate)| format!("{command} {rate:.1}/s"))
+        .chain([format!("refused {:.1}/s", lately.refusals_per_second)])
+        .collect();
+    line("commands", &rates.join(", "));
+    line(
+        "traffic",
+        &format!(
+            "{} in, {} out",
+            byte_rate(lately.received_bytes_per_second),
+            byte_rate(lately.sent_bytes_per_second)
+        ),
+    );
+    line(
+        "latency",
+        &format!(
+            "p50 {}, p99 {}",
+            latency(lately.latency_p50_seconds),
+            latency(lately.latency_p99_seconds)
+        ),
+    );
+    for it in &lately.tiers {
+        line(&it.tier, &fill(it));
+    }
+    if let Some(list) = &shown.namespaces {
+        text.push('\n');
+        text.push_str(&namespaces::render(&busiest(list)));
+    }
+    if let Some(map) = &shown.cluster {
+        text.push('\n');
+        text.push_str(&cluster::render_map(map));
+    }
+    text
+}
+
+/// The namespaces with most requests.
+fn busiest(list: &ListNamespacesResponse) -> ListNamespacesResponse {
+    let asked = |it: &Namespace| it.hits + it.misses + it.stores;
+    let mut namespaces = list.namespaces.clone();
+    namespaces.sort_by_key(|it| std::cmp::Reverse(asked(it)));
+    namespaces.truncate(NAMESPACES_MAX);
+    ListNamespacesResponse {
+        namespaces,
+        now_ms: list.now_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_shown_and_what_is_not_is_not_made_up() {
+        let namespace = |name: &str, hits| Namespace {
+            name: name.to_owned(),
+            hits,
+            ..Namespace::default()
+        };
+        let shown = Shown {
+            lately: Lately {
+                seconds: 10.0,
+                hit_ratio: Some(0.9),
+                hit_ratio_by_tier: [("ram".to_owned(), 0.8), ("disk".to_owned(), 0.1)].into(),
+                commands_per_second: [("get".to_owned(), 120.0)].into(),
+                received_bytes_per_second: 2048.0,
+                latency_p50_seconds: Some(0.000_120),
+                latency_p99_seconds: Some(0.0123),
+                tiers: vec![
+                    Fill {
+                        tier: "ram".to_owned(),
+                        used_bytes: 512.0,
+                        budget_bytes: Some(1024.0),
+                        entries: Some(3.0),
+                    },
+                    Fill {
+                        tier: "cold".to_owned(),
+                        used_bytes: 100.0,
+                        ..Fill::default()
+                    },
+                ],
+                connections: Some(4.0),
+                ..Lately::default()
+            },
+            namespaces: Some(ListNamespacesResponse {
+                namespaces: vec![namespace("a", 1), namespace("b", 2)],
+                now_ms: 0,
+            }),
+            cluster: None,
+        };
+        let text = render("host:1", &shown);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[..8],
+            [
+                "node     host:1, ready, 4 connections; rates over 10 s",
+                "hits     90.0 % of gets: ram 80.0 %, disk 10.0 %",
+                "commands get 120.0/s, refused 0.0/s",
+                "traffic  2.0 KiB/s in, 0 B/s out",
+                "latency  p50 120 us, p99 12.3 ms",
+                "ram      [===============>              ]  50 % 512 B of 1.0 KiB, 3 entries",
+                "cold     100 B",
+                "",
+            ]
+        );
+        assert!(
+            lines[9].starts_with("b ") && lines[10].starts_with("a "),
+            "{text}"
+        );
+        let nothing = render("host:1", &Shown::default());
+        assert!(
+            nothing.contains("no gets") && nothing.contains("p50 -"),
+            "{nothing}"
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! What an operator watches and moves: `fonnctl top`, completions.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fonn_tests::ctl::{json, text};
+use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A node that answers hits and misses until it is dropped.
+fn busy() -> Result<FonnNode> {
+    let node = NodeOptions::new().start()?;
+    let mut client = node.text()?;
+    for n in 0..200 {
+        client.store(&format!("set k{n} 0 0 100"), &[b'v'; 100])?;
+    }
+    Ok(node)
+}
+
+#[test]
+fn top_prints_one_sample_where_nobody_watches() -> Result<()> {
+    let node = busy()?;
+    let admin = node.admin().to_string();
+    // The first look waits for two samples; hits come between.
+    let mut client = node.text()?;
+    let deadline = Instant::now() + LIMIT;
+    let told = loop {
+        for n in 0..90 {
+            client.items(&format!("get k{n}"))?;
+        }
+        for n in 0..10 {
+            client.items(&format!("get absent{n}"))?;
+        }
+        let told = json(&admin, &["top"])?;
+        if told["hit_ratio"].as_f64().is_some() {
+            break told;
+        }
+        ensure!(Instant::now() < deadline, "no gets: {told}");
+    };
+    let ratio = told["hit_ratio"].as_f64().context("no ratio")?;
+    ensure!((0.85..0.95).contains(&ratio), "{told}");
+    ensure!(
+        told["hit_ratio_by_tier"]["ram"].as_f64() == Some(ratio),
+        "{told}"
+    );
+    ensure!(
+        told["commands_per_second"]["get"].as_f64() > Some(1.0),
+        "{told}"
+    );
+    ensure!(told["latency_p99_seconds"].as_f64() > Some(0.0), "{told}");
+    ensure!(
+        told["tiers"][0]["entries"].as_f64() == Some(200.0),
+        "{told}"
+    );
+    ensure!(
+        told["namespaces"]["namespaces"][0]["name"] == "default",
+        "{told}"
+    );
+    ensure!(told["cluster"].is_null(), "a node of its own: {told}");
+    // Its output is no terminal here.
+    let shown = text(&admin, &["top"])?;
+    ensure!(shown.starts_with("node     127.0.0.1:"), "{shown}");
+    ensure!(
+        shown.contains("NAMESPACE") && !shown.contains('\x1b'),
+        "{shown}"
+    );
+    Ok(())
+}
+
+#[test]
+fn top_draws_on_a_terminal_and_gives_it_back() -> Result<()> {
+    let node = busy()?;
+    let program = ctl_program()?;
+    let program = program.to_str().context("a path")?;
+    // `stty` says what the terminal is like, before and after; the third field is speeds.
+    let script = format!(
+        "stty cols 100 rows 30; stty -g | cut -d: -f1,2,4-; {program} top --admin {}; echo left with $?; stty -g | cut -d: -f1,2,4-",
+        node.admin()
+    );
+    let mut child = Command::new("script")
+        .args(["-qec", &script, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting script (bsdutils)")?;
+    let mut stdin = child.stdin.take().context("no input")?;
+    let mut stdout = child.stdout.take().context("no output")?;
+    let (send, pieces) = mpsc::sync_channel(64);
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(len @ 1..) = stdout.read(&mut piece) {
+            if send.send(piece[..len].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    let mut seen = Vec::new();
+    let mut wait_for = |is_there: &dyn Fn(&str) -> bool| -> Result<String> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let text = String::from_utf8_lossy(&seen).into_owned();
+            if is_there(&text) {
+                return Ok(text);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let piece = pieces.recv_timeout(left);
+            seen.extend(piece.with_context(|| format!("only this came: {text:?}"))?);
+        }
+    };
+    // It is drawn anew each second.
+    wait_for(&|text| text.matches("latency").count() >= 3)?;
+    stdin.write_all(b"xq")?;
+    let text = wait_for(&|text| {
+        text.contains("left with 0") && text.trim_end().ends_with(settings(text))
+    })?;
+    ensure!(
+        text.contains("\x1b[?1049h") && text.contains("\x1b[?1049l"),
+        "{text:?}"
+    );
+    ensure!(
+        text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l"),
+        "no cursor: {text:?}"
+    );
+    drop(stdin);
+    child.wait()?;
+    Ok(())
+}
+
+/// What `stty -g` said first.
+fn settings(text: &str) -> &str {
+    text.lines().next().unwrap_or_default().trim_end()
+}
+
+#[test]
+fn completions_parse_and_know_every_flag() -> Result<()> {
+    let script = text("127.0.0.1:1", &["completions", "bash"])?;
+    let mut bash = Command::new("bash")
+        .arg("-n")
+        .stdin(Stdio::piped())
+        .spawn()?;
+    bash.stdin
+        .take()
+        .context("no input")?
+        .write_all(script.as_bytes())?;
+    ensure!(bash.wait()?.success(), "bash does not take it");
+    // Every command's flags, as its help has them.
+    let mut count = 0;
+    let mut open = vec![Vec::<String>::new()];
+    while let Some(path) = open.pop() {
+        let mut arguments: Vec<&str> = path.iter().map(String::as_str).collect();
+        arguments.push("--help");
+        let help = text("127.0.0.1:1", &arguments)?;
+        let mut is_commands = false;
+        for line in help.lines() {
+            if !line.starts_with(' ') {
+                is_commands = line == "Commands:";
+            }
+            let words = line
+                .split_whitespace()
+                .map(|word| word.trim_end_matches(','));
+            for word in words.take(2) {
+                if word.starts_with("--") {
+                    ensure!(script.contains(word), "{word} of {path:?} is missing");
+                    count += 1;
+                }
+            }
+            let name = line
+                .strip_prefix("  ")
+                .and_then(|line| line.split(' ').next());
+            if let Some(name) =
+                name.filter(|name| is_commands && !name.is_empty() && *name != "help")
+            {
+                ensure!(script.contains(name), "{name} is missing");
+                open.push([path.as_slice(), &[name.to_owned()]].concat());
+            }
+        }
+    }
+    ensure!(count > 100, "only {count} flags");
+    Ok(())
+}
