@@ -231,7 +231,7 @@ impl Sharing {
         let slot = placement::slot(job.command.key());
         let is_write = job.command.is_write();
         let deadline = Instant::now() + OWNERS_WAIT;
-        let (since, flags) = loop {
+        let since = loop {
             let since = self.epoch();
             let flags = self.flags(slot);
             let is_here = match job.is_routed {
@@ -239,9 +239,14 @@ impl Sharing {
                 false => flags & PRIMARY != 0 && self.is_sound(),
             };
             if is_here {
-                break (since, flags);
-            }
-            if let Some(outcome) = self.forward(job).await {
+                if let Err(outcome) = self.prepare(engine, job, flags, acks).await {
+                    return outcome;
+                }
+                // Another one may own the slot after a long wait.
+                if since == self.epoch() {
+                    break since;
+                }
+            } else if let Some(outcome) = self.forward(job).await {
                 return outcome;
             }
             // By the newest map the slot is this member's, which is about to go by it.
@@ -250,22 +255,6 @@ impl Sharing {
             }
             tokio::time::sleep(RETRY / 4).await;
         };
-        if flags & FILLING != 0 {
-            let confirm = async {
-                for space in [Some(job.space), job.base].into_iter().flatten() {
-                    self.confirm(engine, space, job.command.key(), acks).await?;
-                }
-                Ok(())
-            };
-            // However many wait for the same source, each waits so long.
-            let confirmed = tokio::time::timeout(OWNERS_WAIT, confirm).await;
-            if let Err(why) = confirmed.unwrap_or(Err(Unconfirmed::Silent)) {
-                return refused(job.command, why);
-            }
-        }
-        if is_write && let Err(failure) = self.check_standing(slot).await {
-            return Outcome::Failed(failure);
-        }
         let outcome = super::server::execute_here(engine, job, acks, scratch).await;
         if is_write && !is_unchanged(&outcome) {
             let spread = self
@@ -276,6 +265,34 @@ impl Sharing {
             }
         }
         outcome
+    }
+
+    /// Makes sure that a command which is executed here meets what there is, and may change it.
+    async fn prepare(
+        &self,
+        engine: &Engine,
+        job: &Job<'_>,
+        flags: u8,
+        acks: &mut Acks,
+    ) -> Result<(), Outcome<'static>> {
+        if flags & FILLING != 0 {
+            let confirm = async {
+                for space in [Some(job.space), job.base].into_iter().flatten() {
+                    self.confirm(engine, space, job.command.key(), acks).await?;
+                }
+                Ok(())
+            };
+            // However many wait for the same source, each waits so long.
+            let confirmed = tokio::time::timeout(OWNERS_WAIT, confirm).await;
+            if let Err(why) = confirmed.unwrap_or(Err(Unconfirmed::Silent)) {
+                return Err(refused(job.command, why));
+            }
+        }
+        if job.command.is_write() {
+            let standing = self.check_standing(placement::slot(job.command.key()));
+            standing.await.map_err(Outcome::Failed)?;
+        }
+        Ok(())
     }
 
     /// Has the owner execute a command. None if that is this member.

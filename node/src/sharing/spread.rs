@@ -25,9 +25,21 @@ impl Sharing {
     /// Whether this member may execute writes on a slot. While a leader is heard it knows; else the other owners
     /// have to be there, and go by no newer map.
     pub(super) async fn check_standing(&self, slot: u16) -> Result<(), Failure> {
-        if !self.pulse.is_leaderless() || self.flags(slot) & SHARED == 0 {
-            return Ok(());
+        // Who has just lost its leader, and that one an owner, has a new one in a moment, and a map without it.
+        let deadline = Instant::now() + OWNERS_WAIT;
+        loop {
+            if !self.pulse.is_leaderless() || self.flags(slot) & SHARED == 0 {
+                return Ok(());
+            }
+            let standing = self.ask_owners(slot).await;
+            if standing.is_ok() || Instant::now() >= deadline {
+                return standing;
+            }
+            tokio::time::sleep(RETRY).await;
         }
+    }
+
+    async fn ask_owners(&self, slot: u16) -> Result<(), Failure> {
         let owners = self.forwarder.upstreams().owners(slot);
         let calls = owners.into_iter().map(|(_, target)| async move {
             let envelope = envelope(slot, Space::default(), target.epoch);
