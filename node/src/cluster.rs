@@ -30,6 +30,8 @@ mod participant;
 mod peers;
 mod reconcile;
 mod service;
+#[cfg(test)]
+mod simulation;
 mod snapshot;
 pub mod state;
 mod state_machine;

@@ -225,6 +225,19 @@ impl Cluster {
         Ok(())
     }
 
+    /// How often something happened between members, as the members that run count it
+    /// (`fonn_cluster_sharing_total`).
+    ///
+    /// # Errors
+    /// When one does not tell.
+    pub fn shared(&self, event: &str) -> Result<f64> {
+        let series = format!("fonn_cluster_sharing_total{{event=\"{event}\"}}");
+        let counts = self.nodes.iter();
+        counts
+            .map(|node| sample(&node.http_get("/metrics")?.body, &series))
+            .sum()
+    }
+
     /// The number of the member that leads.
     ///
     /// # Errors

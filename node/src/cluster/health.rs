@@ -11,8 +11,9 @@ use tokio::time::MissedTickBehavior;
 
 use fonn_proto::grpc::v1::PingRequest;
 
+use super::detector::Detector;
 use super::participant::{Participant, client, leads};
-use super::state::Change;
+use super::state::{Change, State};
 use super::types::RaftId;
 
 /// How long a member has for its answer: two fit into the silence after which it is down.
@@ -114,16 +115,21 @@ pub(super) async fn decide(participant: Arc<Participant>) {
 
 fn changes(participant: &Participant) -> Vec<Change> {
     let state = participant.state();
-    let now = Instant::now();
     let mut detector = participant.detector.lock();
+    falls_and_returns(&state, participant.raft_id(), &mut detector, Instant::now())
+}
+
+/// Whom the leader `own` holds for something else than what was agreed on.
+pub(super) fn falls_and_returns(
+    state: &State,
+    own: RaftId,
+    detector: &mut Detector,
+    now: Instant,
+) -> Vec<Change> {
     let mut changes = Vec::new();
     for member in state.live() {
         let raft_id = member.info.raft_id;
-        let is_down = if raft_id == participant.raft_id() {
-            false
-        } else {
-            detector.is_down(raft_id, member.is_down, now)
-        };
+        let is_down = raft_id != own && detector.is_down(raft_id, member.is_down, now);
         if is_down != member.is_down {
             changes.push(Change::SetDown {
                 id: member.info.id.clone(),

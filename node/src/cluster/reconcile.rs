@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use openraft::{BasicNode, ChangeMembers};
 use tokio::time::MissedTickBehavior;
 
+use super::detector::Detector;
 use super::member::{Member, Phase};
 use super::participant::{Participant, leads};
 use super::state::{Change, State};
@@ -27,7 +28,7 @@ const LAG_MAX: u64 = 100;
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+pub(super) enum Step {
     /// A change of voters and learners.
     Raft(ChangeMembers<RaftId, BasicNode>),
     /// A change of the state.
@@ -36,7 +37,7 @@ enum Step {
 
 /// What the leader sees of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sight {
+pub(super) struct Sight {
     /// It answers, and its log is near the end of the leader's.
     is_ready: bool,
     /// It has not answered for so long that it should not vote.
@@ -85,36 +86,64 @@ pub(super) async fn run(participant: Arc<Participant>) {
 }
 
 fn sights(participant: &Participant, metrics: &Metrics) -> BTreeMap<RaftId, Sight> {
-    let now = Instant::now();
     let options = &participant.options;
-    let last = metrics.last_log_index.unwrap_or(0);
-    let detector = participant.detector.lock();
-    let state = participant.state();
-    let sight = |member: &Member| {
-        let raft_id = member.info.raft_id;
-        if raft_id == participant.raft_id() {
-            return Sight {
-                is_ready: true,
-                is_lost: false,
-            };
-        }
-        let silence = detector.silence(raft_id, now).unwrap_or_default();
-        let replicated = metrics.replication.as_ref();
-        let matched = replicated.and_then(|all| all.get(&raft_id).copied().flatten());
-        let is_near = matched.is_some_and(|matched| matched.index + LAG_MAX >= last);
-        Sight {
-            is_ready: is_near && !member.is_down && silence < options.detector.silence,
-            is_lost: member.is_down && silence >= options.replace_voter_after,
-        }
+    let sighting = Sighting {
+        metrics,
+        silence: options.detector.silence,
+        replace_voter_after: options.replace_voter_after,
+        now: Instant::now(),
     };
-    state
-        .live()
-        .map(|member| (member.info.raft_id, sight(member)))
-        .collect()
+    let state = participant.state();
+    sighting.of(&state, &participant.detector.lock())
+}
+
+/// What the leader goes by when it looks at the members.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sighting<'a> {
+    /// The leader's.
+    pub(super) metrics: &'a Metrics,
+    /// Silence after which a member is not ready.
+    pub(super) silence: Duration,
+    /// Silence after which a member that is down is lost.
+    pub(super) replace_voter_after: Duration,
+    /// Now.
+    pub(super) now: Instant,
+}
+
+impl Sighting<'_> {
+    /// What it sees of everybody.
+    pub(super) fn of(self, state: &State, detector: &Detector) -> BTreeMap<RaftId, Sight> {
+        let last = self.metrics.last_log_index.unwrap_or(0);
+        let sight = |member: &Member| {
+            let raft_id = member.info.raft_id;
+            if raft_id == self.metrics.id {
+                return Sight {
+                    is_ready: true,
+                    is_lost: false,
+                };
+            }
+            let silence = detector.silence(raft_id, self.now).unwrap_or_default();
+            let replicated = self.metrics.replication.as_ref();
+            let matched = replicated.and_then(|all| all.get(&raft_id).copied().flatten());
+            let is_near = matched.is_some_and(|matched| matched.index + LAG_MAX >= last);
+            Sight {
+                is_ready: is_near && !member.is_down && silence < self.silence,
+                is_lost: member.is_down && silence >= self.replace_voter_after,
+            }
+        };
+        state
+            .live()
+            .map(|member| (member.info.raft_id, sight(member)))
+            .collect()
+    }
 }
 
 /// What to do next, if anything.
-fn next_step(state: &State, metrics: &Metrics, sights: &BTreeMap<RaftId, Sight>) -> Option<Step> {
+pub(super) fn next_step(
+    state: &State,
+    metrics: &Metrics,
+    sights: &BTreeMap<RaftId, Sight>,
+) -> Option<Step> {
     // Before the cluster is formed its founder is the only voter, and no member.
     if state.cluster == 0 {
         return None;

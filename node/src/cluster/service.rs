@@ -236,7 +236,7 @@ fn info(request: &v1::JoinRequest) -> Result<MemberInfo, Status> {
 }
 
 /// A map as it is sent.
-fn message(map: &Map) -> v1::ClusterMap {
+pub(super) fn message(map: &Map) -> v1::ClusterMap {
     v1::ClusterMap {
         cluster: map.cluster,
         epoch: map.epoch,

@@ -3,6 +3,7 @@
 mod encrypted;
 pub(super) mod faults;
 mod hostile;
+mod scale;
 mod world;
 
 use std::time::{Duration, Instant};

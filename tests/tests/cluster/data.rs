@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use fonn_proto::placement::{Placed, Table, slot};
 use fonn_tests::bucket::Bucket;
 use fonn_tests::client::{Cache, Dialect, is_refusal};
 use fonn_tests::cluster::Cluster;
@@ -127,6 +128,16 @@ fn a_lost_member_is_not_missed_by_who_has_replicas() -> Result<()> {
     Ok(())
 }
 
+/// Entries that are there before members come and go, and stay as they are.
+const STILL: u64 = 4000;
+/// Keys of a writer.
+const KEYS: usize = 100;
+const WRITERS: u64 = 4;
+
+fn still(number: u64) -> String {
+    format!("still-{number}")
+}
+
 /// Reads and writes own keys until told to stop; everything that was acknowledged is there, nothing else.
 struct Writer<'a> {
     id: u64,
@@ -137,7 +148,6 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn run(&self, mut client: Box<dyn Cache>) -> Result<()> {
-        const KEYS: usize = 100;
         let mut random = Rng::new(self.id);
         let mut generations: Vec<Option<u64>> = vec![None; KEYS];
         let mut count = 0;
@@ -147,10 +157,17 @@ impl Writer<'_> {
             self.operations.fetch_add(1, Ordering::Relaxed);
             count += 1;
             let generation = generations.get_mut(nth).context("a key")?;
-            match random.below(10) {
+            match random.below(14) {
                 0 => {
                     client.delete(&key)?;
                     *generation = None;
+                }
+                10.. => {
+                    let key = still(random.below(STILL));
+                    match client.get(&key)? {
+                        Some(found) => ensure!(found == value(&key, 1), "a wrong value of {key}"),
+                        None => drop(self.misses.fetch_add(1, Ordering::Relaxed)),
+                    }
                 }
                 1..=3 => {
                     client.set(&key, &value(&key, count), None)?;
@@ -179,9 +196,14 @@ fn members_join_and_drain_under_load_and_nobody_notices() -> Result<()> {
     let routers = [cluster.router()?, cluster.router()?];
     let is_over = AtomicBool::new(false);
     let (operations, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut client = Dialect::Binary.connect(routers[0].addr())?;
+    for number in 0..STILL {
+        let key = still(number);
+        client.set(&key, &value(&key, 1), None)?;
+    }
     std::thread::scope(|scope| {
         let mut writers = Vec::new();
-        for id in 0..4 {
+        for id in 0..WRITERS {
             let writer = Writer {
                 id,
                 is_over: &is_over,
@@ -225,11 +247,16 @@ fn change_members(cluster: &mut Cluster, operations: &AtomicU64) -> Result<()> {
         Ok(())
     };
     go_on(500)?;
+    let before = cluster.shared("taken")?;
     cluster.add()?;
     go_on(500)?;
     cluster.wait_settled(&[])?;
+    let joined = cluster.shared("taken")?;
+    check_moved(joined - before, &["a", "b", "c"], &["a", "b", "c", "d"])?;
     let told = cluster.ctl(1, &["drain", "a"])?;
     ensure!(told.contains("it may be switched off"), "{told}");
+    let drained = cluster.shared("taken")?;
+    check_moved(drained - joined, &["a", "b", "c", "d"], &["b", "c", "d"])?;
     go_on(500)?;
     cluster.nodes.first_mut().context("a member")?.stop()?;
     go_on(500)?;
@@ -237,6 +264,45 @@ fn change_members(cluster: &mut Cluster, operations: &AtomicU64) -> Result<()> {
         states.get("a").is_some_and(|state| state == "down")
     })?;
     go_on(500)
+}
+
+/// Compares the entries that were moved with those that had to: all whose owner left, or that the one who
+/// came got.
+fn check_moved(moved: f64, before: &[&str], after: &[&str]) -> Result<()> {
+    let owners = |members: &[&str]| -> Result<Vec<String>> {
+        let placed: Vec<Placed<'_>> = members
+            .iter()
+            .map(|id| Placed {
+                id,
+                zone: "default",
+                weight: 100,
+            })
+            .collect();
+        let table = Table::new(&placed, 1).context("no table")?;
+        let written =
+            (0..WRITERS).flat_map(|id| (0..KEYS).map(move |nth| format!("writer-{id}-{nth}")));
+        let keys = (0..STILL).map(still).chain(written);
+        let owner = |key: String| {
+            let at = *table.owners(slot(key.as_bytes())).positions().first()?;
+            members.get(usize::from(at)).map(|id| (*id).to_owned())
+        };
+        keys.map(|key| owner(key).context("no owner")).collect()
+    };
+    let (old, new) = (owners(before)?, owners(after)?);
+    let has_to = |(old, new): &(&String, &String)| {
+        !after.contains(&old.as_str()) || !before.contains(&new.as_str())
+    };
+    let least = old.iter().zip(&new).filter(has_to).count() as f64;
+    ensure!(
+        moved <= 1.1 * least,
+        "{moved} entries moved, {least} had to"
+    );
+    // Some of the writers' keys are not there.
+    ensure!(
+        moved >= 0.85 * least,
+        "{moved} entries moved, {least} had to"
+    );
+    Ok(())
 }
 
 /// One inline command of RESP, and the first line of its answer.

@@ -1,0 +1,686 @@
+//! One simulated member: the decisions are the real ones (detector, election timer and pre-vote, planner,
+//! state), raft under them is a model of it, in memory.
+
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fonn_runtime::random::SplitMix64;
+use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerState};
+
+use crate::cluster::detector::{self, Detector};
+use crate::cluster::election::{self, Timer, Voter, is_majority};
+use crate::cluster::health::falls_and_returns;
+use crate::cluster::member::{MemberInfo, Phase};
+use crate::cluster::participant::leads;
+use crate::cluster::reconcile::{Sighting, Step, next_step};
+use crate::cluster::state::{Change, State};
+use crate::cluster::types::{LogId, Metrics, RaftId, StoredMembership};
+
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(150);
+pub(super) const DECIDE: Duration = Duration::from_millis(100);
+pub(super) const RECONCILE: Duration = Duration::from_millis(200);
+pub(super) const JOIN: Duration = Duration::from_millis(500);
+/// As short as the tests over sockets have it, so that a run is short.
+pub(super) const REPLACE_VOTER_AFTER: Duration = Duration::from_secs(3);
+const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
+const CHANGE_DEADLINE: Duration = Duration::from_secs(1);
+const STEP_DEADLINE: Duration = Duration::from_secs(5);
+
+pub(super) fn detector_options() -> detector::Options {
+    detector::Options {
+        stable: Duration::from_secs(1),
+        stable_max: Duration::from_secs(4),
+        ..detector::Options::default()
+    }
+}
+
+/// Who votes and who follows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Config {
+    voters: Vec<BTreeSet<RaftId>>,
+    nodes: BTreeMap<RaftId, BasicNode>,
+}
+
+impl Config {
+    /// Whether there is one set of voters, and a majority without any one of them.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.voters.as_slice(), [voters] if voters.len() >= 3)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Payload {
+    Blank,
+    Change(Change),
+    Config(Arc<Config>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) term: u64,
+    /// When the leader made it.
+    pub(super) made: Instant,
+    leader: RaftId,
+    pub(super) payload: Payload,
+}
+
+impl Entry {
+    fn config(&self) -> Option<&Arc<Config>> {
+        match &self.payload {
+            Payload::Config(config) => Some(config),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    PreVote {
+        last: Option<LogId>,
+    },
+    PreVoted {
+        granted: bool,
+    },
+    Vote {
+        term: u64,
+        last: Option<LogId>,
+    },
+    Voted {
+        term: u64,
+        granted: bool,
+    },
+    Append {
+        term: u64,
+        previous: usize,
+        previous_term: u64,
+        entries: Vec<Entry>,
+        commit: usize,
+    },
+    Appended {
+        term: u64,
+        matched: Option<usize>,
+        sent: Instant,
+    },
+    Ping {
+        sent: Instant,
+    },
+    Pong {
+        sent: Instant,
+    },
+    Join(MemberInfo),
+}
+
+#[derive(Debug)]
+enum Role {
+    Follower,
+    /// Asks for pre-votes, in which nothing is promised yet.
+    Asking(BTreeSet<RaftId>),
+    Candidate(BTreeSet<RaftId>),
+    Leader(Leading),
+}
+
+#[derive(Debug, Default)]
+struct Leading {
+    next: BTreeMap<RaftId, usize>,
+    matched: BTreeMap<RaftId, usize>,
+    /// When what was answered last had been sent.
+    acked: BTreeMap<RaftId, Instant>,
+    /// Where what is waited for stands in the log, and since when.
+    deciding: Option<(usize, Instant)>,
+    reconciling: Option<(usize, Instant)>,
+}
+
+/// What is on its disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    term: u64,
+    voted: Option<RaftId>,
+    pub(super) log: Vec<Entry>,
+}
+
+impl Disk {
+    /// The newest in the log, agreed on or not.
+    pub(super) fn config(&self) -> Arc<Config> {
+        let newest = self.log.iter().rev().find_map(Entry::config);
+        newest.cloned().unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) info: MemberInfo,
+    pub(super) disk: Disk,
+    role: Role,
+    commit: usize,
+    pub(super) applied: usize,
+    pub(super) state: State,
+    heard: Option<Instant>,
+    timer: Timer,
+    detector: Detector,
+    asked: BTreeMap<RaftId, Instant>,
+    pub(super) out: Vec<(RaftId, Message)>,
+}
+
+impl Node {
+    pub(super) fn new(info: MemberInfo, disk: Disk, seed: u64, now: Instant) -> Self {
+        Self {
+            info,
+            disk,
+            role: Role::Follower,
+            commit: 0,
+            applied: 0,
+            state: State::default(),
+            heard: None,
+            timer: Timer::new(election::Options::default(), SplitMix64::new(seed), now),
+            detector: Detector::new(detector_options()),
+            asked: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// The log of a founder.
+    pub(super) fn founded(info: &MemberInfo, now: Instant) -> Disk {
+        let config = Config {
+            voters: vec![BTreeSet::from([info.raft_id])],
+            nodes: BTreeMap::from([(info.raft_id, BasicNode::new(&info.cluster_address))]),
+        };
+        let form = Change::Form {
+            cluster: 1,
+            founder: info.clone(),
+        };
+        let entry = |payload| Entry {
+            term: 1,
+            made: now,
+            leader: info.raft_id,
+            payload,
+        };
+        Disk {
+            term: 1,
+            voted: Some(info.raft_id),
+            log: vec![
+                entry(Payload::Config(Arc::new(config))),
+                entry(Payload::Change(form)),
+            ],
+        }
+    }
+
+    fn id(&self) -> RaftId {
+        self.info.raft_id
+    }
+
+    pub(super) fn term(&self) -> u64 {
+        self.disk.term
+    }
+
+    fn log_id(&self, len: usize) -> Option<LogId> {
+        let entry = self.disk.log.get(len.checked_sub(1)?)?;
+        Some(LogId::new(
+            CommittedLeaderId::new(entry.term, entry.leader),
+            len as u64,
+        ))
+    }
+
+    fn config(&self) -> Arc<Config> {
+        self.disk.config()
+    }
+
+    pub(super) fn voters(&self) -> BTreeSet<RaftId> {
+        self.config().voters.iter().flatten().copied().collect()
+    }
+
+    /// What openraft would tell, but for the membership.
+    fn metrics(&self, now: Instant) -> Metrics {
+        let mut metrics = Metrics::new_initial(self.id());
+        metrics.last_log_index = Some(self.disk.log.len() as u64);
+        if let Role::Leader(leading) = &self.role {
+            let config = self.config();
+            metrics.state = ServerState::Leader;
+            // The youngest time by which a majority had answered.
+            let mut times: Vec<Instant> = leading.acked.values().copied().chain([now]).collect();
+            times.sort_unstable();
+            let is_quorum = |since: &&Instant| {
+                let recent = leading.acked.iter().filter(|(_, at)| **at >= **since);
+                let yes = recent.map(|(id, _)| *id).chain([self.id()]).collect();
+                is_majority(&config.voters, &yes)
+            };
+            let since = times.iter().rev().find(is_quorum);
+            metrics.millis_since_quorum_ack = since.map(|at| (now - *at).as_millis() as u64);
+        }
+        metrics
+    }
+
+    /// All that it would tell.
+    fn full_metrics(&self, now: Instant) -> Metrics {
+        let (mut metrics, config) = (self.metrics(now), self.config());
+        if let Role::Leader(leading) = &self.role {
+            let matched = leading.matched.iter();
+            metrics.replication = Some(matched.map(|(id, at)| (*id, self.log_id(*at))).collect());
+        }
+        let membership = Membership::new(config.voters.clone(), config.nodes.clone());
+        metrics.membership_config = Arc::new(StoredMembership::new(None, membership));
+        metrics
+    }
+
+    pub(super) const fn is_leader(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// Whether it leads, and a majority follows.
+    pub(super) fn is_leading(&self, now: Instant) -> bool {
+        self.is_leader() && leads(&self.metrics(now))
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        self.timer.due()
+    }
+
+    /// The election timer.
+    pub(super) fn campaign(&mut self, now: Instant) {
+        let heard = self.heard(now);
+        let may_stand = self.voters().contains(&self.id()) && !matches!(self.role, Role::Leader(_));
+        if self.timer.is_due(heard, now) && may_stand {
+            self.role = Role::Asking(BTreeSet::from([self.id()]));
+            let last = self.log_id(self.disk.log.len());
+            self.tell_voters(|| Message::PreVote { last });
+            self.stand(now);
+        }
+    }
+
+    fn heard(&self, now: Instant) -> Option<Instant> {
+        match self.is_leading(now) {
+            true => Some(now),
+            false => self.heard,
+        }
+    }
+
+    /// Goes on when a majority has said yes.
+    fn stand(&mut self, now: Instant) {
+        let config = self.config();
+        match &self.role {
+            Role::Asking(yes) if is_majority(&config.voters, yes) => {
+                self.disk.term += 1;
+                self.disk.voted = Some(self.id());
+                self.role = Role::Candidate(BTreeSet::from([self.id()]));
+                let (term, last) = (self.disk.term, self.log_id(self.disk.log.len()));
+                self.tell_voters(|| Message::Vote { term, last });
+                self.stand(now);
+            }
+            Role::Candidate(yes) if is_majority(&config.voters, yes) => {
+                self.role = Role::Leader(Leading::default());
+                self.append(Payload::Blank, now);
+                self.heartbeat(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_voters(&mut self, message: impl Fn() -> Message) {
+        for id in self.voters() {
+            if id != self.id() {
+                self.out.push((id, message()));
+            }
+        }
+    }
+
+    fn append(&mut self, payload: Payload, made: Instant) -> usize {
+        let (term, leader) = (self.disk.term, self.id());
+        self.disk.log.push(Entry {
+            term,
+            made,
+            leader,
+            payload,
+        });
+        self.disk.log.len()
+    }
+
+    /// As a leader, lets hear from it, with all that is missing.
+    pub(super) fn heartbeat(&mut self, now: Instant) {
+        let Role::Leader(leading) = &mut self.role else {
+            return;
+        };
+        let log = &self.disk.log;
+        let config = log.iter().rev().find_map(Entry::config);
+        let nodes = config.into_iter().flat_map(|config| config.nodes.keys());
+        for id in nodes.filter(|id| **id != self.info.raft_id) {
+            let next = *leading.next.entry(*id).or_insert(log.len());
+            self.out.push((
+                *id,
+                Message::Append {
+                    term: self.disk.term,
+                    previous: next,
+                    previous_term: next.checked_sub(1).map_or(0, |at| log[at].term),
+                    entries: log[next..].to_vec(),
+                    commit: self.commit,
+                },
+            ));
+        }
+        self.advance(now);
+    }
+
+    /// As a leader, commits what a majority has.
+    fn advance(&mut self, now: Instant) {
+        let Role::Leader(leading) = &self.role else {
+            return;
+        };
+        if self.commit == self.disk.log.len() {
+            return;
+        }
+        let config = self.config();
+        let committed = (self.commit + 1..=self.disk.log.len()).rev().find(|at| {
+            let have = leading.matched.iter().filter(|(_, matched)| *matched >= at);
+            let yes = have.map(|(id, _)| *id).chain([self.id()]).collect();
+            self.disk.log[at - 1].term == self.disk.term && is_majority(&config.voters, &yes)
+        });
+        let Some(committed) = committed else { return };
+        self.commit = committed;
+        self.apply();
+        // A change of voters in two steps: the second follows when the first is agreed on.
+        if let [_, new] = config.voters.as_slice()
+            && !self.disk.log[committed..]
+                .iter()
+                .any(|it| it.config().is_some())
+        {
+            let config = Config {
+                voters: vec![new.clone()],
+                nodes: config.nodes.clone(),
+            };
+            self.append(Payload::Config(Arc::new(config)), now);
+        }
+        // Followers learn of it at once.
+        self.heartbeat(now);
+    }
+
+    fn apply(&mut self) {
+        while self.applied < self.commit {
+            if let Payload::Change(change) = &self.disk.log[self.applied].payload {
+                self.state.apply(change.clone());
+            }
+            self.applied += 1;
+        }
+    }
+
+    /// Asks everybody, as each voter does.
+    pub(super) fn ask(&mut self, now: Instant) {
+        let targets: BTreeSet<RaftId> = match self.voters().contains(&self.id()) {
+            true => self
+                .state
+                .live()
+                .map(|it| it.info.raft_id)
+                .filter(|id| *id != self.id())
+                .collect(),
+            false => BTreeSet::new(),
+        };
+        self.detector.watch(&targets, now);
+        self.detector.tick(now);
+        self.asked.retain(|_, sent| now - *sent < ANSWER_DEADLINE);
+        for id in targets {
+            if let btree_map::Entry::Vacant(free) = self.asked.entry(id) {
+                free.insert(now);
+                self.out.push((id, Message::Ping { sent: now }));
+            }
+        }
+    }
+
+    /// Decides who is down, as the leader.
+    pub(super) fn decide(&mut self, now: Instant) {
+        if !self.is_leading(now) || self.is_waiting(now, CHANGE_DEADLINE, |it| &mut it.deciding) {
+            return;
+        }
+        let own = self.id();
+        let changes = falls_and_returns(&self.state, own, &mut self.detector, now);
+        if let Some(change) = changes.into_iter().next() {
+            let at = self.append(Payload::Change(change), now);
+            self.wait_for(at, now, |it| &mut it.deciding);
+        }
+    }
+
+    /// Brings voters in line with members, as the leader.
+    pub(super) fn reconcile(&mut self, now: Instant) {
+        if !self.is_leading(now) || self.is_waiting(now, STEP_DEADLINE, |it| &mut it.reconciling) {
+            return;
+        }
+        let metrics = self.full_metrics(now);
+        let sighting = Sighting {
+            metrics: &metrics,
+            silence: detector_options().silence,
+            replace_voter_after: REPLACE_VOTER_AFTER,
+            now,
+        };
+        let sights = sighting.of(&self.state, &self.detector);
+        let Some(step) = next_step(&self.state, &metrics, &sights) else {
+            return;
+        };
+        let mut config = Config::clone(&self.config());
+        let payload = match step {
+            Step::State(change) => Payload::Change(change),
+            Step::Raft(change) => {
+                match change {
+                    ChangeMembers::AddNodes(added) | ChangeMembers::SetNodes(added) => {
+                        config.nodes.extend(added);
+                    }
+                    ChangeMembers::RemoveNodes(gone) => {
+                        config.nodes.retain(|id, _| !gone.contains(id))
+                    }
+                    ChangeMembers::ReplaceAllVoters(planned) => {
+                        let current = config.voters.pop().unwrap_or_default();
+                        config.voters = match current == planned {
+                            true => vec![planned],
+                            false => vec![current, planned],
+                        };
+                    }
+                    other => panic!("the planner asks for {other:?}"),
+                }
+                Payload::Config(Arc::new(config))
+            }
+        };
+        let at = self.append(payload, now);
+        self.wait_for(at, now, |it| &mut it.reconciling);
+    }
+
+    fn wait_for(
+        &mut self,
+        at: usize,
+        now: Instant,
+        of: fn(&mut Leading) -> &mut Option<(usize, Instant)>,
+    ) {
+        if let Role::Leader(leading) = &mut self.role {
+            *of(leading) = Some((at, now));
+        }
+        self.heartbeat(now);
+    }
+
+    fn is_waiting(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+        of: fn(&mut Leading) -> &mut Option<(usize, Instant)>,
+    ) -> bool {
+        let commit = self.commit;
+        let Role::Leader(leading) = &mut self.role else {
+            return false;
+        };
+        of(leading).is_some_and(|(at, since)| at > commit && now - since < limit)
+    }
+
+    /// Whether it has to ask to be taken in.
+    pub(super) fn wants_in(&self) -> bool {
+        self.state.by_raft_id(self.id()).is_none()
+    }
+
+    /// A higher term ends what this member was in a lower one.
+    fn follow(&mut self, term: u64) {
+        if term > self.disk.term {
+            self.disk.term = term;
+            self.disk.voted = None;
+            self.role = Role::Follower;
+        }
+    }
+
+    pub(super) fn receive(&mut self, from: RaftId, message: Message, now: Instant) {
+        match message {
+            Message::PreVote { last } => {
+                let voter = Voter {
+                    heard: self.heard(now),
+                    last_log: self.log_id(self.disk.log.len()),
+                };
+                let lease = election::Options::default().lease;
+                let granted = voter.would_vote(last, lease, now);
+                self.out.push((from, Message::PreVoted { granted }));
+            }
+            Message::PreVoted { granted } => {
+                if let (Role::Asking(yes), true) = (&mut self.role, granted) {
+                    yes.insert(from);
+                    self.stand(now);
+                }
+            }
+            Message::Vote { term, last } => {
+                self.follow(term);
+                let is_free = self.disk.voted.is_none_or(|voted| voted == from);
+                let is_near = last >= self.log_id(self.disk.log.len());
+                let granted = term == self.disk.term && is_free && is_near;
+                if granted {
+                    self.disk.voted = Some(from);
+                }
+                let term = self.disk.term;
+                self.out.push((from, Message::Voted { term, granted }));
+            }
+            Message::Voted { term, granted } => {
+                self.follow(term);
+                if let (Role::Candidate(yes), true) =
+                    (&mut self.role, granted && term == self.disk.term)
+                {
+                    yes.insert(from);
+                    self.stand(now);
+                }
+            }
+            Message::Append {
+                term,
+                previous,
+                previous_term,
+                entries,
+                commit,
+            } => {
+                self.follow(term);
+                if term == self.disk.term {
+                    assert!(
+                        !matches!(self.role, Role::Leader(_)),
+                        "two leaders of term {term}"
+                    );
+                    self.role = Role::Follower;
+                    self.heard = Some(now);
+                    let matched = self.take(previous, previous_term, entries);
+                    if let Some(matched) = matched {
+                        self.commit = self.commit.max(commit.min(matched));
+                        self.apply();
+                    }
+                    let term = self.disk.term;
+                    self.out.push((
+                        from,
+                        Message::Appended {
+                            term,
+                            matched,
+                            sent: now,
+                        },
+                    ));
+                } else {
+                    let term = self.disk.term;
+                    self.out.push((
+                        from,
+                        Message::Appended {
+                            term,
+                            matched: None,
+                            sent: now,
+                        },
+                    ));
+                }
+            }
+            Message::Appended {
+                term,
+                matched,
+                sent,
+            } => {
+                self.follow(term);
+                let len = self.disk.log.len();
+                let Role::Leader(leading) = &mut self.role else {
+                    return;
+                };
+                leading.acked.insert(from, sent);
+                match matched {
+                    Some(matched) => {
+                        leading.matched.insert(from, matched);
+                        leading.next.insert(from, matched.min(len));
+                        self.advance(now);
+                    }
+                    None => {
+                        let next = leading.next.entry(from).or_insert(len);
+                        *next = next.saturating_sub(8);
+                    }
+                }
+            }
+            Message::Ping { sent } => self.out.push((from, Message::Pong { sent })),
+            Message::Pong { sent } => {
+                if self.asked.get(&from) == Some(&sent) && now - sent < ANSWER_DEADLINE {
+                    self.asked.remove(&from);
+                    self.detector.answered(from, now);
+                }
+            }
+            Message::Join(info) => self.admit(info, now),
+        }
+    }
+
+    /// Keeps what follows on what is there. How far the log is the leader's then.
+    fn take(&mut self, previous: usize, previous_term: u64, entries: Vec<Entry>) -> Option<usize> {
+        let log = &mut self.disk.log;
+        let is_there = previous == 0
+            || log
+                .get(previous - 1)
+                .is_some_and(|it| it.term == previous_term);
+        if !is_there {
+            return None;
+        }
+        let end = previous + entries.len();
+        for (at, entry) in (previous..).zip(entries) {
+            match log.get(at) {
+                Some(known) if known.term == entry.term => {}
+                _ => {
+                    assert!(at >= self.commit, "what was agreed on is overwritten");
+                    log.truncate(at);
+                    log.push(entry);
+                }
+            }
+        }
+        Some(end)
+    }
+
+    /// Takes a member in, as the leader.
+    fn admit(&mut self, info: MemberInfo, now: Instant) {
+        if !self.is_leading(now) {
+            return;
+        }
+        let known = self.state.members.get(&info.id).filter(|it| it.is_live());
+        if let Some(member) = known.filter(|it| it.info.raft_id != info.raft_id) {
+            let silence = self.detector.silence(member.info.raft_id, now);
+            if silence.is_some_and(|it| it < detector_options().silence) {
+                return;
+            }
+        }
+        let change = Payload::Change(Change::Join(info));
+        let is_asked = self.disk.log[self.commit..]
+            .iter()
+            .any(|it| it.payload == change);
+        if !is_asked {
+            self.append(change, now);
+            self.heartbeat(now);
+        }
+    }
+
+    /// Members that own slots or would, and are not held for down.
+    pub(super) fn active(&self) -> BTreeSet<String> {
+        let live = self
+            .state
+            .live()
+            .filter(|it| it.phase == Phase::Active && !it.is_down);
+        live.map(|it| it.info.id.clone()).collect()
+    }
+}

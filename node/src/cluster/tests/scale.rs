@@ -1,0 +1,92 @@
+//! The sizes that docs/cluster.md reckons with, of a cluster of a hundred members in ten zones.
+
+use std::time::Instant;
+
+use openraft::CommittedLeaderId;
+use openraft::raft::AppendEntriesRequest;
+use prost::Message as _;
+
+use fonn_proto::grpc::v1::{RaftEnds, RaftRequest};
+use fonn_proto::placement::moves;
+
+use crate::cluster::map::Map;
+use crate::cluster::member::MemberInfo;
+use crate::cluster::service::message;
+use crate::cluster::state::{Change, State};
+use crate::cluster::types::{LogId, TypeConfig, Vote};
+
+fn info(number: u64) -> MemberInfo {
+    let id = format!("cache-{number:03}.internal");
+    MemberInfo {
+        raft_id: u64::MAX / 101 * (number + 1),
+        client_address: format!("{id}:11211"),
+        cluster_address: format!("{id}:11290"),
+        zone: format!("zone-{}", number % 10),
+        weight: 100,
+        version: "0.1.0".to_owned(),
+        id,
+    }
+}
+
+fn hundred() -> State {
+    let mut state = State::default();
+    let (cluster, founder) = (u64::MAX / 3, info(0));
+    state.apply(Change::Form { cluster, founder });
+    for number in 1..100 {
+        let MemberInfo { id, raft_id, .. } = info(number);
+        state.apply(Change::Join(info(number)));
+        state.apply(Change::Activate { id, raft_id });
+    }
+    state.apply(Change::SetReplicas(2));
+    state
+}
+
+#[test]
+fn a_hundred_members_are_a_small_map_and_a_small_state() {
+    let mut state = hundred();
+    let began = Instant::now();
+    let map = Map::new(&state);
+    let took = began.elapsed();
+    let map_len = message(&map).encoded_len();
+    let state_len = serde_json::to_vec(&state).unwrap().len();
+    let end = |index| LogId::new(CommittedLeaderId::new(7, u64::MAX / 101), index);
+    let heartbeat = AppendEntriesRequest::<TypeConfig> {
+        vote: Vote::new_committed(7, u64::MAX / 101),
+        prev_log_id: Some(end(12_345)),
+        entries: Vec::new(),
+        leader_commit: Some(end(12_345)),
+    };
+    let heartbeat = RaftRequest {
+        ends: Some(RaftEnds {
+            cluster: u64::MAX / 3,
+            source: u64::MAX / 101,
+            target: u64::MAX / 101 * 2,
+        }),
+        version: 1,
+        payload: serde_json::to_vec(&heartbeat).unwrap(),
+    };
+    let heartbeat_len = heartbeat.encoded_len();
+
+    let MemberInfo { id, raft_id, .. } = info(42);
+    state.apply(Change::SetDown {
+        id: id.clone(),
+        raft_id,
+        is_down: true,
+    });
+    let after = Map::new(&state);
+    fn ids(map: &Map) -> Vec<&str> {
+        map.members.iter().map(|it| it.id.as_str()).collect()
+    }
+    let (old, new) = (map.table.as_ref().unwrap(), after.table.as_ref().unwrap());
+    let moved = moves((old, &ids(&map)), (new, &ids(&after)));
+    let least = moved.iter().filter(|it| it.from.contains(&id)).count();
+    println!(
+        "100 members, 2 owners: map {map_len} bytes as sent, made in {took:?}; state {state_len} bytes; \
+         heartbeat {heartbeat_len} bytes; a fall changes the owners of {} slots, {least} at least",
+        moved.len()
+    );
+    assert!((8_000..20_000).contains(&map_len), "{map_len}");
+    assert!((20_000..60_000).contains(&state_len), "{state_len}");
+    assert!((100..600).contains(&heartbeat_len), "{heartbeat_len}");
+    assert!(moved.len() * 100 <= least * 110, "{} {least}", moved.len());
+}
