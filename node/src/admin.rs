@@ -13,6 +13,7 @@ mod roles;
 mod service;
 mod status;
 pub mod telemetry;
+mod warm;
 
 #[cfg(test)]
 mod tests;
@@ -104,7 +105,7 @@ impl Admin {
     /// # Errors
     /// If the generated descriptors do not decode.
     pub fn grpc(&self) -> Result<Grpc, GrpcError> {
-        let admin = AdminServer::new(service::AdminService(self.clone()));
+        let admin = AdminServer::new(service::AdminService::new(self.clone()));
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
         let telemetry = self.0.telemetry.server();
         let membership = MembershipServer::new(membership::MembershipService(self.clone()));

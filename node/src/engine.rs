@@ -27,11 +27,13 @@ pub mod semantics;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod warm;
 
 pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
 pub use self::peer::{Framing, PutError, SlotEntries, Transfer};
 pub use self::upkeep::{EngineOptions, OpenError};
+pub use self::warm::Warmed;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -23,6 +23,7 @@ mod status;
 mod table;
 mod top;
 mod user;
+mod warm;
 mod words;
 
 #[cfg(test)]
@@ -93,6 +94,7 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Namespaces => namespaces::run(&connect().await?, &output).await,
         Command::Codec { setting } => codec::run(&connect().await?, setting, &output).await,
         Command::Flush(args) => flush::run(&connect().await?, args, &output).await,
+        Command::Warm(args) => warm::run(&connect().await?, args, &output).await,
         Command::Doctor => doctor::run(&connect().await?, &output).await,
         Command::Map => cluster::map(&connect().await?, &output).await,
         Command::Drain(args) => cluster::drain(&connect().await?, args, &output).await,

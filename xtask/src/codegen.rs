@@ -69,6 +69,7 @@ fn with_json(builder: Builder) -> Builder {
         ("KeyCopy.tier", "json::tier"),
         ("Finding.severity", "json::severity"),
         ("Segment.state", "json::segment_state"),
+        ("WarmResponse.end", "json::warm_end"),
         ("SegmentEntry.key", "json::text"),
         ("KeyRequest.key", "json::text"),
         ("DeleteKeyRequest.key", "json::text"),

@@ -5,7 +5,7 @@
 //! run at a time.
 
 pub(super) mod message;
-mod news;
+pub(super) mod news;
 mod service;
 mod tier;
 

@@ -12,6 +12,8 @@ pub(super) const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Admin/Flush", ReadWrite),
     // The own one and its base, unless the user is an admin.
     ("fonn.v1.Admin/ListNamespaces", Read),
+    // It reads disk and bucket as fast as it may, which costs, and concerns all namespaces.
+    ("fonn.v1.Admin/Warm", Admin),
     ("fonn.v1.Admin/GetCodecs", Read),
     ("fonn.v1.Admin/SetCodec", Admin),
     ("fonn.v1.Cold/Status", Read),

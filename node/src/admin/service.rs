@@ -7,13 +7,17 @@ use fonn_proto::grpc::v1::{
     DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse, GetCodecsRequest,
     GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, ListNamespacesRequest,
     ListNamespacesResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
+    WarmRequest,
 };
 use fonn_proto::{Command, Delete, Outcome, Redirects};
 use fonn_runtime::events::Topic;
+use tokio::sync::Semaphore;
+use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::caller::Caller;
 use super::cold::{self, ColdLocation};
+use super::warm::{self, Wanted};
 use super::{Admin, namespaces, status};
 use crate::engine::{Acks, Job, Located};
 use crate::entry::Space;
@@ -22,7 +26,19 @@ use crate::entry::Space;
 const KEY_LEN_MAX: usize = 32 << 10;
 
 /// The service.
-pub(super) struct AdminService(pub Admin);
+pub(super) struct AdminService {
+    admin: Admin,
+    warming: Arc<Semaphore>,
+}
+
+impl AdminService {
+    pub(super) fn new(admin: Admin) -> Self {
+        Self {
+            admin,
+            warming: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
 
 /// A database of a namespace.
 fn space(namespace: u16, database: u32) -> Result<Space, Status> {
@@ -82,17 +98,17 @@ fn cold_copy(found: ColdLocation) -> KeyCopy {
 #[async_trait]
 impl admin_server::Admin for AdminService {
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        let mut status = status::status(&self.0);
-        if let Some(cold) = self.0.node().ok().and_then(|node| node.cold.as_ref()) {
+        let mut status = status::status(&self.admin);
+        if let Some(cold) = self.admin.node().ok().and_then(|node| node.cold.as_ref()) {
             status.cold = Some(cold::message::status(cold.status().await));
         }
         Ok(Response::new(status))
     }
 
     async fn key(&self, request: Request<KeyRequest>) -> Result<Response<KeyResponse>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
+        let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
-        let node = self.0.node()?;
+        let node = self.admin.node()?;
         let space = space(caller.reads(&request.namespace)?, request.database)?;
         let key = request.key;
         check_key(&key)?;
@@ -125,9 +141,9 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<DeleteKeyRequest>,
     ) -> Result<Response<DeleteKeyResponse>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
+        let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
-        let node = self.0.node()?;
+        let node = self.admin.node()?;
         let space = space(caller.changes(&request.namespace)?, request.database)?;
         check_key(&request.key)?;
         let command = Command::Delete(Delete::new(&request.key));
@@ -160,7 +176,7 @@ impl admin_server::Admin for AdminService {
             ));
         }
         let message = format!("a key was deleted by {caller}");
-        self.0.0.events.info(Topic::Settings, message);
+        self.admin.0.events.info(Topic::Settings, message);
         Ok(Response::new(DeleteKeyResponse { existed }))
     }
 
@@ -168,9 +184,9 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<FlushRequest>,
     ) -> Result<Response<FlushResponse>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
+        let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
-        let node = self.0.node()?;
+        let node = self.admin.node()?;
         if request.namespace.is_empty() {
             return Err(Status::invalid_argument(
                 "a flush must name its namespace; the default one is `default`",
@@ -195,7 +211,7 @@ impl admin_server::Admin for AdminService {
             None => format!("namespace {}", request.namespace),
         };
         let message = format!("{what} was flushed by {caller}");
-        self.0.0.events.warning(Topic::Settings, message);
+        self.admin.0.events.warning(Topic::Settings, message);
         Ok(Response::new(FlushResponse {
             databases: spaces.len() as u32,
         }))
@@ -205,17 +221,47 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<ListNamespacesRequest>,
     ) -> Result<Response<ListNamespacesResponse>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
-        let engine = &self.0.node()?.shared.service.engine;
+        let caller = Caller::of(&self.admin, &request)?;
+        let engine = &self.admin.node()?.shared.service.engine;
         let list = namespaces::list(engine, |number| caller.may_read(number));
         Ok(Response::new(list))
+    }
+
+    type WarmStream = warm::Responses;
+
+    async fn warm(
+        &self,
+        request: Request<WarmRequest>,
+    ) -> Result<Response<Self::WarmStream>, Status> {
+        let caller = Caller::of(&self.admin, &request)?;
+        let request = request.into_inner();
+        let engine = &self.admin.node()?.shared.service.engine;
+        let namespace = match &request.namespace {
+            Some(name) => Some(caller.reads(name)?),
+            None => None,
+        };
+        let wanted = Wanted::of(&request, namespace);
+        let permit = Arc::clone(&self.warming).try_acquire_owned();
+        let permit = permit.map_err(|_| {
+            Status::resource_exhausted("this node is warming already; wait for its end")
+        })?;
+        let news = warm::warm(Arc::clone(engine), wanted)?;
+        let what = request.namespace.as_deref().unwrap_or("all namespaces");
+        let message = format!("warming of {what} was begun by {caller}");
+        self.admin.0.events.info(Topic::Settings, message);
+        let news = news.map(move |news| {
+            // Held until the stream is dropped.
+            let _ = &permit;
+            news
+        });
+        Ok(Response::new(Box::pin(news)))
     }
 
     async fn get_codecs(
         &self,
         _: Request<GetCodecsRequest>,
     ) -> Result<Response<GetCodecsResponse>, Status> {
-        let (codecs, codec_min_bytes) = status::codecs(self.0.node()?);
+        let (codecs, codec_min_bytes) = status::codecs(self.admin.node()?);
         Ok(Response::new(GetCodecsResponse {
             codecs,
             codec_min_bytes,
@@ -226,15 +272,15 @@ impl admin_server::Admin for AdminService {
         &self,
         request: Request<SetCodecRequest>,
     ) -> Result<Response<SetCodecResponse>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
+        let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
-        let codecs = &self.0.node()?.codecs;
+        let codecs = &self.admin.node()?.codecs;
         let set = codecs.set(&request.level, &request.codec);
         let (previous, codec) = set.map_err(Status::invalid_argument)?;
         tracing::info!(level = request.level, %previous, %codec, "codec changed by {caller}");
         let level = &request.level;
         let message = format!("codec of {level} was set to {codec}, before {previous}");
-        self.0.0.events.info(Topic::Settings, message);
+        self.admin.0.events.info(Topic::Settings, message);
         Ok(Response::new(SetCodecResponse {
             previous: previous.to_string(),
             codec: codec.to_string(),

@@ -70,13 +70,13 @@ pub(super) enum Refused {
 }
 
 /// An entry on its way into RAM.
-struct Fresh<'a> {
-    hash: u64,
-    space: Space,
-    key: &'a [u8],
-    meta: Meta,
+pub(super) struct Fresh<'a> {
+    pub(super) hash: u64,
+    pub(super) space: Space,
+    pub(super) key: &'a [u8],
+    pub(super) meta: Meta,
     /// Whether the disk does not have it yet.
-    dirty: bool,
+    pub(super) dirty: bool,
 }
 
 impl Engine {
@@ -109,7 +109,8 @@ impl Engine {
                     There::Fetched(entry, from) => {
                         grown = true;
                         if *from == From::Cold {
-                            self.keep_on_disk(target.job, entry);
+                            let (space, key) = (target.job.space, target.job.command.key());
+                            self.keep_on_disk(space, key, entry);
                         }
                         let fresh = Fresh {
                             hash: target.hash,
@@ -155,11 +156,11 @@ impl Engine {
 
     /// Has the disk keep what came from the bucket. It is not there yet when RAM gives it up again, or
     /// not at all when the queue is full: then the bucket is asked once more.
-    fn keep_on_disk(&self, job: &Job<'_>, entry: &DiskEntry) {
+    pub(super) fn keep_on_disk(&self, space: Space, key: &[u8], entry: &DiskEntry) {
         let Some(disk) = &self.disk else { return };
         let write = Write {
-            space: job.space,
-            key: Bytes::copy_from_slice(job.command.key()),
+            space,
+            key: Bytes::copy_from_slice(key),
             kind: WriteKind::Put {
                 meta: entry.meta,
                 value: entry.value.clone(),
@@ -168,7 +169,7 @@ impl Engine {
         };
         let len = write.key.len() + entry.value.len();
         if disk.try_write(write).is_ok() {
-            self.hot.namespaces.charge(job.space, len);
+            self.hot.namespaces.charge(space, len);
         }
     }
 
@@ -296,7 +297,7 @@ impl Engine {
     }
 
     /// Puts an entry into RAM alone. None if RAM refuses it; what it had of the key is gone then.
-    fn keep_in_ram(
+    pub(super) fn keep_in_ram(
         &self,
         shard: &mut ShardGuard<'_>,
         fresh: Fresh<'_>,
@@ -338,7 +339,7 @@ impl Engine {
 
     /// A value in the form of the RAM level's codec. `frame` is the one that it has on disk, which is taken
     /// as it is if it has the same codec.
-    fn ram_form(&self, value: &Bytes, frame: Option<&Bytes>) -> RamForm {
+    pub(super) fn ram_form(&self, value: &Bytes, frame: Option<&Bytes>) -> RamForm {
         let (spec, min_bytes) = self.ram_codec.active();
         if value.len() >= min_bytes {
             self.ram_codec.offer(value);

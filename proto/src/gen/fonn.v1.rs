@@ -3518,6 +3518,53 @@ pub struct Namespace {
     #[prost(uint64, tag = "14")]
     pub quota_refusals: u64,
 }
+/// Asks for entries to be brought into RAM.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WarmRequest {
+    /// Entries of this namespace only; without it, of all.
+    #[prost(string, optional, tag = "1")]
+    pub namespace: ::core::option::Option<::prost::alloc::string::String>,
+    /// At most so many of the newest entries, those that are in RAM already included; 0 for no limit.
+    #[prost(uint64, tag = "2")]
+    pub newest: u64,
+    /// At most so many bytes of records; 0 for no limit.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Bytes of records a second at most; 0 for 128 MiB.
+    #[prost(uint64, tag = "4")]
+    pub bytes_per_s: u64,
+}
+/// How far it is.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WarmResponse {
+    /// Entries that were brought from disk.
+    #[prost(uint64, tag = "1")]
+    pub from_disk: u64,
+    /// Entries that were brought from the bucket.
+    #[prost(uint64, tag = "2")]
+    pub from_cold: u64,
+    /// Entries that were in RAM already.
+    #[prost(uint64, tag = "3")]
+    pub present: u64,
+    /// Entries that could not be read.
+    #[prost(uint64, tag = "4")]
+    pub failed: u64,
+    /// Bytes of the records that were brought, as they are on disk or in the bucket.
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    /// How many entries there are to go through at most, about.
+    #[prost(uint64, tag = "6")]
+    pub entries_max: u64,
+    /// How many bytes there is room or leave for at most, about.
+    #[prost(uint64, tag = "7")]
+    pub bytes_max: u64,
+    /// Why it ended; unspecified while it goes on.
+    #[prost(enumeration = "WarmEnd", tag = "8")]
+    #[serde(serialize_with = "json::warm_end")]
+    pub end: i32,
+}
 /// Asks for the codecs.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3603,6 +3650,44 @@ impl Tier {
             "TIER_RAM" => Some(Self::Ram),
             "TIER_DISK" => Some(Self::Disk),
             "TIER_COLD" => Some(Self::Cold),
+            _ => None,
+        }
+    }
+}
+/// Why no more entries are brought into RAM.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WarmEnd {
+    /// It goes on.
+    Unspecified = 0,
+    /// There are no more.
+    All = 1,
+    /// As many or as much as was asked for.
+    Limit = 2,
+    /// RAM has no more room.
+    RamFull = 3,
+}
+impl WarmEnd {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WARM_END_UNSPECIFIED",
+            Self::All => "WARM_END_ALL",
+            Self::Limit => "WARM_END_LIMIT",
+            Self::RamFull => "WARM_END_RAM_FULL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WARM_END_UNSPECIFIED" => Some(Self::Unspecified),
+            "WARM_END_ALL" => Some(Self::All),
+            "WARM_END_LIMIT" => Some(Self::Limit),
+            "WARM_END_RAM_FULL" => Some(Self::RamFull),
             _ => None,
         }
     }
@@ -3798,6 +3883,34 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("fonn.v1.Admin", "ListNamespaces"));
             self.inner.unary(req, path, codec).await
         }
+        /// Brings entries from disk and bucket into the free part of the RAM tier, as gets of them would: what the disk has
+        /// first, the newest first, then what only the bucket has, the newest segments first. In a cluster, of the slots that
+        /// the node owns. It ends when it has gone through all of them, at a limit of the request, or when RAM is full: it
+        /// evicts nothing. What is brought from the bucket costs a request each. Progress comes a few times a second; the last
+        /// message has the end. The work ends when the caller goes away. RESOURCE_EXHAUSTED while another one is running,
+        /// NOT_FOUND for an unknown namespace, FAILED_PRECONDITION without a data directory, UNAVAILABLE if disk or bucket
+        /// cannot be read; what was brought stays.
+        pub async fn warm(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WarmRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WarmResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Admin/Warm");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Admin", "Warm"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// The codec of each level.
         pub async fn get_codecs(
             &mut self,
@@ -3895,6 +4008,23 @@ pub mod admin_server {
             tonic::Response<super::ListNamespacesResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the Warm method.
+        type WarmStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WarmResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Brings entries from disk and bucket into the free part of the RAM tier, as gets of them would: what the disk has
+        /// first, the newest first, then what only the bucket has, the newest segments first. In a cluster, of the slots that
+        /// the node owns. It ends when it has gone through all of them, at a limit of the request, or when RAM is full: it
+        /// evicts nothing. What is brought from the bucket costs a request each. Progress comes a few times a second; the last
+        /// message has the end. The work ends when the caller goes away. RESOURCE_EXHAUSTED while another one is running,
+        /// NOT_FOUND for an unknown namespace, FAILED_PRECONDITION without a data directory, UNAVAILABLE if disk or bucket
+        /// cannot be read; what was brought stays.
+        async fn warm(
+            &self,
+            request: tonic::Request<super::WarmRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WarmStream>, tonic::Status>;
         /// The codec of each level.
         async fn get_codecs(
             &self,
@@ -4205,6 +4335,52 @@ pub mod admin_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Admin/Warm" => {
+                    #[allow(non_camel_case_types)]
+                    struct WarmSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::WarmRequest>
+                    for WarmSvc<T> {
+                        type Response = super::WarmResponse;
+                        type ResponseStream = T::WarmStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WarmRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::warm(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WarmSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

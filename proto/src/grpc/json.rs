@@ -2,7 +2,7 @@
 
 use serde::Serializer;
 
-use super::v1::{EventLevel, MemberState, SegmentState, Severity, Tier};
+use super::v1::{EventLevel, MemberState, SegmentState, Severity, Tier, WarmEnd};
 
 /// `TIER_RAM` as `ram`.
 fn bare(name: &str, prefix: &str) -> String {
@@ -32,6 +32,14 @@ impl SegmentState {
     #[must_use]
     pub fn name(self) -> String {
         bare(self.as_str_name(), "SEGMENT_STATE_")
+    }
+}
+
+impl WarmEnd {
+    /// Its name in JSON.
+    #[must_use]
+    pub fn name(self) -> String {
+        bare(self.as_str_name(), "WARM_END_")
     }
 }
 
@@ -70,6 +78,11 @@ pub(super) fn severity<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Er
 
 pub(super) fn segment_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     let name = SegmentState::try_from(*value).ok().map(SegmentState::name);
+    or_number(name, *value, to)
+}
+
+pub(super) fn warm_end<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+    let name = WarmEnd::try_from(*value).ok().map(WarmEnd::name);
     or_number(name, *value, to)
 }
 

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use fonn_runtime::size::ByteCount;
 
 /// Shows and changes what a Fonn node does, through its admin port.
 #[derive(Debug, Parser)]
@@ -74,6 +75,8 @@ pub(super) enum Command {
     },
     /// Make every entry of a namespace invisible, on all tiers
     Flush(Flush),
+    /// Bring entries from disk and bucket into the free part of RAM, the newest first
+    Warm(Warm),
     /// Check ports, clock and bucket, and say how to cure what is wrong
     Doctor,
     /// The members of the node's cluster and what they own; exit code 1 if it has no leader
@@ -137,6 +140,31 @@ pub(super) struct Flush {
     /// Yes, really
     #[arg(long, required = true)]
     pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Warm {
+    /// Only entries of this namespace; without users there is one, called default
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// At most so many of the newest entries, those that are in RAM already included
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub newest: Option<u64>,
+    /// At most so much, as in 4g; by default as much as RAM has room for
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub bytes: Option<ByteCount>,
+    /// At most so much a second, so that clients are not disturbed; 128m by default
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub rate: Option<ByteCount>,
+}
+
+/// A size that is not 0, which would mean the default.
+fn size(text: &str) -> Result<ByteCount, String> {
+    match text.parse::<ByteCount>() {
+        Ok(size) if size.bytes() > 0 => Ok(size),
+        Ok(_) => Err("expected a size above 0".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 #[derive(Debug, Args)]

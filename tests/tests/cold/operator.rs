@@ -344,3 +344,45 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() -> Result<()> {
     assert!(remedy.contains("AWS_ENDPOINT_URL"), "{remedy}");
     Ok(())
 }
+
+#[test]
+fn a_new_machine_is_warmed_from_the_bucket() -> Result<()> {
+    let bucket = Bucket::in_process()?;
+    let pool = ValuePool::new(Content::Random, LEN);
+    let entries = Entries {
+        pool: &pool,
+        lens: &[LEN],
+        prefix: "warm/",
+    };
+    let first = over(&bucket).start()?;
+    entries.write(&mut *connect(&first)?, 0..300)?;
+    connect(&first)?.delete(&entries.key(7))?;
+    wait_until_spilled(&first)?;
+    destroy(first)?;
+
+    let node = over(&bucket).start()?;
+    wait_until_ready(&node)?;
+    let some = lines(&admin(&node), &["warm", "--newest", "100"])?;
+    let some = some.last().context("no news")?;
+    assert_eq!(
+        (&some["from_cold"], &some["end"]),
+        (&100.into(), &"limit".into()),
+        "{some}"
+    );
+    let rest = lines(&admin(&node), &["warm"])?;
+    let rest = rest.last().context("no news")?;
+    assert_eq!(
+        (&rest["from_cold"], &rest["end"]),
+        (&199.into(), &"all".into()),
+        "{rest}"
+    );
+    let hits = |tier: &str| metric(&node, &format!("fonn_hits_total{{tier=\"{tier}\"}}"));
+    entries.check(&mut *connect(&node)?, 0..7)?;
+    entries.check(&mut *connect(&node)?, 8..300)?;
+    assert_eq!(connect(&node)?.get(&entries.key(7))?, None);
+    assert_eq!(
+        (hits("ram")?, hits("disk")?, hits("cold")?),
+        (299.0, 0.0, 0.0)
+    );
+    Ok(())
+}

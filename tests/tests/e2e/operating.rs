@@ -6,8 +6,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fonn_tests::ctl::{json, text};
+use fonn_tests::ctl::{json, lines, text};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
+use fonn_tests::values::{Content, ValuePool};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -181,5 +182,64 @@ fn completions_parse_and_know_every_flag() -> Result<()> {
         }
     }
     ensure!(count > 100, "only {count} flags");
+    Ok(())
+}
+
+/// Gets that were answered, by tier.
+fn hits(node: &FonnNode, tier: &str) -> Result<f64> {
+    let page = node.http_get("/metrics")?.body;
+    let name = format!("fonn_hits_total{{tier=\"{tier}\"}}");
+    let mut lines = page.lines().filter_map(|line| line.rsplit_once(' '));
+    let found = lines.find(|(found, _)| *found == name);
+    Ok(found.with_context(|| name.clone())?.1.parse()?)
+}
+
+fn warm(node: &FonnNode, arguments: &[&str]) -> Result<serde_json::Value> {
+    let arguments = [&["warm"], arguments].concat();
+    let news = lines(&node.admin().to_string(), &arguments)?;
+    news.last().cloned().context("no news")
+}
+
+#[test]
+fn a_restarted_node_is_warmed_with_the_newest_entries_first() -> Result<()> {
+    let mut node = NodeOptions::new().start()?;
+    let mut client = node.text()?;
+    // Bytes count as they are stored, so these do not shrink.
+    let pool = ValuePool::new(Content::Random, 1000);
+    let value = pool.value(1, 1000).to_vec();
+    for n in 0..200 {
+        client.store(&format!("set k{n} 0 0 1000"), &value)?;
+    }
+    // Written again, it is the newest; what was deleted is nothing to bring.
+    client.store("set k0 0 0 1000", &value)?;
+    client.command("delete k9")?;
+    node.stop()?;
+    node.start_again()?;
+
+    let some = warm(&node, &["--newest", "50"])?;
+    ensure!(some["from_disk"] == 50 && some["end"] == "limit", "{some}");
+    let mut client = node.text()?;
+    ensure!(client.items("get k0")?.len() == 1);
+    for n in 151..200 {
+        ensure!(client.items(&format!("get k{n}"))?.len() == 1, "k{n}");
+    }
+    ensure!(hits(&node, "ram")? == 50.0 && hits(&node, "disk")? == 0.0);
+
+    // About as much as 20 of them take, and what is in RAM already is not brought again.
+    let some = warm(&node, &["--bytes", "21k"])?;
+    ensure!(some["end"] == "limit" && some["present"] == 50, "{some}");
+    let brought = some["from_disk"].as_u64().context("no figure")?;
+    ensure!((15..=21).contains(&brought), "{some}");
+
+    let rest = warm(&node, &[])?;
+    ensure!(rest["end"] == "all", "{rest}");
+    ensure!(rest["from_disk"] == 149 - brought, "{rest}");
+    for n in 0..200 {
+        let there = usize::from(n != 9);
+        ensure!(client.items(&format!("get k{n}"))?.len() == there, "k{n}");
+    }
+    ensure!(hits(&node, "ram")? == 249.0 && hits(&node, "disk")? == 0.0);
+    let told = text(&node.admin().to_string(), &["warm"])?;
+    ensure!(told.contains("199 were in RAM already"), "{told}");
     Ok(())
 }

@@ -240,3 +240,39 @@ fn a_quota_is_changed_while_the_node_runs() -> Result<()> {
     ensure!((20..=45).contains(&after), "{after} are left");
     Ok(())
 }
+
+#[test]
+fn only_the_namespace_that_is_asked_for_is_warmed() -> Result<()> {
+    let mut rig = Rig::start(|options| options)?;
+    for user in ["calm", "busy"] {
+        let mut client = rig.user(user)?;
+        for n in 0..20 {
+            client
+                .call(&[b"SET", format!("k{n}").as_bytes(), &[b'v'; 1000]])?
+                .ok()?;
+        }
+    }
+    rig.node.stop()?;
+    rig.node.start_again()?;
+    let warm = |user: &str, arguments: &[&str]| {
+        std::process::Command::new(fonn_tests::node::ctl_program()?)
+            .args(["warm", "--json"])
+            .args(arguments)
+            .env("FONN_ADMIN", rig.node.admin().to_string())
+            .env("FONN_USER", user)
+            .env("FONN_PASSWORD", PASSWORD)
+            .output()
+            .context("fonnctl")
+    };
+    let denied = warm("calm", &["--namespace", "calm"])?;
+    ensure!(denied.status.code() == Some(3), "{denied:?}");
+    for (arguments, brought) in [(&["--namespace", "calm"][..], 20), (&[], 20)] {
+        let output = warm("root", arguments)?;
+        let text = String::from_utf8(output.stdout)?;
+        let last: Value = serde_json::from_str(text.lines().last().context("no news")?)?;
+        ensure!(last["from_disk"] == brought, "{last}");
+        let present = if arguments.is_empty() { 20 } else { 0 };
+        ensure!(last["present"] == present, "{last}");
+    }
+    Ok(())
+}

@@ -11,10 +11,10 @@ use super::News;
 const WAITING_MAX: usize = 16;
 
 /// Where the work tells its news.
-pub(super) type Teller<T> = mpsc::Sender<T>;
+pub(in crate::admin) type Teller<T> = mpsc::Sender<T>;
 
 /// The news of `work`, which goes on only while the stream is polled and ends when it is dropped.
-pub(super) fn news<T, F>(work: impl FnOnce(Teller<T>) -> F) -> News<T>
+pub(in crate::admin) fn news<T, F>(work: impl FnOnce(Teller<T>) -> F) -> News<T>
 where
     T: Send + 'static,
     F: Future<Output = ()> + Send + 'static,

@@ -23,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/admin.proto.
  */
 export const file_fonn_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("ChNmb25uL3YxL2FkbWluLnByb3RvEgdmb25uLnYxIg8KDVN0YXR1c1JlcXVlc3QivAMKDlN0YXR1c1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEQoJdXB0aW1lX21zGAIgASgEEg4KBm5vd19tcxgDIAEoBBIYChBub3RfcmVhZHlfcmVhc29uGAQgASgJEhEKCWxpc3RlbmVycxgFIAMoCRISCgpkdXJhYmlsaXR5GAYgASgJEh8KA3JhbRgHIAEoCzISLmZvbm4udjEuUmFtU3RhdHVzEiEKBGRpc2sYCCABKAsyEy5mb25uLnYxLkRpc2tTdGF0dXMSIQoEY29sZBgJIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cxIhCgdsb29rdXBzGAogASgLMhAuZm9ubi52MS5Mb29rdXBzEiMKBmNvZGVjcxgLIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYDCABKAQSEwoLY29ubmVjdGlvbnMYDSABKAQSFwoPY29ubmVjdGlvbnNfbWF4GA4gASgEEhYKDnJlc2lkZW50X2J5dGVzGA8gASgEEicKB2NsdXN0ZXIYECABKAsyFi5mb25uLnYxLkNsdXN0ZXJTdGF0dXMicAoJUmFtU3RhdHVzEhQKDGJ1ZGdldF9ieXRlcxgBIAEoBBISCgp1c2VkX2J5dGVzGAIgASgEEg8KB2VudHJpZXMYAyABKAQSFQoNZGlydHlfZW50cmllcxgEIAEoBBIRCglldmljdGlvbnMYBSABKAQinQEKCkRpc2tTdGF0dXMSEQoJZGlyZWN0b3J5GAEgASgJEhQKDGJ1ZGdldF9ieXRlcxgCIAEoBBISCgp1c2VkX2J5dGVzGAMgASgEEg8KB2VudHJpZXMYBCABKAQSEwoLZ2VuZXJhdGlvbnMYBSABKA0SEwoLcXVldWVfYnl0ZXMYBiABKAQSFwoPcXVldWVfYnl0ZXNfbWF4GAcgASgEIkcKB0xvb2t1cHMSHAoEaGl0cxgBIAMoCzIOLmZvbm4udjEuQ291bnQSHgoGbWlzc2VzGAIgAygLMg4uZm9ubi52MS5Db3VudCIkCgVDb3VudBIMCgRuYW1lGAEgASgJEg0KBWNvdW50GAIgASgEIj4KCktleVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDSJeCgtLZXlSZXNwb25zZRIgCgZjb3BpZXMYASADKAsyEC5mb25uLnYxLktleUNvcHkSHQoVZmx1c2hlZF9iZWxvd192ZXJzaW9uGAIgASgEEg4KBm5vd19tcxgDIAEoBCLcAQoHS2V5Q29weRIbCgR0aWVyGAEgASgOMg0uZm9ubi52MS5UaWVyEg8KB3ZlcnNpb24YAiABKAQSEQoJdG9tYnN0b25lGAMgASgIEg0KBWNvZGVjGAQgASgJEhMKC3ZhbHVlX2J5dGVzGAUgASgEEhQKDHN0b3JlZF9ieXRlcxgGIAEoBBINCgVmbGFncxgHIAEoDRIVCg1leHBpcmVzX2F0X21zGAggASgEEg0KBWRpcnR5GAkgASgIEhAKCGxvY2F0aW9uGAogASgJEg8KB2RhbWFnZWQYCyABKAgiRAoQRGVsZXRlS2V5UmVxdWVzdBILCgNrZXkYASABKAwSEQoJbmFtZXNwYWNlGAIgASgJEhAKCGRhdGFiYXNlGAMgASgNIiQKEURlbGV0ZUtleVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgiRQoMRmx1c2hSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIVCghkYXRhYmFzZRgCIAEoDUgAiAEBQgsKCV9kYXRhYmFzZSIiCg1GbHVzaFJlc3BvbnNlEhEKCWRhdGFiYXNlcxgBIAEoDSIXChVMaXN0TmFtZXNwYWNlc1JlcXVlc3QiUAoWTGlzdE5hbWVzcGFjZXNSZXNwb25zZRImCgpuYW1lc3BhY2VzGAEgAygLMhIuZm9ubi52MS5OYW1lc3BhY2USDgoGbm93X21zGAIgASgEIukCCglOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIYCgtxdW90YV9ieXRlcxgCIAEoBEgAiAEBEgwKBGJhc2UYAyABKAkSFwoKdXNlZF9ieXRlcxgEIAEoBEgBiAEBEhQKB2VudHJpZXMYBSABKARIAogBARIVCg1jb3VudGVkX2F0X21zGAYgASgEEhMKC3JhbV9lbnRyaWVzGAcgASgEEhYKCXJhbV9ieXRlcxgIIAEoBEgDiAEBEgwKBGhpdHMYCSABKAQSDgoGbWlzc2VzGAogASgEEg4KBnN0b3JlcxgLIAEoBBIXCg9xdW90YV9ldmljdGlvbnMYDCABKAQSGwoTcXVvdGFfZXZpY3RlZF9ieXRlcxgNIAEoBBIWCg5xdW90YV9yZWZ1c2FscxgOIAEoBEIOCgxfcXVvdGFfYnl0ZXNCDQoLX3VzZWRfYnl0ZXNCCgoIX2VudHJpZXNCDAoKX3JhbV9ieXRlcyISChBHZXRDb2RlY3NSZXF1ZXN0IlEKEUdldENvZGVjc1Jlc3BvbnNlEiMKBmNvZGVjcxgBIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYAiABKAQiOgoKTGV2ZWxDb2RlYxINCgVsZXZlbBgBIAEoCRINCgVjb2RlYxgCIAEoCRIOCgZhY3RpdmUYAyABKAkiLwoPU2V0Q29kZWNSZXF1ZXN0Eg0KBWxldmVsGAEgASgJEg0KBWNvZGVjGAIgASgJIjMKEFNldENvZGVjUmVzcG9uc2USEAoIcHJldmlvdXMYASABKAkSDQoFY29kZWMYAiABKAkqSAoEVGllchIUChBUSUVSX1VOU1BFQ0lGSUVEEAASDAoIVElFUl9SQU0QARINCglUSUVSX0RJU0sQAhINCglUSUVSX0NPTEQQAzLIAwoFQWRtaW4SOQoGU3RhdHVzEhYuZm9ubi52MS5TdGF0dXNSZXF1ZXN0GhcuZm9ubi52MS5TdGF0dXNSZXNwb25zZRIwCgNLZXkSEy5mb25uLnYxLktleVJlcXVlc3QaFC5mb25uLnYxLktleVJlc3BvbnNlEkIKCURlbGV0ZUtleRIZLmZvbm4udjEuRGVsZXRlS2V5UmVxdWVzdBoaLmZvbm4udjEuRGVsZXRlS2V5UmVzcG9uc2USNgoFRmx1c2gSFS5mb25uLnYxLkZsdXNoUmVxdWVzdBoWLmZvbm4udjEuRmx1c2hSZXNwb25zZRJRCg5MaXN0TmFtZXNwYWNlcxIeLmZvbm4udjEuTGlzdE5hbWVzcGFjZXNSZXF1ZXN0Gh8uZm9ubi52MS5MaXN0TmFtZXNwYWNlc1Jlc3BvbnNlEkIKCUdldENvZGVjcxIZLmZvbm4udjEuR2V0Q29kZWNzUmVxdWVzdBoaLmZvbm4udjEuR2V0Q29kZWNzUmVzcG9uc2USPwoIU2V0Q29kZWMSGC5mb25uLnYxLlNldENvZGVjUmVxdWVzdBoZLmZvbm4udjEuU2V0Q29kZWNSZXNwb25zZWIGcHJvdG8z", [file_fonn_v1_cold, file_fonn_v1_membership]);
+  fileDesc("ChNmb25uL3YxL2FkbWluLnByb3RvEgdmb25uLnYxIg8KDVN0YXR1c1JlcXVlc3QivAMKDlN0YXR1c1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEQoJdXB0aW1lX21zGAIgASgEEg4KBm5vd19tcxgDIAEoBBIYChBub3RfcmVhZHlfcmVhc29uGAQgASgJEhEKCWxpc3RlbmVycxgFIAMoCRISCgpkdXJhYmlsaXR5GAYgASgJEh8KA3JhbRgHIAEoCzISLmZvbm4udjEuUmFtU3RhdHVzEiEKBGRpc2sYCCABKAsyEy5mb25uLnYxLkRpc2tTdGF0dXMSIQoEY29sZBgJIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cxIhCgdsb29rdXBzGAogASgLMhAuZm9ubi52MS5Mb29rdXBzEiMKBmNvZGVjcxgLIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYDCABKAQSEwoLY29ubmVjdGlvbnMYDSABKAQSFwoPY29ubmVjdGlvbnNfbWF4GA4gASgEEhYKDnJlc2lkZW50X2J5dGVzGA8gASgEEicKB2NsdXN0ZXIYECABKAsyFi5mb25uLnYxLkNsdXN0ZXJTdGF0dXMicAoJUmFtU3RhdHVzEhQKDGJ1ZGdldF9ieXRlcxgBIAEoBBISCgp1c2VkX2J5dGVzGAIgASgEEg8KB2VudHJpZXMYAyABKAQSFQoNZGlydHlfZW50cmllcxgEIAEoBBIRCglldmljdGlvbnMYBSABKAQinQEKCkRpc2tTdGF0dXMSEQoJZGlyZWN0b3J5GAEgASgJEhQKDGJ1ZGdldF9ieXRlcxgCIAEoBBISCgp1c2VkX2J5dGVzGAMgASgEEg8KB2VudHJpZXMYBCABKAQSEwoLZ2VuZXJhdGlvbnMYBSABKA0SEwoLcXVldWVfYnl0ZXMYBiABKAQSFwoPcXVldWVfYnl0ZXNfbWF4GAcgASgEIkcKB0xvb2t1cHMSHAoEaGl0cxgBIAMoCzIOLmZvbm4udjEuQ291bnQSHgoGbWlzc2VzGAIgAygLMg4uZm9ubi52MS5Db3VudCIkCgVDb3VudBIMCgRuYW1lGAEgASgJEg0KBWNvdW50GAIgASgEIj4KCktleVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDSJeCgtLZXlSZXNwb25zZRIgCgZjb3BpZXMYASADKAsyEC5mb25uLnYxLktleUNvcHkSHQoVZmx1c2hlZF9iZWxvd192ZXJzaW9uGAIgASgEEg4KBm5vd19tcxgDIAEoBCLcAQoHS2V5Q29weRIbCgR0aWVyGAEgASgOMg0uZm9ubi52MS5UaWVyEg8KB3ZlcnNpb24YAiABKAQSEQoJdG9tYnN0b25lGAMgASgIEg0KBWNvZGVjGAQgASgJEhMKC3ZhbHVlX2J5dGVzGAUgASgEEhQKDHN0b3JlZF9ieXRlcxgGIAEoBBINCgVmbGFncxgHIAEoDRIVCg1leHBpcmVzX2F0X21zGAggASgEEg0KBWRpcnR5GAkgASgIEhAKCGxvY2F0aW9uGAogASgJEg8KB2RhbWFnZWQYCyABKAgiRAoQRGVsZXRlS2V5UmVxdWVzdBILCgNrZXkYASABKAwSEQoJbmFtZXNwYWNlGAIgASgJEhAKCGRhdGFiYXNlGAMgASgNIiQKEURlbGV0ZUtleVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgiRQoMRmx1c2hSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIVCghkYXRhYmFzZRgCIAEoDUgAiAEBQgsKCV9kYXRhYmFzZSIiCg1GbHVzaFJlc3BvbnNlEhEKCWRhdGFiYXNlcxgBIAEoDSIXChVMaXN0TmFtZXNwYWNlc1JlcXVlc3QiUAoWTGlzdE5hbWVzcGFjZXNSZXNwb25zZRImCgpuYW1lc3BhY2VzGAEgAygLMhIuZm9ubi52MS5OYW1lc3BhY2USDgoGbm93X21zGAIgASgEIukCCglOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIYCgtxdW90YV9ieXRlcxgCIAEoBEgAiAEBEgwKBGJhc2UYAyABKAkSFwoKdXNlZF9ieXRlcxgEIAEoBEgBiAEBEhQKB2VudHJpZXMYBSABKARIAogBARIVCg1jb3VudGVkX2F0X21zGAYgASgEEhMKC3JhbV9lbnRyaWVzGAcgASgEEhYKCXJhbV9ieXRlcxgIIAEoBEgDiAEBEgwKBGhpdHMYCSABKAQSDgoGbWlzc2VzGAogASgEEg4KBnN0b3JlcxgLIAEoBBIXCg9xdW90YV9ldmljdGlvbnMYDCABKAQSGwoTcXVvdGFfZXZpY3RlZF9ieXRlcxgNIAEoBBIWCg5xdW90YV9yZWZ1c2FscxgOIAEoBEIOCgxfcXVvdGFfYnl0ZXNCDQoLX3VzZWRfYnl0ZXNCCgoIX2VudHJpZXNCDAoKX3JhbV9ieXRlcyJnCgtXYXJtUmVxdWVzdBIWCgluYW1lc3BhY2UYASABKAlIAIgBARIOCgZuZXdlc3QYAiABKAQSDQoFYnl0ZXMYAyABKAQSEwoLYnl0ZXNfcGVyX3MYBCABKARCDAoKX25hbWVzcGFjZSKrAQoMV2FybVJlc3BvbnNlEhEKCWZyb21fZGlzaxgBIAEoBBIRCglmcm9tX2NvbGQYAiABKAQSDwoHcHJlc2VudBgDIAEoBBIOCgZmYWlsZWQYBCABKAQSDQoFYnl0ZXMYBSABKAQSEwoLZW50cmllc19tYXgYBiABKAQSEQoJYnl0ZXNfbWF4GAcgASgEEh0KA2VuZBgIIAEoDjIQLmZvbm4udjEuV2FybUVuZCISChBHZXRDb2RlY3NSZXF1ZXN0IlEKEUdldENvZGVjc1Jlc3BvbnNlEiMKBmNvZGVjcxgBIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYAiABKAQiOgoKTGV2ZWxDb2RlYxINCgVsZXZlbBgBIAEoCRINCgVjb2RlYxgCIAEoCRIOCgZhY3RpdmUYAyABKAkiLwoPU2V0Q29kZWNSZXF1ZXN0Eg0KBWxldmVsGAEgASgJEg0KBWNvZGVjGAIgASgJIjMKEFNldENvZGVjUmVzcG9uc2USEAoIcHJldmlvdXMYASABKAkSDQoFY29kZWMYAiABKAkqSAoEVGllchIUChBUSUVSX1VOU1BFQ0lGSUVEEAASDAoIVElFUl9SQU0QARINCglUSUVSX0RJU0sQAhINCglUSUVSX0NPTEQQAypgCgdXYXJtRW5kEhgKFFdBUk1fRU5EX1VOU1BFQ0lGSUVEEAASEAoMV0FSTV9FTkRfQUxMEAESEgoOV0FSTV9FTkRfTElNSVQQAhIVChFXQVJNX0VORF9SQU1fRlVMTBADMv8DCgVBZG1pbhI5CgZTdGF0dXMSFi5mb25uLnYxLlN0YXR1c1JlcXVlc3QaFy5mb25uLnYxLlN0YXR1c1Jlc3BvbnNlEjAKA0tleRITLmZvbm4udjEuS2V5UmVxdWVzdBoULmZvbm4udjEuS2V5UmVzcG9uc2USQgoJRGVsZXRlS2V5EhkuZm9ubi52MS5EZWxldGVLZXlSZXF1ZXN0GhouZm9ubi52MS5EZWxldGVLZXlSZXNwb25zZRI2CgVGbHVzaBIVLmZvbm4udjEuRmx1c2hSZXF1ZXN0GhYuZm9ubi52MS5GbHVzaFJlc3BvbnNlElEKDkxpc3ROYW1lc3BhY2VzEh4uZm9ubi52MS5MaXN0TmFtZXNwYWNlc1JlcXVlc3QaHy5mb25uLnYxLkxpc3ROYW1lc3BhY2VzUmVzcG9uc2USNQoEV2FybRIULmZvbm4udjEuV2FybVJlcXVlc3QaFS5mb25uLnYxLldhcm1SZXNwb25zZTABEkIKCUdldENvZGVjcxIZLmZvbm4udjEuR2V0Q29kZWNzUmVxdWVzdBoaLmZvbm4udjEuR2V0Q29kZWNzUmVzcG9uc2USPwoIU2V0Q29kZWMSGC5mb25uLnYxLlNldENvZGVjUmVxdWVzdBoZLmZvbm4udjEuU2V0Q29kZWNSZXNwb25zZWIGcHJvdG8z", [file_fonn_v1_cold, file_fonn_v1_membership]);
 
 /**
  * Asks for the status of the node.
@@ -760,6 +760,118 @@ export const NamespaceSchema: GenMessage<Namespace> = /*@__PURE__*/
   messageDesc(file_fonn_v1_admin, 15);
 
 /**
+ * Asks for entries to be brought into RAM.
+ *
+ * @generated from message fonn.v1.WarmRequest
+ */
+export type WarmRequest = Message<"fonn.v1.WarmRequest"> & {
+  /**
+   * Entries of this namespace only; without it, of all.
+   *
+   * @generated from field: optional string namespace = 1;
+   */
+  namespace?: string | undefined;
+
+  /**
+   * At most so many of the newest entries, those that are in RAM already included; 0 for no limit.
+   *
+   * @generated from field: uint64 newest = 2;
+   */
+  newest: bigint;
+
+  /**
+   * At most so many bytes of records; 0 for no limit.
+   *
+   * @generated from field: uint64 bytes = 3;
+   */
+  bytes: bigint;
+
+  /**
+   * Bytes of records a second at most; 0 for 128 MiB.
+   *
+   * @generated from field: uint64 bytes_per_s = 4;
+   */
+  bytesPerS: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.WarmRequest.
+ * Use `create(WarmRequestSchema)` to create a new message.
+ */
+export const WarmRequestSchema: GenMessage<WarmRequest> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 16);
+
+/**
+ * How far it is.
+ *
+ * @generated from message fonn.v1.WarmResponse
+ */
+export type WarmResponse = Message<"fonn.v1.WarmResponse"> & {
+  /**
+   * Entries that were brought from disk.
+   *
+   * @generated from field: uint64 from_disk = 1;
+   */
+  fromDisk: bigint;
+
+  /**
+   * Entries that were brought from the bucket.
+   *
+   * @generated from field: uint64 from_cold = 2;
+   */
+  fromCold: bigint;
+
+  /**
+   * Entries that were in RAM already.
+   *
+   * @generated from field: uint64 present = 3;
+   */
+  present: bigint;
+
+  /**
+   * Entries that could not be read.
+   *
+   * @generated from field: uint64 failed = 4;
+   */
+  failed: bigint;
+
+  /**
+   * Bytes of the records that were brought, as they are on disk or in the bucket.
+   *
+   * @generated from field: uint64 bytes = 5;
+   */
+  bytes: bigint;
+
+  /**
+   * How many entries there are to go through at most, about.
+   *
+   * @generated from field: uint64 entries_max = 6;
+   */
+  entriesMax: bigint;
+
+  /**
+   * How many bytes there is room or leave for at most, about.
+   *
+   * @generated from field: uint64 bytes_max = 7;
+   */
+  bytesMax: bigint;
+
+  /**
+   * Why it ended; unspecified while it goes on.
+   *
+   * @generated from field: fonn.v1.WarmEnd end = 8;
+   */
+  end: WarmEnd;
+};
+
+/**
+ * Describes the message fonn.v1.WarmResponse.
+ * Use `create(WarmResponseSchema)` to create a new message.
+ */
+export const WarmResponseSchema: GenMessage<WarmResponse> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 17);
+
+/**
  * Asks for the codecs.
  *
  * @generated from message fonn.v1.GetCodecsRequest
@@ -772,7 +884,7 @@ export type GetCodecsRequest = Message<"fonn.v1.GetCodecsRequest"> & {
  * Use `create(GetCodecsRequestSchema)` to create a new message.
  */
 export const GetCodecsRequestSchema: GenMessage<GetCodecsRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 16);
+  messageDesc(file_fonn_v1_admin, 18);
 
 /**
  * The codecs that are set.
@@ -800,7 +912,7 @@ export type GetCodecsResponse = Message<"fonn.v1.GetCodecsResponse"> & {
  * Use `create(GetCodecsResponseSchema)` to create a new message.
  */
 export const GetCodecsResponseSchema: GenMessage<GetCodecsResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 17);
+  messageDesc(file_fonn_v1_admin, 19);
 
 /**
  * The codec of a level.
@@ -835,7 +947,7 @@ export type LevelCodec = Message<"fonn.v1.LevelCodec"> & {
  * Use `create(LevelCodecSchema)` to create a new message.
  */
 export const LevelCodecSchema: GenMessage<LevelCodec> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 18);
+  messageDesc(file_fonn_v1_admin, 20);
 
 /**
  * Asks for another codec.
@@ -863,7 +975,7 @@ export type SetCodecRequest = Message<"fonn.v1.SetCodecRequest"> & {
  * Use `create(SetCodecRequestSchema)` to create a new message.
  */
 export const SetCodecRequestSchema: GenMessage<SetCodecRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 19);
+  messageDesc(file_fonn_v1_admin, 21);
 
 /**
  * The codec was changed.
@@ -891,7 +1003,7 @@ export type SetCodecResponse = Message<"fonn.v1.SetCodecResponse"> & {
  * Use `create(SetCodecResponseSchema)` to create a new message.
  */
 export const SetCodecResponseSchema: GenMessage<SetCodecResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 20);
+  messageDesc(file_fonn_v1_admin, 22);
 
 /**
  * A tier of the store.
@@ -933,6 +1045,47 @@ export enum Tier {
  */
 export const TierSchema: GenEnum<Tier> = /*@__PURE__*/
   enumDesc(file_fonn_v1_admin, 0);
+
+/**
+ * Why no more entries are brought into RAM.
+ *
+ * @generated from enum fonn.v1.WarmEnd
+ */
+export enum WarmEnd {
+  /**
+   * It goes on.
+   *
+   * @generated from enum value: WARM_END_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * There are no more.
+   *
+   * @generated from enum value: WARM_END_ALL = 1;
+   */
+  ALL = 1,
+
+  /**
+   * As many or as much as was asked for.
+   *
+   * @generated from enum value: WARM_END_LIMIT = 2;
+   */
+  LIMIT = 2,
+
+  /**
+   * RAM has no more room.
+   *
+   * @generated from enum value: WARM_END_RAM_FULL = 3;
+   */
+  RAM_FULL = 3,
+}
+
+/**
+ * Describes the enum fonn.v1.WarmEnd.
+ */
+export const WarmEndSchema: GenEnum<WarmEnd> = /*@__PURE__*/
+  enumDesc(file_fonn_v1_admin, 1);
 
 /**
  * State and settings of one node. Until its store is open, every method but Status answers
@@ -995,6 +1148,22 @@ export const Admin: GenService<{
     methodKind: "unary";
     input: typeof ListNamespacesRequestSchema;
     output: typeof ListNamespacesResponseSchema;
+  },
+  /**
+   * Brings entries from disk and bucket into the free part of the RAM tier, as gets of them would: what the disk has
+   * first, the newest first, then what only the bucket has, the newest segments first. In a cluster, of the slots that
+   * the node owns. It ends when it has gone through all of them, at a limit of the request, or when RAM is full: it
+   * evicts nothing. What is brought from the bucket costs a request each. Progress comes a few times a second; the last
+   * message has the end. The work ends when the caller goes away. RESOURCE_EXHAUSTED while another one is running,
+   * NOT_FOUND for an unknown namespace, FAILED_PRECONDITION without a data directory, UNAVAILABLE if disk or bucket
+   * cannot be read; what was brought stays.
+   *
+   * @generated from rpc fonn.v1.Admin.Warm
+   */
+  warm: {
+    methodKind: "server_streaming";
+    input: typeof WarmRequestSchema;
+    output: typeof WarmResponseSchema;
   },
   /**
    * The codec of each level.

@@ -1,0 +1,330 @@
+//! Filling the RAM tier before clients ask (`fonn.v1.Admin/Warm`).
+
+use std::cmp;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_cold_tier::ColdError;
+use fonn_cold_tier::checkpoint::SegmentState;
+use fonn_proto::grpc::v1::{WarmEnd, WarmRequest, WarmResponse};
+use futures_util::stream::{self, StreamExt as _};
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::cold::news::{Teller, news};
+use crate::engine::{Engine, Warmed};
+use crate::entry::Space;
+
+/// Bytes of records a second, if the caller does not say.
+const BYTES_PER_S: u64 = 128 << 20;
+
+/// Entries that are read at once: few beside what a client's burst is to the disk, enough to make up for the
+/// latency of a bucket.
+const AT_ONCE: usize = 16;
+
+/// Entries of which keys are collected at once.
+const PAGE: usize = 256;
+
+/// How often the caller hears of it.
+const NEWS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Entries in a row that could not be read, after which disk or bucket count as out of reach.
+const FAILURES_MAX: u64 = 64;
+
+/// Of the RAM budget, one part in so many stays free: an entry takes more in RAM than on disk, and whoever
+/// comes meanwhile needs room too.
+const ROOM_LEFT: usize = 16;
+
+pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<WarmResponse, Status>> + Send>>;
+
+/// What is to be brought into RAM.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    namespace: Option<u16>,
+    entries: u64,
+    bytes: u64,
+    bytes_per_s: u64,
+}
+
+impl Wanted {
+    pub(super) fn of(request: &WarmRequest, namespace: Option<u16>) -> Self {
+        let or = |number, default| if number == 0 { default } else { number };
+        Self {
+            namespace,
+            entries: or(request.newest, u64::MAX),
+            bytes: or(request.bytes, u64::MAX),
+            bytes_per_s: or(request.bytes_per_s, BYTES_PER_S),
+        }
+    }
+}
+
+/// Begins; the work goes on only while the stream is polled, and ends when it is dropped.
+///
+/// # Errors
+/// FAILED_PRECONDITION without anything that it could be brought from.
+pub(super) fn warm(engine: Arc<Engine>, wanted: Wanted) -> Result<Responses, Status> {
+    if engine.disk().is_none() {
+        return Err(Status::failed_precondition(
+            "this node has RAM alone (--data-dir none): there is nothing to warm it from",
+        ));
+    }
+    Ok(news(move |teller| async move {
+        let mut work = Work::new(engine, wanted, teller.clone());
+        let last = work.run().await.map(|end| work.told(end));
+        // Whoever asked may be gone.
+        let _ = teller.send(last).await;
+    }))
+}
+
+/// An entry that may be brought.
+struct Candidate {
+    space: Space,
+    key: Vec<u8>,
+    stored_len: u64,
+}
+
+struct Work {
+    engine: Arc<Engine>,
+    wanted: Wanted,
+    teller: Teller<Result<WarmResponse, Status>>,
+    told_at: Instant,
+    /// When the next entries may be read.
+    due: Instant,
+    failures_in_a_row: u64,
+    so_far: WarmResponse,
+}
+
+impl Work {
+    fn new(
+        engine: Arc<Engine>,
+        wanted: Wanted,
+        teller: Teller<Result<WarmResponse, Status>>,
+    ) -> Self {
+        // With a bucket below it, most of what is on disk is there too.
+        let on_disk = engine.disk().map_or(0, |disk| disk.usage().entries_approx);
+        let in_bucket = engine.cold().map_or(0, |cold| cold.tier().entries_approx());
+        let room = ram_limit(&engine).saturating_sub(engine.ram().used());
+        let now = Instant::now();
+        Self {
+            so_far: WarmResponse {
+                entries_max: wanted.entries.min(on_disk.max(in_bucket)),
+                bytes_max: wanted.bytes.min(room as u64),
+                ..WarmResponse::default()
+            },
+            engine,
+            wanted,
+            teller,
+            told_at: now,
+            due: now,
+            failures_in_a_row: 0,
+        }
+    }
+
+    fn told(&self, end: WarmEnd) -> WarmResponse {
+        WarmResponse {
+            end: end.into(),
+            ..self.so_far
+        }
+    }
+
+    async fn run(&mut self) -> Result<WarmEnd, Status> {
+        if let Some(end) = self.read_disk().await? {
+            return Ok(end);
+        }
+        Ok(self.read_bucket().await?.unwrap_or(WarmEnd::All))
+    }
+
+    /// Why it ended, if it did.
+    async fn read_disk(&mut self) -> Result<Option<WarmEnd>, Status> {
+        let Some(disk) = self.engine.disk() else {
+            return Ok(None);
+        };
+        let mut newest = disk.newest_entries(self.wanted.namespace);
+        loop {
+            let now_ms = self.engine.now_ms();
+            let read = tokio::task::spawn_blocking(move || {
+                let page = newest.page(PAGE, now_ms);
+                (newest, page)
+            });
+            let (again, page) = read
+                .await
+                .map_err(|_| Status::internal("reading the index panicked; the log has more"))?;
+            newest = again;
+            let page = page.map_err(|error| Status::unavailable(error.to_string()))?;
+            if page.is_empty() {
+                return Ok(None);
+            }
+            let page = page.into_iter().map(|entry| Candidate {
+                space: entry.space,
+                key: entry.key,
+                stored_len: entry.stored_len,
+            });
+            if let Some(end) = self.bring(page.collect(), true).await? {
+                return Ok(Some(end));
+            }
+        }
+    }
+
+    /// What the disk has is in RAM by now, as far as it shall be.
+    async fn read_bucket(&mut self) -> Result<Option<WarmEnd>, Status> {
+        let Some(cold) = self.engine.cold() else {
+            return Ok(None);
+        };
+        let tier = cold.tier().clone();
+        if !tier.is_ready() {
+            return Err(Status::unavailable(
+                "the index of the bucket is still loading; try again",
+            ));
+        }
+        let mut segments = tier.list();
+        segments.retain(|it| {
+            it.facts.live_entries > 0 && !matches!(it.facts.state, SegmentState::Lost { .. })
+        });
+        segments.sort_by_key(|it| cmp::Reverse(it.facts.created_ms));
+        for segment in segments {
+            let footer = match tier.inspect(&segment.facts.name).await {
+                Ok(footer) => footer,
+                // Collected since.
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => return Err(Status::unavailable(error.to_string())),
+            };
+            let now_ms = self.engine.now_ms();
+            let is_wanted = |space: Space| {
+                let namespace = self.wanted.namespace;
+                namespace.is_none_or(|namespace| space.namespace() == namespace)
+            };
+            let mut entries: Vec<_> = footer
+                .entries
+                .into_iter()
+                .filter(|(entry, counts)| {
+                    let has_expired = entry.expires_at_ms != 0 && entry.expires_at_ms <= now_ms;
+                    *counts && !entry.tombstone && !has_expired && is_wanted(Space(entry.space))
+                })
+                .map(|(entry, _)| entry)
+                .collect();
+            entries.sort_by_key(|entry| cmp::Reverse(entry.at));
+            let entries = entries.into_iter().map(|entry| Candidate {
+                space: Space(entry.space),
+                stored_len: u64::from(entry.len),
+                key: entry.key.into_vec(),
+            });
+            if let Some(end) = self.bring(entries.collect(), false).await? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings entries; what is in RAM already counts if `present_counts`. Why it ended, if it did.
+    async fn bring(
+        &mut self,
+        candidates: Vec<Candidate>,
+        present_counts: bool,
+    ) -> Result<Option<WarmEnd>, Status> {
+        let engine = Arc::clone(&self.engine);
+        let mut owned = candidates
+            .into_iter()
+            .filter(|it| engine.owns(&it.key))
+            .peekable();
+        while owned.peek().is_some() {
+            // No more at once than may be brought in all.
+            let mut batch = Vec::with_capacity(AT_ONCE);
+            let mut bytes = 0;
+            let mut end = None;
+            while batch.len() < AT_ONCE {
+                let Some(next) = owned.peek() else { break };
+                bytes += next.stored_len;
+                end = self.end(batch.len() as u64, bytes);
+                if end.is_some() {
+                    break;
+                }
+                batch.extend(owned.next());
+            }
+            if let (true, Some(end)) = (batch.is_empty(), end) {
+                return Ok(Some(end));
+            }
+            let mut outcomes = stream::iter(batch)
+                .map(|it| {
+                    let engine = Arc::clone(&engine);
+                    async move { (engine.warm(it.space, &it.key).await, it.stored_len) }
+                })
+                .buffer_unordered(AT_ONCE);
+            let mut read = 0;
+            while let Some((outcome, len)) = outcomes.next().await {
+                read += self.count(outcome, len, present_counts);
+            }
+            if self.failures_in_a_row >= FAILURES_MAX {
+                return Err(Status::unavailable(
+                    "disk or bucket cannot be read; the log has more",
+                ));
+            }
+            self.tell().await;
+            self.rest(read).await;
+        }
+        Ok(None)
+    }
+
+    /// Whether it ends before one more entry, besides so many of so many bytes with it, is brought.
+    fn end(&self, others: u64, bytes: u64) -> Option<WarmEnd> {
+        let so_far = &self.so_far;
+        let seen = so_far.from_disk + so_far.from_cold + so_far.present + others;
+        if seen >= self.wanted.entries || so_far.bytes + bytes > self.wanted.bytes {
+            return Some(WarmEnd::Limit);
+        }
+        let used = self.engine.ram().used() as u64;
+        (used + bytes > ram_limit(&self.engine) as u64).then_some(WarmEnd::RamFull)
+    }
+
+    /// Notes what came of an entry; returns how many bytes were read for it.
+    fn count(&mut self, outcome: Warmed, len: u64, present_counts: bool) -> u64 {
+        let so_far = &mut self.so_far;
+        match outcome {
+            Warmed::Failed => {
+                so_far.failed += 1;
+                self.failures_in_a_row += 1;
+                return len;
+            }
+            Warmed::Present => {
+                so_far.present += u64::from(present_counts);
+                return 0;
+            }
+            Warmed::Nothing => return len,
+            Warmed::FromDisk => so_far.from_disk += 1,
+            Warmed::FromCold => so_far.from_cold += 1,
+        }
+        self.failures_in_a_row = 0;
+        so_far.bytes += len;
+        len
+    }
+
+    async fn tell(&mut self) {
+        if self.told_at.elapsed() >= NEWS_INTERVAL {
+            self.told_at = Instant::now();
+            // Whoever asked is gone: the stream that drives this is dropped too.
+            let _ = self.teller.send(Ok(self.so_far)).await;
+        }
+    }
+
+    /// Waits as long as `bytes` are worth. What is slower than that may not be made up for later.
+    async fn rest(&mut self, bytes: u64) {
+        let worth = Duration::from_secs_f64(bytes as f64 / self.wanted.bytes_per_s as f64);
+        let due = self.due.max(Instant::now()) + worth;
+        self.due = due;
+        if worth.is_zero() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep_until(due).await;
+        }
+    }
+}
+
+fn ram_limit(engine: &Engine) -> usize {
+    let budget = engine.ram().budget();
+    budget - budget / ROOM_LEFT
+}
+
+fn is_gone(error: &ColdError) -> bool {
+    matches!(error, ColdError::Store(store) if store.kind == fonn_cold_tier::StoreErrorKind::NotFound)
+}

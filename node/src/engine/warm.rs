@@ -1,0 +1,98 @@
+//! Bringing entries into RAM that nobody asked for yet.
+
+use fonn_proto::placement::slot;
+
+use super::commit::Fresh;
+use super::fetch::{From, Need};
+use super::{EVICTIONS_MAX, Engine};
+use crate::entry::Space;
+
+/// How often an entry is fetched again because a write of its stripe came between. RAM has most of those
+/// then, and the others are found when somebody asks for them.
+const FETCHES_MAX: usize = 4;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warmed {
+    /// RAM had it already.
+    Present,
+    /// It was brought up from disk.
+    FromDisk,
+    /// It was brought up from the bucket.
+    FromCold,
+    /// There is nothing to bring: it was deleted, flushed, or has expired, or RAM has no place for it.
+    Nothing,
+    /// The disk or the bucket cannot be read.
+    Failed,
+}
+
+impl Engine {
+    /// Brings the entry of a key into RAM, as a get of it would; it counts as no use and no get.
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses nothing.
+    pub async fn warm(&self, space: Space, key: &[u8]) -> Warmed {
+        let hot = &*self.hot;
+        let hash = hot.ram.hash(space, key);
+        for _ in 0..FETCHES_MAX {
+            let ticket = {
+                let shard = hot.ram.lock(hash);
+                if shard.find(hash, space, key).is_some() {
+                    return Warmed::Present;
+                }
+                hot.ticket(hash)
+            };
+            let Ok(fetched) = self.fetch(space, key, Need::Value, ticket).await else {
+                return Warmed::Failed;
+            };
+            let Some(entry) = &fetched.entry else {
+                return Warmed::Nothing;
+            };
+            // In the form of the level, which may have to be made: not under the lock.
+            let form = self.ram_form(&entry.value, entry.frame.as_ref());
+            let now_s = hot.now_s();
+            let mut shard = hot.ram.lock(hash);
+            if shard.find(hash, space, key).is_some() {
+                return Warmed::Present;
+            }
+            if fetched.ticket != hot.ticket(hash) {
+                continue;
+            }
+            let now_ms = hot.clock.coarse_wall_ms();
+            if hot.absence(space, &entry.meta, now_ms).is_some() {
+                return Warmed::Nothing;
+            }
+            if fetched.from == From::Cold {
+                self.keep_on_disk(space, key, entry);
+            }
+            let fresh = Fresh {
+                hash,
+                space,
+                key,
+                meta: entry.meta,
+                dirty: false,
+            };
+            let kept = self.keep_in_ram(&mut shard, fresh, form, now_s);
+            drop(shard);
+            hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
+            self.evict_to_quota(hash, space);
+            return match (kept, fetched.from) {
+                (None, _) => Warmed::Nothing,
+                (Some(_), From::Disk) => Warmed::FromDisk,
+                (Some(_), From::Cold) => Warmed::FromCold,
+            };
+        }
+        Warmed::Nothing
+    }
+
+    /// Whether clients may come here for a key: always, outside of a cluster.
+    #[must_use]
+    pub fn owns(&self, key: &[u8]) -> bool {
+        let Some(views) = self.views.get() else {
+            return true;
+        };
+        let view = views.current();
+        let owners = view.owners(slot(key));
+        owners.is_some_and(|owners| owners.positions().contains(&view.me()))
+    }
+}
