@@ -506,12 +506,15 @@ impl Sharing {
         }
     }
 
-    /// Slots of which their owners may lack something that the member of that name has.
+    /// Slots of which their owners may lack something that the member of that name has, by the map of `epoch` or
+    /// a later one: by an older map they may not need it yet.
     ///
     /// # Errors
-    /// The name of a member that does not say, or goes by another map.
-    pub async fn needed_from(&self, id: &str) -> Result<u32, String> {
-        let epoch = self.epoch();
+    /// The name of a member that does not say, or does not go by that map yet.
+    pub async fn needed_from(&self, id: &str, epoch: u64) -> Result<u32, String> {
+        if self.epoch() < epoch {
+            return Err(self.own.to_string());
+        }
         let is_meant = |_, it: &Holding, of: &Source| it.part != Part::None && *of.id == *id;
         let mut needed = self.unsettled(is_meant).remove(id).unwrap_or_default();
         let topology = self.topology();

@@ -174,7 +174,7 @@ impl membership_server::Membership for MembershipService {
         }
         let sharing = self.0.node()?.shared.service.sharing.as_ref();
         let sharing = sharing.ok_or_else(|| Status::internal("the node shares nothing"))?;
-        let needed = sharing.needed_from(&node).await;
+        let needed = sharing.needed_from(&node, map.epoch).await;
         let slots_needed = needed.map_err(|silent| {
             Status::unavailable(format!("{silent} does not say what it needs; try again"))
         })?;

@@ -62,13 +62,12 @@ impl Sketch {
     }
 }
 
-/// Where the cells of a key are: one in each row, all from two halves of the hash (Kirsch and Mitzenmacher,
-/// "Less hashing, same performance", 2006).
+/// Where the cells of a key are: one in each row, each from bits of the hash of its own, so that keys share all
+/// of them only if they share 48 bits.
 #[inline]
 fn cells(hash: u64) -> impl Iterator<Item = usize> {
-    let (first, step) = (hash as usize, (hash >> 32) as usize | 1);
     (0..ROWS).map(move |row| {
-        let column = first.wrapping_add(step.wrapping_mul(row)) % WIDTH;
+        let column = (hash >> (row as u32 * WIDTH.ilog2())) as usize % WIDTH;
         row * WIDTH + column
     })
 }

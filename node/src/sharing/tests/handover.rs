@@ -140,3 +140,29 @@ fn a_replica_answers_routers_when_it_lacks_nothing() {
     assert!(!b.sharing.serves(slot, true));
     assert!(a.sharing.serves(slot, true));
 }
+
+#[test]
+fn nobody_is_said_to_be_needed_no_more_by_a_map_that_is_not_gone_by_yet() {
+    let members = ["a", "b", "c"].map(Member::start);
+    let [a, b, c] = &members;
+    let first = map(1, 1, &[(a, Active), (b, Active), (c, Active)]);
+    go_by(&[a, b, c], &first);
+    let needed = |asked: &Member, epoch: u64| {
+        let sharing = Arc::clone(&asked.sharing);
+        let runtime = asked.background.as_ref().unwrap();
+        runtime.block_on(async move { sharing.needed_from("a", epoch).await })
+    };
+    for member in &members {
+        member.take_over();
+    }
+    until("nothing is needed", || needed(b, 1) == Ok(0));
+    // The cluster has decided that `a` leaves; the members hear of it one after the other.
+    let second = map(2, 1, &[(a, Draining), (b, Active), (c, Active)]);
+    assert_eq!(needed(b, 2), Err("b".to_owned()));
+    go_by(&[b], &second);
+    assert_eq!(needed(b, 2), Err("c".to_owned()));
+    go_by(&[c], &second);
+    assert!(needed(b, 2).unwrap() > 1000);
+    go_by(&[a], &second);
+    until("nothing is needed", || needed(b, 2) == Ok(0));
+}
