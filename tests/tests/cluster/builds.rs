@@ -30,7 +30,7 @@ fn builds_go_on(fail: impl FnOnce(&mut Scene) -> Result<()> + Send) -> Result<()
     };
     let bucket = Bucket::in_process()?;
     let cluster = Cluster::form(3, Some(&bucket))?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     let router = cluster.router()?;
     let mut scene = Scene {
         bucket,

@@ -75,7 +75,7 @@ fn a_lost_member_is_not_missed(bucket: Option<&Bucket>, replicas: &str) -> Resul
     const KEYS: u64 = 3000;
     let mut cluster = Cluster::form(3, bucket)?;
     cluster.ctl(0, &["replicas", replicas])?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     let router = cluster.router()?;
     let mut client = Dialect::Binary.connect(router.addr())?;
     for number in 0..KEYS {
@@ -192,7 +192,7 @@ impl Writer<'_> {
 #[test]
 fn members_join_and_drain_under_load_and_nobody_notices() -> Result<()> {
     let mut cluster = Cluster::form(3, None)?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     let routers = [cluster.router()?, cluster.router()?];
     let is_over = AtomicBool::new(false);
     let (operations, misses) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -250,7 +250,7 @@ fn change_members(cluster: &mut Cluster, operations: &AtomicU64) -> Result<()> {
     let before = cluster.shared("taken")?;
     cluster.add()?;
     go_on(500)?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     let joined = cluster.shared("taken")?;
     check_moved(joined - before, &["a", "b", "c"], &["a", "b", "c", "d"])?;
     let told = cluster.ctl(1, &["drain", "a"])?;
@@ -318,7 +318,7 @@ fn ask(stream: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
 #[test]
 fn who_asks_for_owners_is_sent_to_them_and_who_does_not_is_served() -> Result<()> {
     let cluster = Cluster::form(3, None)?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     for number in 0..6 {
         let key = format!("key-{number}");
         let mut owners = Vec::new();

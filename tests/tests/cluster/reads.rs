@@ -24,7 +24,7 @@ fn a_read_of_a_paused_member_is_answered_by_the_next_owner() -> Result<()> {
     const KEYS: u64 = 300;
     let mut cluster = Cluster::form(3, None)?;
     cluster.ctl(0, &["replicas", "2"])?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     let router = cluster.router()?;
     let mut client = Dialect::Text.connect(router.addr())?;
     for number in 0..KEYS {
@@ -45,7 +45,11 @@ fn a_read_of_a_paused_member_is_answered_by_the_next_owner() -> Result<()> {
         let begun = Instant::now();
         let found = client.get(&format!("key-{number}"))?;
         slowest = slowest.max(begun.elapsed());
-        ensure!(found.as_deref() == Some(&b"value"[..]), "key-{number}");
+        ensure!(
+            found.as_deref() == Some(&b"value"[..]),
+            "key-{number} after {:?}",
+            begun.elapsed()
+        );
         Ok(())
     });
     let daemon = cluster
@@ -113,7 +117,7 @@ fn a_cold_read_delays_no_other_and_is_one_request_to_the_bucket() -> Result<()> 
     let endpoint = format!("http://{}", far.address());
     let cluster = Cluster::form_through(3, &bucket, &endpoint)?;
     cluster.ctl(0, &["replicas", "2"])?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     for node in &cluster.nodes {
         let begun = Instant::now();
         while node.metric("fonn_cold_index_ready")? != Some(1.0) {
@@ -164,7 +168,7 @@ fn ten_thousand_clients_of_a_router_are_served_in_bounded_memory() -> Result<()>
     const MIB: u64 = 1 << 20;
     raise_open_files(11_000)?;
     let cluster = Cluster::form(3, None)?;
-    cluster.wait_settled(&[])?;
+    cluster.wait_agreed()?;
     let router = cluster.router_with(vec![("--ram-budget", "64m".to_owned())])?;
     let mut writer = Dialect::Binary.connect(router.addr())?;
     let value = vec![b'v'; 2000];
