@@ -198,6 +198,11 @@ fn map(epoch: u64, replicas: usize, members: &[(&Member, MemberState)]) -> Topol
             state: *state,
         })
         .collect();
+    placed(epoch, replicas, rows)
+}
+
+/// A map of these rows, with the owners that follow from them.
+fn placed(epoch: u64, replicas: usize, rows: Vec<Row>) -> Topology {
     let placed: Vec<Placed<'_>> = rows
         .iter()
         .map(|row| Placed {

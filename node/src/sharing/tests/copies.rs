@@ -317,19 +317,7 @@ impl Gate {
             },
             ..row
         });
-        let rows: Vec<Row> = rows.collect();
-        let placed: Vec<Placed<'_>> = rows
-            .iter()
-            .map(|row| Placed {
-                id: &row.id,
-                zone: &row.zone,
-                weight: row.share as u16,
-            })
-            .collect();
-        let replicas = map.positions(0).len();
-        let table = Table::new(&placed, replicas).unwrap();
-        let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
-        Topology::new(map.epoch(), rows, owners).unwrap()
+        placed(map.epoch(), map.positions(0).len(), rows.collect())
     }
 }
 
