@@ -111,7 +111,7 @@ impl ColdOptions {
             }),
             value_len_max: 1 << 30,
             memory_bytes: 256 << 20,
-            segment_target_bytes: 32 << 20,
+            segment_target_bytes: 16 << 20,
             restore: RestoreFrom::Checkpoint,
             checkpoint_segments: 256,
             checkpoint_part_bytes: 32 << 20,

@@ -144,6 +144,17 @@ struct Spiller {
 /// The uploader is gone.
 struct Stopped;
 
+/// What a batch of the queue held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    /// It is at the queue's end.
+    Nothing,
+    /// Less than it has room for: the end is near.
+    Some,
+    /// As much as it has room for, or nearly so: there is a backlog.
+    Full,
+}
+
 impl Spiller {
     async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let mut progress = self.shared.progress.subscribe();
@@ -154,7 +165,9 @@ impl Spiller {
         }
         loop {
             let (is_drained, failed) = match self.read_and_fill().await {
-                Ok(is_empty) => (is_empty, false),
+                // All of a backlog is due, and the next batch is there at once: full segments save requests.
+                Ok(Filled::Full) => continue,
+                Ok(filled) => (filled == Filled::Nothing, false),
                 Err(Ok(Stopped)) => return,
                 Err(Err(error)) => {
                     tracing::warn!(%error, "the queue of the cold tier cannot be read, trying again");
@@ -206,8 +219,8 @@ impl Spiller {
         }
     }
 
-    /// Reads a batch and adds its records. Returns whether there was nothing.
-    async fn read_and_fill(&mut self) -> Result<bool, Result<Stopped, ColdError>> {
+    /// Reads a batch and adds its records.
+    async fn read_and_fill(&mut self) -> Result<Filled, Result<Stopped, ColdError>> {
         let max_bytes = self.shared.options.segment_bytes() / 4;
         if self.held.is_none() {
             self.held = self.hold(max_bytes).await.map_err(Ok)?;
@@ -215,9 +228,9 @@ impl Spiller {
         let source = Arc::clone(&self.source);
         let pending = Arc::clone(&self.pending);
         let from = self.read_to.clone();
-        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let batch_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let read = self.shared.blocking(move |shared| {
-            let batch = match source.read(&from, max_bytes) {
+            let batch = match source.read(&from, batch_bytes) {
                 Ok(batch) => batch,
                 Err(error) => return Ok(Err(error)),
             };
@@ -246,7 +259,11 @@ impl Spiller {
             }
         }
         self.read_to = end;
-        Ok(is_empty)
+        Ok(match is_empty {
+            true => Filled::Nothing,
+            false if bytes > max_bytes / 2 => Filled::Full,
+            false => Filled::Some,
+        })
     }
 
     /// Waits for memory. What is in the open segment cannot be waited for, so it goes first.
@@ -382,8 +399,8 @@ impl Spiller {
     async fn drain(&mut self, done: oneshot::Sender<()>) -> Result<(), Stopped> {
         loop {
             match self.read_and_fill().await {
-                Ok(false) => {}
-                Ok(true) => break,
+                Ok(Filled::Full | Filled::Some) => {}
+                Ok(Filled::Nothing) => break,
                 Err(Ok(Stopped)) => return Err(Stopped),
                 Err(Err(error)) => {
                     tracing::warn!(%error, "the queue of the cold tier cannot be drained");

@@ -137,3 +137,27 @@ async fn who_spills_for_the_first_time_hours_after_its_start_is_found_as_soon_as
         node.crash().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_goes_in_segments_of_full_length() {
+    const ENTRIES: usize = 200;
+    let mut world = World::new(34);
+    world
+        .faults
+        .add(Rule::new(Fault::Error(StoreErrorKind::Unavailable)));
+    for number in 0..ENTRIES {
+        world.put(format!("{number}").as_bytes(), 4000, None);
+    }
+    // All of it is older than anything may be that waits for company.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    world.faults.clear();
+    let node = world.start(&busy);
+    world.drain(&node).await;
+    let counts = node.tier.status().counts;
+    assert_eq!(counts.spilled_entries, ENTRIES as u64);
+    // Sixteen fit into a segment, and each lane may begin with less.
+    let most = (ENTRIES / 15 + 4 + 1) as u64;
+    assert!(counts.spilled_segments <= most, "{counts:?}");
+    world.check(&node, true).await;
+    node.crash().await;
+}
