@@ -76,6 +76,12 @@ enum Command {
         /// Length of values in bytes.
         #[arg(long, default_value_t = 128 << 10)]
         value_len: usize,
+        /// Length of the bare uploader's objects in bytes; by default that of the node's segments.
+        #[arg(long, default_value_t = 16 << 20)]
+        object_len: usize,
+        /// RAM budget of the node; by default that of a machine with 16 GiB.
+        #[arg(long, default_value = "4g")]
+        ram_budget: String,
         /// Measurements of each; medians count.
         #[arg(long, default_value_t = 3)]
         rounds: usize,
@@ -125,10 +131,14 @@ fn main() -> Result<()> {
         Command::Cold {
             entries,
             value_len,
+            object_len,
+            ram_budget,
             rounds,
         } => compare_cold(&ColdOptions {
             entries,
             value_len,
+            object_len,
+            ram_budget,
             rounds,
         })?,
     };

@@ -15,19 +15,21 @@ use crate::client::Dialect;
 use crate::node::{FonnNode, NodeOptions};
 use crate::values::{Content, ValuePool};
 
-/// Length of the bare uploader's objects: that of a segment at 256 MiB of memory.
-const OBJECT_LEN: usize = 9 << 20;
 /// Uploads of it at a time.
 const UPLOADS: usize = 4;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// What is moved.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ColdOptions {
     /// Entries of a round.
     pub entries: u64,
     /// Length of their values in bytes.
     pub value_len: usize,
+    /// Length of the bare uploader's objects in bytes.
+    pub object_len: usize,
+    /// RAM budget of the node, as its flag has it.
+    pub ram_budget: String,
     /// Measurements of each; medians count.
     pub rounds: usize,
 }
@@ -101,6 +103,7 @@ struct Rig<'a> {
 impl Rig<'_> {
     fn with_bucket(&self, options: NodeOptions, spill: &str) -> NodeOptions {
         let mut options = options
+            .flag("--ram-budget", &self.options.ram_budget)
             .flag("--cold-tier", self.bucket.url())
             .flag("--cold-read-timeout", "20s")
             .flag("--spill", spill);
@@ -113,7 +116,7 @@ impl Rig<'_> {
     /// Bytes a second at which a node brings its backlog into the bucket, from its first segment on. It
     /// got the backlog while it had no bucket. The node is gone then.
     fn spill(&self) -> Result<f64> {
-        let mut node = NodeOptions::new().start()?;
+        let mut node = NodeOptions::new().flag("--disk-budget", "20g").start()?;
         let mut cache = Dialect::Binary.connect(node.addr())?;
         for number in 0..self.options.entries {
             let value = self.pool.value(number, self.options.value_len);
@@ -133,7 +136,8 @@ impl Rig<'_> {
             if metric(&node, "fonn_cold_unspilled_bytes")? == 0.0 {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            // Often enough to be exact to some percent, and seldom enough to cost the node nothing.
+            std::thread::sleep(Duration::from_millis(50));
         }
         let (began, before) = first.context("nothing was spilled")?;
         let rate = (bytes(&node)? - before) / began.elapsed().as_secs_f64() / 1e6;
@@ -155,7 +159,8 @@ impl Rig<'_> {
         let mut times = Vec::new();
         let key_of = object_key(0)?;
         let len = self.options.value_len as u64;
-        let places = (OBJECT_LEN as u64 / len).max(1);
+        let object_len = self.options.object_len as u64;
+        let places = (object_len / len).max(1);
         for number in (0..self.options.entries).step_by(7) {
             let began = Instant::now();
             let got = cache.get(&key(number))?;
@@ -165,7 +170,7 @@ impl Rig<'_> {
                 .value(number, self.options.value_len)
                 .check(&got)?;
             let start = number % places * len;
-            let range: Range<u64> = start..(start + len).min(OBJECT_LEN as u64);
+            let range: Range<u64> = start..(start + len).min(object_len);
             let began = Instant::now();
             runtime.block_on(store.get_range(&key_of, range))?;
             times.push((hit, began.elapsed()));
@@ -190,12 +195,13 @@ fn object_key(number: usize) -> Result<ObjectKey> {
 /// MB a second of uploading as many bytes as a round spills from files, several at a time.
 fn upload(runtime: &Runtime, store: &Arc<S3Store>, options: &ColdOptions) -> Result<f64> {
     let total = options.entries as usize * options.value_len;
-    let pool = ValuePool::new(Content::Random, OBJECT_LEN);
-    let count = total.div_ceil(OBJECT_LEN);
+    let len = options.object_len;
+    let pool = ValuePool::new(Content::Random, len);
+    let count = total.div_ceil(len);
     let files = tempfile::tempdir()?;
     let file = |number: usize| files.path().join(number.to_string());
     for number in 0..count {
-        std::fs::write(file(number), pool.value(number as u64, OBJECT_LEN).to_vec())?;
+        std::fs::write(file(number), pool.value(number as u64, len).to_vec())?;
     }
     let began = Instant::now();
     runtime.block_on(async {
@@ -223,7 +229,7 @@ fn upload(runtime: &Runtime, store: &Arc<S3Store>, options: &ColdOptions) -> Res
         }
         anyhow::Ok(())
     })?;
-    Ok((count * OBJECT_LEN) as f64 / began.elapsed().as_secs_f64() / 1e6)
+    Ok((count * len) as f64 / began.elapsed().as_secs_f64() / 1e6)
 }
 
 fn metric(node: &FonnNode, name: &str) -> Result<f64> {

@@ -135,6 +135,8 @@ fn measure(
     } else {
         Verify::All
     };
+    // Without the page faults of memory that the server has for the first time.
+    load::run(&options)?;
     let report = load::run(&options)?;
     ensure!(
         report.is_clean() && report.unexpected_misses == 0,
