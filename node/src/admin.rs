@@ -9,10 +9,12 @@ pub mod codecs;
 pub mod cold;
 mod membership;
 mod namespaces;
+mod relay;
 mod roles;
 mod service;
 mod status;
 pub mod telemetry;
+mod users;
 mod warm;
 
 #[cfg(test)]
@@ -26,6 +28,7 @@ use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
+use fonn_proto::grpc::v1::users_server::UsersServer;
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
 use fonn_runtime::users::Authenticator;
@@ -100,19 +103,34 @@ impl Admin {
         let _ = self.0.node.set(node);
     }
 
-    /// The services, for the admin port.
+    /// The services, for the admin port, which sends on what is for other members.
     ///
     /// # Errors
     /// If the generated descriptors do not decode.
     pub fn grpc(&self) -> Result<Grpc, GrpcError> {
+        let to_members = Arc::new(relay::ToMembers(self.clone()));
+        Ok(self.services()?.with_relay(to_members, &relay::SERVICES))
+    }
+
+    /// The services of this member, for the port on which others send on what they were asked.
+    ///
+    /// # Errors
+    /// If the generated descriptors do not decode.
+    pub fn at_member(&self) -> Result<tonic::service::Routes, GrpcError> {
+        relay::at_member(self)
+    }
+
+    fn services(&self) -> Result<Grpc, GrpcError> {
         let admin = AdminServer::new(service::AdminService::new(self.clone()));
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
         let telemetry = self.0.telemetry.server();
         let membership = MembershipServer::new(membership::MembershipService(self.clone()));
+        let users = UsersServer::new(users::UsersService(self.clone()));
         Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(users.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with_roles(roles::ROLES)
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])

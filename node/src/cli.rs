@@ -13,7 +13,7 @@ use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early};
 use fonn_runtime::events::{Events, Topic};
-use fonn_runtime::http::{self, Readiness, Routes};
+use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::PeerMetrics;
 use fonn_runtime::pool::BlockingPool;
@@ -24,6 +24,8 @@ use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
 use fonn_runtime::tls::Tls;
+use fonn_runtime::users;
+use tonic::service::Routes;
 
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
@@ -40,6 +42,7 @@ use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
 use crate::server::{Identity, Server, Shared, Tiers};
 use crate::sharing::{self, follow};
+use crate::users::Followed;
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -130,8 +133,9 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
     // While the node drains, too.
     admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
     let users = security.users.clone();
+    users::metrics::register(&metrics, users.clone());
     let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry, users);
-    let routes = Routes::new()
+    let routes = http::Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
         .with_fallback(dashboard);
@@ -158,7 +162,8 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
     engine.start_cold(&cold_tasks);
     let cluster_tasks = Tasks::new();
     let tls = security.members_tls();
-    let cluster = start_cluster(&config, tls, &names, &events, &cluster_tasks).await?;
+    let services = admin_api.at_member()?;
+    let cluster = start_cluster(&config, tls, services, &names, &events, &cluster_tasks).await?;
     let mut sharing = None;
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
@@ -168,6 +173,12 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
         let started = follow::start(cluster, &engine, clock.clone(), peers, &cluster_tasks);
         sharing::metrics::register(&metrics, &started);
         sharing = Some(started);
+        if let (Some(users), Some(_)) = (&security.users, cluster.tls()) {
+            let followed = Followed::new(Arc::clone(users), Arc::clone(&engine), events.clone());
+            followed.begin(cluster);
+            let follow = followed.follow(cluster.state());
+            cluster_tasks.spawn("cluster-users", OnShutdown::Abort, follow);
+        }
     }
     let shared = Shared::with_tuning(
         Arc::new(Tiers {
@@ -266,6 +277,7 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
 async fn start_cluster(
     config: &Config,
     tls: Option<Arc<Tls>>,
+    services: Routes,
     listening: &[String],
     events: &Events,
     tasks: &Tasks,
@@ -292,6 +304,7 @@ async fn start_cluster(
     options.weight = cluster.weight;
     options.events = Some(events.clone());
     options.tls = tls;
+    options.services = services;
     let started = Cluster::start(options, tasks).await;
     started.map(Some).context("starting the cluster")
 }

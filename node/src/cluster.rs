@@ -40,6 +40,7 @@ mod storage_tests;
 #[cfg(test)]
 mod tests;
 mod types;
+pub mod users;
 pub mod view;
 mod voters;
 
@@ -54,7 +55,8 @@ use openraft::SnapshotPolicy;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tonic::transport::Server;
+use tonic::service::Routes;
+use tonic::transport::{Channel, Server};
 
 use fonn_proto::grpc::v1::members_server::MembersServer;
 use fonn_proto::grpc::v1::raft_server::RaftServer;
@@ -139,6 +141,8 @@ pub struct Options {
     /// The certificate by which members know each other, and their authority; with it nobody without one is
     /// answered. It has to be one to call others with ([`Tls::client`]).
     pub tls: Option<Arc<Tls>>,
+    /// What is served to other members besides.
+    pub services: Routes,
     /// Which links are cut.
     #[cfg(test)]
     faults: tests::faults::Links,
@@ -169,6 +173,7 @@ impl Options {
             replace_voter_after: Duration::from_secs(30),
             events: None,
             tls: None,
+            services: Routes::default(),
             #[cfg(test)]
             faults: tests::faults::Links::default(),
         }
@@ -218,6 +223,9 @@ pub enum ChangeError {
     /// It cannot be, however often it is tried.
     #[error("refused: {0}")]
     Refused(String),
+    /// It was made for a state that has passed; another one can be made for the state as it is.
+    #[error("refused: {0}")]
+    Stale(String),
     /// It was not agreed on in time. It may or may not happen yet; it can be tried again.
     #[error("not agreed on: {0}")]
     Unavailable(String),
@@ -233,6 +241,7 @@ impl From<ChangeError> for tonic::Status {
     fn from(error: ChangeError) -> Self {
         match error {
             ChangeError::Refused(why) => Self::failed_precondition(why),
+            ChangeError::Stale(why) => Self::aborted(why),
             ChangeError::Unavailable(why) => Self::unavailable(why),
         }
     }
@@ -304,7 +313,7 @@ impl Cluster {
             peers: peers.clone(),
             belonging: belonging.clone(),
         };
-        let states = machine.subscribe();
+        let (states, past) = (machine.subscribe(), machine.past());
         let config = Arc::new(raft_config(&options)?);
         let raft = Raft::new(identity.raft_id(), config, network, log.clone(), machine)
             .await
@@ -323,6 +332,7 @@ impl Cluster {
             pool,
             states,
             maps,
+            past,
             peers,
             heard: watch::Sender::new(None),
             closing: watch::Sender::new(false),
@@ -356,6 +366,20 @@ impl Cluster {
         &self.participant.info.id
     }
 
+    /// The connection to the cluster port of a member, this one among them.
+    ///
+    /// # Errors
+    /// NOT_FOUND if there is none of that name.
+    pub fn channel(&self, member: &str) -> Result<Channel, tonic::Status> {
+        let map = self.participant.maps.borrow().clone();
+        let known = map.member(member).ok_or_else(|| {
+            let names: Vec<&str> = map.members.iter().map(|it| it.id.as_str()).collect();
+            let names = names.join(", ");
+            tonic::Status::not_found(format!("there is no member `{member}`; there are: {names}"))
+        })?;
+        self.participant.peers.channel(&known.cluster_address)
+    }
+
     /// The certificate by which it knows other members, if they have any.
     #[must_use]
     pub fn tls(&self) -> Option<Arc<Tls>> {
@@ -378,6 +402,13 @@ impl Cluster {
     #[must_use]
     pub fn map(&self) -> watch::Receiver<Arc<Map>> {
         self.participant.maps.clone()
+    }
+
+    /// What was agreed on at the epochs between two, without these, in order: whoever waits for the newest map may miss
+    /// maps in between. None if one of them is not known any more, after a long absence.
+    #[must_use]
+    pub fn states_between(&self, after: u64, before: u64) -> Vec<Arc<State>> {
+        self.participant.past.between(after, before)
     }
 
     /// All that was agreed on: the map's source, and namespaces, users and settings.
@@ -515,12 +546,13 @@ async fn serve(
     let members = MembersServer::new(service)
         .max_decoding_message_size(MESSAGE_LEN_MAX)
         .max_encoding_message_size(MESSAGE_LEN_MAX);
+    let routes = participant.options.services.clone();
+    let routes = routes.add_service(raft).add_service(members);
     let served = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .http2_keepalive_interval(Some(listen::TEST_PERIOD))
         .http2_keepalive_timeout(Some(listen::TEST_PERIOD))
-        .add_service(raft)
-        .add_service(members)
+        .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, participant.closed())
         .await;
     if let Err(error) = served {

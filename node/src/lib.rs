@@ -19,3 +19,4 @@ pub mod report;
 pub mod server;
 pub mod sharing;
 pub mod stats;
+pub mod users;

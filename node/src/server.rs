@@ -12,7 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use fonn_proto::peer::hello::{Hello, Rejection};
-use fonn_proto::peer::{Reply, Request};
+use fonn_proto::peer::{FlushesBuilder, Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement};
 use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
@@ -190,6 +190,10 @@ impl Service for Tiers {
         match (request, &self.sharing) {
             (Request::Sources { slots, is_owned }, Some(sharing)) => {
                 word(&Reply::Sources(sharing.sources(slots, *is_owned).sources()));
+            }
+            (Request::Flushes, _) => {
+                let flushes: FlushesBuilder = self.engine.known_flushes().into_iter().collect();
+                word(&Reply::Flushes(flushes.flushes()));
             }
             (Request::Copy { get, is_confirmed }, Some(sharing)) => {
                 let read = sharing.read_copy(&self.engine, space, get, *is_confirmed, acks, word);

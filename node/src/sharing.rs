@@ -13,6 +13,7 @@
 //! know that it is down acknowledges nothing that another owner would have to take ([`spread`]).
 
 pub mod copies;
+mod flushes;
 pub mod follow;
 pub mod handover;
 pub mod holdings;
@@ -84,6 +85,8 @@ pub struct Sharing {
 struct Held {
     holdings: Holdings,
     topology: Option<Arc<Topology>>,
+    /// After an absence, until nothing is lacked any more: the sources that have told what was flushed meanwhile.
+    told_flushes: Option<Vec<Arc<str>>>,
 }
 
 /// Why a key could not be confirmed.
@@ -117,7 +120,8 @@ impl Sharing {
     }
 
     /// Goes by a newer map from now on; one at a time. `is_unbroken` says that the member was up by all maps between the last
-    /// one and this. Milliseconds, not for a reactor.
+    /// one and this; who has not seen one of these maps may have been without a slot by it all the same, and is taken for one
+    /// that was away. Milliseconds, not for a reactor.
     pub fn go_by(&self, topology: Topology, is_unbroken: bool) {
         let (old, holdings) = {
             let held = self.held.lock();
@@ -127,6 +131,10 @@ impl Sharing {
         if !is_newer(old.as_deref()) {
             return;
         }
+        let is_next = old
+            .as_ref()
+            .is_none_or(|old| topology.epoch() == old.epoch().saturating_add(1));
+        let is_unbroken = is_unbroken && is_next;
         // Reactors wait for the lock, so it is not held for this. What is settled meanwhile is settled again.
         let holdings = holdings.follow(Step {
             own: &self.own,
@@ -139,6 +147,9 @@ impl Sharing {
             return;
         }
         held.holdings = holdings;
+        if !is_unbroken {
+            held.told_flushes = Some(Vec::new());
+        }
         let own = topology.member(&self.own);
         if !is_unbroken || !own.is_some_and(|own| own.state.is_serving()) {
             self.broken.store(topology.epoch(), Ordering::SeqCst);
@@ -330,7 +341,7 @@ impl Sharing {
                 continue;
             };
             if !source.is_asked {
-                if self.resolve(&source.id, &target).await {
+                if self.resolve(engine, &source.id, &target).await {
                     continue;
                 }
             } else if self.ask(engine, &target, space, key, acks).await? {
@@ -351,8 +362,8 @@ impl Sharing {
         unasked.or_else(|| left.next()).cloned()
     }
 
-    /// Learns which sources a source had itself. False if it does not say yet.
-    async fn resolve(&self, source: &str, target: &Target) -> bool {
+    /// Learns which sources a source had itself, and after an absence what was flushed. False if it does not say yet.
+    async fn resolve(&self, engine: &Engine, source: &str, target: &Target) -> bool {
         let _turn = self.resolving.lock().await;
         let slots: SlotSet = {
             let held = self.held.lock();
@@ -388,8 +399,10 @@ impl Sharing {
             let Ok((id, of)) = told else { return false };
             more.push((Arc::from(id), of));
         }
+        // Of what it has not heard of itself its sources tell.
+        let is_told = self.learn_flushes(engine, source, target, generation).await;
         let mut held = self.held.lock();
-        if *self.changes.borrow() != generation {
+        if !is_told || *self.changes.borrow() != generation {
             return false;
         }
         for slot in (0..SLOT_COUNT).filter(|slot| slots.contains(*slot)) {
@@ -576,8 +589,9 @@ impl Sharing {
         let mut counts = [0; 3];
         for cell in &self.slots {
             let flags = cell.load(Ordering::Relaxed);
+            let is_owned = flags & (PRIMARY | REPLICA) != 0;
             for (count, flag) in counts.iter_mut().zip([PRIMARY, REPLICA, FILLING]) {
-                *count += u64::from(flags & flag != 0);
+                *count += u64::from(is_owned && flags & flag != 0);
             }
         }
         counts

@@ -37,7 +37,9 @@ pub use entry::{Content, Entry};
 pub use error::{DecodeError, FrameError, TooLong};
 pub use frame::{Step, next};
 pub use head::{CHECKED_LEN, Envelope, HEAD_LEN, Head, Kind};
-pub use reply::{Page, PageBuilder, Refusal, Reply, Sources, SourcesBuilder};
+pub use reply::{
+    Flush, Flushes, FlushesBuilder, Page, PageBuilder, Refusal, Reply, Sources, SourcesBuilder,
+};
 pub use request::Request;
 pub use slots::SlotSet;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE};
-use fonn_runtime::http::{self, Readiness, Routes};
+use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::route::{Forwarder, HotOptions, Map, Upstreams};
@@ -16,11 +16,17 @@ use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
+use crate::admin;
 use crate::config::{self, Config};
 use crate::follow::follow;
 use crate::service::{Router, Server, Shared};
+use crate::users::Followed;
 
+/// How long clients of a router that starts are not accepted for want of a map.
+const START_WAIT: Duration = Duration::from_secs(2);
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
@@ -75,6 +81,7 @@ async fn run(config: Config, security: Security) -> anyhow::Result<()> {
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let metrics = Metrics::new();
     metrics::process::register(&metrics, &Clock::system());
+    fonn_runtime::users::metrics::register(&metrics, security.users.clone());
     let readiness = Readiness::new();
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();
@@ -85,25 +92,36 @@ async fn run(config: Config, security: Security) -> anyhow::Result<()> {
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    let routes = Routes::new().with_standard(metrics.clone(), readiness.clone());
+    let map = Arc::new(Map::default());
+    let (told, tls) = (Arc::clone(&map), security.members_tls());
+    let routes = admin::routes(metrics.clone(), readiness.clone(), told, tls)?;
     let (address, asks) = (&config.admin_listen, security.clone());
     let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
-    let map = Arc::new(Map::default());
     let shared = shared(&config, security.clone(), &map, &metrics);
     crate::metrics::register(&metrics, &shared);
     let seeds = config.cluster.clone();
     let follow = follow(Arc::clone(&map), seeds, security.members_tls());
     background.spawn("map", OnShutdown::Abort, follow);
-    // Clients are served without a map too: what they read is a miss then.
+    let mut users_known = follow_users(&config, &security, &map, &background);
+    // Clients are served without a map too: what they read is a miss then, and users of the cluster are refused. So
+    // they are kept waiting a moment.
+    let known = async {
+        map.wait_for(0, START_WAIT).await;
+        // An error means that nobody has to tell them any more.
+        let _ = users_known.wait_for(|known| *known).await;
+    };
+    let _ = timeout(START_WAIT, known).await;
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
     let ready = {
         let (map, readiness) = (Arc::clone(&map), readiness.clone());
         async move {
             while !map.wait_for(0, Duration::from_secs(3600)).await {}
+            // An error means that nobody has to tell them any more.
+            let _ = users_known.wait_for(|known| *known).await;
             readiness.set_ready();
             // The task is for ever, as all in its group.
             std::future::pending::<()>().await;
@@ -138,6 +156,29 @@ async fn run(config: Config, security: Security) -> anyhow::Result<()> {
         Ok(_) => Ok(()),
         Err(task) => anyhow::bail!("the task `{task}` failed; its panic is above"),
     }
+}
+
+/// Follows the users that members agree on, where clients log in and members are known by certificates. Says when they
+/// are known.
+fn follow_users(
+    config: &Config,
+    security: &Security,
+    map: &Arc<Map>,
+    tasks: &Tasks,
+) -> watch::Receiver<bool> {
+    let (Some(users), Some(tls)) = (&security.users, security.members_tls()) else {
+        return watch::channel(true).1;
+    };
+    let (known, is_known) = watch::channel(false);
+    let followed = Followed {
+        users: Arc::clone(users),
+        tls,
+        map: Arc::clone(map),
+        seeds: config.cluster.clone(),
+        known,
+    };
+    tasks.spawn("users", OnShutdown::Abort, followed.follow());
+    is_known
 }
 
 /// Reads users and certificate again.

@@ -18,6 +18,7 @@ mod key;
 mod login;
 mod namespaces;
 mod output;
+mod password;
 mod progress;
 mod status;
 mod table;
@@ -83,10 +84,15 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
     let output = Output::new(cli.json);
     // Before any connection: a node waits ten seconds for a request, people take longer.
     let login = match &cli.command {
-        Command::User(_) | Command::Completions { .. } => None,
+        Command::User(args::User::Hash) | Command::Completions { .. } => None,
         _ => login::read(&cli.login)?,
     };
-    let connect = || Connection::open(&cli.admin, &cli.tls, login.as_ref());
+    let new_password = match &cli.command {
+        Command::User(args::User::Put(put)) => user::new_password(put, &cli.login)?,
+        _ => None,
+    };
+    let member = cli.member.as_deref();
+    let connect = || Connection::open(&cli.admin, &cli.tls, login.as_ref(), member);
     match cli.command {
         Command::Status => status::run(&connect().await?, &output).await,
         Command::Key(args) => key::run(&connect().await?, args, &output).await,
@@ -103,6 +109,13 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Replicas { count } => cluster::replicas(&connect().await?, count, &output).await,
         Command::Cold(command) => cold::run(&connect().await?, command, &output).await,
         Command::User(args::User::Hash) => user::hash(&output),
+        Command::User(args::User::List) => user::list(&connect().await?, &output).await,
+        Command::User(args::User::Put(args)) => {
+            user::put(&connect().await?, args, new_password, &output).await
+        }
+        Command::User(args::User::Remove(args)) => {
+            user::remove(&connect().await?, args, &output).await
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "fonnctl", &mut output.lock());
             Ok(Verdict::Good)

@@ -155,6 +155,7 @@ pub fn topology(map: &v1::ClusterMap) -> Result<Topology, TopologyError> {
         .map(|member| Member {
             id: member.id.clone(),
             address: member.client_address.clone(),
+            cluster_address: member.cluster_address.clone(),
             zone: member.zone.clone(),
             weight: member.weight,
             share: member.share,

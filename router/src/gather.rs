@@ -1,7 +1,7 @@
 //! Commands about the whole store: asked of all members, and made one answer.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
@@ -12,6 +12,9 @@ use fonn_runtime::serve::Client;
 
 use crate::report;
 use crate::service::{Router, Shared};
+
+/// Between tries of what has to be with all members, while one of them goes by a newer map.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// A cursor of `SCAN` is that of a member, with the member's position in the map above these bits.
 const POSITION_SHIFT: u32 = 48;
@@ -24,7 +27,8 @@ pub async fn execute(
 ) -> ServerOutcome {
     let router = &server.service;
     match command {
-        ServerCommand::Flush { .. } | ServerCommand::Stats(StatsKind::Reset) => {
+        ServerCommand::Flush { .. } => flush(router, client.space, command).await,
+        ServerCommand::Stats(StatsKind::Reset) => {
             all_done(&ask_all(router, client.space, command).await)
         }
         ServerCommand::Stats(StatsKind::General) => {
@@ -113,7 +117,20 @@ async fn finish(pending: Result<Pending, CallError>) -> Option<ServerOutcome> {
     let answer = pending.ok()?.await.ok()?;
     match answer.reply() {
         Ok(Reply::Server(outcome)) => Some(outcome),
+        Ok(Reply::WrongOwner) => Some(ServerOutcome::Failed(Failure::Busy)),
         _ => None,
+    }
+}
+
+/// Flushes all members, again if one of them goes by a newer map: there may be others by that.
+async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> ServerOutcome {
+    let deadline = Instant::now() + router.forwarder().timeout();
+    loop {
+        let done = all_done(&ask_all(router, space, command).await);
+        if done != ServerOutcome::Failed(Failure::Busy) || Instant::now() >= deadline {
+            return done;
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The stateless front of a cluster: it knows which member owns a key and passes requests on. And
 //! `fonnctl`, the admin command.
 
+pub mod admin;
 mod check;
 pub mod cli;
 pub mod config;
@@ -10,6 +11,7 @@ mod gather;
 pub mod metrics;
 mod report;
 pub mod service;
+mod users;
 
 #[cfg(test)]
 mod tests;

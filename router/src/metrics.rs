@@ -105,6 +105,24 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
         "Requests refused because there was no memory to receive them.",
         serve::Event::Busy,
     );
+    counter(
+        "fonn_router_authentication_failures_total",
+        "Attempts to log in with a wrong user name or password.",
+        serve::Event::AuthFailed,
+    );
+    for (reason, event) in [
+        ("auth_required", serve::Event::AuthRequired),
+        ("read_only", serve::Event::ReadOnly),
+    ] {
+        let help = "Commands that were refused because of who sent them, by reason.";
+        let labels = [("reason", reason)];
+        snapshot.counter(
+            "fonn_router_refusals_total",
+            help,
+            &labels,
+            events.total(event),
+        );
+    }
     let help = "Time from the arrival of a request to its reply; requests that arrived together count \
                 with the mean of their batch.";
     for (protocol, latency) in ["text", "binary", "resp"].iter().zip(&shared.latency) {

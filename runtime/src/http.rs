@@ -21,6 +21,7 @@ mod grpc;
 mod health;
 mod login;
 mod origin;
+mod relay;
 mod routes;
 
 use std::io;
@@ -37,9 +38,10 @@ use crate::shutdown::Shutdown;
 use crate::tasks::{OnShutdown, Tasks};
 
 pub use channel::{Channel, ChannelError};
-pub use grpc::{Grpc, GrpcError, GrpcService};
+pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted};
 pub use health::Readiness;
 pub use hyper::{HeaderMap, Method, StatusCode, header};
+pub use relay::{MEMBER, Relay, Relayed, send_on, sign};
 pub use routes::{Request, Response, Routes};
 
 /// Most bytes of a request's line and headers together.

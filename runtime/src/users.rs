@@ -1,8 +1,8 @@
 //! Users: who they are, what they may do, and how a password is checked.
 //!
-//! A [`Directory`] is what one version of the users file says; it never changes. An [`Authenticator`]
-//! holds the one in force, checks passwords against it away from the reactors, and slows down whoever
-//! guesses. What a connection keeps is an [`Identity`].
+//! A [`Directory`] is what one version of the users file says, and of what members agreed on ([`Records`]); it never
+//! changes. An [`Authenticator`] holds the one in force, checks passwords against it away from the reactors, and
+//! slows down whoever guesses. What a connection keeps is an [`Identity`].
 //!
 //! Invariants:
 //! - No password and no hash is in a `Debug` text, an error or a log line.
@@ -10,14 +10,19 @@
 //! - How long a refusal takes does not tell whether the user exists.
 
 mod authenticator;
+mod checks;
 mod directory;
 mod file;
+pub mod metrics;
+mod records;
 mod slowdown;
 #[cfg(test)]
 pub(crate) mod tests_support;
 
-pub use self::authenticator::{Authenticator, Refusal};
+pub use self::authenticator::{Authenticator, HashError, Listed, Refusal};
+pub use self::checks::check_user_name;
 pub use self::directory::{
     DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
 };
 pub use self::file::UsersError;
+pub use self::records::{NamespaceRecord, Records, UserRecord};

@@ -23,5 +23,6 @@ pub mod project;
 pub mod rng;
 pub mod router;
 pub mod sccache;
+pub mod secured;
 pub mod usage;
 pub mod values;

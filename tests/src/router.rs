@@ -104,6 +104,12 @@ impl FonnRouter {
         Ok(value.parse()?)
     }
 
+    /// Its admin port.
+    #[must_use]
+    pub const fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// A page of the admin port.
     ///
     /// # Errors

@@ -84,6 +84,29 @@ impl Storage {
         storage
     }
 
+    /// RESP over TLS, with a certificate of the authority in the file `authority`.
+    #[must_use]
+    pub fn encrypted(mut self, authority: &str) -> Self {
+        for (_, value) in &mut self.0 {
+            *value = value.replace("redis://", "rediss://");
+        }
+        let trusted = [("SSL_CERT_FILE", authority.to_owned())];
+        self.0.extend(Self::of(trusted).0);
+        self
+    }
+
+    /// Logs in, over either protocol.
+    #[must_use]
+    pub fn with_login(mut self, user: &str, password: &str) -> Self {
+        for protocol in ["REDIS", "MEMCACHED"] {
+            self.0.extend([
+                (format!("SCCACHE_{protocol}_USERNAME"), user.to_owned()),
+                (format!("SCCACHE_{protocol}_PASSWORD"), password.to_owned()),
+            ]);
+        }
+        self
+    }
+
     fn of(variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let named = |(name, value): (&str, String)| (name.to_owned(), value);
         Self(variables.into_iter().map(named).collect())

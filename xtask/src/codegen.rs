@@ -76,6 +76,10 @@ fn with_json(builder: Builder) -> Builder {
         ("Event.level", "json::event_level"),
         ("ClusterMember.state", "json::member_state"),
         ("ClusterStatus.state", "json::member_state"),
+        ("User.role", "json::role"),
+        ("User.source", "json::user_source"),
+        ("PutUserRequest.role", "json::role"),
+        ("ClusterUser.role", "json::role"),
     ]);
     let mut builder = builder
         .type_attribute(".fonn.v1", "#[derive(serde::Serialize)]")

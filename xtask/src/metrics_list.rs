@@ -1,20 +1,25 @@
-//! `cargo xtask metrics-list`: the tables of docs/metrics.md, from what a node publishes.
+//! `cargo xtask metrics-list`: the tables of docs/metrics.md, from what a node and a router publish.
 //!
-//! A store with all tiers is opened in a temporary directory and scraped once, so the list cannot
-//! forget a metric that is there from the start (all of them are).
+//! A store with all tiers is opened in a temporary directory and scraped once, and so is a router that has no
+//! members, so the list cannot forget a metric that is there from the start (all of them are).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use fonn_node::cluster::{self, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
+use fonn_node::namespaces::Known;
 use fonn_node::{cli, server, sharing};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::metrics::{Metrics, process};
 use fonn_runtime::peer::PeerMetrics;
+use fonn_runtime::route::Map;
+use fonn_runtime::serve::Security;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::tasks::Tasks;
+use fonn_runtime::users;
 
 use crate::generated::{File, fill, table};
 
@@ -25,7 +30,16 @@ pub const FILES: [File; 1] = [File {
 }];
 
 fn make(old: &str) -> Result<String> {
-    let rows = families(&scrape()?)?.into_iter().map(|(name, family)| {
+    let node = families(&scrape()?)?;
+    let mut router = families(&scrape_router()?)?;
+    // What a router has beside its own is what members have: of the process, and of requests to members.
+    router.retain(|name, _| !node.contains_key(name));
+    let text = fill(old, "metrics", &listed(node))?;
+    fill(&text, "metrics of routers", &listed(router))
+}
+
+fn listed(families: BTreeMap<String, Family>) -> String {
+    let rows = families.into_iter().map(|(name, family)| {
         let labels: Vec<String> = family
             .labels
             .into_iter()
@@ -41,8 +55,21 @@ fn make(old: &str) -> Result<String> {
             family.help,
         ]
     });
-    let content = table(["name", "type", "labels", "meaning"], rows);
-    fill(old, "metrics", &content)
+    table(["name", "type", "labels", "meaning"], rows)
+}
+
+/// What a router answers at `/metrics`, directly after its start.
+fn scrape_router() -> Result<String> {
+    let config = fonn_router::config::resolve(fonn_router::config::Settings {
+        cluster: vec!["127.0.0.1:11290".parse().map_err(anyhow::Error::msg)?],
+        ..fonn_router::config::Settings::default()
+    })?;
+    let metrics = Metrics::new();
+    process::register(&metrics, &Clock::system());
+    let map = Arc::new(Map::default());
+    let shared = fonn_router::cli::shared(&config, Security::default(), &map, &metrics);
+    fonn_router::metrics::register(&metrics, &shared);
+    metrics.render().context("rendering")
 }
 
 /// What a node answers at `/metrics`, directly after its start.
@@ -60,11 +87,19 @@ fn scrape() -> Result<String> {
     let clock = Clock::system();
     let metrics = Metrics::new();
     process::register(&metrics, &clock);
+    users::metrics::register(&metrics, None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let (options, bucket) = runtime.block_on(cli::engine_options(&config, clock.clone()))?;
     let engine = Engine::open(options).context("opening a store")?;
+    // A quota has figures of its own.
+    engine.namespaces().set([Known {
+        name: "default".into(),
+        number: 0,
+        quota: Some(1 << 30),
+        base: None,
+    }]);
     let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);
     let text = runtime.block_on(async {
@@ -138,7 +173,9 @@ mod tests {
 
     #[test]
     fn names_and_labels_keep_the_rules() {
-        for (name, family) in families(&scrape().unwrap()).unwrap() {
+        let router = families(&scrape_router().unwrap()).unwrap();
+        let node = families(&scrape().unwrap()).unwrap();
+        for (name, family) in node.into_iter().chain(router) {
             assert!(
                 name.starts_with("fonn_") || name.starts_with("process_"),
                 "{name}"

@@ -31,6 +31,10 @@ pub(super) const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Membership/Remove", Admin),
     ("fonn.v1.Membership/SetWeight", Admin),
     ("fonn.v1.Membership/SetReplicas", Admin),
+    // Who gives roles may do everything.
+    ("fonn.v1.Users/List", Admin),
+    ("fonn.v1.Users/Put", Admin),
+    ("fonn.v1.Users/Remove", Admin),
     ("fonn.v1.Telemetry/Watch", Read),
     ("fonn.v1.Telemetry/Events", Read),
 ];

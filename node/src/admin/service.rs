@@ -9,8 +9,10 @@ use fonn_proto::grpc::v1::{
     ListNamespacesResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
     WarmRequest,
 };
-use fonn_proto::{Command, Delete, Outcome, Redirects};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Command, Delete, Outcome, Redirects, ServerCommand};
 use fonn_runtime::events::Topic;
+use fonn_runtime::serve::{Client, Execution, Service as _};
 use tokio::sync::Semaphore;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
@@ -156,12 +158,14 @@ impl admin_server::Admin for AdminService {
             redirects: Redirects::Never,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
-        let outcome = node
-            .shared
-            .service
-            .engine
-            .execute(&job, &mut acks, &mut scratch);
-        let existed = match outcome.await {
+        // As for a client: it is done by the owner of the key, and by all others that have copies.
+        let service = &node.shared.service;
+        let Execution::Done(outcome) = service.execute(&job, &mut acks, &mut scratch).await else {
+            return Err(Status::internal(
+                "the node answered with what is still to come",
+            ));
+        };
+        let existed = match outcome {
             Outcome::Deleted { .. } => true,
             Outcome::NotFound => false,
             _ => {
@@ -193,17 +197,34 @@ impl admin_server::Admin for AdminService {
             ));
         }
         let namespace = caller.changes(&request.namespace)?;
-        let spaces: Vec<Space> = match request.database {
-            Some(database) => vec![space(namespace, database)?],
-            None => Space::of_namespace(namespace).collect(),
+        let client = Client {
+            id: 0,
+            peer: "admin",
+            local: None,
+            space: space(namespace, request.database.unwrap_or_default())?,
+            is_routed: false,
         };
-        let flushed = node.shared.service.engine.flush(&spaces, 0).await;
-        flushed.map_err(|_| {
-            Status::unavailable("the flush could not be made durable; what it hid may come back")
-        })?;
+        let command = ServerCommand::Flush {
+            all_databases: request.database.is_none(),
+            delay_s: 0,
+        };
+        // As for a client: all members do it.
+        let (server, mut acks) = (&node.shared, Acks::default());
+        let flushed = server
+            .service
+            .execute_server(server, client, &command, &mut acks);
+        if flushed.await != ServerOutcome::Done {
+            return Err(Status::unavailable(
+                "not every member that is up could make the flush durable: flush again, or what it hid may come back",
+            ));
+        }
+        let databases = match request.database {
+            Some(_) => 1,
+            None => Space::of_namespace(namespace).count(),
+        };
         tracing::info!(
             namespace = request.namespace,
-            databases = spaces.len(),
+            databases,
             "flushed by {caller}"
         );
         let what = match request.database {
@@ -213,7 +234,7 @@ impl admin_server::Admin for AdminService {
         let message = format!("{what} was flushed by {caller}");
         self.admin.0.events.warning(Topic::Settings, message);
         Ok(Response::new(FlushResponse {
-            databases: spaces.len() as u32,
+            databases: databases as u32,
         }))
     }
 

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::rules::Rules;
-use self::service::TelemetryService;
+pub use self::service::TelemetryService;
 
 /// Between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -92,7 +92,7 @@ impl Timer {
 pub(super) struct Voter {
     /// When it last heard a leader; now, if it is one that a majority follows.
     pub(super) heard: Option<Instant>,
-    /// The end of its log.
+    /// The end of its log, as far as its vote [defends](defended) it.
     pub(super) last_log: Option<LogId>,
 }
 
@@ -106,6 +106,24 @@ impl Voter {
     ) -> bool {
         let silence = self.heard.map(|heard| now.saturating_duration_since(heard));
         silence.is_none_or(|silence| silence > lease) && candidate >= self.last_log
+    }
+}
+
+/// How far a vote defends the voter's log: no candidate whose log ends before gets it.
+///
+/// Who votes by the newest configuration of its log defends all of it. Who does not was left out by that one, which
+/// was proposed when the one before, `agreed`, had been agreed on; whatever else may have been since then was
+/// agreed on by a majority of others, who defend it. So its vote is worth no more than what it knew of `agreed`:
+/// with all of its log it would refuse, for good, candidates that never got the newest configuration, and it does not
+/// stand itself (Ongaro, 4.2.2, has it stand; openraft does not).
+pub(super) fn defended(
+    is_voter: bool,
+    last_log: Option<LogId>,
+    agreed: Option<LogId>,
+) -> Option<LogId> {
+    match is_voter {
+        true => last_log,
+        false => agreed.min(last_log),
     }
 }
 
@@ -151,6 +169,15 @@ mod tests {
         assert!(vote(log_id(2, 5), log_id(3, 4)));
         assert!(!vote(log_id(2, 5), log_id(2, 4)));
         assert!(!vote(log_id(2, 5), None));
+    }
+
+    #[test]
+    fn who_is_left_out_by_its_newest_configuration_defends_no_more_than_the_one_before() {
+        let (last, agreed) = (log_id(2, 9), log_id(2, 5));
+        assert_eq!(defended(true, last, agreed), last);
+        assert_eq!(defended(false, last, agreed), agreed);
+        assert_eq!(defended(false, None, agreed), None);
+        assert_eq!(defended(false, last, None), None);
     }
 
     #[test]

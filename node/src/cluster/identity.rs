@@ -2,8 +2,9 @@
 //!
 //! A JSON file, replaced whole. The directory is locked while a process uses it.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,8 @@ impl Identity {
             source,
         };
         std::fs::create_dir_all(dir).map_err(io)?;
+        // Hashes of passwords are in log and snapshot.
+        std::fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(io)?;
         let lock = File::create(dir.join("lock")).map_err(io)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -166,6 +169,8 @@ mod tests {
         identity.set_cluster(7).unwrap();
         let raft_id = identity.raft_id();
         drop(identity);
+        let mode = std::fs::metadata(one.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "there are hashes in it");
         let identity = Identity::open(one.path(), "a").unwrap();
         assert_eq!((identity.raft_id(), identity.cluster()), (raft_id, 7));
         assert_ne!(Identity::open(two.path(), "a").unwrap().raft_id(), raft_id);

@@ -16,14 +16,16 @@ use fonn_runtime::pool::BlockingPool;
 
 use super::belonging::Belonging;
 use super::detector::Detector;
+use super::election::defended;
 use super::identity::Identity;
 use super::log_store::LogStore;
 use super::map::Map;
 use super::member::MemberInfo;
 use super::network::{PAYLOAD_VERSION, json};
 use super::peers::{MESSAGE_LEN_MAX, Peers};
-use super::state::{Change, Outcome, State};
-use super::types::{Metrics, Raft, RaftId};
+use super::state::{Change, Outcome, Refusal, State};
+use super::state_machine::Past;
+use super::types::{LogId, Metrics, Raft, RaftId};
 use super::{ChangeError, Options};
 
 /// Wait before the leader is looked for again.
@@ -43,6 +45,7 @@ pub(super) struct Participant {
     pub(super) pool: BlockingPool,
     pub(super) states: watch::Receiver<Arc<State>>,
     pub(super) maps: watch::Receiver<Arc<Map>>,
+    pub(super) past: Past,
     pub(super) peers: Peers,
     pub(super) detector: Mutex<Detector>,
     /// When a leader was last heard.
@@ -89,6 +92,18 @@ impl Participant {
             return Some(Instant::now());
         }
         *self.heard.borrow()
+    }
+
+    /// The end of its log, as far as its vote defends it.
+    pub(super) async fn defended(&self) -> Option<LogId> {
+        let (own, last_log) = (self.raft_id(), self.log.last());
+        let known = self.raft.with_raft_state(move |state| {
+            let known = &state.membership_state;
+            let is_voter = known.effective().voter_ids().any(|id| id == own);
+            defended(is_voter, last_log, *known.committed().log_id())
+        });
+        // An error means that raft has stopped, and votes no more.
+        known.await.unwrap_or(last_log)
     }
 
     /// Raft id and address of the leader, if one is known.
@@ -160,6 +175,9 @@ impl Participant {
             ))),
             Ok(Ok(written)) => match written.data {
                 Outcome::Applied { epoch } => Ok(epoch),
+                Outcome::Refused(refusal @ Refusal::Stale) => {
+                    Err(ChangeError::Stale(refusal.to_string()))
+                }
                 Outcome::Refused(refusal) => Err(ChangeError::Refused(refusal.to_string())),
             },
             Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
@@ -226,6 +244,7 @@ fn refused_or_unavailable(status: Status) -> ChangeError {
     let why = status.message().to_owned();
     match status.code() {
         Code::FailedPrecondition | Code::InvalidArgument => ChangeError::Refused(why),
+        Code::Aborted => ChangeError::Stale(why),
         _ => ChangeError::Unavailable(why),
     }
 }

@@ -88,7 +88,8 @@ impl Peers {
         }
     }
 
-    fn channel(&self, address: &str) -> Result<Channel, Status> {
+    /// The connection to a member, for whoever sets deadlines by other means.
+    pub(super) fn channel(&self, address: &str) -> Result<Channel, Status> {
         let mut channels = self.channels.lock();
         if let Some(channel) = channels.get(address) {
             return Ok(channel.clone());

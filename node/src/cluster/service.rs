@@ -23,6 +23,7 @@ use super::participant::Participant;
 use super::snapshot;
 use super::state::Change;
 use super::types::{LogId, TypeConfig};
+use super::users;
 
 /// A request of a member that has to be agreed on takes at most this long.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(3);
@@ -54,7 +55,13 @@ impl Raft for Service {
     ) -> Result<Response<v1::RaftResponse>, Status> {
         let request = request.into_inner();
         self.0.belonging.check(request.ends.as_ref())?;
-        let vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
+        let mut vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
+        // Raft compares with all of the log, and is told what suffices where less is to be defended. If the log
+        // grows meanwhile, it does not suffice any more.
+        let last_log = self.0.log.last();
+        if vote.last_log_id >= self.0.defended().await {
+            vote.last_log_id = vote.last_log_id.max(last_log);
+        }
         answer(&self.0.raft.vote(vote).await)
     }
 
@@ -67,7 +74,7 @@ impl Raft for Service {
         let candidate: Option<LogId> = parse(request.version, &request.last_log)?;
         let voter = Voter {
             heard: self.0.heard(&self.0.metrics()),
-            last_log: self.0.log.last(),
+            last_log: self.0.defended().await,
         };
         let lease = self.0.options.election.lease;
         let granted = voter.would_vote(candidate, lease, Instant::now());
@@ -109,7 +116,8 @@ fn answer(result: &impl serde::Serialize) -> Result<Response<v1::RaftResponse>, 
 
 #[tonic::async_trait]
 impl Members for Service {
-    type MapStream = Pin<Box<dyn Stream<Item = Result<v1::ClusterMap, Status>> + Send>>;
+    type MapStream = Messages<v1::ClusterMap>;
+    type UsersStream = Messages<v1::ClusterUsers>;
 
     async fn join(
         &self,
@@ -179,12 +187,49 @@ impl Members for Service {
             .check_cluster(if wanted == 0 { own } else { wanted })?;
         let maps = WatchStream::new(self.0.maps.clone())
             .filter(|map| map.epoch > 0)
-            .map(|map| Some(Ok(message(&map))));
+            .map(|map| message(&map));
+        Ok(Response::new(self.until_closed(maps)))
+    }
+
+    async fn users(
+        &self,
+        request: Request<v1::UsersRequest>,
+    ) -> Result<Response<Self::UsersStream>, Status> {
+        let wanted = request.into_inner().cluster;
+        let own = self.0.belonging.cluster();
+        self.0
+            .belonging
+            .check_cluster(if wanted == 0 { own } else { wanted })?;
+        if self.0.options.tls.is_none() {
+            let why = "members know each other by no certificate: start them with --tls-client-ca";
+            return Err(Status::failed_precondition(why));
+        }
+        let mut told = None;
+        let users = WatchStream::new(self.0.states.clone())
+            .filter(move |state| {
+                let is_new = state.cluster != 0 && told != Some(state.users_revision);
+                told = Some(state.users_revision);
+                is_new
+            })
+            .map(|state| users::message(&state));
+        Ok(Response::new(self.until_closed(users)))
+    }
+}
+
+/// What is sent one after the other.
+type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    /// A stream that ends with the member.
+    fn until_closed<T: Send + 'static>(
+        &self,
+        messages: impl Stream<Item = T> + Send + 'static,
+    ) -> Messages<T> {
         let participant = Arc::clone(&self.0);
         let closed = once(async move { participant.closed().await });
-        // Ends with the member: the first `None` is the end.
-        let until_closed = maps.merge(closed).map_while(|item| item);
-        Ok(Response::new(Box::pin(until_closed)))
+        // The first `None` is the end.
+        let messages = messages.map(|message| Some(Ok(message))).merge(closed);
+        Box::pin(messages.map_while(|item| item))
     }
 }
 

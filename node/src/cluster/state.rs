@@ -11,6 +11,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,8 @@ const RECORD_NAME_LEN_MAX: usize = 256;
 const RECORD_LEN_MAX: usize = 16 << 10;
 /// Most bytes of all records of a kind, names included.
 const RECORDS_LEN_MAX: usize = 2 << 20;
+/// Most records that are changed together.
+const TOGETHER_MAX: usize = 16;
 
 /// The state of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +46,37 @@ pub struct State {
     pub members: BTreeMap<String, Member>,
     /// Raft ids that may not come back, the first removed first.
     removed: Vec<RaftId>,
-    /// Namespaces: name to an opaque text.
-    pub namespaces: BTreeMap<String, String>,
-    /// Users: name to an opaque text.
-    pub users: BTreeMap<String, String>,
+    /// Namespaces by name; what they are, `users` reads.
+    pub namespaces: BTreeMap<String, Record>,
+    /// Users by name; what they are, `users` reads.
+    pub users: BTreeMap<String, Record>,
     /// Settings that hold for the whole cluster and change while it runs.
-    pub settings: BTreeMap<String, String>,
+    pub settings: BTreeMap<String, Record>,
+    /// Counts the changes of users and namespaces. (States of before there were any have none.)
+    #[serde(default)]
+    pub users_revision: u64,
+}
+
+/// A text that is opaque to the state machine, and never shown: there are hashes of passwords in it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Record(pub String);
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Record({} bytes)", self.0.len())
+    }
+}
+
+/// A record that is set, or removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Put {
+    /// The kind.
+    pub kind: RecordKind,
+    /// The name.
+    pub name: String,
+    /// Its text; none removes it.
+    pub record: Option<Record>,
 }
 
 /// A change that members agree on.
@@ -100,13 +128,14 @@ pub enum Change {
     /// Sets the number of owners of each slot.
     SetReplicas(u8),
     /// Sets a record, or removes it.
-    Put {
-        /// The kind.
-        kind: RecordKind,
-        /// The name.
-        name: String,
-        /// Its text; none removes it.
-        record: Option<String>,
+    Put(Put),
+    /// Sets and removes all of these records, or none if users or namespaces were changed since whoever asks
+    /// looked at them: what is right beside those of then may be wrong beside others.
+    PutTogether {
+        /// The [`State::users_revision`] of then.
+        revision: u64,
+        /// The records.
+        puts: Vec<Put>,
     },
 }
 
@@ -151,6 +180,9 @@ pub enum Refusal {
     /// Nobody would own the slots.
     #[error("member {0:?} is the last active one: activate another first")]
     LastActive(String),
+    /// What the change was made for is not so any more.
+    #[error("users were changed by somebody else at the same moment: look again")]
+    Stale,
     /// A value is not allowed.
     #[error("{0}")]
     Invalid(String),
@@ -241,7 +273,11 @@ impl State {
                 let why = format!("{replicas} replicas are not possible: set 1, 2 or 3");
                 Err(Refusal::Invalid(why))
             }
-            Change::Put { kind, name, record } => self.put(kind, name, record),
+            Change::Put(put) => {
+                self.put(put)?;
+                Ok(Effect::Unseen)
+            }
+            Change::PutTogether { revision, puts } => self.put_together(revision, puts),
         }
     }
 
@@ -349,39 +385,80 @@ impl State {
         }
     }
 
-    fn put(
-        &mut self,
-        kind: RecordKind,
-        name: String,
-        record: Option<String>,
-    ) -> Result<Effect, Refusal> {
+    fn put_together(&mut self, revision: u64, puts: Vec<Put>) -> Result<Effect, Refusal> {
+        if puts.len() > TOGETHER_MAX {
+            return Err(full("records that change together", TOGETHER_MAX));
+        }
+        let is_so = |it: &Put| self.records(it.kind).get(&it.name) == it.record.as_ref();
+        if puts.iter().all(is_so) {
+            return Ok(Effect::Unseen);
+        }
+        if revision != self.users_revision {
+            return Err(Refusal::Stale);
+        }
+        let mut changed = self.clone();
+        for put in puts {
+            changed.put(put)?;
+        }
+        *self = changed;
+        Ok(Effect::Unseen)
+    }
+
+    fn put(&mut self, put: Put) -> Result<(), Refusal> {
+        let Put { kind, name, record } = put;
+        let old = self.records(kind).get(&name);
+        if old == record.as_ref() {
+            return Ok(());
+        }
+        if let Some(record) = &record {
+            self.check_record(kind, &name, record)?;
+        }
         let records = match kind {
             RecordKind::Namespace => &mut self.namespaces,
             RecordKind::User => &mut self.users,
             RecordKind::Setting => &mut self.settings,
         };
-        let Some(record) = record else {
-            records.remove(&name);
-            return Ok(Effect::Unseen);
+        match record {
+            Some(record) => records.insert(name, record),
+            None => records.remove(&name),
         };
-        if name.is_empty() || name.len() > RECORD_NAME_LEN_MAX || record.len() > RECORD_LEN_MAX {
+        if kind != RecordKind::Setting {
+            self.users_revision += 1;
+        }
+        Ok(())
+    }
+
+    const fn records(&self, kind: RecordKind) -> &BTreeMap<String, Record> {
+        match kind {
+            RecordKind::Namespace => &self.namespaces,
+            RecordKind::User => &self.users,
+            RecordKind::Setting => &self.settings,
+        }
+    }
+
+    /// Refuses what would not stay within bounds.
+    fn check_record(&self, kind: RecordKind, name: &str, record: &Record) -> Result<(), Refusal> {
+        let len = record.0.len();
+        if name.is_empty() || name.len() > RECORD_NAME_LEN_MAX || len > RECORD_LEN_MAX {
             let why = format!(
                 "a record has a name of 1 to {RECORD_NAME_LEN_MAX} bytes and a text of at most {RECORD_LEN_MAX}"
             );
             return Err(Refusal::Invalid(why));
         }
-        let others = records.iter().filter(|(other, _)| **other != name);
+        let others = self
+            .records(kind)
+            .iter()
+            .filter(|(other, _)| *other != name);
         let (count, bytes) = others.fold((0, 0), |(count, bytes), (name, record)| {
-            (count + 1, bytes + name.len() + record.len())
+            (count + 1, bytes + name.len() + record.0.len())
         });
         if count >= RECORDS_MAX {
             return Err(full("records of a kind", RECORDS_MAX));
         }
-        if bytes + name.len() + record.len() > RECORDS_LEN_MAX {
+        if bytes + name.len() + len > RECORDS_LEN_MAX {
             return Err(full("bytes of records of a kind", RECORDS_LEN_MAX));
         }
-        records.insert(name, record);
-        Ok(Effect::Unseen)
+        Ok(())
     }
 
     fn member(&mut self, id: &str) -> Result<&mut Member, Refusal> {

@@ -3,6 +3,7 @@
 //! What was applied behind the snapshot is applied again from the log at the next start, as far as it
 //! was known to hold; so a member knows its last map before it reaches anybody.
 
+use std::collections::VecDeque;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,13 +21,43 @@ use super::types::{
     Entry, LogId, Snapshot, SnapshotMeta, StorageError, StoredMembership, TypeConfig,
 };
 
+/// States of past epochs that are kept for who follows the map step by step.
+const PAST_MAX: usize = 8;
+
 /// The state machine of one participant; clones are the same one.
 #[derive(Clone, Debug)]
 pub(super) struct StateMachine {
     shared: Arc<Mutex<Applied>>,
     published: Arc<watch::Sender<Arc<State>>>,
+    past: Past,
     dir: Arc<PathBuf>,
     pool: BlockingPool,
+}
+
+/// The states of the last epochs, one each: whoever looks at the newest alone may miss some.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Past(Arc<Mutex<VecDeque<Arc<State>>>>);
+
+impl Past {
+    fn push(&self, state: &State) {
+        let mut past = self.0.lock();
+        if past.len() == PAST_MAX {
+            past.pop_front();
+        }
+        past.push_back(Arc::new(state.clone()));
+    }
+
+    /// The states of all epochs between two, without these, in order; none if one of them is not known any more.
+    pub(super) fn between(&self, after: u64, before: u64) -> Vec<Arc<State>> {
+        let wanted = after.saturating_add(1)..before;
+        let past = self.0.lock();
+        let found = past.iter().filter(|state| wanted.contains(&state.epoch));
+        let found: Vec<Arc<State>> = found.cloned().collect();
+        match found.len() as u64 == wanted.end.saturating_sub(wanted.start) {
+            true => found,
+            false => Vec::new(),
+        }
+    }
 }
 
 /// The state and how far it is.
@@ -56,6 +87,7 @@ impl StateMachine {
         Ok(Self {
             shared: Arc::new(Mutex::new(applied)),
             published: Arc::new(published),
+            past: Past::default(),
             dir: Arc::new(dir.to_owned()),
             pool,
         })
@@ -64,6 +96,11 @@ impl StateMachine {
     /// The state after each batch of entries that was applied.
     pub(super) fn subscribe(&self) -> watch::Receiver<Arc<State>> {
         self.published.subscribe()
+    }
+
+    /// The states before the newest.
+    pub(super) fn past(&self) -> Past {
+        self.past.clone()
     }
 
     async fn save(&self, stored: Stored) -> Result<(), StorageError> {
@@ -97,7 +134,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         for entry in entries {
             applied.last = Some(entry.log_id);
             outcomes.push(match entry.payload {
-                EntryPayload::Normal(change) => applied.state.apply(change),
+                EntryPayload::Normal(change) => {
+                    let known = applied.state.epoch;
+                    let outcome = applied.state.apply(change);
+                    if applied.state.epoch != known {
+                        self.past.push(&applied.state);
+                    }
+                    outcome
+                }
                 EntryPayload::Blank => unchanged(&applied.state),
                 EntryPayload::Membership(membership) => {
                     applied.membership = StoredMembership::new(Some(entry.log_id), membership);

@@ -113,6 +113,29 @@ async fn the_state_is_what_the_snapshot_says_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_batch_of_entries_leaves_the_state_of_each_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, mut machine) = open(dir.path());
+    let past = machine.past();
+    let changes = (1..=9).map(|index| replicas(index, 1 + index as u8 % 2));
+    machine
+        .apply(std::iter::once(form()).chain(changes))
+        .await
+        .unwrap();
+    let newest = machine.subscribe().borrow().epoch;
+    let between = |after| -> Vec<(u64, u8)> {
+        let states = past.between(after, newest);
+        states.iter().map(|it| (it.epoch, it.replicas)).collect()
+    };
+    assert_eq!(between(newest - 1), []);
+    let replicas = |epoch| 1 + (epoch + 1) as u8 % 2;
+    let last = [newest - 2, newest - 1].map(|epoch| (epoch, replicas(epoch)));
+    assert_eq!(between(newest - 3), last);
+    assert_eq!(between(newest - 8).len(), 7);
+    assert_eq!(between(newest - 9), [], "one of them is not known any more");
+}
+
+#[tokio::test]
 async fn an_installed_snapshot_replaces_state_and_file() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (_, mut source) = open(from.path());

@@ -3,13 +3,14 @@
 mod encrypted;
 pub(super) mod faults;
 mod hostile;
+mod lost_disk;
 mod scale;
 mod world;
 
 use std::time::{Duration, Instant};
 
 use super::member::MemberState::{Active, Down};
-use super::state::{Change, RecordKind};
+use super::state::{Change, Put, Record, RecordKind};
 use super::{ChangeError, Start};
 use world::{World, leader, remove_dir, voters};
 
@@ -19,11 +20,11 @@ use fonn_proto::grpc::v1::{JoinRequest, MapRequest};
 const FALL_MAX: Duration = Duration::from_secs(5);
 
 fn setting(name: &str) -> Change {
-    Change::Put {
+    Change::Put(Put {
         kind: RecordKind::Setting,
         name: name.to_owned(),
-        record: Some("x".to_owned()),
-    }
+        record: Some(Record("x".to_owned())),
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -287,11 +288,11 @@ async fn who_joins_when_the_log_is_cut_gets_a_snapshot_and_keeps_it() {
     // More than one piece of a snapshot.
     let record = "x".repeat(8 << 10);
     for number in 0..super::SNAPSHOT_ENTRIES + 100 {
-        let put = Change::Put {
+        let put = Change::Put(Put {
             kind: RecordKind::Namespace,
             name: (number % 100).to_string(),
-            record: Some(format!("{number} {record}")),
-        };
+            record: Some(Record(format!("{number} {record}"))),
+        });
         founder.propose(put).await.unwrap();
     }
     let mut metrics = founder.cluster.participant.raft.metrics();

@@ -202,8 +202,8 @@ mod tests {
         let cheap = spill.run(1e12, 1e8 * cpus as f32, 1.0);
         assert_ne!(cheap, zstd_9);
         assert_eq!(spill.changes(), [("cpu_scarce", 1)]);
-        // The bucket is slow and the processor idle.
-        let small = spill.run(1e5, 1e6, 0.1);
+        // The bucket is slow; the processor is neither scarce nor so idle that it would be reason enough.
+        let small = spill.run(1e5, 1e6, 0.7);
         let stored = |spec: CodecSpec| {
             let mut frame = Vec::new();
             fonn_codec::encode(spec, 256, &value(), &mut frame).unwrap();

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
+use fonn_proto::peer;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{ExpirySpec, Failure, Version};
 use fonn_runtime::random::SplitMix64;
@@ -85,6 +86,61 @@ impl Engine {
             spaces
                 .iter()
                 .for_each(|space| flushes.flush_at(*space, at_ms));
+        })
+        .await
+    }
+
+    /// The flushes that this node knows of, cuts of quotas among them.
+    #[must_use]
+    pub fn known_flushes(&self) -> Vec<peer::Flush> {
+        let (cutoffs, pending) = self.hot.flushes.snapshot();
+        let done = cutoffs.iter().map(|&(space, cutoff)| peer::Flush {
+            space: space.0,
+            cutoff,
+            at_ms: 0,
+        });
+        let later = pending.iter().map(|flush| peer::Flush {
+            space: flush.space.0,
+            cutoff: 0,
+            at_ms: flush.at_ms,
+        });
+        done.chain(later).collect()
+    }
+
+    /// Takes over the flushes of another member, and returns once that survives a restart.
+    ///
+    /// # Errors
+    /// [`Failure::Unavailable`] if it could not be persisted, or a version lies beyond any time.
+    pub async fn adopt_flushes(&self, flushes: Vec<peer::Flush>) -> Result<(), Failure> {
+        let known = self.known_flushes();
+        let is_new = |flush: &peer::Flush| {
+            let same = known
+                .iter()
+                .find(|it| it.space == flush.space && (it.at_ms == 0) == (flush.at_ms == 0));
+            same.is_none_or(|it| (it.cutoff, it.at_ms) < (flush.cutoff, flush.at_ms))
+        };
+        let flushes: Vec<peer::Flush> = flushes.into_iter().filter(is_new).collect();
+        if flushes.is_empty() {
+            return Ok(());
+        }
+        for flush in &flushes {
+            // What is written next counts.
+            let observed = self.observe(flush.cutoff);
+            observed.map_err(|_| Failure::Unavailable)?;
+        }
+        self.change_ledger(move |ledger| {
+            let known = &ledger.hot.flushes;
+            for peer::Flush {
+                space,
+                cutoff,
+                at_ms,
+            } in flushes
+            {
+                match at_ms {
+                    0 => known.restore(Space(space), cutoff),
+                    _ => known.flush_at(Space(space), at_ms),
+                }
+            }
         })
         .await
     }

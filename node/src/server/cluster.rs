@@ -1,7 +1,7 @@
 //! Requests about many keys, asked of a member of a cluster by a client: what concerns all members is done
 //! by all.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
@@ -16,6 +16,9 @@ use crate::sharing::Sharing;
 /// How long another member may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Between tries while another member goes by a newer map.
+const RETRY: Duration = Duration::from_millis(20);
+
 /// Executes a server command. What a router or another member sent is for this member alone. Statistics, counts and scans are of this member alone.
 pub(super) async fn execute(
     shared: &Shared,
@@ -26,16 +29,25 @@ pub(super) async fn execute(
 ) -> ServerOutcome {
     match command {
         ServerCommand::Flush { .. } if !client.is_routed => {
-            let own = commands::execute(shared, client, command, acks).await;
-            let others = sharing.others();
-            let asked = others
-                .iter()
-                .map(|target| ask(target, client.space, 0, command));
-            let answers = futures_util::future::join_all(asked).await;
-            let mut outcomes = std::iter::once(own).chain(answers);
-            outcomes
-                .find(|outcome| *outcome != ServerOutcome::Done)
-                .unwrap_or(ServerOutcome::Done)
+            let deadline = Instant::now() + ANSWER_TIMEOUT;
+            loop {
+                // First here: who comes in after that is told by this member or is among the others.
+                let own = commands::execute(shared, client, command, acks).await;
+                let others = sharing.others();
+                let asked = others
+                    .iter()
+                    .map(|target| ask(target, client.space, 0, command));
+                let answers = futures_util::future::join_all(asked).await;
+                let mut outcomes = std::iter::once(own).chain(answers);
+                match outcomes.find(|outcome| *outcome != ServerOutcome::Done) {
+                    None => return ServerOutcome::Done,
+                    // By a newer map there may be others.
+                    Some(ServerOutcome::Failed(Failure::Busy)) if Instant::now() < deadline => {
+                        tokio::time::sleep(RETRY).await;
+                    }
+                    Some(failed) => return failed,
+                }
+            }
         }
         ServerCommand::StoreAllIfNone(pairs) => {
             let mut slots: Vec<u16> = pairs.iter().map(|(key, _)| placement::slot(key)).collect();
@@ -95,6 +107,7 @@ async fn ask(
     let call = target.client.call(&request, envelope, None, ANSWER_TIMEOUT);
     match call.await.as_ref().map(|answer| answer.reply()) {
         Ok(Ok(Reply::Server(outcome))) => outcome,
+        Ok(Ok(Reply::WrongOwner)) => ServerOutcome::Failed(Failure::Busy),
         _ => ServerOutcome::Failed(Failure::Unavailable),
     }
 }

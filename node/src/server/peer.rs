@@ -85,6 +85,7 @@ pub(super) async fn execute(
         Request::Command(_)
         | Request::Server(_)
         | Request::Sources { .. }
+        | Request::Flushes
         | Request::Copy { .. }
         | Request::Version { .. }
         | Request::Ping => {

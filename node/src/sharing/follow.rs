@@ -59,23 +59,39 @@ pub fn start(
 async fn follow(sharing: Arc<Sharing>, cluster: Cluster) {
     let mut maps = cluster.map();
     loop {
-        let map = Arc::clone(&maps.borrow_and_update());
-        match topology(&map) {
-            Ok(topology) => {
-                let own = map.member(cluster.node_id());
-                let since = own.map_or(u64::MAX, |member| member.since);
-                let is_unbroken = since <= sharing.epoch();
-                let it = Arc::clone(&sharing);
-                let applied = tokio::task::spawn_blocking(move || it.go_by(topology, is_unbroken));
-                if applied.await.is_err() {
-                    return;
-                }
+        let newest = Arc::clone(&maps.borrow_and_update());
+        // Who had a slot for one map alone has to be asked too. After a start nothing is gone on with.
+        let missed = match sharing.epoch() {
+            0 => Vec::new(),
+            epoch => cluster.states_between(epoch, newest.epoch),
+        };
+        let it = Arc::clone(&sharing);
+        let applied = tokio::task::spawn_blocking(move || {
+            for state in &missed {
+                it.follow_map(&Map::new(state));
             }
-            // Before there is a cluster.
-            Err(error) => tracing::debug!(%error, epoch = map.epoch, "no map to go by"),
+            it.follow_map(&newest);
+        });
+        if applied.await.is_err() {
+            return;
         }
         if maps.changed().await.is_err() {
             return;
+        }
+    }
+}
+
+impl Sharing {
+    /// Goes by a map of the cluster. Milliseconds, not for a reactor.
+    fn follow_map(&self, map: &Map) {
+        match topology(map) {
+            Ok(topology) => {
+                let own = map.member(&self.own);
+                let since = own.map_or(u64::MAX, |member| member.since);
+                self.go_by(topology, since <= self.epoch());
+            }
+            // Before there is a cluster.
+            Err(error) => tracing::debug!(%error, epoch = map.epoch, "no map to go by"),
         }
     }
 }
@@ -95,6 +111,7 @@ fn topology(map: &Map) -> Result<Topology, TopologyError> {
     let members = map.members.iter().map(|member| Member {
         id: member.id.clone(),
         address: member.client_address.clone(),
+        cluster_address: member.cluster_address.clone(),
         zone: member.zone.clone(),
         weight: u32::from(member.weight),
         share: u32::from(member.share),

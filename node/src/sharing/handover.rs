@@ -60,7 +60,7 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
         // Who was a source of its sources becomes one here: they are gone through in this round too.
         for (source, _) in sharing.unsettled(|_, it, of| it.part != Part::None && !of.is_asked) {
             if let Some(target) = sharing.forwarder.upstreams().member(&source) {
-                is_left |= !sharing.resolve(&source, &target).await;
+                is_left |= !sharing.resolve(&engine, &source, &target).await;
             }
         }
         let is_wanted = |_, it: &Holding, _: &Source| it.part != Part::None;
@@ -71,7 +71,7 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
                 sharing.settle(&slots, &source, generation);
                 continue;
             };
-            let taken = match sharing.resolve(&source, &target).await {
+            let taken = match sharing.resolve(&engine, &source, &target).await {
                 true => sharing.take_over(&engine, &target, &slots).await,
                 false => Err(HandoverError::Silent),
             };
@@ -90,7 +90,10 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
         if is_left {
             // A map that changed meanwhile is looked at as well.
             let _ = tokio::time::timeout(AGAIN, changes.changed()).await;
-        } else if changes.changed().await.is_err() {
+            continue;
+        }
+        sharing.know_all_flushes(generation);
+        if changes.changed().await.is_err() {
             return;
         }
     }

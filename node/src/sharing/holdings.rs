@@ -131,8 +131,17 @@ impl Holdings {
                 sources: before.sources.clone(),
             };
             next.sources.retain(|source| step.serves(&source.id));
-            if next.part != Part::None {
+            // By a map that it has not seen it may have been an owner, whom the next one asks.
+            if next.part != Part::None || step.has_missed() {
                 step.add_sources(slot, &mut next, absent.as_ref());
+                // Nobody has told yet what happened meanwhile: others know some of it.
+                let was_asking = before.sources.iter().any(|source| !source.is_asked);
+                if was_asking
+                    && next.sources.is_empty()
+                    && let Some(id) = step.anybody()
+                {
+                    next.add(&Arc::from(id), true);
+                }
             }
             next
         });
@@ -168,6 +177,12 @@ impl<'a> Step<'a> {
             .map(|owner| owner.id.as_str())
     }
 
+    /// Another member that is there.
+    fn anybody(self) -> Option<&'a str> {
+        let ids = self.new.members().iter().map(|member| member.id.as_str());
+        ids.filter(|id| *id != self.own).find(|id| self.serves(id))
+    }
+
     fn serves(self, id: &str) -> bool {
         let member = self.new.member(id);
         member.is_some_and(|member| member.state.is_serving())
@@ -184,6 +199,13 @@ impl<'a> Step<'a> {
             if let Some(member) = stand_in.and_then(|at| self.new.members().get(usize::from(at))) {
                 holding.add(&Arc::from(member.id.as_str()), false);
             }
+            // By maps that it has not seen, anybody may have owned it.
+            if self.has_missed() {
+                let others = self.new.members().iter().map(|member| member.id.as_str());
+                for id in others.filter(|id| *id != self.own && self.serves(id)) {
+                    holding.add(&Arc::from(id), false);
+                }
+            }
         }
         let Some(old) = self.old else { return };
         let went_on = self.is_unbroken && part(old, slot, self.own) != Part::None;
@@ -196,6 +218,12 @@ impl<'a> Step<'a> {
                 holding.add(&Arc::from(id), true);
             }
         }
+    }
+
+    /// Whether there were maps between the one that it went by and the new one.
+    fn has_missed(self) -> bool {
+        let old = self.old.map(Topology::epoch);
+        old.is_some_and(|old| self.new.epoch() > old.saturating_add(1))
     }
 
     /// The first owner of a slot by a map that is there by the new one.
@@ -251,6 +279,7 @@ mod tests {
             .map(|(at, (name, state))| Member {
                 id: (*name).to_owned(),
                 address: format!("10.0.0.1:{}", at + 1),
+                cluster_address: String::new(),
                 zone: "z".to_owned(),
                 weight: 100,
                 share: if state == MemberState::Active { 100 } else { 0 },
@@ -351,6 +380,24 @@ mod tests {
         assert_eq!(ids(&c), ["b", "a"]);
         c.settle(7, "b");
         assert_eq!(ids(&c), ["a"]);
+    }
+
+    #[test]
+    fn who_missed_a_map_may_have_been_an_owner_by_it_and_tells_so() {
+        use MemberState::{Active, Draining};
+        let one = map(1, 1, [Active, Draining, Draining, Draining]).unwrap();
+        let three = map(3, 1, [Draining, Draining, Active, Draining]).unwrap();
+        // By the second map it owned all; the owner by the third relies on it.
+        let b = Holdings::default().follow(Step {
+            own: "b",
+            old: Some(&one),
+            is_unbroken: false,
+            new: &three,
+        });
+        let holding = b.get(7).unwrap();
+        let mut ids: Vec<_> = holding.sources.iter().map(|it| &*it.id).collect();
+        ids.sort_unstable();
+        assert_eq!((holding.part, ids), (Part::None, vec!["a", "c", "d"]));
     }
 
     #[test]

@@ -192,6 +192,7 @@ fn map(epoch: u64, replicas: usize, members: &[(&Member, MemberState)]) -> Topol
         .map(|(member, state)| Row {
             id: member.name.clone(),
             address: member.address.clone(),
+            cluster_address: String::new(),
             zone: "z".to_owned(),
             weight: 100,
             share: if *state == Active { 100 } else { 0 },
@@ -313,6 +314,63 @@ fn a_command_is_executed_by_the_owner_whoever_gets_it() {
     assert_eq!(clients[0].delete("key-7"), "DELETED");
     assert_eq!(clients[1].get("key-7"), None);
     assert_eq!(clients[2].delete("key-7"), "NOT_FOUND");
+}
+
+#[test]
+fn who_missed_a_map_asks_who_had_its_slots_by_it() {
+    let [a, b] = ["a", "b"].map(Member::start);
+    let maps = [
+        (1, Active, Draining),
+        (2, Draining, Active),
+        (3, Active, Draining),
+    ]
+    .map(|(epoch, of_a, of_b)| map(epoch, 1, &[(&a, of_a), (&b, of_b)]));
+    go_by(&[&a, &b], &maps[0]);
+    a.take_over();
+    until("nothing is lacked", || a.is_filled());
+    let (mut at_a, mut at_b) = (a.client(), b.client());
+    assert_eq!(at_a.set("key", "old"), "STORED");
+    // One has not seen the map yet by which the slot is its again, the other not the one by which it was not.
+    a.sharing.go_by(maps[2].clone(), true);
+    b.sharing.go_by(maps[1].clone(), true);
+    assert_eq!(at_b.set("key", "new"), "STORED");
+    b.sharing.go_by(maps[2].clone(), true);
+    assert_eq!(at_a.get("key").as_deref(), Some("new"));
+}
+
+#[test]
+fn who_was_away_is_told_what_was_flushed_meanwhile_and_by_whom_it_was_told() {
+    let members = ["a", "b", "c"].map(Member::start);
+    let [a, b, c] = &members;
+    let states = |of_b, of_c| [(a, Active), (b, of_b), (c, of_c)];
+    let first = map(1, 1, &states(Active, Active));
+    go_by(&[a, b, c], &first);
+    let (at_b, at_c) = (key_of(&first, b, 0), key_of(&first, c, 0));
+    let mut client = a.client();
+    for key in [&at_b, &at_c] {
+        assert_eq!(client.set(key, "before"), "STORED");
+    }
+    // Two are away. One comes back while the other is told by nobody but by it.
+    go_by(&[a], &map(2, 1, &states(Down, Down)));
+    assert_eq!(client.ask("flush_all\r\n"), "OK");
+    assert_eq!(client.set("after", "flush"), "STORED");
+    let third = map(3, 1, &states(Active, Down));
+    go_by(&[a], &third);
+    b.sharing.go_by(third, false);
+    b.take_over();
+    until("all is taken over", || b.is_filled());
+    assert_eq!(client.get(&at_b), None);
+    let fourth = map(4, 1, &[(a, Draining), (b, Active), (c, Active)]);
+    go_by(&[a, b], &fourth);
+    c.sharing.go_by(fourth, false);
+    until("all is taken over", || b.is_filled());
+    let mut client = c.client();
+    for key in [&at_b, &at_c] {
+        assert_eq!(client.get(key), None, "{key}");
+        assert_eq!(client.set(key, "again"), "STORED");
+        assert_eq!(client.get(key).as_deref(), Some("again"));
+    }
+    assert_eq!(client.get("after").as_deref(), Some("flush"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serializer;
 
-use super::v1::{EventLevel, MemberState, SegmentState, Severity, Tier, WarmEnd};
+use super::v1::{EventLevel, MemberState, Role, SegmentState, Severity, Tier, UserSource, WarmEnd};
 
 /// `TIER_RAM` as `ram`.
 fn bare(name: &str, prefix: &str) -> String {
@@ -59,6 +59,22 @@ impl MemberState {
     }
 }
 
+impl Role {
+    /// Its name in tables and JSON, as in a users file.
+    #[must_use]
+    pub fn name(self) -> String {
+        bare(self.as_str_name(), "ROLE_").replace('_', "-")
+    }
+}
+
+impl UserSource {
+    /// Its name in tables and JSON.
+    #[must_use]
+    pub fn name(self) -> String {
+        bare(self.as_str_name(), "USER_SOURCE_")
+    }
+}
+
 /// A number that this version does not know is from a newer peer: it goes out as it is.
 fn or_number<S: Serializer>(name: Option<String>, value: i32, to: S) -> Result<S::Ok, S::Error> {
     match name {
@@ -69,6 +85,15 @@ fn or_number<S: Serializer>(name: Option<String>, value: i32, to: S) -> Result<S
 
 pub(super) fn tier<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     or_number(Tier::try_from(*value).ok().map(Tier::name), *value, to)
+}
+
+pub(super) fn role<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+    or_number(Role::try_from(*value).ok().map(Role::name), *value, to)
+}
+
+pub(super) fn user_source<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+    let name = UserSource::try_from(*value).ok().map(UserSource::name);
+    or_number(name, *value, to)
 }
 
 pub(super) fn severity<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {

@@ -3,6 +3,7 @@
 //! Opcodes and fields are listed in `docs/formats/peer.md`. Numbers never change meaning.
 
 mod cluster;
+mod flushes;
 mod outcome;
 mod page;
 mod server;
@@ -10,6 +11,7 @@ mod sources;
 
 use bytes::Bytes;
 
+pub use flushes::{Flush, Flushes, FlushesBuilder};
 pub use page::{Page, PageBuilder};
 pub use sources::{Sources, SourcesBuilder};
 
@@ -31,6 +33,7 @@ const WRONG_OWNER: u8 = 0x46;
 const REFUSED: u8 = 0x47;
 const SOURCES: u8 = 0x48;
 const VERSION: u8 = 0x49;
+const FLUSHES: u8 = 0x4A;
 
 /// The answer to one [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +62,8 @@ pub enum Reply<'a> {
     Refused(Refusal),
     /// The version of the entry that a get would find; 0 if it would find none.
     Version(Version),
+    /// What was flushed.
+    Flushes(Flushes<'a>),
 }
 
 /// Why a request was not understood.
@@ -148,6 +153,7 @@ impl<'a> Reply<'a> {
                 (PAGE, 0, Value::Copied(page.entries))
             }
             Self::Sources(sources) => (SOURCES, 0, Value::Copied(sources.as_bytes())),
+            Self::Flushes(flushes) => (FLUSHES, 0, Value::Copied(flushes.as_bytes())),
             Self::Pong => (PONG, 0, nothing),
             Self::WrongOwner => (WRONG_OWNER, 0, nothing),
             Self::Version(version) => {
@@ -205,6 +211,7 @@ impl<'a> Reply<'a> {
                 entries: reader.rest(),
             }),
             SOURCES => Self::Sources(Sources::from_bytes(reader.rest())),
+            FLUSHES => Self::Flushes(Flushes::from_bytes(reader.rest())?),
             PONG => Self::Pong,
             WRONG_OWNER => Self::WrongOwner,
             VERSION => Self::Version(reader.u64("version")?),

@@ -21,6 +21,7 @@ const PING: u8 = 0x43;
 const SOURCES: u8 = 0x44;
 const COPY: u8 = 0x45;
 const VERSION: u8 = 0x46;
+const FLUSHES: u8 = 0x47;
 
 const SOURCES_OWNED: u16 = 1;
 
@@ -78,6 +79,8 @@ pub enum Request<'a> {
         /// The key.
         key: &'a [u8],
     },
+    /// What was flushed, as far as the member knows. Answered with `Flushes`.
+    Flushes,
 }
 
 impl<'a> Request<'a> {
@@ -142,6 +145,7 @@ impl<'a> Request<'a> {
                 (SOURCES, bit(*is_owned, SOURCES_OWNED), Value::Copied(&[]))
             }
             Self::Ping => (PING, 0, Value::Copied(&[])),
+            Self::Flushes => (FLUSHES, 0, Value::Copied(&[])),
             Self::Copy { get, is_confirmed } => {
                 let flags = command::write_get(get, writer) | bit(*is_confirmed, COPY_CONFIRMED);
                 (COPY, flags, Value::Copied(get.key))
@@ -214,6 +218,7 @@ impl<'a> Request<'a> {
                 }
             }
             PING => Self::Ping,
+            FLUSHES => Self::Flushes,
             COPY => Self::Copy {
                 is_confirmed: flags.has(COPY_CONFIRMED),
                 get: command::read_get(&mut flags, &mut reader)?,

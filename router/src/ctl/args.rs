@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fonn_runtime::size::ByteCount;
 
@@ -21,6 +21,10 @@ pub(super) struct Cli {
         global = true
     )]
     pub admin: AdminAddr,
+    /// Member of the cluster that is meant, if not the one at --admin, which sends the call on; at a router
+    /// any member answers without it
+    #[arg(long, value_name = "NAME", global = true)]
+    pub member: Option<String>,
     /// JSON instead of tables: one object a line
     #[arg(long, global = true)]
     pub json: bool,
@@ -121,6 +125,12 @@ pub(super) struct Key {
     /// Its database (Redis's SELECT)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub db: u32,
+    /// Delete it, wherever it is, instead of showing where it is
+    #[arg(long, requires = "yes")]
+    pub delete: bool,
+    /// Yes, really
+    #[arg(long, requires = "delete")]
+    pub yes: bool,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -227,10 +237,71 @@ pub(super) enum Cold {
     Rebuild,
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Debug, Subcommand)]
 pub(super) enum User {
     /// Read a password from standard input and print its hash for the users file
     Hash,
+    /// The users of the node: those of its users file, and those that the members of its cluster agreed on
+    List,
+    /// Add a user to the cluster, or change one; what is not said stays as it is
+    Put(PutUser),
+    /// Remove a user from the cluster; its connections end
+    Remove(RemoveUser),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PutUser {
+    /// Its name; the password comes from --new-password-file, FONN_NEW_PASSWORD or the terminal
+    pub name: String,
+    /// What it may do; a new user needs one
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<Role>,
+    /// The namespace it is in; a new user is in default if it is left out
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// The namespace under that, or none; for all users of the namespace
+    #[arg(long, value_name = "NAME")]
+    pub base: Option<String>,
+    /// What the namespace may take on each node, as in 20g, or none; for all users of the namespace
+    #[arg(long, value_name = "SIZE", value_parser = quota)]
+    pub quota: Option<ByteCount>,
+    /// File with its password, - for standard input
+    #[arg(long, value_name = "FILE", env = "FONN_NEW_PASSWORD_FILE")]
+    pub new_password_file: Option<PathBuf>,
+    /// It keeps the password it has
+    #[arg(long, conflicts_with = "new_password_file")]
+    pub keep_password: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RemoveUser {
+    /// Its name
+    pub name: String,
+    /// Yes, really
+    #[arg(long, required = true)]
+    pub yes: bool,
+}
+
+/// As in a users file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Role {
+    /// Read entries of its namespace
+    Read,
+    /// Change them too
+    ReadWrite,
+    /// Everything
+    Admin,
+}
+
+/// In the place of a namespace or a size.
+pub(super) const NONE: &str = "none";
+
+/// A size above 0, which stands for none.
+fn quota(text: &str) -> Result<ByteCount, String> {
+    match text {
+        NONE => Ok(ByteCount::new(0)),
+        _ => size(text),
+    }
 }
 
 /// HOST:PORT, also as a URL.

@@ -8,7 +8,8 @@ use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::grpc::v1::membership_client::MembershipClient;
 use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
-use fonn_runtime::http::{Channel, ChannelError};
+use fonn_proto::grpc::v1::users_client::UsersClient;
+use fonn_runtime::http::{Channel, ChannelError, MEMBER};
 use fonn_runtime::tls::{self, CallerFiles};
 use rustls::ClientConfig;
 
@@ -41,14 +42,14 @@ fn tls_config(admin: &AdminAddr, args: &TlsArgs) -> Result<Option<Arc<ClientConf
 }
 
 /// A connection to a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Connection {
     addr: String,
     channel: Channel,
 }
 
 impl Connection {
-    /// Connects; every call is that of `login`.
+    /// Connects; every call is that of `login`, and is for `member` if there is one.
     ///
     /// # Errors
     /// [`CtlError::Unreachable`], or [`CtlError::Foreign`] if what is there breaks HTTP/2 at once.
@@ -56,17 +57,22 @@ impl Connection {
         admin: &AdminAddr,
         tls: &TlsArgs,
         login: Option<&Login>,
+        member: Option<&str>,
     ) -> Result<Self, CtlError> {
         let config = tls_config(admin, tls)?;
         let addr = admin.addr.clone();
         match Channel::connect_by(&addr, config, CONNECT_TIMEOUT).await {
-            Ok(channel) => Ok(Self {
-                addr,
-                channel: match login {
+            Ok(channel) => {
+                let channel = match login {
                     Some(login) => channel.with_login(&login.user, &login.password),
                     None => channel,
-                },
-            }),
+                };
+                let node = Self { addr, channel };
+                match member {
+                    Some(member) => node.to_member(member),
+                    None => Ok(node),
+                }
+            }
             Err(ChannelError::Tls(error)) => Err(CtlError::Tls {
                 addr,
                 reason: error.to_string(),
@@ -103,10 +109,46 @@ impl Connection {
         MembershipClient::with_origin(self.channel.clone(), self.channel.origin())
     }
 
+    /// The client of the users service. Thousands of users fit the default limit.
+    pub(super) fn users(&self) -> UsersClient<Channel> {
+        UsersClient::with_origin(self.channel.clone(), self.channel.origin())
+    }
+
     /// The client of the telemetry service. The first message has all series.
     pub(super) fn telemetry(&self) -> TelemetryClient<Channel> {
         TelemetryClient::with_origin(self.channel.clone(), self.channel.origin())
             .max_decoding_message_size(64 << 20)
+    }
+
+    /// The same way to one member.
+    ///
+    /// # Errors
+    /// If that is no name.
+    pub(super) fn to_member(&self, member: &str) -> Result<Self, CtlError> {
+        let channel = self.channel.clone().for_member(member);
+        let channel =
+            channel.ok_or_else(|| CtlError::Input(format!("--member {member:?} is no name")))?;
+        Ok(Self {
+            addr: self.addr.clone(),
+            channel,
+        })
+    }
+
+    /// Waits for the answer of a call, and says which member it is of, in a cluster.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub(super) async fn call_signed<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<(T, Option<String>), CtlError> {
+        let signed = async {
+            let response = call.await?;
+            let member = response.metadata().get(MEMBER.as_str());
+            let member = member.and_then(|it| it.to_str().ok()).map(str::to_owned);
+            Ok(tonic::Response::new((response.into_inner(), member)))
+        };
+        self.call(signed).await
     }
 
     /// Waits for the answer of a call.

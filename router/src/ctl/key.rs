@@ -2,7 +2,9 @@
 
 use std::os::unix::ffi::OsStringExt as _;
 
-use fonn_proto::grpc::v1::{KeyCopy, KeyRequest, KeyResponse, Tier};
+use fonn_proto::grpc::v1::{
+    DeleteKeyRequest, DeleteKeyResponse, KeyCopy, KeyRequest, KeyResponse, Tier,
+};
 
 use super::Verdict;
 use super::args;
@@ -15,12 +17,15 @@ use super::words::{bytes, relative};
 /// Bits of a version below its milliseconds.
 const VERSION_COUNTER_BITS: u32 = 16;
 
-/// Bad is a key that a get would miss.
+/// Bad is a key that a get would miss, or one that is to be deleted and is not there.
 pub(super) async fn run(
     node: &Connection,
     args: args::Key,
     output: &Output,
 ) -> Result<Verdict, CtlError> {
+    if args.delete {
+        return delete(node, args, output).await;
+    }
     let request = KeyRequest {
         key: args.key.into_vec(),
         namespace: args.namespace,
@@ -39,6 +44,27 @@ pub(super) async fn run(
             false => Verdict::Bad,
         },
     )
+}
+
+async fn delete(node: &Connection, args: args::Key, output: &Output) -> Result<Verdict, CtlError> {
+    let request = DeleteKeyRequest {
+        key: args.key.into_vec(),
+        namespace: args.namespace,
+        database: args.db,
+    };
+    let mut admin = node.admin();
+    let answer = node.call(admin.delete_key(request)).await?;
+    output.show(&answer, |it: &DeleteKeyResponse| {
+        let text = match it.existed {
+            true => "deleted",
+            false => "not there",
+        };
+        format!("{text}\n")
+    })?;
+    Ok(match answer.existed {
+        true => Verdict::Good,
+        false => Verdict::Bad,
+    })
 }
 
 /// What a copy is good for.

@@ -1,20 +1,13 @@
-//! As whom `fonnctl` calls, and where the password comes from: never from the command line, which
-//! everybody on the machine can read.
+//! As whom `fonnctl` calls.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, IsTerminal as _};
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::Path;
 
 use super::args;
 use super::error::CtlError;
-use super::user::{check_password, read_limited, read_password, without_line_end};
+use super::password::Wanted;
 
 /// A password in the environment.
 const VARIABLE: &str = "FONN_PASSWORD";
-/// In the place of a file: standard input.
-const STDIN: &str = "-";
 
 /// A user and a password.
 pub(super) struct Login {
@@ -45,32 +38,12 @@ pub(super) fn read_with(
             "no user can be `{user}`: there is a colon in it, by which HTTP separates user and password"
         )));
     }
-    let (password, source) = match (&args.password_file, variable) {
-        (Some(path), _) if path == Path::new(STDIN) => {
-            (read_password("Password: ")?, "standard input")
-        }
-        (Some(path), _) => (read_file(path)?, "--password-file"),
-        (None, Some(password)) => (password.into_vec(), VARIABLE),
-        (None, None) if io::stdin().is_terminal() => {
-            let prompt = format!("Password of {user}: ");
-            (read_password(&prompt)?, "the terminal")
-        }
-        (None, None) => {
-            return Err(CtlError::Input(format!(
-                "there is no password for --user {user}: set {VARIABLE}, or give --password-file FILE (- is \
-                 standard input)"
-            )));
-        }
-    };
-    check_password(&password, source)?;
+    let password = Wanted {
+        file: (args.password_file.as_deref(), "--password-file"),
+        variable: (VARIABLE, variable),
+        prompt: &format!("Password of {user}: "),
+        whose: &format!("--user {user}"),
+    }
+    .read()?;
     Ok(Some(Login { user, password }))
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, CtlError> {
-    let read = File::open(path).and_then(read_limited);
-    let bytes = read.map_err(|error| {
-        let path = path.display();
-        CtlError::Input(format!("--password-file {path}: cannot read it: {error}"))
-    })?;
-    Ok(without_line_end(&bytes).to_vec())
 }

@@ -562,7 +562,7 @@ fn a_password_becomes_a_hash_that_verifies() {
     use argon2::password_hash::phc::PasswordHash;
     use argon2::{Argon2, PasswordVerifier as _};
 
-    let hash = user::hash_password(b"correct horse").unwrap();
+    let hash = password::hash_password(b"correct horse").unwrap();
     assert!(
         hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"),
         "{hash}"
@@ -579,16 +579,16 @@ fn a_password_becomes_a_hash_that_verifies() {
             .is_err()
     );
     assert_ne!(
-        user::hash_password(b"correct horse").unwrap(),
+        password::hash_password(b"correct horse").unwrap(),
         hash,
         "salted"
     );
-    assert!(user::hash_password(b"").is_err());
-    assert!(user::hash_password(&[b'x'; 1025]).is_err());
+    assert!(password::hash_password(b"").is_err());
+    assert!(password::hash_password(&[b'x'; 1025]).is_err());
     for line in ["p", "p\n", "p\r\n"] {
-        assert_eq!(user::without_line_end(line.as_bytes()), b"p");
+        assert_eq!(password::without_line_end(line.as_bytes()), b"p");
     }
-    assert_eq!(user::without_line_end(b"p\n\n"), b"p\n");
+    assert_eq!(password::without_line_end(b"p\n\n"), b"p\n");
 }
 
 #[test]

@@ -37,6 +37,8 @@ const NAMESPACES_MAX: usize = 10;
 /// What is shown at a time.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Shown {
+    /// The member that answered, in a cluster.
+    member: Option<String>,
     #[serde(flatten)]
     lately: Lately,
     namespaces: Option<ListNamespacesResponse>,
@@ -77,13 +79,18 @@ pub(super) async fn run(
     let request = WatchRequest {
         history_seconds: HISTORY_SECONDS,
     };
-    let mut stream = node.call(telemetry.watch(request)).await?;
+    let (mut stream, member) = node.call_signed(telemetry.watch(request)).await?;
+    // All that is shown is of one member, also where any may answer.
+    let node = &match &member {
+        Some(member) => node.to_member(member)?,
+        None => node.clone(),
+    };
     let mut figures = Figures::default();
     while !figures.are_enough() {
         figures.add(&next(node, &mut stream).await?);
     }
     if args.once || output.is_json() || !std::io::stdout().is_terminal() {
-        let shown = shown(&figures, ask(node).await);
+        let shown = shown(member, &figures, ask(node).await);
         output.show(&shown, |shown| render(node.addr(), shown))?;
         return Ok(match shown.lately.not_ready_reason.is_empty() {
             true => Verdict::Good,
@@ -94,7 +101,7 @@ pub(super) async fn run(
     let mut signals = StopSignals::install()?;
     let mut screen = Screen::enter()?;
     let mut keys = Keys::start()?;
-    let mut shown = shown(&figures, ask(node).await);
+    let mut shown = shown(member, &figures, ask(node).await);
     let first = tokio::time::Instant::now() + ASK_INTERVAL;
     let mut asks = tokio::time::interval_at(first, ASK_INTERVAL);
     let mut asking = Box::pin(ask(node));
@@ -132,8 +139,9 @@ async fn next(
     })
 }
 
-fn shown(figures: &Figures, sides: Sides) -> Shown {
+fn shown(member: Option<String>, figures: &Figures, sides: Sides) -> Shown {
     Shown {
+        member,
         lately: figures.lately(),
         namespaces: sides.namespaces,
         cluster: sides.cluster,
@@ -186,10 +194,14 @@ fn render(addr: &str, shown: &Shown) -> String {
     let connections = lately
         .connections
         .map_or_else(String::new, |it| format!(", {it:.0} connections"));
+    let name = match &shown.member {
+        Some(member) => format!("{}, asked at {addr}", printable(member)),
+        None => addr.to_owned(),
+    };
     line(
         "node",
         &format!(
-            "{addr}, {state}{connections}; rates over {:.0} s",
+            "{name}, {state}{connections}; rates over {:.0} s",
             lately.seconds
         ),
     );
@@ -267,6 +279,7 @@ mod tests {
             ..Namespace::default()
         };
         let shown = Shown {
+            member: None,
             lately: Lately {
                 seconds: 10.0,
                 hit_ratio: Some(0.9),
@@ -314,6 +327,15 @@ mod tests {
         );
         assert!(
             lines[9].starts_with("b ") && lines[10].starts_with("a "),
+            "{text}"
+        );
+        let sent_on = Shown {
+            member: Some("b".to_owned()),
+            ..shown
+        };
+        let text = render("host:1", &sent_on);
+        assert!(
+            text.starts_with("node     b, asked at host:1, ready"),
             "{text}"
         );
         let nothing = render("host:1", &Shown::default());

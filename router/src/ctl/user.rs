@@ -1,18 +1,24 @@
-//! `fonnctl user hash`.
+//! `fonnctl user`.
 
-use std::io::{self, IsTerminal as _, Read, Write as _};
+use std::io::IsTerminal as _;
+use std::path::Path;
 
-use argon2::Argon2;
-use argon2::password_hash::PasswordHasher as _;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use fonn_proto::grpc::v1::{
+    self, ListUsersRequest, ListUsersResponse, PutUserRequest, RemoveUserRequest, UserSource,
+};
+use fonn_runtime::size::ByteCount;
 use serde::Serialize;
 
 use super::Verdict;
+use super::args::{self, NONE, PutUser, RemoveUser};
+use super::connection::Connection;
 use super::error::CtlError;
 use super::output::Output;
+use super::password::{STDIN, Wanted, hash_password, read_password};
+use super::table::{Side, Table, printable};
 
-/// Longest password that is read; what is longer is a file by mistake.
-const PASSWORD_MAX_BYTES: u64 = 1024;
+/// The password of a user that is put, in the environment.
+const VARIABLE: &str = "FONN_NEW_PASSWORD";
 
 #[derive(Serialize)]
 struct Hashed {
@@ -26,79 +32,232 @@ pub(super) fn hash(output: &Output) -> Result<Verdict, CtlError> {
     Ok(Verdict::Good)
 }
 
-/// argon2id with the parameters of the crate's default (OWASP's first choice: 19 MiB, two passes) and a
-/// random salt, as a PHC string.
-pub(super) fn hash_password(password: &[u8]) -> Result<String, CtlError> {
-    check_password(password, "standard input")?;
-    match Argon2::default().hash_password(password) {
-        Ok(hash) => Ok(hash.to_string()),
-        Err(error) => Err(CtlError::Input(format!(
-            "cannot hash the password: {error}"
-        ))),
+/// The password that a user gets, if it gets one. Asked for before the node is: people take their time.
+pub(super) fn new_password(
+    put: &PutUser,
+    login: &args::Login,
+) -> Result<Option<Vec<u8>>, CtlError> {
+    if put.keep_password {
+        return Ok(None);
+    }
+    let is_stdin = |file: Option<&Path>| file == Some(Path::new(STDIN));
+    let file = put.new_password_file.as_deref();
+    if is_stdin(file) && is_stdin(login.password_file.as_deref()) {
+        return Err(CtlError::Input(
+            "standard input has one password: --new-password-file and --password-file cannot both be -"
+                .to_owned(),
+        ));
+    }
+    let variable = std::env::var_os(VARIABLE);
+    let is_typed = file.is_none() && variable.is_none() && std::io::stdin().is_terminal();
+    let name = &put.name;
+    let password = Wanted {
+        file: (file, "--new-password-file"),
+        variable: (VARIABLE, variable),
+        prompt: &format!("New password of {}: ", printable(name)),
+        whose: &format!("the user {} (or --keep-password)", printable(name)),
+    }
+    .read()?;
+    if is_typed && read_password("Again: ")? != password {
+        return Err(CtlError::Input(
+            "the two passwords differ; nothing was changed".to_owned(),
+        ));
+    }
+    Ok(Some(password))
+}
+
+/// Shows the users.
+pub(super) async fn list(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
+    let list = node.call(node.users().list(ListUsersRequest {})).await?;
+    output.show(&list, render)?;
+    Ok(Verdict::Good)
+}
+
+fn render(list: &ListUsersResponse) -> String {
+    let mut table = Table::new(&[
+        ("USER", Side::Left),
+        ("ROLE", Side::Left),
+        ("NAMESPACE", Side::Left),
+        ("BASE", Side::Left),
+        ("QUOTA", Side::Right),
+        ("FROM", Side::Left),
+        ("", Side::Left),
+    ]);
+    for it in &list.users {
+        let quota = it.quota_bytes.map(ByteCount::new);
+        let ignored = match it.ignored.as_str() {
+            "" => String::new(),
+            why => format!("ignored: {why}"),
+        };
+        table.row([
+            it.name.clone(),
+            it.role().name(),
+            it.namespace.clone(),
+            it.base.clone(),
+            quota.map_or_else(|| "-".to_owned(), |quota| quota.to_string()),
+            match it.source() {
+                UserSource::File => "users file".to_owned(),
+                source => source.name(),
+            },
+            ignored,
+        ]);
+    }
+    table.render()
+}
+
+/// Adds or changes a user.
+pub(super) async fn put(
+    node: &Connection,
+    put: PutUser,
+    password: Option<Vec<u8>>,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let request = request(put, password);
+    let change = node.call(node.users().put(request)).await?;
+    output.show(&change, |it| format!("{}\n", printable(&it.message)))?;
+    Ok(Verdict::Good)
+}
+
+fn request(put: PutUser, password: Option<Vec<u8>>) -> PutUserRequest {
+    let role = match put.role {
+        None => v1::Role::Unspecified,
+        Some(args::Role::Read) => v1::Role::Read,
+        Some(args::Role::ReadWrite) => v1::Role::ReadWrite,
+        Some(args::Role::Admin) => v1::Role::Admin,
+    };
+    PutUserRequest {
+        name: put.name,
+        password,
+        role: role.into(),
+        namespace: put.namespace.unwrap_or_default(),
+        base: put.base.map(|base| match base.as_str() {
+            NONE => String::new(),
+            _ => base,
+        }),
+        quota_bytes: put.quota.map(ByteCount::bytes),
     }
 }
 
-/// A password that could be one, from `source`.
-pub(super) fn check_password(password: &[u8], source: &str) -> Result<(), CtlError> {
-    let what = match password.len() as u64 {
-        0 => "is empty",
-        1..=PASSWORD_MAX_BYTES => return Ok(()),
-        _ => "has more than 1024 bytes",
-    };
-    Err(CtlError::Input(format!(
-        "the password from {source} {what}"
-    )))
+/// Removes a user.
+pub(super) async fn remove(
+    node: &Connection,
+    args: RemoveUser,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
+    let request = RemoveUserRequest { name: args.name };
+    let change = node.call(node.users().remove(request)).await?;
+    output.show(&change, |it| format!("{}\n", printable(&it.message)))?;
+    Ok(Verdict::Good)
 }
 
-/// From standard input: one line of a terminal, without showing it, or all there is; without the line's end.
-pub(super) fn read_password(prompt: &str) -> Result<Vec<u8>, CtlError> {
-    let input = |error: io::Error| {
-        CtlError::Input(format!(
-            "cannot read the password from standard input: {error}"
-        ))
-    };
-    let password = if io::stdin().is_terminal() {
-        let silence = Silence::begin().map_err(input)?;
-        let _ = write!(io::stderr(), "{prompt}");
-        let mut line = String::new();
-        io::stdin().read_line(&mut line).map_err(input)?;
-        drop(silence);
-        let _ = writeln!(io::stderr());
-        line.into_bytes()
-    } else {
-        read_limited(io::stdin().lock()).map_err(input)?
-    };
-    Ok(without_line_end(&password).to_vec())
-}
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use fonn_proto::grpc::v1::User;
 
-/// All there is, as far as a password may go, and a little, so that more is noticed.
-pub(super) fn read_limited(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(PASSWORD_MAX_BYTES + 3).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
+    use super::super::args::{Cli, Command};
+    use super::*;
 
-pub(super) fn without_line_end(text: &[u8]) -> &[u8] {
-    let text = text.strip_suffix(b"\n").unwrap_or(text);
-    text.strip_suffix(b"\r").unwrap_or(text)
-}
-
-/// The terminal does not show what is typed, until this is dropped.
-struct Silence(Termios);
-
-impl Silence {
-    fn begin() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
-        Ok(Self(before))
+    fn parsed(arguments: &[&str]) -> Result<(PutUser, args::Login), String> {
+        let arguments = [&["fonnctl", "user", "put"], arguments].concat();
+        let cli = Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        match cli.command {
+            Command::User(args::User::Put(put)) => Ok((put, cli.login)),
+            other => Err(format!("{other:?}")),
+        }
     }
-}
 
-impl Drop for Silence {
-    fn drop(&mut self) {
-        // A terminal that is gone shows nothing.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    #[test]
+    fn what_is_left_out_is_not_said_and_none_is() {
+        let request_of = |arguments: &[&str]| request(parsed(arguments).unwrap().0, None);
+        assert_eq!(
+            request_of(&["ci"]),
+            PutUserRequest {
+                name: "ci".to_owned(),
+                ..PutUserRequest::default()
+            }
+        );
+        let full = request_of(&[
+            "ci",
+            "--role",
+            "read-write",
+            "--namespace",
+            "pull",
+            "--base",
+            "main",
+            "--quota",
+            "2g",
+        ]);
+        assert_eq!(full.role(), v1::Role::ReadWrite);
+        assert_eq!(
+            (
+                full.namespace.as_str(),
+                full.base.as_deref(),
+                full.quota_bytes
+            ),
+            ("pull", Some("main"), Some(2 << 30))
+        );
+        let none = request_of(&["ci", "--base", "none", "--quota", "none"]);
+        assert_eq!(
+            (none.base.as_deref(), none.quota_bytes),
+            (Some(""), Some(0))
+        );
+        for wrong in [&["ci", "--role", "owner"][..], &["ci", "--quota", "0"], &[]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_kept_or_comes_from_one_place() {
+        let (put, login) = parsed(&["ci", "--keep-password"]).unwrap();
+        assert_eq!(new_password(&put, &login).unwrap(), None);
+        assert!(parsed(&["ci", "--keep-password", "--new-password-file", "x"]).is_err());
+        let both = ["ci", "--new-password-file", "-", "--password-file", "-"];
+        let (put, login) = parsed(&both).unwrap();
+        let error = new_password(&put, &login).unwrap_err().to_string();
+        assert!(error.contains("standard input has one password"), "{error}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "hunter 2\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let (put, login) = parsed(&["ci", "--new-password-file", path]).unwrap();
+        assert_eq!(new_password(&put, &login).unwrap().unwrap(), b"hunter 2");
+    }
+
+    #[test]
+    fn users_are_told_with_where_they_are_from() {
+        let user = |name: &str, role: v1::Role, source: UserSource| User {
+            name: name.to_owned(),
+            role: role.into(),
+            namespace: "main".to_owned(),
+            source: source.into(),
+            ..User::default()
+        };
+        let list = ListUsersResponse {
+            users: vec![
+                user("root", v1::Role::Admin, UserSource::File),
+                User {
+                    ignored: "the users file has a user of that name".to_owned(),
+                    ..user("root", v1::Role::Read, UserSource::Cluster)
+                },
+                User {
+                    namespace: "pull".to_owned(),
+                    base: "main".to_owned(),
+                    quota_bytes: Some(20 << 30),
+                    ..user("pr", v1::Role::ReadWrite, UserSource::Cluster)
+                },
+            ],
+        };
+        assert_eq!(
+            render(&list),
+            "\
+USER  ROLE        NAMESPACE  BASE  QUOTA  FROM
+root  admin       main                 -  users file
+root  read        main                 -  cluster     ignored: the users file has a user of that name
+pr    read-write  pull       main    20g  cluster
+"
+        );
+        let json = serde_json::to_value(&list).unwrap();
+        assert_eq!(json["users"][2]["role"], "read-write");
+        assert_eq!(json["users"][2]["source"], "cluster");
     }
 }

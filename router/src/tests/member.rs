@@ -66,6 +66,7 @@ impl Member {
         Row {
             id: self.name.clone(),
             address: self.address.clone(),
+            cluster_address: String::new(),
             zone: "z".to_owned(),
             weight: 100,
             share: 100,

@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tonic::body::Body;
 use tonic::codegen::Service;
 
-use super::base64;
+use super::{MEMBER, base64};
 use crate::tls;
 
 /// How often the peer is asked whether it is still there, and how long it may take.
@@ -36,6 +36,7 @@ pub struct Channel {
     sender: http2::SendRequest<Body>,
     origin: Uri,
     authorization: Option<HeaderValue>,
+    member: Option<HeaderValue>,
 }
 
 /// There is no connection.
@@ -107,6 +108,7 @@ impl Channel {
             sender,
             origin,
             authorization: None,
+            member: None,
         })
     }
 
@@ -124,6 +126,17 @@ impl Channel {
             authorization,
             ..self
         }
+    }
+
+    /// Has every call answered by that member of the cluster, whichever is at the other end. None if that is
+    /// no name.
+    #[must_use]
+    pub fn for_member(self, name: &str) -> Option<Self> {
+        let member = HeaderValue::try_from(name).ok()?;
+        Some(Self {
+            member: Some(member),
+            ..self
+        })
     }
 
     /// For generated clients: `Client::with_origin(channel.clone(), channel.origin())`.
@@ -159,9 +172,12 @@ impl Service<Request<Body>> for Channel {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let headers = request.headers_mut();
         if let Some(authorization) = &self.authorization {
-            let headers = request.headers_mut();
             headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        if let Some(member) = &self.member {
+            headers.insert(MEMBER, member.clone());
         }
         Box::pin(self.sender.send_request(request))
     }

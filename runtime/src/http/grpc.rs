@@ -4,17 +4,19 @@
 //! Browsers call them by gRPC-web over HTTP/1.1
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md>).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
+use std::marker::PhantomData;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::header::CONTENT_TYPE;
+use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -28,6 +30,7 @@ use super::Options;
 use super::body::guard;
 use super::health::{Health, Readiness};
 use super::login::Login;
+use super::relay::{Relay, member_of, passed_on, sign};
 use crate::users::{Authenticator, Role};
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -58,6 +61,9 @@ impl<S> GrpcService for S where
 #[error("the descriptors of the gRPC services do not decode: {0}; run `cargo xtask codegen`")]
 pub struct GrpcError(String);
 
+/// By which way a call goes, and to whom, if that is said.
+type Way = (Arc<dyn Relay>, Option<String>);
+
 type Call = Box<dyn Fn(Request<Body>) -> BoxFuture<Response<Body>> + Send + Sync>;
 
 /// Whether it is well, anybody may ask: a load balancer has no password, and learns nothing else.
@@ -70,6 +76,9 @@ const REFLECTION: &str = "grpc.reflection.v1.ServerReflection/ServerReflectionIn
 pub struct Grpc {
     services: BTreeMap<&'static str, Call>,
     roles: HashMap<&'static str, Role>,
+    relay: Option<Arc<dyn Relay>>,
+    /// Services that members have.
+    relayed: BTreeSet<&'static str>,
 }
 
 impl fmt::Debug for Grpc {
@@ -110,9 +119,25 @@ impl Grpc {
         self
     }
 
+    /// A server of these services beside others, with the limits of `options`. With `users`, they log in here
+    /// too.
+    #[must_use]
+    pub fn bounded(self, options: &Options, users: Option<Arc<Authenticator>>) -> Bounded {
+        Bounded(Limited::new(self, options, users))
+    }
+
+    /// Sends calls of these services on to the members that they are for. Services that are not here, too,
+    /// are answered by any member; whether the user may call them is its to say.
+    #[must_use]
+    pub fn with_relay(mut self, relay: Arc<dyn Relay>, services: &[&'static str]) -> Self {
+        self.relay = Some(relay);
+        self.relayed.extend(services);
+        self
+    }
+
     /// The services' names.
     pub fn services(&self) -> impl Iterator<Item = &'static str> {
-        self.services.keys().copied()
+        self.services.keys().chain(&self.relayed).copied()
     }
 
     /// Adds the services that tools expect: health, by `readiness`, of all services added before, and
@@ -133,11 +158,66 @@ impl Grpc {
         let reflection = builder
             .build_v1()
             .map_err(|error| GrpcError(error.to_string()))?;
-        let health = Health::new(readiness, self.services.keys().copied().collect());
+        let names: BTreeSet<&'static str> = self.services().collect();
+        let health = Health::new(readiness, names.into_iter().collect());
         Ok(self
             .with_roles(&[(REFLECTION, Role::Read)])
             .with(tonic_health::pb::health_server::HealthServer::new(health))
             .with(reflection))
+    }
+}
+
+/// A table of services with its limits, for a server of tonic's; clones share the limits.
+#[derive(Clone, Debug)]
+pub struct Bounded(Limited);
+
+impl Bounded {
+    /// The service of a generated server.
+    #[must_use]
+    pub fn service<S: NamedService>(&self) -> Mounted<S> {
+        Mounted {
+            limited: self.0.clone(),
+            name: PhantomData,
+        }
+    }
+}
+
+/// One service of a table.
+#[derive(Debug)]
+pub struct Mounted<S> {
+    limited: Limited,
+    name: PhantomData<fn() -> S>,
+}
+
+impl<S> Clone for Mounted<S> {
+    fn clone(&self) -> Self {
+        Self {
+            limited: self.limited.clone(),
+            name: PhantomData,
+        }
+    }
+}
+
+impl<S: NamedService> NamedService for Mounted<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<Request<Body>> for Mounted<S> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        // What tonic says of a connection whose listener knows that much.
+        let from = request.extensions().get::<Option<SocketAddr>>();
+        if let Some(from) = from.copied().flatten() {
+            request.extensions_mut().insert(Source(from.ip()));
+        }
+        self.limited.call(request)
     }
 }
 
@@ -194,6 +274,10 @@ impl Limited {
     }
 }
 
+fn unknown(service: &str) -> Status {
+    Status::unimplemented(format!("there is no service `{service}` here"))
+}
+
 /// The service in `package.Service/Method`.
 fn service_of(method: &str) -> &str {
     method.split('/').next().unwrap_or_default()
@@ -204,21 +288,37 @@ impl Limited {
     /// extensions of the request.
     ///
     /// [`Identity`]: crate::users::Identity
-    async fn log_in(
-        &self,
-        method: &str,
-        head: &mut hyper::http::request::Parts,
-    ) -> Result<Option<Login>, Status> {
+    async fn log_in(&self, method: &str, head: &mut Parts) -> Result<Option<Login>, Status> {
         let users = match &self.users {
             Some(users) if service_of(method) != HEALTH => users,
             _ => return Ok(None),
         };
         let address = head.extensions.get().map(|Source(address)| *address);
         let login = Login::check(users, &head.headers, address).await?;
-        let role = self.grpc.roles.get(method).copied();
-        login.require(role.unwrap_or(Role::Admin), method)?;
+        let is_here = self.grpc.services.contains_key(service_of(method));
+        match self.grpc.roles.get(method) {
+            Some(role) => login.require(*role, method)?,
+            None if is_here => login.require(Role::Admin, method)?,
+            // Whoever answers it knows.
+            None => {}
+        }
         head.extensions.insert(login.identity.clone());
         Ok(Some(login))
+    }
+
+    /// The way of a call that is for another member, and for which; none if it is answered here.
+    fn way(&self, service: &str, head: &Parts) -> Result<Option<Way>, Status> {
+        let is_here = self.grpc.services.contains_key(service);
+        let relay = self.grpc.relay.as_ref();
+        let Some(relay) = relay.filter(|_| self.grpc.relayed.contains(service)) else {
+            return match is_here {
+                true => Ok(None),
+                false => Err(unknown(service)),
+            };
+        };
+        let member = member_of(&head.headers)?;
+        let is_own = member.is_none() || relay.own_name() == member;
+        Ok((!is_own || !is_here).then(|| (Arc::clone(relay), member)))
     }
 
     async fn serve(self, request: Request<Body>) -> Result<Response<Body>, Status> {
@@ -227,10 +327,7 @@ impl Limited {
         let path = head.uri.path().to_owned();
         let method = path.strip_prefix('/').unwrap_or_default();
         let name = service_of(method);
-        let Some(call) = self.grpc.services.get(name) else {
-            let why = format!("there is no service `{name}` here");
-            return Err(Status::unimplemented(why));
-        };
+        let way = self.way(name, &head)?;
         let login = self.log_in(method, &mut head).await?;
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
             let limit = self.calls_max;
@@ -238,7 +335,18 @@ impl Limited {
                 "{limit} calls are under way, which is the most; try again later"
             )));
         };
-        let response = call(Request::from_parts(head, body)).await;
+        let response = match (way, self.grpc.services.get(name)) {
+            (Some((relay, member)), _) => relay.relay(member, passed_on(&head, body)).await?,
+            (None, Some(call)) => {
+                let mut response = call(Request::from_parts(head, body)).await;
+                let own = self.grpc.relay.as_ref().and_then(|relay| relay.own_name());
+                if let Some(own) = own {
+                    sign(&mut response, &own);
+                }
+                response
+            }
+            (None, None) => return Err(unknown(name)),
+        };
         let response = match login {
             Some(login) => login.hold(response),
             None => response,

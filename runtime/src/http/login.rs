@@ -19,6 +19,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::base64;
+use crate::users::metrics::Refused;
 use crate::users::{Authenticator, Identity, Refusal, Role};
 
 /// How to log in, for whoever did not.
@@ -36,6 +37,17 @@ pub(super) enum Denied {
     Malformed,
     #[error(transparent)]
     Refused(Refusal),
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Missing => Self::Missing,
+            Denied::Malformed => Self::Malformed,
+            Denied::Refused(Refusal::Wrong) => Self::Wrong,
+            Denied::Refused(Refusal::Busy) => Self::Busy,
+        }
+    }
 }
 
 impl From<Denied> for Status {
@@ -95,8 +107,11 @@ impl Login {
         headers: &HeaderMap,
         address: Option<IpAddr>,
     ) -> Result<Self, Denied> {
-        let credentials = Credentials::of(headers);
-        Self::with(users, credentials?, address).await
+        let login = match Credentials::of(headers) {
+            Ok(credentials) => Self::with(users, credentials, address).await,
+            Err(denied) => Err(denied),
+        };
+        login.inspect_err(|denied| users.refusals().count((*denied).into()))
     }
 
     async fn with(

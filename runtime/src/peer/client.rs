@@ -375,6 +375,7 @@ fn value_len(request: &Request<'_>) -> usize {
         | Request::Fetch { .. }
         | Request::Copy { .. }
         | Request::Version { .. }
+        | Request::Flushes
         | Request::Ping => 0,
         Request::Put(entry) => entry.content.len(),
         Request::Sources { .. } => fonn_proto::peer::SlotSet::LEN,
@@ -398,6 +399,7 @@ fn key_len(request: &Request<'_>) -> usize {
         Request::Server(_)
         | Request::FetchSlots { .. }
         | Request::Sources { .. }
+        | Request::Flushes
         | Request::Ping => 0,
     }
 }
@@ -411,7 +413,10 @@ fn answers_once_only(request: &Request<'_>) -> bool {
             get.want_value && (get.delete || get.claim || get.recache_below_s.is_some())
         }
         Request::Command(Command::Store(store)) => store.want_previous,
-        Request::Server(_) | Request::FetchSlots { .. } | Request::Sources { .. } => true,
+        Request::Server(_)
+        | Request::FetchSlots { .. }
+        | Request::Sources { .. }
+        | Request::Flushes => true,
         Request::Command(_)
         | Request::Put(_)
         | Request::Fetch { .. }

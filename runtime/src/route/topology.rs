@@ -17,6 +17,8 @@ pub struct Member {
     pub id: String,
     /// Where it speaks to others, `HOST:PORT`; IPv6 hosts in brackets.
     pub address: String,
+    /// Where it speaks to members and routers about the cluster, `HOST:PORT`.
+    pub cluster_address: String,
     /// The failure zone it stands in.
     pub zone: String,
     /// The weight that it was given.

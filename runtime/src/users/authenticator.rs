@@ -1,4 +1,4 @@
-//! Checks passwords against the directory in force.
+//! Checks passwords against the directory in force: the users file and what members agreed on.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,7 +16,9 @@ use blake2::digest::{FixedOutput, KeyInit, Update};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, watch};
 
-use super::directory::{Directory, Identity};
+use super::directory::{Directory, Identity, Namespace, Role};
+use super::metrics::Refusals;
+use super::records::{self, LeftOut, Records, UserRecord};
 use super::slowdown::{Slowdown, Source};
 use crate::pool::{BlockingPool, PoolError};
 
@@ -47,13 +49,54 @@ pub enum Refusal {
     Busy,
 }
 
+/// Why a password was not hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HashError {
+    /// It cannot be one.
+    #[error("a password has 1 to {PASSWORD_LEN_MAX} bytes")]
+    Length,
+    /// Too much waits already.
+    #[error("too many passwords are waiting to be hashed or checked; try again later")]
+    Busy,
+    /// The system gave no random bytes.
+    #[error("the password cannot be hashed: the system gives no random bytes")]
+    Random,
+}
+
+/// From where users come.
+struct Sources {
+    file: Arc<Directory>,
+    records: Arc<Records>,
+    left_out: LeftOut,
+}
+
+/// A user as an admin sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// Its namespace, as it is in force; of a user that is not let in, only the name is known.
+    pub namespace: Arc<Namespace>,
+    /// The name of the namespace under it.
+    pub base: Option<Arc<str>>,
+    /// Whether the users file has it; else members agreed on it.
+    pub is_of_file: bool,
+    /// Why it is not let in as this says, if so.
+    pub ignored: Option<String>,
+}
+
 /// The users in force, and the memory of who logged in and who failed to.
 pub struct Authenticator {
+    sources: Mutex<Sources>,
     directory: RwLock<Arc<Directory>>,
     changes: watch::Sender<u64>,
+    revisions: watch::Sender<u64>,
     pool: BlockingPool,
     waiting: Semaphore,
     slowdown: Mutex<Slowdown>,
+    refusals: Refusals,
     remembered: Mutex<HashSet<[u8; 32]>>,
     /// Keys the digests in `remembered`, so that nobody outside can know or aim at one.
     key: [u8; 32],
@@ -83,12 +126,20 @@ impl Authenticator {
         let decoy = Argon2::default()
             .hash_password(&password)
             .map_err(|error| io::Error::other(error.to_string()))?;
+        let directory = Arc::new(directory);
         Ok(Self {
-            directory: RwLock::new(Arc::new(directory)),
+            sources: Mutex::new(Sources {
+                file: Arc::clone(&directory),
+                records: Arc::default(),
+                left_out: LeftOut::new(),
+            }),
+            directory: RwLock::new(directory),
             changes: watch::Sender::new(0),
+            revisions: watch::Sender::new(0),
             pool: BlockingPool::new("fonn-auth", THREADS, QUEUE_MAX)?,
             waiting: Semaphore::new(WAITING_MAX),
             slowdown: Mutex::default(),
+            refusals: Refusals::default(),
             remembered: Mutex::default(),
             key,
             decoy,
@@ -102,18 +153,146 @@ impl Authenticator {
         Arc::clone(&self.directory.read())
     }
 
-    /// Puts other users in force. Who is no longer among them is cut off by whoever watches
-    /// [`Authenticator::changes`].
-    pub fn replace(&self, directory: Directory) {
+    /// Puts the users of another file in force, beside those that members agreed on. Who is no longer among
+    /// them is cut off by whoever watches [`Authenticator::changes`].
+    pub fn replace(&self, file: Directory) {
+        let mut sources = self.sources.lock();
+        sources.file = Arc::new(file);
+        self.enforce(&mut sources);
+    }
+
+    /// Puts in force what members agreed on, beside the users of the file, if it is newer than what they agreed
+    /// on before. Says whether it was. Takes some milliseconds for thousands of users.
+    pub fn replicate(&self, records: Records) -> bool {
+        let mut sources = self.sources.lock();
+        if records.revision <= sources.records.revision {
+            return false;
+        }
+        let revision = records.revision;
+        sources.records = Arc::new(records);
+        self.enforce(&mut sources);
+        self.revisions.send_replace(revision);
+        true
+    }
+
+    fn enforce(&self, sources: &mut Sources) {
+        let (directory, left_out) = records::union(&sources.file, &sources.records);
+        for (user, why) in &left_out {
+            if sources.left_out.get(user) != Some(why) {
+                tracing::warn!(%user, %why, "a user that members agreed on is not let in");
+            }
+        }
+        sources.left_out = left_out;
         *self.directory.write() = Arc::new(directory);
-        self.remembered.lock().clear();
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Counts up with each [`Authenticator::replace`].
+    /// What members agreed on, as it is in force.
+    #[must_use]
+    pub fn records(&self) -> Arc<Records> {
+        Arc::clone(&self.sources.lock().records)
+    }
+
+    /// The revision of [`Authenticator::records`].
+    #[must_use]
+    pub fn revisions(&self) -> watch::Receiver<u64> {
+        self.revisions.subscribe()
+    }
+
+    /// Whether members may agree on `then` in the place of `now`, beside the users of the file here.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong; no hash is in it.
+    pub fn judge(&self, now: &Records, then: &Records) -> Result<(), String> {
+        let file = Arc::clone(&self.sources.lock().file);
+        records::judge(&file, now, then)
+    }
+
+    /// The users of the file alone.
+    #[must_use]
+    pub fn file(&self) -> Arc<Directory> {
+        Arc::clone(&self.sources.lock().file)
+    }
+
+    /// All users, by name, those of the file first where both have one.
+    #[must_use]
+    pub fn list(&self) -> Vec<Listed> {
+        let sources = self.sources.lock();
+        let directory = self.directory();
+        let base = |namespace: &Namespace| {
+            let mut all = directory.namespaces().iter();
+            let base = all.find(|it| Some(it.number) == namespace.base);
+            base.map(|it| Arc::clone(&it.name))
+        };
+        let listed = |name: &str, role, namespace: &str| {
+            let unknown = || {
+                Arc::new(Namespace {
+                    name: namespace.into(),
+                    number: super::namespace_number(namespace),
+                    base: None,
+                    quota: None,
+                })
+            };
+            let namespace = directory.namespace(namespace);
+            let namespace = namespace.map_or_else(unknown, Arc::clone);
+            Listed {
+                name: name.to_owned(),
+                role,
+                base: base(&namespace),
+                namespace,
+                is_of_file: true,
+                ignored: None,
+            }
+        };
+        let of_file = sources.file.identities().into_iter();
+        let mut all: Vec<Listed> = of_file
+            .map(|it| listed(&it.user, it.role, &it.namespace.name))
+            .collect();
+        all.extend(sources.records.users.iter().map(|(name, record)| {
+            let UserRecord {
+                role, namespace, ..
+            } = record;
+            let ignored = match sources.file.user(name) {
+                Some(_) => Some("the users file has a user of that name".to_owned()),
+                None => sources.left_out.get(name).cloned(),
+            };
+            Listed {
+                is_of_file: false,
+                ignored,
+                ..listed(name, *role, namespace)
+            }
+        }));
+        all.sort_by(|a, b| (&a.name, !a.is_of_file).cmp(&(&b.name, !b.is_of_file)));
+        all
+    }
+
+    /// The argon2 hash of a password with a salt of its own, made where passwords are checked.
+    ///
+    /// # Errors
+    /// [`HashError`].
+    pub async fn hash(&self, password: &[u8]) -> Result<String, HashError> {
+        if password.is_empty() || password.len() > PASSWORD_LEN_MAX {
+            return Err(HashError::Length);
+        }
+        let secret = password.to_vec();
+        let hash = move || Argon2::default().hash_password(&secret);
+        let pending = self.pool.submit(hash).map_err(|_| HashError::Busy)?;
+        match pending.await {
+            Ok(Ok(hash)) => Ok(hash.to_string()),
+            Ok(Err(_)) => Err(HashError::Random),
+            Err(_) => Err(HashError::Busy),
+        }
+    }
+
+    /// Counts up with each [`Authenticator::replace`] and [`Authenticator::replicate`].
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// What the admin port refused.
+    pub(crate) const fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// Who `user` is, if `password` is the right one. An empty user is `default`, as in Redis.
@@ -155,7 +334,7 @@ impl Authenticator {
         };
         match (row, digest) {
             (Some(row), Some(digest)) if is_right => {
-                self.remember(&directory, digest);
+                self.remember(digest);
                 Ok(row.identity.clone())
             }
             _ => {
@@ -175,19 +354,16 @@ impl Authenticator {
         Ok(())
     }
 
-    fn remember(&self, directory: &Arc<Directory>, digest: [u8; 32]) {
+    /// Users may have been replaced while the password was checked: the digest is of one as it was then.
+    fn remember(&self, digest: [u8; 32]) {
         let mut remembered = self.remembered.lock();
-        // The directory may have been replaced while the password was checked.
-        if !Arc::ptr_eq(directory, &self.directory.read()) {
-            return;
-        }
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
         }
         remembered.insert(digest);
     }
 
-    /// What is remembered of a right password.
+    /// What is remembered of a right password of a user as it is: of no use once that is another.
     fn digest(&self, stamp: u64, password: &[u8]) -> [u8; 32] {
         let mut mac = Blake2sMac256::new(&self.key.into());
         mac.update(&stamp.to_le_bytes());
@@ -209,7 +385,7 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::users::Role;
-    use crate::users::tests_support::{PASSWORD, directory};
+    use crate::users::tests_support::{HASH, PASSWORD, directory};
 
     fn peer() -> Option<IpAddr> {
         Some(IpAddr::from([10, 0, 0, 9]))
@@ -281,11 +457,87 @@ mod tests {
         );
     }
 
+    fn records(revision: u64, users: &[(&str, Role)]) -> Records {
+        let record = |role| UserRecord {
+            hash: HASH.to_owned(),
+            role,
+            namespace: "main".to_owned(),
+        };
+        Records {
+            revision,
+            users: users
+                .iter()
+                .map(|&(name, role)| (name.to_owned(), record(role)))
+                .collect(),
+            ..Records::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_members_agreed_on_is_in_force_beside_the_file_whichever_comes_anew() {
+        let auth = authenticator(&[("root", "admin")]);
+        assert!(auth.replicate(records(2, &[("ci", Role::ReadWrite), ("root", Role::Read)])));
+        assert_eq!(*auth.revisions().borrow(), 2);
+        let ci = auth.check(b"ci", PASSWORD, peer()).await.unwrap();
+        let root = auth.check(b"root", PASSWORD, peer()).await.unwrap();
+        assert_eq!((ci.role, root.role), (Role::ReadWrite, Role::Admin));
+        // An older version comes late.
+        assert!(!auth.replicate(records(1, &[])));
+        assert!(auth.directory().holds(&ci));
+        // The file is read again, and has nothing to do with it.
+        auth.replace(directory(&[("root", "admin"), ("dev", "read")]));
+        assert!(auth.directory().holds(&ci) && auth.directory().holds(&root));
+        let listed = |auth: &Authenticator| {
+            let all = auth.list().into_iter();
+            all.map(|it| (it.name, it.role, it.is_of_file, it.ignored.is_some()))
+                .collect::<Vec<_>>()
+        };
+        let expected = [
+            ("ci", Role::ReadWrite, false, false),
+            ("dev", Role::Read, true, false),
+            ("root", Role::Admin, true, false),
+            ("root", Role::Read, false, true),
+        ];
+        let expected =
+            expected.map(|(name, role, file, ignored)| (name.into(), role, file, ignored));
+        assert_eq!(listed(&auth), expected);
+        let changes = auth.changes();
+        assert!(auth.replicate(records(3, &[("ci", Role::Read)])));
+        assert!(changes.has_changed().unwrap() && !auth.directory().holds(&ci));
+        assert!(auth.directory().holds(&root), "not changed");
+        let ci = auth.check(b"ci", PASSWORD, peer()).await.unwrap();
+        assert_eq!(ci.role, Role::Read);
+        assert!(auth.replicate(records(4, &[])));
+        assert!(!auth.directory().holds(&ci));
+        let gone = auth.check(b"ci", PASSWORD, peer()).await;
+        assert_eq!(gone.err(), Some(Refusal::Wrong));
+    }
+
+    #[tokio::test]
+    async fn a_hash_that_is_made_here_is_accepted_here() {
+        let auth = authenticator(&[("root", "admin")]);
+        let hash = auth.hash(b"new").await.unwrap();
+        assert_ne!(hash, auth.hash(b"new").await.unwrap(), "the same salt");
+        let mut new = records(1, &[("ci", Role::Read)]);
+        new.users.get_mut("ci").unwrap().hash = hash;
+        auth.replicate(new);
+        assert!(auth.check(b"ci", b"new", peer()).await.is_ok());
+        assert!(auth.check(b"ci", PASSWORD, peer()).await.is_err());
+        assert_eq!(auth.hash(b"").await, Err(HashError::Length));
+        assert_eq!(auth.hash(&[b'x'; 1025]).await, Err(HashError::Length));
+    }
+
     #[tokio::test]
     async fn nothing_secret_is_in_what_is_printed() {
         let auth = authenticator(&[("ci", "admin")]);
         let who = auth.check(b"ci", PASSWORD, peer()).await.unwrap();
-        let printed = format!("{auth:?} {who:?} {:?}", auth.directory());
+        auth.replicate(records(1, &[("dev", Role::Read)]));
+        let printed = format!(
+            "{auth:?} {who:?} {:?} {:?} {:?}",
+            auth.directory(),
+            auth.records(),
+            auth.list()
+        );
         assert!(!printed.contains("argon2") && !printed.contains("hunter"));
     }
 }

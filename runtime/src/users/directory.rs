@@ -1,4 +1,4 @@
-//! What a users file says, looked up.
+//! What a users file says, and what members agreed on, looked up.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -73,17 +73,40 @@ pub struct Identity {
     pub role: Role,
     /// Where the user's keys live.
     pub namespace: Arc<Namespace>,
-    /// Tells this row of the users file from another one, also with the same name.
+    /// Tells this user from another one, also with the same name.
     pub(super) stamp: u64,
 }
 
-/// A row of the users file.
+/// A user with a password.
+#[derive(Clone)]
 pub(super) struct User {
     pub identity: Identity,
     pub hash: PasswordHash,
 }
 
-/// The users of one version of the file.
+impl User {
+    /// A user whose stamp is of all that a connection goes by; what others may take is none of it.
+    pub fn new(name: Arc<str>, hash: PasswordHash, role: Role, namespace: Arc<Namespace>) -> Self {
+        let Namespace {
+            name: namespace_name,
+            base,
+            ..
+        } = &*namespace;
+        let stamp =
+            fnv_1a(format!("{name}\0{hash}\0{role}\0{namespace_name}\0{base:?}").as_bytes());
+        Self {
+            hash,
+            identity: Identity {
+                user: name,
+                role,
+                namespace,
+                stamp,
+            },
+        }
+    }
+}
+
+/// The users of one version of the file, and of the cluster.
 pub struct Directory {
     pub(super) users: HashMap<Arc<str>, User>,
     pub(super) namespaces: Vec<Arc<Namespace>>,
@@ -103,11 +126,25 @@ impl Directory {
         self.users.get(name)
     }
 
-    /// Whether `identity` is what the file still says.
+    /// Whether `identity` is still what it says.
     #[must_use]
     pub fn holds(&self, identity: &Identity) -> bool {
         self.user(&identity.user)
             .is_some_and(|user| user.identity.stamp == identity.stamp)
+    }
+
+    /// The namespace of that name, if somebody is in it.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
+        let found = self.namespaces.binary_search_by(|it| (*it.name).cmp(name));
+        self.namespaces.get(found.ok()?)
+    }
+
+    /// Whether somebody may do everything.
+    #[must_use]
+    pub fn has_admin(&self) -> bool {
+        let mut users = self.users.values();
+        users.any(|user| user.identity.role.may_administer())
     }
 
     /// The namespaces, by name.

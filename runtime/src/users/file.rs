@@ -6,26 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use argon2::password_hash::phc::PasswordHash;
-use argon2::{Algorithm, Params};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::directory::{
-    DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, User, fnv_1a, namespace_number,
-};
+use super::checks::{check_name, check_user_name, parse_hash};
+use super::directory::{DEFAULT_NAMESPACE, Directory, Namespace, Role, User, namespace_number};
 use crate::size::ByteCount;
-
-/// Longest name of a user or namespace in bytes.
-const NAME_LEN_MAX: usize = 64;
 
 /// A larger file is none of users.
 const FILE_LEN_MAX: u64 = 16 << 20;
-
-/// A hash that asks for more memory than this many KiB, or for more passes or lanes, would let each
-/// login occupy the machine.
-const MEMORY_KIB_MAX: u32 = 256 << 10;
-const PASSES_MAX: u32 = 16;
-const LANES_MAX: u32 = 8;
 
 /// A users file that cannot be used. No variant holds a hash.
 #[derive(Debug, thiserror::Error)]
@@ -107,26 +96,13 @@ impl Directory {
         let namespaces = namespaces(&file.user)?;
         let mut users = HashMap::new();
         for row in &file.user {
-            let name: Arc<str> = checked_name("name", &row.name)?.into();
-            let namespace = Arc::clone(&namespaces[namespace_name(row)]);
-            let stamp = fnv_1a(
-                format!(
-                    "{name}\0{}\0{}\0{:?}",
-                    row.hash.get_ref(),
-                    row.role,
-                    namespace
-                )
-                .as_bytes(),
+            let name: Arc<str> = checked_name(check_user_name, &row.name)?.into();
+            let user = User::new(
+                Arc::clone(&name),
+                checked_hash(&row.hash)?,
+                row.role,
+                Arc::clone(&namespaces[namespace_name(row)]),
             );
-            let user = User {
-                hash: checked_hash(&row.hash)?,
-                identity: Identity {
-                    user: Arc::clone(&name),
-                    role: row.role,
-                    namespace,
-                    stamp,
-                },
-            };
             if users.insert(name, user).is_some() {
                 return Err(Fault::at(
                     &row.name,
@@ -184,7 +160,7 @@ fn namespaces(rows: &[Row]) -> Result<HashMap<&str, Arc<Namespace>>, Fault> {
     for row in rows {
         let name = namespace_name(row);
         if let Some(spanned) = &row.namespace {
-            checked_name("namespace", spanned)?;
+            checked_name(|name| check_name("namespace", name), spanned)?;
         }
         let other = *numbers.entry(namespace_number(name)).or_insert(name);
         if other != name {
@@ -253,44 +229,19 @@ fn check_base(
     Err(Fault::at(base, message))
 }
 
-/// Names are words of visible ASCII: the memcached text protocol separates user and password by a space.
-fn checked_name<'a>(what: &str, name: &'a Spanned<String>) -> Result<&'a str, Fault> {
-    let text = name.get_ref();
-    let is_good = !text.is_empty()
-        && text.len() <= NAME_LEN_MAX
-        && text.bytes().all(|byte| byte.is_ascii_graphic());
-    match is_good {
-        true => Ok(text),
-        false => Err(Fault::at(
-            name,
-            format!(
-                "the {what} `{text}` is not accepted; expected 1 to {NAME_LEN_MAX} visible ASCII characters without a space"
-            ),
-        )),
+fn checked_name(
+    check: impl FnOnce(&str) -> Result<(), String>,
+    name: &Spanned<String>,
+) -> Result<&str, Fault> {
+    let text = name.get_ref().as_str();
+    match check(text) {
+        Ok(()) => Ok(text),
+        Err(message) => Err(Fault::at(name, message)),
     }
 }
 
 fn checked_hash(hash: &Spanned<String>) -> Result<PasswordHash, Fault> {
-    let bad = |why: &str| {
-        Fault::at(
-            hash,
-            format!("`hash` {why}; expected an argon2 hash made by `fonnctl user hash`"),
-        )
-    };
-    let parsed = PasswordHash::new(hash.get_ref()).map_err(|_| bad("is no password hash"))?;
-    Algorithm::try_from(parsed.algorithm.as_str()).map_err(|_| bad("is not of argon2"))?;
-    if parsed.salt.is_none() || parsed.hash.is_none() {
-        return Err(bad("has no salt or no digest"));
-    }
-    let params =
-        Params::try_from(&parsed).map_err(|_| bad("has parameters that argon2 has not"))?;
-    if params.m_cost() > MEMORY_KIB_MAX
-        || params.t_cost() > PASSES_MAX
-        || params.p_cost() > LANES_MAX
-    {
-        return Err(bad("asks for too much memory or time"));
-    }
-    Ok(parsed)
+    parse_hash(hash.get_ref()).map_err(|message| Fault::at(hash, message))
 }
 
 #[cfg(test)]
@@ -348,6 +299,7 @@ mod tests {
         refused("", "no [[user]]");
         refused(&row("a b", "read", ""), "line 2: the name `a b`");
         refused(&row("", "read", ""), "expected 1 to 64");
+        refused(&row("a:b", "read", ""), "line 2: the name `a:b`");
         refused(&row("a", "owner", ""), "unknown variant `owner`");
         refused(&row("a", "read", "colour = 1"), "unknown field `colour`");
         refused(

@@ -13,10 +13,12 @@ pub(crate) fn row(name: &str, role: &str, more: &str) -> String {
 }
 
 pub(crate) fn directory(rows: &[(&str, &str)]) -> Directory {
-    let text: String = rows
-        .iter()
-        .map(|(name, role)| row(name, role, ""))
-        .collect();
+    let rows = rows.iter().map(|(name, role)| row(name, role, ""));
+    parsed(&rows.collect::<String>())
+}
+
+/// What a users file with that text says.
+pub(crate) fn parsed(text: &str) -> Directory {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     Directory::load(file.path()).unwrap()

@@ -3,6 +3,9 @@
 mod builds;
 mod data;
 mod encrypted;
+mod flush;
 mod membership;
 mod partition;
 mod reads;
+mod relay;
+mod users;

@@ -214,3 +214,32 @@ fn ten_thousand_clients_of_a_router_are_served_in_bounded_memory() -> Result<()>
     ensure!(highest < bound, "{} MiB", highest / MIB);
     Ok(())
 }
+
+#[test]
+fn who_comes_to_a_router_that_is_just_starting_misses_nothing() -> Result<()> {
+    let cluster = Cluster::form(1, None)?;
+    cluster.wait_agreed()?;
+    let mut router = cluster.router()?;
+    let addr = router.addr();
+    Dialect::Text.connect(addr)?.set("key", b"value", None)?;
+    for round in 0..5 {
+        router.stop()?;
+        let first = std::thread::spawn(move || {
+            let end = Instant::now() + Duration::from_secs(30);
+            loop {
+                match Dialect::Text.connect(addr) {
+                    Ok(mut client) => return client.get("key"),
+                    Err(error) if Instant::now() > end => return Err(error),
+                    Err(_) => std::thread::yield_now(),
+                }
+            }
+        });
+        router.start_again()?;
+        let found = first.join().map_err(|_| anyhow!("the client panicked"))??;
+        ensure!(
+            found.as_deref() == Some(&b"value"[..]),
+            "round {round}: {found:?}"
+        );
+    }
+    Ok(())
+}

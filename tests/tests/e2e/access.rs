@@ -121,6 +121,39 @@ fn fonnctl_logs_in_and_each_role_may_do_what_it_may() -> Result<()> {
 }
 
 #[test]
+fn users_of_a_node_without_a_cluster_are_those_of_its_file() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let list = fine(&guarded.as_user("root", &["user", "list"])?)?;
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let lines: Vec<_> = list.lines().map(words).collect();
+    let dev = ["dev", "read", "main", "-", "users", "file"];
+    ensure!(lines.len() == 4 && lines[2] == dev, "{list}");
+    ensure!(!list.contains("argon2"), "{list}");
+    let put = ["user", "put", "new", "--role", "read"];
+    let environment = [
+        ("FONN_USER", "root"),
+        ("FONN_PASSWORD", PASSWORD),
+        ("FONN_NEW_PASSWORD", "x"),
+    ];
+    let refused = guarded.ctl(&environment, &put)?;
+    let text = String::from_utf8(refused.stderr)?;
+    ensure!(refused.status.code() == Some(1), "{text}");
+    ensure!(
+        text.contains("no cluster") && text.contains("--users-file"),
+        "{text}"
+    );
+    // Without users nobody is listed.
+    let open = NodeOptions::new().in_memory().start()?;
+    let (code, text) = failure(&open.admin().to_string(), &["user", "list"])?;
+    ensure!(code == Some(1) && text.contains("--users-file"), "{text}");
+    Ok(())
+}
+
+#[test]
 fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
     let mut guarded = Guarded::start()?;
     fine(&guarded.as_user("dev", &["status"])?)?;
@@ -137,6 +170,8 @@ fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
     let ci = fine(&guarded.as_user("ci", &["status", "--json"])?)?;
     let metrics = guarded.node.http_get("/metrics")?;
     ensure!(metrics.status == 200, "from the same machine: {metrics:?}");
+    let counted = "fonn_admin_logins_refused_total{reason=\"wrong\"} 1\n";
+    ensure!(metrics.body.contains(counted), "{metrics:?}");
     let log = log.text();
     for text in [&ci, &metrics.body, &log] {
         ensure!(

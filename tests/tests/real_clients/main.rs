@@ -3,6 +3,7 @@
 
 mod ccache;
 mod cluster;
+mod encrypted;
 mod libraries;
 mod sccache;
 mod tools;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use fonn_runtime::random::SplitMix64;
 use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerState};
 
+use super::log::{Config, Disk, Entry, Payload};
 use crate::cluster::detector::{self, Detector};
-use crate::cluster::election::{self, Timer, Voter, is_majority};
+use crate::cluster::election::{self, Timer, Voter, defended, is_majority};
 use crate::cluster::health::falls_and_returns;
 use crate::cluster::member::{MemberInfo, Phase};
 use crate::cluster::participant::leads;
@@ -32,45 +33,6 @@ pub(super) fn detector_options() -> detector::Options {
         stable: Duration::from_secs(1),
         stable_max: Duration::from_secs(4),
         ..detector::Options::default()
-    }
-}
-
-/// Who votes and who follows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Config {
-    voters: Vec<BTreeSet<RaftId>>,
-    nodes: BTreeMap<RaftId, BasicNode>,
-}
-
-impl Config {
-    /// Whether there is one set of voters, and a majority without any one of them.
-    pub(super) fn is_settled(&self) -> bool {
-        matches!(self.voters.as_slice(), [voters] if voters.len() >= 3)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Payload {
-    Blank,
-    Change(Change),
-    Config(Arc<Config>),
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) term: u64,
-    /// When the leader made it.
-    pub(super) made: Instant,
-    leader: RaftId,
-    pub(super) payload: Payload,
-}
-
-impl Entry {
-    fn config(&self) -> Option<&Arc<Config>> {
-        match &self.payload {
-            Payload::Config(config) => Some(config),
-            _ => None,
-        }
     }
 }
 
@@ -129,22 +91,6 @@ struct Leading {
     /// Where what is waited for stands in the log, and since when.
     deciding: Option<(usize, Instant)>,
     reconciling: Option<(usize, Instant)>,
-}
-
-/// What is on its disk.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Disk {
-    term: u64,
-    voted: Option<RaftId>,
-    pub(super) log: Vec<Entry>,
-}
-
-impl Disk {
-    /// The newest in the log, agreed on or not.
-    pub(super) fn config(&self) -> Arc<Config> {
-        let newest = self.log.iter().rev().find_map(Entry::config);
-        newest.cloned().unwrap_or_default()
-    }
 }
 
 #[derive(Debug)]
@@ -223,6 +169,15 @@ impl Node {
 
     fn config(&self) -> Arc<Config> {
         self.disk.config()
+    }
+
+    /// As [`Participant::defended`](crate::cluster::participant::Participant::defended).
+    fn defended(&self) -> Option<LogId> {
+        let (newest, before) = self.disk.configs();
+        let agreed = newest.filter(|at| *at <= self.commit).or(before);
+        let is_voter = self.voters().contains(&self.id());
+        let last_log = self.log_id(self.disk.log.len());
+        defended(is_voter, last_log, agreed.and_then(|at| self.log_id(at)))
     }
 
     pub(super) fn voters(&self) -> BTreeSet<RaftId> {
@@ -451,6 +406,10 @@ impl Node {
         let Some(step) = next_step(&self.state, &metrics, &sights) else {
             return;
         };
+        // Raft takes no other configuration before the newest is agreed on.
+        if matches!(step, Step::Raft(_)) && self.disk.configs().0 > Some(self.commit) {
+            return;
+        }
         let mut config = Config::clone(&self.config());
         let payload = match step {
             Step::State(change) => Payload::Change(change),
@@ -522,7 +481,7 @@ impl Node {
             Message::PreVote { last } => {
                 let voter = Voter {
                     heard: self.heard(now),
-                    last_log: self.log_id(self.disk.log.len()),
+                    last_log: self.defended(),
                 };
                 let lease = election::Options::default().lease;
                 let granted = voter.would_vote(last, lease, now);
@@ -537,7 +496,7 @@ impl Node {
             Message::Vote { term, last } => {
                 self.follow(term);
                 let is_free = self.disk.voted.is_none_or(|voted| voted == from);
-                let is_near = last >= self.log_id(self.disk.log.len());
+                let is_near = last >= self.defended();
                 let granted = term == self.disk.term && is_free && is_near;
                 if granted {
                     self.disk.voted = Some(from);

@@ -126,10 +126,12 @@ fn a_cluster_is_formed_once_and_first() {
 fn what_is_not_allowed_is_refused_and_changes_nothing() {
     let state = formed();
     let long = "x".repeat(70_000);
-    let put = |name: &str, record: &str| Change::Put {
-        kind: RecordKind::User,
-        name: name.to_owned(),
-        record: Some(record.to_owned()),
+    let put = |name: &str, record: &str| {
+        Change::Put(Put {
+            kind: RecordKind::User,
+            name: name.to_owned(),
+            record: Some(Record(record.to_owned())),
+        })
     };
     let odd = |change: fn(&mut MemberInfo)| {
         let mut info = info("b", 2);
@@ -164,10 +166,12 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
 #[test]
 fn records_are_bounded_in_count_and_bytes() {
     let mut state = formed();
-    let put = |number: usize, len: usize| Change::Put {
-        kind: RecordKind::Namespace,
-        name: number.to_string(),
-        record: Some("x".repeat(len)),
+    let put = |number: usize, len: usize| {
+        Change::Put(Put {
+            kind: RecordKind::Namespace,
+            name: number.to_string(),
+            record: Some(Record("x".repeat(len))),
+        })
     };
     let accepted = (0..RECORDS_MAX + 10)
         .filter(|&number| matches!(state.apply(put(number, 0)), Outcome::Applied { .. }))
@@ -178,9 +182,77 @@ fn records_are_bounded_in_count_and_bytes() {
         state.apply(put(state.namespaces.len(), RECORD_LEN_MAX)),
         Outcome::Applied { .. }
     ) {}
-    let bytes: usize = state.namespaces.values().map(String::len).sum();
+    let bytes: usize = state.namespaces.values().map(|it| it.0.len()).sum();
     assert!(bytes <= RECORDS_LEN_MAX && bytes > RECORDS_LEN_MAX - 2 * RECORD_LEN_MAX);
     assert_eq!(state.epoch, 1);
+}
+
+#[test]
+fn records_change_together_or_not_at_all() {
+    let put = |kind, name: &str, record: Option<&str>| Put {
+        kind,
+        name: name.to_owned(),
+        record: record.map(|it| Record(it.to_owned())),
+    };
+    let mut state = formed();
+    let both = Change::PutTogether {
+        revision: 0,
+        puts: vec![
+            put(RecordKind::User, "ci", Some("u")),
+            put(RecordKind::Namespace, "main", Some("n")),
+        ],
+    };
+    // Twice: whoever lost the answer asks again.
+    for _ in 0..2 {
+        let outcome = state.apply(both.clone());
+        assert_eq!(outcome, Outcome::Applied { epoch: 1 });
+        assert_eq!((state.users.len(), state.namespaces.len()), (1, 1));
+    }
+    let revision = state.users_revision;
+    assert!(revision > 0);
+    let before = state.clone();
+    let late = Change::PutTogether {
+        revision: 0,
+        puts: vec![put(RecordKind::User, "ci", None)],
+    };
+    assert_eq!(state.apply(late), Outcome::Refused(Refusal::Stale));
+    let half = Change::PutTogether {
+        revision,
+        puts: vec![
+            put(RecordKind::User, "ci", None),
+            put(RecordKind::Namespace, "", Some("n")),
+        ],
+    };
+    assert!(matches!(
+        state.apply(half),
+        Outcome::Refused(Refusal::Invalid(_))
+    ));
+    let many = Change::PutTogether {
+        revision,
+        puts: vec![put(RecordKind::User, "x", Some("u")); TOGETHER_MAX + 1],
+    };
+    assert!(matches!(
+        state.apply(many),
+        Outcome::Refused(Refusal::Full { .. })
+    ));
+    assert_eq!(state, before);
+    // Settings are nobody's concern here.
+    let setting = Change::Put(put(RecordKind::Setting, "s", Some("x")));
+    state.apply(setting);
+    assert_eq!(state.users_revision, revision);
+}
+
+#[test]
+fn states_and_changes_of_before_there_were_users_are_read() {
+    let state = r#"{"cluster":9,"epoch":3,"replicas":1,"members":{},"removed":[7],"namespaces":{"n":"x"},"users":{},"settings":{}}"#;
+    let state: State = serde_json::from_str(state).unwrap();
+    assert_eq!((state.epoch, state.users_revision), (3, 0));
+    assert_eq!(state.namespaces["n"], Record("x".to_owned()));
+    let put = r#"{"Put":{"kind":"Namespace","name":"n","record":"x"}}"#;
+    let change: Change = serde_json::from_str(put).unwrap();
+    assert_eq!(serde_json::to_string(&change).unwrap(), put);
+    // Nothing of it is shown.
+    assert!(!format!("{state:?} {change:?}").contains("\"x\""));
 }
 
 #[test]
@@ -226,6 +298,8 @@ fn changes() -> impl Strategy<Value = Change> {
         RecordKind::User,
         RecordKind::Setting,
     ]);
+    let record = prop::option::of("[ab]?".prop_map(Record));
+    let put = (kind, id(), record).prop_map(|(kind, name, record)| Put { kind, name, record });
     prop_oneof![
         (0..3u64, any_info.clone())
             .prop_map(|(cluster, founder)| Change::Form { cluster, founder }),
@@ -240,11 +314,9 @@ fn changes() -> impl Strategy<Value = Change> {
         id().prop_map(|id| Change::Remove { id }),
         (id(), 0..3u16).prop_map(|(id, weight)| Change::SetWeight { id, weight }),
         (0..5u8).prop_map(Change::SetReplicas),
-        (kind, id(), any::<Option<String>>()).prop_map(|(kind, name, record)| Change::Put {
-            kind,
-            name,
-            record
-        }),
+        put.clone().prop_map(Change::Put),
+        (0..4u64, prop::collection::vec(put, 0..4))
+            .prop_map(|(revision, puts)| Change::PutTogether { revision, puts }),
     ]
 }
 
@@ -261,6 +333,9 @@ proptest! {
             let outcome = state.apply(change.clone());
             // The table is made from these alone.
             let seen = |state: &State| (state.cluster, state.replicas, map::members(state));
+            let users = |state: &State| (state.users.clone(), state.namespaces.clone());
+            let (then, now) = (before.users_revision, state.users_revision);
+            prop_assert!(then <= now && (users(&before) == users(&state) || then < now));
             let altered = seen(&before) != seen(&state);
             prop_assert_eq!(state.epoch, before.epoch + u64::from(altered), "{:?}", change);
             if matches!(outcome, Outcome::Refused(_)) {

@@ -377,6 +377,27 @@ fn a_request_for_slots_has_the_bytes_that_it_always_had() {
 }
 
 #[test]
+fn flushes_have_the_bytes_that_they_always_had() {
+    let mut out = Out::new();
+    let request = Request::Flushes;
+    request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
+    assert_eq!((out.to_vec()[1], out.to_vec().len()), (0x47, 32));
+    let flush = |space, cutoff, at_ms| Flush {
+        space,
+        cutoff,
+        at_ms,
+    };
+    let flushes: FlushesBuilder = [flush(3, 5, 0), flush(4, 0, 6)].into_iter().collect();
+    let mut out = Out::new();
+    let reply = Reply::Flushes(flushes.flushes());
+    reply.encode(ENVELOPE.reply(9), u32::MAX, &mut out).unwrap();
+    let bytes = out.to_vec();
+    assert_eq!((bytes[1], bytes.len()), (0x4a, 32 + 2 * 18));
+    assert_eq!(&bytes[32..45], &[3, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((bytes[32 + 18], bytes[32 + 18 + 10]), (4, 6));
+}
+
+#[test]
 fn sources_have_the_bytes_that_they_always_had() {
     let slots: SlotSet = [0, 9, 16_383].into_iter().collect();
     let mut out = Out::new();

@@ -126,6 +126,7 @@ proptest! {
         let fetch = Request::FetchSlots { slots, cursor: &pool.key, len_max: hit.flags };
         check_request(&fetch, envelope, None);
         check_request(&Request::Ping, envelope, None);
+        check_request(&Request::Flushes, envelope, None);
         check_request(&Request::Version { key: &pool.key }, envelope, None);
         let get = Get { want_value: hit.won, bump: hit.lost, ..Get::new(&pool.key) };
         check_request(&Request::Copy { get, is_confirmed: is_owned }, envelope, None);
@@ -190,6 +191,15 @@ proptest! {
         let found: Result<Vec<_>, _> = sources.iter().collect();
         let wanted: Vec<_> = members.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
         prop_assert_eq!(found.unwrap(), wanted);
+    }
+
+    #[test]
+    fn flushes_come_back(envelope in envelopes(), rows in vec((0_u16.., 0_u64.., 0_u64..), 0..6)) {
+        let flush = |(space, cutoff, at_ms)| Flush { space, cutoff, at_ms };
+        let wanted: Vec<Flush> = rows.into_iter().map(flush).collect();
+        let flushes: FlushesBuilder = wanted.iter().copied().collect();
+        check_reply(&Reply::Flushes(flushes.flushes()), envelope);
+        prop_assert_eq!(flushes.flushes().iter().collect::<Vec<_>>(), wanted);
     }
 
     #[test]

@@ -6,6 +6,7 @@ fn member(id: &str, port: u16) -> Member {
     Member {
         id: id.to_owned(),
         address: format!("{id}.example:{port}"),
+        cluster_address: String::new(),
         zone: "default".to_owned(),
         share: 100,
         weight: 100,

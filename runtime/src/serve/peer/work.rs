@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fonn_proto::peer::{Envelope, Head, Refusal, Reply, Request};
-use fonn_proto::{Failure, Out, Outcome, Redirects, Space};
+use fonn_proto::{Failure, Out, Outcome, Redirects, ServerCommand, Space};
 
 use super::keep;
 use crate::serve::Shared;
@@ -131,6 +131,10 @@ impl Owned {
                 }
             }
             Ok(Request::Server(command)) => {
+                // Whoever goes by an older map may not have asked all that are there: one that came since, and that
+                // was told by this member before, would never know.
+                let is_flush = matches!(command, ServerCommand::Flush { .. });
+                let is_late = || is_flush && self.head.envelope.epoch < service.epoch();
                 let client = Client {
                     id: connection.id,
                     peer: &connection.peer,
@@ -139,7 +143,10 @@ impl Owned {
                     is_routed: true,
                 };
                 let outcome = service.execute_server(shared, client, &command, acks).await;
-                word(&Reply::Server(outcome));
+                match is_late() {
+                    true => word(&Reply::WrongOwner),
+                    false => word(&Reply::Server(outcome)),
+                }
             }
             Ok(Request::Ping) => word(&Reply::Pong),
             Ok(request) => service.execute_peer(space, &request, acks, word).await,

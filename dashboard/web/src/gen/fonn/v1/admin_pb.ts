@@ -1117,7 +1117,7 @@ export const Admin: GenService<{
     output: typeof KeyResponseSchema;
   },
   /**
-   * Deletes a key on all tiers, as a client would. Durable when it is answered.
+   * Deletes a key on all tiers, as a client would: at whichever members have it. Durable when it is answered.
    * INVALID_ARGUMENT for a key that cannot be one, NOT_FOUND for an unknown namespace.
    *
    * @generated from rpc fonn.v1.Admin.DeleteKey
@@ -1128,7 +1128,8 @@ export const Admin: GenService<{
     output: typeof DeleteKeyResponseSchema;
   },
   /**
-   * Makes every entry of a namespace invisible, on all tiers. Durable when it is answered.
+   * Makes every entry of a namespace invisible, on all tiers of all members that are up. Durable when it is answered.
+   * UNAVAILABLE if it may not be with all of them.
    * INVALID_ARGUMENT for a database that does not exist, NOT_FOUND for an unknown namespace.
    *
    * @generated from rpc fonn.v1.Admin.Flush

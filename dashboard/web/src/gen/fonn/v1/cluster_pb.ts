@@ -10,13 +10,15 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Role } from "./users_pb.js";
+import { file_fonn_v1_users } from "./users_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file fonn/v1/cluster.proto.
  */
 export const file_fonn_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIlAKC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDwoHcGF5bG9hZBgDIAEoDCIfCgxSYWZ0UmVzcG9uc2USDwoHcGF5bG9hZBgBIAEoDCKLAQoPU25hcHNob3RSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDAoEdm90ZRgDIAEoDBIMCgRtZXRhGAQgASgMEg4KBm9mZnNldBgFIAEoBBIMCgRkYXRhGAYgASgMEgwKBGRvbmUYByABKAgiVAoOUHJlVm90ZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoDRIQCghsYXN0X2xvZxgDIAEoDCIiCg9QcmVWb3RlUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoCCKuAQoLSm9pblJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBhIKCgJpZBgCIAEoCRIPCgdyYWZ0X2lkGAMgASgGEhYKDmNsaWVudF9hZGRyZXNzGAQgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgFIAEoCRIMCgR6b25lGAYgASgJEg4KBndlaWdodBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEhEKCWZvcndhcmRlZBgJIAEoCCIfCgxKb2luUmVzcG9uc2USDwoHY2x1c3RlchgBIAEoBiJVCg5Qcm9wb3NlUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg8KB3ZlcnNpb24YAiABKA0SDgoGY2hhbmdlGAMgASgMEhEKCWZvcndhcmRlZBgEIAEoCCIgCg9Qcm9wb3NlUmVzcG9uc2USDQoFZXBvY2gYASABKAQiLgoLUGluZ1JlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMiHQoMUGluZ1Jlc3BvbnNlEg0KBWVwb2NoGAEgASgEIh0KCk1hcFJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiJnCgpDbHVzdGVyTWFwEg8KB2NsdXN0ZXIYASABKAYSDQoFZXBvY2gYAiABKAQSEAoIcmVwbGljYXMYAyABKA0SJwoHbWVtYmVycxgEIAMoCzIWLmZvbm4udjEuQ2x1c3Rlck1lbWJlciLEAQoNQ2x1c3Rlck1lbWJlchIKCgJpZBgBIAEoCRIWCg5jbGllbnRfYWRkcmVzcxgCIAEoCRIXCg9jbHVzdGVyX2FkZHJlc3MYAyABKAkSDAoEem9uZRgEIAEoCRIOCgZ3ZWlnaHQYBSABKA0SDQoFc2hhcmUYBiABKA0SIwoFc3RhdGUYByABKA4yFC5mb25uLnYxLk1lbWJlclN0YXRlEhMKC2luY2FybmF0aW9uGAggASgEEg8KB3ZlcnNpb24YCSABKAkqqgEKC01lbWJlclN0YXRlEhwKGE1FTUJFUl9TVEFURV9VTlNQRUNJRklFRBAAEhgKFE1FTUJFUl9TVEFURV9KT0lOSU5HEAESFwoTTUVNQkVSX1NUQVRFX0FDVElWRRACEhkKFU1FTUJFUl9TVEFURV9EUkFJTklORxADEhUKEU1FTUJFUl9TVEFURV9ET1dOEAQSGAoUTUVNQkVSX1NUQVRFX1JFTU9WRUQQBTLtAQoEUmFmdBI1CgZBcHBlbmQSFC5mb25uLnYxLlJhZnRSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2USMwoEVm90ZRIULmZvbm4udjEuUmFmdFJlcXVlc3QaFS5mb25uLnYxLlJhZnRSZXNwb25zZRI8CgdQcmVWb3RlEhcuZm9ubi52MS5QcmVWb3RlUmVxdWVzdBoYLmZvbm4udjEuUHJlVm90ZVJlc3BvbnNlEjsKCFNuYXBzaG90EhguZm9ubi52MS5TbmFwc2hvdFJlcXVlc3QaFS5mb25uLnYxLlJhZnRSZXNwb25zZTLkAQoHTWVtYmVycxIzCgRKb2luEhQuZm9ubi52MS5Kb2luUmVxdWVzdBoVLmZvbm4udjEuSm9pblJlc3BvbnNlEjwKB1Byb3Bvc2USFy5mb25uLnYxLlByb3Bvc2VSZXF1ZXN0GhguZm9ubi52MS5Qcm9wb3NlUmVzcG9uc2USMwoEUGluZxIULmZvbm4udjEuUGluZ1JlcXVlc3QaFS5mb25uLnYxLlBpbmdSZXNwb25zZRIxCgNNYXASEy5mb25uLnYxLk1hcFJlcXVlc3QaEy5mb25uLnYxLkNsdXN0ZXJNYXAwAWIGcHJvdG8z");
+  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIlAKC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDwoHcGF5bG9hZBgDIAEoDCIfCgxSYWZ0UmVzcG9uc2USDwoHcGF5bG9hZBgBIAEoDCKLAQoPU25hcHNob3RSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDAoEdm90ZRgDIAEoDBIMCgRtZXRhGAQgASgMEg4KBm9mZnNldBgFIAEoBBIMCgRkYXRhGAYgASgMEgwKBGRvbmUYByABKAgiVAoOUHJlVm90ZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoDRIQCghsYXN0X2xvZxgDIAEoDCIiCg9QcmVWb3RlUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoCCKuAQoLSm9pblJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBhIKCgJpZBgCIAEoCRIPCgdyYWZ0X2lkGAMgASgGEhYKDmNsaWVudF9hZGRyZXNzGAQgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgFIAEoCRIMCgR6b25lGAYgASgJEg4KBndlaWdodBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEhEKCWZvcndhcmRlZBgJIAEoCCIfCgxKb2luUmVzcG9uc2USDwoHY2x1c3RlchgBIAEoBiJVCg5Qcm9wb3NlUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg8KB3ZlcnNpb24YAiABKA0SDgoGY2hhbmdlGAMgASgMEhEKCWZvcndhcmRlZBgEIAEoCCIgCg9Qcm9wb3NlUmVzcG9uc2USDQoFZXBvY2gYASABKAQiLgoLUGluZ1JlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMiHQoMUGluZ1Jlc3BvbnNlEg0KBWVwb2NoGAEgASgEIh0KCk1hcFJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiIfCgxVc2Vyc1JlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiKFAQoMQ2x1c3RlclVzZXJzEg8KB2NsdXN0ZXIYASABKAYSEAoIcmV2aXNpb24YAiABKAQSIwoFdXNlcnMYAyADKAsyFC5mb25uLnYxLkNsdXN0ZXJVc2VyEi0KCm5hbWVzcGFjZXMYBCADKAsyGS5mb25uLnYxLkNsdXN0ZXJOYW1lc3BhY2UiWQoLQ2x1c3RlclVzZXISDAoEbmFtZRgBIAEoCRIMCgRoYXNoGAIgASgJEhsKBHJvbGUYAyABKA4yDS5mb25uLnYxLlJvbGUSEQoJbmFtZXNwYWNlGAQgASgJIlgKEENsdXN0ZXJOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIMCgRiYXNlGAIgASgJEhgKC3F1b3RhX2J5dGVzGAMgASgESACIAQFCDgoMX3F1b3RhX2J5dGVzImcKCkNsdXN0ZXJNYXASDwoHY2x1c3RlchgBIAEoBhINCgVlcG9jaBgCIAEoBBIQCghyZXBsaWNhcxgDIAEoDRInCgdtZW1iZXJzGAQgAygLMhYuZm9ubi52MS5DbHVzdGVyTWVtYmVyIsQBCg1DbHVzdGVyTWVtYmVyEgoKAmlkGAEgASgJEhYKDmNsaWVudF9hZGRyZXNzGAIgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgDIAEoCRIMCgR6b25lGAQgASgJEg4KBndlaWdodBgFIAEoDRINCgVzaGFyZRgGIAEoDRIjCgVzdGF0ZRgHIAEoDjIULmZvbm4udjEuTWVtYmVyU3RhdGUSEwoLaW5jYXJuYXRpb24YCCABKAQSDwoHdmVyc2lvbhgJIAEoCSqqAQoLTWVtYmVyU3RhdGUSHAoYTUVNQkVSX1NUQVRFX1VOU1BFQ0lGSUVEEAASGAoUTUVNQkVSX1NUQVRFX0pPSU5JTkcQARIXChNNRU1CRVJfU1RBVEVfQUNUSVZFEAISGQoVTUVNQkVSX1NUQVRFX0RSQUlOSU5HEAMSFQoRTUVNQkVSX1NUQVRFX0RPV04QBBIYChRNRU1CRVJfU1RBVEVfUkVNT1ZFRBAFMu0BCgRSYWZ0EjUKBkFwcGVuZBIULmZvbm4udjEuUmFmdFJlcXVlc3QaFS5mb25uLnYxLlJhZnRSZXNwb25zZRIzCgRWb3RlEhQuZm9ubi52MS5SYWZ0UmVxdWVzdBoVLmZvbm4udjEuUmFmdFJlc3BvbnNlEjwKB1ByZVZvdGUSFy5mb25uLnYxLlByZVZvdGVSZXF1ZXN0GhguZm9ubi52MS5QcmVWb3RlUmVzcG9uc2USOwoIU25hcHNob3QSGC5mb25uLnYxLlNuYXBzaG90UmVxdWVzdBoVLmZvbm4udjEuUmFmdFJlc3BvbnNlMp0CCgdNZW1iZXJzEjMKBEpvaW4SFC5mb25uLnYxLkpvaW5SZXF1ZXN0GhUuZm9ubi52MS5Kb2luUmVzcG9uc2USPAoHUHJvcG9zZRIXLmZvbm4udjEuUHJvcG9zZVJlcXVlc3QaGC5mb25uLnYxLlByb3Bvc2VSZXNwb25zZRIzCgRQaW5nEhQuZm9ubi52MS5QaW5nUmVxdWVzdBoVLmZvbm4udjEuUGluZ1Jlc3BvbnNlEjEKA01hcBITLmZvbm4udjEuTWFwUmVxdWVzdBoTLmZvbm4udjEuQ2x1c3Rlck1hcDABEjcKBVVzZXJzEhUuZm9ubi52MS5Vc2Vyc1JlcXVlc3QaFS5mb25uLnYxLkNsdXN0ZXJVc2VyczABYgZwcm90bzM", [file_fonn_v1_users]);
 
 /**
  * The two ends of a message between participants of one raft group.
@@ -453,6 +455,146 @@ export const MapRequestSchema: GenMessage<MapRequest> = /*@__PURE__*/
   messageDesc(file_fonn_v1_cluster, 12);
 
 /**
+ * Asks for the users.
+ *
+ * @generated from message fonn.v1.UsersRequest
+ */
+export type UsersRequest = Message<"fonn.v1.UsersRequest"> & {
+  /**
+   * The cluster whose users are wanted; 0 for any.
+   *
+   * @generated from field: fixed64 cluster = 1;
+   */
+  cluster: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.UsersRequest.
+ * Use `create(UsersRequestSchema)` to create a new message.
+ */
+export const UsersRequestSchema: GenMessage<UsersRequest> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_cluster, 13);
+
+/**
+ * The users at one revision.
+ *
+ * @generated from message fonn.v1.ClusterUsers
+ */
+export type ClusterUsers = Message<"fonn.v1.ClusterUsers"> & {
+  /**
+   * The cluster.
+   *
+   * @generated from field: fixed64 cluster = 1;
+   */
+  cluster: bigint;
+
+  /**
+   * The version; a higher one is newer. 0 before the first change.
+   *
+   * @generated from field: uint64 revision = 2;
+   */
+  revision: bigint;
+
+  /**
+   * They, by name.
+   *
+   * @generated from field: repeated fonn.v1.ClusterUser users = 3;
+   */
+  users: ClusterUser[];
+
+  /**
+   * The namespaces of which something is said, by name.
+   *
+   * @generated from field: repeated fonn.v1.ClusterNamespace namespaces = 4;
+   */
+  namespaces: ClusterNamespace[];
+};
+
+/**
+ * Describes the message fonn.v1.ClusterUsers.
+ * Use `create(ClusterUsersSchema)` to create a new message.
+ */
+export const ClusterUsersSchema: GenMessage<ClusterUsers> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_cluster, 14);
+
+/**
+ * A user for whoever checks passwords.
+ *
+ * @generated from message fonn.v1.ClusterUser
+ */
+export type ClusterUser = Message<"fonn.v1.ClusterUser"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The argon2 hash of its password, as a PHC string.
+   *
+   * @generated from field: string hash = 2;
+   */
+  hash: string;
+
+  /**
+   * What it may do.
+   *
+   * @generated from field: fonn.v1.Role role = 3;
+   */
+  role: Role;
+
+  /**
+   * The namespace it is in.
+   *
+   * @generated from field: string namespace = 4;
+   */
+  namespace: string;
+};
+
+/**
+ * Describes the message fonn.v1.ClusterUser.
+ * Use `create(ClusterUserSchema)` to create a new message.
+ */
+export const ClusterUserSchema: GenMessage<ClusterUser> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_cluster, 15);
+
+/**
+ * What is said of a namespace.
+ *
+ * @generated from message fonn.v1.ClusterNamespace
+ */
+export type ClusterNamespace = Message<"fonn.v1.ClusterNamespace"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The namespace that it lies over; empty for none.
+   *
+   * @generated from field: string base = 2;
+   */
+  base: string;
+
+  /**
+   * What its entries may take on each node.
+   *
+   * @generated from field: optional uint64 quota_bytes = 3;
+   */
+  quotaBytes?: bigint | undefined;
+};
+
+/**
+ * Describes the message fonn.v1.ClusterNamespace.
+ * Use `create(ClusterNamespaceSchema)` to create a new message.
+ */
+export const ClusterNamespaceSchema: GenMessage<ClusterNamespace> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_cluster, 16);
+
+/**
  * Members and placement at one epoch.
  *
  * @generated from message fonn.v1.ClusterMap
@@ -493,7 +635,7 @@ export type ClusterMap = Message<"fonn.v1.ClusterMap"> & {
  * Use `create(ClusterMapSchema)` to create a new message.
  */
 export const ClusterMapSchema: GenMessage<ClusterMap> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 13);
+  messageDesc(file_fonn_v1_cluster, 17);
 
 /**
  * A member in a map.
@@ -570,7 +712,7 @@ export type ClusterMember = Message<"fonn.v1.ClusterMember"> & {
  * Use `create(ClusterMemberSchema)` to create a new message.
  */
 export const ClusterMemberSchema: GenMessage<ClusterMember> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 14);
+  messageDesc(file_fonn_v1_cluster, 18);
 
 /**
  * How a member is.
@@ -725,6 +867,18 @@ export const Members: GenService<{
     methodKind: "server_streaming";
     input: typeof MapRequestSchema;
     output: typeof ClusterMapSchema;
+  },
+  /**
+   * The users that members agreed on as they are, with the hashes of their passwords, and then each newer version of
+   * all of them. A reader that is slow is sent the newest alone. FAILED_PRECONDITION where members do not know each
+   * other by certificates: users that members agreed on are let in by nobody then.
+   *
+   * @generated from rpc fonn.v1.Members.Users
+   */
+  users: {
+    methodKind: "server_streaming";
+    input: typeof UsersRequestSchema;
+    output: typeof ClusterUsersSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_fonn_v1_cluster, 1);

@@ -1,0 +1,120 @@
+//! Calls for other members: sent on to their cluster ports, where the same services answer.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use fonn_proto::grpc::v1::admin_server::AdminServer;
+use fonn_proto::grpc::v1::cold_server::ColdServer;
+use fonn_proto::grpc::v1::membership_server::MembershipServer;
+use fonn_proto::grpc::v1::telemetry_server::TelemetryServer;
+use fonn_proto::grpc::v1::users_server::UsersServer;
+use fonn_runtime::http::{GrpcError, Options, Relay, Relayed, sign};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Service as _;
+use tonic::codegen::http::Request;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+
+use super::Admin;
+use super::cold::ColdService;
+use super::membership::MembershipService;
+use super::service::AdminService;
+use super::telemetry::TelemetryService;
+use super::users::UsersService;
+use crate::cluster::Cluster;
+
+/// The services that answer for a member, whoever is asked.
+pub(super) const SERVICES: [&str; 5] = [
+    AdminServer::<AdminService>::NAME,
+    ColdServer::<ColdService>::NAME,
+    MembershipServer::<MembershipService>::NAME,
+    TelemetryServer::<TelemetryService>::NAME,
+    UsersServer::<UsersService>::NAME,
+];
+
+/// The services for the port of members: what is asked there is asked of this one, with the limits of an
+/// admin port of its own.
+pub(super) fn at_member(admin: &Admin) -> Result<Routes, GrpcError> {
+    let only_here = Arc::new(OnlyHere(admin.clone()));
+    let grpc = admin.services()?.with_relay(only_here, &SERVICES);
+    let bounded = grpc.bounded(&Options::default(), admin.0.users.clone());
+    Ok(Routes::default()
+        .add_service(bounded.service::<AdminServer<AdminService>>())
+        .add_service(bounded.service::<ColdServer<ColdService>>())
+        .add_service(bounded.service::<MembershipServer<MembershipService>>())
+        .add_service(bounded.service::<TelemetryServer<TelemetryService>>())
+        .add_service(bounded.service::<UsersServer<UsersService>>()))
+}
+
+fn own_name(admin: &Admin) -> Option<String> {
+    let cluster = admin.0.node.get()?.cluster.as_ref()?;
+    Some(cluster.node_id().to_owned())
+}
+
+/// The way from one member to the others.
+pub(super) struct ToMembers(pub Admin);
+
+impl fmt::Debug for ToMembers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ToMembers")
+            .field(&own_name(&self.0))
+            .finish()
+    }
+}
+
+impl ToMembers {
+    fn cluster(&self) -> Result<&Cluster, Status> {
+        let cluster = self.0.node()?.cluster.as_ref();
+        cluster.ok_or_else(|| Status::failed_precondition("this node is in no cluster"))
+    }
+}
+
+impl Relay for ToMembers {
+    fn own_name(&self) -> Option<String> {
+        own_name(&self.0)
+    }
+
+    fn relay(&self, member: Option<String>, call: Request<Body>) -> Relayed {
+        let channel = self.cluster().and_then(|cluster| {
+            let member = member.unwrap_or_else(|| cluster.node_id().to_owned());
+            Ok((cluster.channel(&member)?, member))
+        });
+        Box::pin(async move {
+            let (mut channel, member) = channel?;
+            let unreachable =
+                |error| Status::unavailable(format!("`{member}` does not answer: {error}"));
+            poll_fn(|cx| channel.poll_ready(cx))
+                .await
+                .map_err(unreachable)?;
+            let mut answer = channel.call(call).await.map_err(unreachable)?;
+            sign(&mut answer, &member);
+            Ok(answer)
+        })
+    }
+}
+
+/// No way: a call that came from a member is answered or refused.
+struct OnlyHere(Admin);
+
+impl fmt::Debug for OnlyHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnlyHere").field(&own_name(&self.0)).finish()
+    }
+}
+
+impl Relay for OnlyHere {
+    fn own_name(&self) -> Option<String> {
+        own_name(&self.0)
+    }
+
+    fn relay(&self, member: Option<String>, _: Request<Body>) -> Relayed {
+        let asked = member.unwrap_or_default();
+        let status = match own_name(&self.0) {
+            Some(own) => Status::not_found(format!("this is `{own}`, and not `{asked}`")),
+            None => Status::unavailable("the node is still opening its store; try again"),
+        };
+        Box::pin(std::future::ready(Err(status)))
+    }
+}

@@ -1,0 +1,67 @@
+//! What names and hashes are accepted, wherever they come from.
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Algorithm, Params};
+
+/// Longest name of a user or namespace in bytes.
+const NAME_LEN_MAX: usize = 64;
+
+/// A hash that asks for more memory than this many KiB, or for more passes or lanes, would let each
+/// login occupy the machine.
+const MEMORY_KIB_MAX: u32 = 256 << 10;
+const PASSES_MAX: u32 = 16;
+const LANES_MAX: u32 = 8;
+
+/// Names are words of visible ASCII: the memcached text protocol separates user and password by a space.
+///
+/// # Errors
+/// What would be accepted for `what`, a user's `name` or a `namespace`.
+pub(super) fn check_name(what: &str, name: &str) -> Result<(), String> {
+    let is_good = !name.is_empty()
+        && name.len() <= NAME_LEN_MAX
+        && name.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_good {
+        true => Ok(()),
+        false => Err(format!(
+            "the {what} `{}` is not accepted; expected 1 to {NAME_LEN_MAX} visible ASCII characters without a space",
+            name.escape_debug()
+        )),
+    }
+}
+
+/// The name of a user, which HTTP separates from the password by a colon (RFC 7617, section 2).
+///
+/// # Errors
+/// What would be accepted.
+pub fn check_user_name(name: &str) -> Result<(), String> {
+    check_name("name", name)?;
+    match name.contains(':') {
+        true => Err(format!(
+            "the name `{name}` is not accepted: there is a colon in it, by which HTTP separates user and password"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A hash that a login can afford to check.
+///
+/// # Errors
+/// What is wrong with it, without it.
+pub(super) fn parse_hash(text: &str) -> Result<PasswordHash, String> {
+    let bad =
+        |why: &str| format!("`hash` {why}; expected an argon2 hash made by `fonnctl user hash`");
+    let parsed = PasswordHash::new(text).map_err(|_| bad("is no password hash"))?;
+    Algorithm::try_from(parsed.algorithm.as_str()).map_err(|_| bad("is not of argon2"))?;
+    if parsed.salt.is_none() || parsed.hash.is_none() {
+        return Err(bad("has no salt or no digest"));
+    }
+    let params =
+        Params::try_from(&parsed).map_err(|_| bad("has parameters that argon2 has not"))?;
+    if params.m_cost() > MEMORY_KIB_MAX
+        || params.t_cost() > PASSES_MAX
+        || params.p_cost() > LANES_MAX
+    {
+        return Err(bad("asks for too much memory or time"));
+    }
+    Ok(parsed)
+}

@@ -1,0 +1,73 @@
+//! Whoever is asked answers for every member: routers and members send on what is for another.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use fonn_tests::cluster::Cluster;
+use fonn_tests::ctl::{failure, json, lines};
+use fonn_tests::node::http_get;
+
+/// A member that is gone is noticed by then; a busy machine needs its time.
+const GONE_LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_router_and_every_member_answer_for_all_members() -> Result<()> {
+    let mut cluster = Cluster::form(3, None)?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let doors = [
+        router.admin().to_string(),
+        cluster.nodes[0].admin().to_string(),
+        cluster.nodes[1].admin().to_string(),
+    ];
+    let mut client = cluster.nodes[2].text()?;
+    ensure!(client.store("set k 0 0 1", b"v")? == "STORED");
+    for door in &doors {
+        for member in ["a", "b", "c"] {
+            let status = json(door, &["status", "--member", member])?;
+            ensure!(status["cluster"]["node"] == member, "{door}: {status}");
+        }
+        // Of the cluster itself anybody tells the same.
+        let map = json(door, &["map"])?;
+        let members = map["members"].as_array().map_or(0, Vec::len);
+        ensure!(members == 3, "{door}: {map}");
+        let found = lines(door, &["key", "k", "--member", "c"])?;
+        ensure!(!found.is_empty(), "{door}");
+        let (code, text) = failure(door, &["status", "--member", "z"])?;
+        let is_told = text.contains("no member `z`") && text.contains("a, b, c");
+        ensure!(code == Some(1) && is_told, "{door}: {text}");
+    }
+    // The page is there too, and the router speaks for the cluster without being told of whom.
+    let page = http_get(router.admin(), "/")?;
+    ensure!(
+        page.status == 200 && page.body.contains("<title>"),
+        "{page:?}"
+    );
+    let status = json(&doors[0], &["status"])?;
+    ensure!(status["cluster"]["members"] == 3, "{status}");
+
+    // What is shown together is of one member, which is named.
+    let top = json(&doors[0], &["top", "--once"])?;
+    ensure!(top["member"].is_string(), "{top}");
+    ensure!(top["member"] == top["cluster"]["status"]["node"], "{top}");
+    let top = json(&doors[0], &["top", "--once", "--member", "b"])?;
+    let is_b = top["member"] == "b" && top["cluster"]["status"]["node"] == "b";
+    ensure!(is_b, "{top}");
+    let top = json(&doors[1], &["top", "--once"])?;
+    let is_a = top["member"] == "a" && top["cluster"]["status"]["node"] == "a";
+    ensure!(is_a, "{top}");
+
+    cluster.nodes[2].kill9()?;
+    for door in &doors {
+        let begun = Instant::now();
+        let (code, text) = failure(door, &["status", "--member", "c"])?;
+        let is_told = text.contains("`c`") && text.contains("does not answer");
+        ensure!(code == Some(1) && is_told, "{door}: {code:?} {text}");
+        ensure!(begun.elapsed() < GONE_LIMIT, "{:?}", begun.elapsed());
+        // And those that live answer as before.
+        let status = json(door, &["status", "--member", "a"])?;
+        ensure!(status["cluster"]["node"] == "a", "{door}: {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! sccache as a user with a password, over TLS where it can.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+use fonn_tests::certificates::Certified;
+use fonn_tests::component::program;
+use fonn_tests::ctl::with_input;
+use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::project::CProject;
+use fonn_tests::sccache::{Mode, Sccache, Storage};
+
+const FILES: usize = 6;
+/// With what a URL or a variable might stumble over.
+const PASSWORD: &str = "hunter 2/@:ü";
+
+/// A node that asks who is there, and the directory of its users file.
+fn guarded(flags: &[(&str, String)]) -> Result<(FonnNode, TempDir)> {
+    let dir = tempfile::tempdir()?;
+    let hash = with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?.stdout;
+    let hash = String::from_utf8(hash)?;
+    let users = dir.path().join("users.toml");
+    let row = format!(
+        "[[user]]\nname = 'ci'\nrole = 'read-write'\nnamespace = 'main'\nhash = '{}'\n",
+        hash.trim()
+    );
+    std::fs::write(&users, row)?;
+    let mut options = NodeOptions::new().flag("--users-file", &users);
+    for (flag, value) in flags {
+        options = options.flag(flag, value);
+    }
+    Ok((options.start()?, dir))
+}
+
+/// Builds twice; the second time finds everything.
+fn hits(sccache: &Path, node: &FonnNode, storage: Storage) -> Result<()> {
+    let c = CProject::generate(&node.scratch().join("c"), FILES)?;
+    let mut server = Sccache::start(sccache, &node.scratch().join("sccache"), storage)?;
+    server.build_c(&c, |_| Ok(()))?;
+    server.wait_for_writes(FILES as u64)?;
+    server.zero_stats()?;
+    c.clean()?;
+    server.build_c(&c, |_| Ok(()))?;
+    let stats = server.stats()?;
+    let found = (stats.hits(), stats.misses());
+    ensure!(found == (FILES as u64, 0), "{stats:?}");
+    stats.expect_quiet()?;
+    let failures = node.metric("fonn_authentication_failures_total")?;
+    ensure!(failures == Some(0.0), "failed logins: {failures:?}");
+    Ok(())
+}
+
+/// Fails if a server comes up; says how many logins have failed at the node since its start. (sccache itself
+/// tells of a timeout, whatever the reason.)
+fn failed_logins(sccache: &Path, node: &FonnNode, storage: Storage) -> Result<f64> {
+    let started = Sccache::start(sccache, &node.scratch().join("refused"), storage);
+    ensure!(started.is_err(), "a server came up");
+    let failures = node.metric("fonn_authentication_failures_total")?;
+    failures.context("no such metric")
+}
+
+#[test]
+fn sccache_over_tls_logs_in_and_trusts_no_other_authority() -> Result<()> {
+    let (Some(sccache), Some(_)) = (program("sccache")?, program("gcc")?) else {
+        return Ok(());
+    };
+    let certified = Certified::new()?;
+    let (node, _users) = guarded(&certified.flags())?;
+    let storage = |authority: &Certified, password: &str| {
+        let storage = Storage::redis(node.addr(), Mode::ReadWrite);
+        let storage = storage.encrypted(&authority.file("ca"));
+        storage.with_login("ci", password)
+    };
+    hits(&sccache, &node, storage(&certified, PASSWORD))?;
+
+    let stranger = Certified::new()?;
+    let failures = failed_logins(&sccache, &node, storage(&stranger, PASSWORD))?;
+    ensure!(failures == 0.0, "the password went to a stranger");
+    let failures = failed_logins(&sccache, &node, storage(&certified, "wrong"))?;
+    ensure!(failures > 0.0, "nobody asked for the password");
+    Ok(())
+}
+
+#[test]
+fn sccache_over_memcached_logs_in() -> Result<()> {
+    let (Some(sccache), Some(_)) = (program("sccache")?, program("gcc")?) else {
+        return Ok(());
+    };
+    let (node, _users) = guarded(&[])?;
+    let storage =
+        |password| Storage::memcached(node.addr(), Mode::ReadWrite).with_login("ci", password);
+    hits(&sccache, &node, storage(PASSWORD))?;
+    let failures = failed_logins(&sccache, &node, storage("wrong"))?;
+    ensure!(failures > 0.0, "nobody asked for the password");
+    Ok(())
+}
