@@ -5,6 +5,7 @@ import { createGrpcWebTransport } from "@connectrpc/connect-web";
 import { Admin } from "./gen/fonn/v1/admin_pb.js";
 import { Membership } from "./gen/fonn/v1/membership_pb.js";
 import { Telemetry } from "./gen/fonn/v1/telemetry_pb.js";
+import { MEMBER_HEADER } from "./member.js";
 
 /** Calls that are no stream end after this long. */
 const CALL_TIMEOUT_MS = 10_000;
@@ -15,14 +16,27 @@ export interface Api {
   telemetry: Client<typeof Telemetry>;
 }
 
-/** `header` says who calls, or nothing. */
-export function connect(baseUrl: string, header: () => string | null): Api {
-  const logIn: Interceptor = (next) => (request) => {
-    const value = header();
-    if (value !== null) request.header.set("authorization", value);
+/** What goes with a call. */
+export interface Heading {
+  /** Who calls, as a header; nothing before somebody has logged in. */
+  login(): string | null;
+  /** The member that a call is for; nothing if anybody may answer. */
+  member(isStream: boolean): string | null;
+}
+
+/** Gives each call its headers. */
+export function headed(heading: Heading): Interceptor {
+  return (next) => (request) => {
+    const login = heading.login();
+    if (login !== null) request.header.set("authorization", login);
+    const member = heading.member(request.stream);
+    if (member !== null) request.header.set(MEMBER_HEADER, member);
     return next(request);
   };
-  const transport = createGrpcWebTransport({ baseUrl, useBinaryFormat: true, interceptors: [logIn] });
+}
+
+export function connect(baseUrl: string, heading: Heading): Api {
+  const transport = createGrpcWebTransport({ baseUrl, useBinaryFormat: true, interceptors: [headed(heading)] });
   return {
     admin: createClient(Admin, transport),
     membership: createClient(Membership, transport),

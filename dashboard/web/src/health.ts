@@ -24,6 +24,8 @@ export interface Verdict {
 }
 
 export interface Facts {
+  /** The member that was asked for; nothing if whoever serves the page was. */
+  member: string | null;
   connection: Connection;
   notReady: string;
   figures: Figures;
@@ -45,10 +47,11 @@ export function verdict(facts: Facts): Verdict {
     return { level: "warning", title: "Connecting", sentence: "Waiting for the first figures.", problems: [] };
   }
   if (connection.state === "lost") {
+    const old = facts.figures.newestMs === null ? "" : " What is below is old.";
     return {
       level: "error",
-      title: "No connection",
-      sentence: `${connection.reason} What is below is old. Trying again by itself.`,
+      title: facts.member === null ? "No connection" : `No connection to ${facts.member}`,
+      sentence: `${ended(connection.reason)}${old} Trying again by itself.`,
       problems: [],
     };
   }
@@ -72,6 +75,11 @@ export function hitRatio(figures: Figures, spanMs: number, atMs?: number): numbe
   const misses = figures.growth("fonn_misses_total", {}, spanMs, atMs);
   if (hits === null || misses === null || hits + misses === 0) return null;
   return hits / (hits + misses);
+}
+
+/** With a dot at the end, which what a server says has not. */
+function ended(sentence: string): string {
+  return /[.!?]$/.test(sentence) ? sentence : `${sentence}.`;
 }
 
 function summary(figures: Figures): string {

@@ -3,6 +3,7 @@
 import type { Api } from "./api.js";
 import { explain, needsLogin } from "./api.js";
 import type { WatchResponse } from "./gen/fonn/v1/telemetry_pb.js";
+import { MEMBER_HEADER } from "./member.js";
 
 /** Sent each second, so a silence this long means that nobody talks. */
 export const SILENCE_MS = 2_500;
@@ -18,7 +19,8 @@ export type Connection =
   | { state: "lost"; sinceMs: number; reason: string };
 
 export interface StreamEvents {
-  begin(): void;
+  /** A stream begins; of that member, where there is a cluster. */
+  begin(source: string | null): void;
   message(message: WatchResponse): void;
   connection(connection: Connection): void;
   /** The process asks who is there; ends when it knows. */
@@ -34,8 +36,8 @@ export async function follow(api: Api, events: StreamEvents, signal: AbortSignal
     let reason = "The node ended the connection.";
     try {
       for await (const message of watch(api, signal)) {
-        if (message === "begin") {
-          events.begin();
+        if ("source" in message) {
+          events.begin(message.source);
           continue;
         }
         events.message(message);
@@ -63,35 +65,41 @@ export async function follow(api: Api, events: StreamEvents, signal: AbortSignal
 
 class Silence extends Error {}
 
+/** Goes before the first message of a stream. */
+interface Begin {
+  source: string | null;
+}
+
 /** One stream; it fails when the process falls silent, though the connection may still stand. */
-async function* watch(api: Api, signal: AbortSignal): AsyncGenerator<WatchResponse | "begin"> {
+async function* watch(api: Api, signal: AbortSignal): AsyncGenerator<WatchResponse | Begin> {
   const abort = new AbortController();
   const end = () => abort.abort();
   signal.addEventListener("abort", end);
-  let silent = false;
+  let silence: Silence | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const expect = (ms: number) => {
+  const expect = (ms: number, otherwise: string) => {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      silent = true;
+      silence = new Silence(otherwise);
       abort.abort();
     }, ms);
   };
   try {
-    expect(CONNECT_MS);
+    let source: string | null = null;
+    expect(CONNECT_MS, "No answer in time.");
     const stream = api.telemetry.watch(
       { historySeconds: HISTORY_SECONDS },
-      { signal: abort.signal },
+      { signal: abort.signal, onHeader: (headers) => (source = headers.get(MEMBER_HEADER)) },
     );
     let first = true;
     for await (const message of stream) {
-      expect(SILENCE_MS);
-      if (first) yield "begin";
+      expect(SILENCE_MS, "The node has fallen silent.");
+      if (first) yield { source };
       first = false;
       yield message;
     }
   } catch (error) {
-    throw silent ? new Silence("The node has fallen silent.") : error;
+    throw silence ?? error;
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", end);

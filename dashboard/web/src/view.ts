@@ -9,6 +9,10 @@ import type { Assumptions } from "./savings.js";
 import type { Connection } from "./stream.js";
 
 export interface View {
+  /** The member that was asked for; nothing if whoever serves the page was. */
+  member: string | null;
+  /** The member that the figures are of; nothing on a node of its own. */
+  source: string | null;
   connection: Connection;
   /** Why the process takes no traffic; empty when it does. */
   notReady: string;

@@ -32,6 +32,7 @@ function figures(series: Record<string, [number, number]>): Figures {
 
 function facts(series: Record<string, [number, number]>, more: Partial<Facts> = {}): Facts {
   return {
+    member: null,
     connection: { state: "live" },
     notReady: "",
     figures: figures(series),
@@ -80,6 +81,10 @@ test("no connection is said before everything else", () => {
   assert.equal(found.title, "No connection");
   assert.match(found.sentence, /fallen silent/);
   assert.equal(verdict(facts(GETS, { notReady: "draining" })).title, "Not ready");
+  const absent = { state: "lost", sinceMs: 0, reason: "there is no member `z`; there are: a, b" } as const;
+  const nobody = verdict(facts({}, { connection: absent, member: "z", figures: new Figures() }));
+  assert.equal(nobody.title, "No connection to z");
+  assert.equal(nobody.sentence, "there is no member `z`; there are: a, b. Trying again by itself.");
 });
 
 test("members that are down and a missing leader are named", () => {

@@ -1,7 +1,7 @@
 // Chromium, and pages that note whatever they should not do.
 
 import { readFileSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import assert from "node:assert/strict";
@@ -10,6 +10,8 @@ import { chromium } from "playwright-core";
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 /** Where pictures go; nowhere if not set. */
 const SCREENSHOTS = process.env.FONN_SCREENSHOTS;
+/** A build of the page (`dashboard/dist`) to test in place of the one that is in the programs. */
+const PAGE = process.env.FONN_DASHBOARD_DIST;
 
 export const DESKTOP = { width: 1400, height: 900 };
 export const PHONE = { width: 390, height: 844 };
@@ -29,15 +31,28 @@ export function launch() {
   });
 }
 
+/** A visitor's browser. */
+export async function visitor(browser, options = {}) {
+  const context = await browser.newContext({ viewport: DESKTOP, reducedMotion: "reduce", ...options });
+  if (PAGE) {
+    await context.route(/^[^?#]*\/(|index\.html|app\.js|app\.css)([?#].*)?$/, async (route) => {
+      const { pathname } = new URL(route.request().url());
+      const body = await readFile(join(PAGE, pathname === "/" ? "index.html" : pathname));
+      await route.fulfill({ response: await route.fetch(), body });
+    });
+  }
+  return context;
+}
+
 /** A page that has figures. `errors` gets what the console and scripts complain of, and foreign requests. */
 export async function open(browser, url, { viewport = DESKTOP, colorScheme = "light" } = {}) {
-  const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce" });
+  const context = await visitor(browser, { viewport, colorScheme });
   const page = await context.newPage();
   const errors = [];
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("request", (request) => {
-    if (!request.url().startsWith(url)) errors.push(`request to ${request.url()}`);
+    if (new URL(request.url()).origin !== new URL(url).origin) errors.push(`request to ${request.url()}`);
   });
   await page.goto(url);
   await page.locator(".live[data-state=live]").waitFor();

@@ -54,9 +54,13 @@ export function objectFile(seed, length) {
   return words.join("").slice(0, length);
 }
 
-/** Builds of `count` files for `seconds`, but no fewer than 50: of each, most files were built before. */
-export async function builds(node, { seconds, count = 400, miss = 0.08 }) {
+/**
+ * Builds of `count` files for `seconds`, but no fewer than 50: of each, most files were built before. `login` is `USER PASSWORD`,
+ * where there are users.
+ */
+export async function builds(node, { seconds, count = 400, miss = 0.08, login }) {
   const client = await Client.connect(node);
+  if (login) await client.set("login", login);
   for (let at = 0; at < count; at++) await client.set(`obj/${at}`, objectFile(at, 3000 + (at % 50) * 900));
   const end = Date.now() + seconds * 1000;
   let fresh = count;

@@ -8,8 +8,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const BINARY =
-  process.env.FONN_NODE_BIN ?? fileURLToPath(new URL("../../../target/debug/fonn-node", import.meta.url));
+/** Where the program of this name is: said by the environment, or the debug build. */
+function program(variable, name) {
+  return process.env[variable] ?? fileURLToPath(new URL(`../../../target/debug/${name}`, import.meta.url));
+}
+
 const START_LIMIT_MS = 60_000;
 
 /** A port that nobody uses now. */
@@ -22,16 +25,28 @@ async function freePort() {
   return port;
 }
 
-export class FonnNode {
-  static async start(args = []) {
-    const node = new FonnNode();
-    node.dir = await mkdtemp(join(tmpdir(), "fonn-browser-"));
-    node.port = await freePort();
-    node.adminPort = await freePort();
-    node.args = args;
-    await node.run();
-    return node;
+/** A process with an admin port; what kind is for those that extend it to say. */
+class Server {
+  constructor(args = []) {
+    this.args = args;
   }
+
+  static async start(...args) {
+    const server = new this(...args);
+    server.dir = await mkdtemp(join(tmpdir(), "fonn-browser-"));
+    server.port = await freePort();
+    server.adminPort = await freePort();
+    await server.prepare();
+    try {
+      await server.run();
+    } catch (error) {
+      await server.end();
+      throw error;
+    }
+    return server;
+  }
+
+  async prepare() {}
 
   get url() {
     return `http://127.0.0.1:${this.adminPort}/`;
@@ -41,14 +56,12 @@ export class FonnNode {
   async run() {
     this.log = "";
     this.process = spawn(
-      BINARY,
+      this.program(),
       [
         "--listen", `127.0.0.1:${this.port}`,
         "--admin-listen", `127.0.0.1:${this.adminPort}`,
-        "--data-dir", join(this.dir, "data"),
-        "--ram-budget", "64m",
-        "--disk-budget", "1g",
         "--threads", "2",
+        ...this.flags(),
         ...this.args.map((arg) => arg.replaceAll("{dir}", this.dir)),
       ],
       { stdio: ["ignore", "ignore", "pipe"] },
@@ -58,7 +71,7 @@ export class FonnNode {
     const deadline = Date.now() + START_LIMIT_MS;
     while (!(await this.ready())) {
       if (this.process.exitCode !== null || Date.now() > deadline) {
-        throw new Error(`the node did not start:\n${this.log}`);
+        throw new Error(`${this.program()} did not start:\n${this.log}`);
       }
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
@@ -95,5 +108,87 @@ export class FonnNode {
       await this.exited;
     }
     await rm(this.dir, { recursive: true, force: true });
+  }
+}
+
+export class FonnNode extends Server {
+  program() {
+    return program("FONN_NODE_BIN", "fonn-node");
+  }
+
+  flags() {
+    return ["--data-dir", join(this.dir, "data"), "--ram-budget", "128m", "--disk-budget", "1g"];
+  }
+}
+
+/** A member of a cluster: it forms one if it has nobody to join. */
+class Member extends FonnNode {
+  constructor(name, join, args) {
+    super(args);
+    this.name = name;
+    this.join = join;
+  }
+
+  async prepare() {
+    this.clusterPort = await freePort();
+  }
+
+  get cluster() {
+    return `127.0.0.1:${this.clusterPort}`;
+  }
+
+  flags() {
+    const entry = this.join === null ? ["--bootstrap"] : ["--join", this.join];
+    return [...super.flags(), "--node-id", this.name, "--cluster-listen", this.cluster, ...entry];
+  }
+}
+
+class Router extends Server {
+  program() {
+    return program("FONN_ROUTER_BIN", "fonn-router");
+  }
+
+  flags() {
+    return [];
+  }
+}
+
+/** Members by these names with a router in front of them; all have `args` besides. */
+export class Cluster {
+  static async start(names, args = []) {
+    const cluster = new Cluster();
+    cluster.members = new Map();
+    try {
+      let first = null;
+      for (const name of names) {
+        const member = await Member.start(name, first, args);
+        first ??= member.cluster;
+        cluster.members.set(name, member);
+      }
+      const addresses = [...cluster.members.values()].map((member) => member.cluster);
+      cluster.router = await Router.start(["--cluster", addresses.join(","), ...args]);
+    } catch (error) {
+      await cluster.end();
+      throw error;
+    }
+    return cluster;
+  }
+
+  member(name) {
+    return this.members.get(name);
+  }
+
+  /** The name of the member that leads, as that one counts it; nothing while there is none. */
+  async leader() {
+    for (const [name, member] of this.members) {
+      const metrics = await member.metrics().catch(() => new Map());
+      if (metrics.get("fonn_cluster_is_leader") === 1) return name;
+    }
+    return null;
+  }
+
+  async end() {
+    await this.router?.end();
+    for (const member of this.members.values()) await member.end();
   }
 }

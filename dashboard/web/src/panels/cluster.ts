@@ -3,9 +3,10 @@
 import { brief, isUnimplemented } from "../api.js";
 import { ask } from "../dialog.js";
 import { h, icon, section, setShown, Table } from "../dom.js";
-import { exact, percent, plural } from "../format.js";
+import { exact, percent, plural, UNKNOWN } from "../format.js";
 import { MemberState } from "../gen/fonn/v1/cluster_pb.js";
 import type { MapEntry, MembershipMapResponse } from "../gen/fonn/v1/membership_pb.js";
+import { memberHref } from "../member.js";
 import type { Actions, Panel, View } from "../view.js";
 import { Facts } from "./facts.js";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -67,13 +68,13 @@ export class Cluster implements Panel {
     }
   }
 
-  update({ membership }: View): void {
+  update({ membership, source }: View): void {
     setShown(this.element, membership !== null);
     if (!membership) return;
     this.members = membership.members;
     const { status } = membership;
     this.facts.update([
-      ["This node", status?.node ?? "—"],
+      ["Figures of", source ?? UNKNOWN],
       ["Leader", status?.leader || "none: nothing can be changed"],
       ["Voters", status?.voters.join(", ") || "—"],
       ["Members", `${exact(status?.membersUp)} of ${exact(status?.members)} up`],
@@ -81,7 +82,7 @@ export class Cluster implements Panel {
       ["Version of the map", exact(Number(status?.epoch ?? 0))],
     ]);
     this.showSlots();
-    this.table.update(this.members.map((entry) => this.row(entry, status?.node ?? "")));
+    this.table.update(this.members.map((entry) => this.row(entry, source)));
   }
 
   /** A member's part of the strip is its part of the slots; the order is that of the table. */
@@ -115,14 +116,14 @@ export class Cluster implements Panel {
     return this.members.indexOf(entry) % 6;
   }
 
-  private row(entry: MapEntry, self: string): { key: string; cells: (string | Node)[] } {
+  private row(entry: MapEntry, shown: string | null): { key: string; cells: (string | Node)[] } {
     const member = entry.member;
     const id = member?.id ?? "";
     const state = member?.state ?? MemberState.UNSPECIFIED;
     return {
       key: id,
       cells: [
-        id === self ? `${id} (this node)` : id,
+        this.link(id, id === shown),
         this.state(id, state),
         member?.zone ?? "",
         exact(member?.weight),
@@ -142,6 +143,14 @@ export class Cluster implements Panel {
       this.buttons.set(key, element);
     }
     return element;
+  }
+
+  /** Goes to the figures of a member. */
+  private link(id: string, shown: boolean): HTMLElement {
+    return this.kept(`${id}/link/${shown}`, () => {
+      const link = h("a", { href: memberHref(id), "aria-label": `Figures of ${id}`, "aria-current": shown }, id);
+      return shown ? h("span", {}, link, " (shown)") : link;
+    });
   }
 
   private state(id: string, state: MemberState): HTMLElement {

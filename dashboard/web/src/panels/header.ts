@@ -45,15 +45,13 @@ export class Header implements Panel {
   }
 
   update(view: View): void {
-    const { status, connection } = view;
-    if (status) {
-      const uptime = duration(Number(status.uptimeMs) / 1000);
-      setText(this.name, `${location.host} · ${status.version} · up ${uptime}`);
-    } else {
-      setText(this.name, location.host);
-    }
-    const words = { connecting: "connecting", live: "live", lost: "no connection" };
-    setText(this.live, words[connection.state]);
+    const { status, connection, source } = view;
+    const words = [location.host];
+    if (source !== null) words.push(`member ${source}`);
+    if (status) words.push(status.version, `up ${duration(Number(status.uptimeMs) / 1000)}`);
+    setText(this.name, words.join(" · "));
+    const states = { connecting: "connecting", live: "live", lost: "no connection" };
+    setText(this.live, states[connection.state]);
     setAttribute(this.live, "data-state", connection.state);
     WINDOWS.forEach(({ ms }, at) => {
       const button = this.windows[at];

@@ -1,0 +1,187 @@
+// A page about one process, which it follows, and draws what that says once a second.
+
+import { brief, connect, isUnimplemented } from "./api.js";
+import { h, setAttribute, setText } from "./dom.js";
+import { Figures } from "./figures.js";
+import { Cluster } from "./panels/cluster.js";
+import { Codecs } from "./panels/codecs.js";
+import { Cold } from "./panels/cold.js";
+import { Events } from "./panels/events.js";
+import { Header } from "./panels/header.js";
+import { Headline } from "./panels/headline.js";
+import { Keys } from "./panels/keys.js";
+import { Namespaces } from "./panels/namespaces.js";
+import { NodePanel } from "./panels/node.js";
+import { SavingsPanel } from "./panels/savings.js";
+import { Tiers } from "./panels/tiers.js";
+import { Trends } from "./panels/trends.js";
+import { VerdictPanel } from "./panels/verdict.js";
+import { whose } from "./panels/whose.js";
+import type { Session } from "./login.js";
+import { load, save } from "./savings.js";
+import { follow } from "./stream.js";
+import type { Actions, Panel, View } from "./view.js";
+
+/** Settings and state change seldom; figures come by themselves. */
+const STATUS_MS = 2_000;
+/** Events kept here; the process keeps as many. */
+const EVENTS_MAX = 500;
+
+/**
+ * Fills the body with the page about a member, or about whoever answers; until `signal` is aborted. `windowMs` is how much of
+ * the past is shown at first, and `setWindow` gets what is chosen.
+ */
+export function show(
+  session: Session,
+  member: string | null,
+  windowMs: number,
+  setWindow: (windowMs: number) => void,
+  signal: AbortSignal,
+): void {
+  const view: View = {
+    member,
+    source: null,
+    connection: { state: "connecting" },
+    notReady: "",
+    figures: new Figures(),
+    status: null,
+    membership: null,
+    namespaces: null,
+    events: [],
+    windowMs,
+    assumptions: load(localStorage),
+  };
+  const api = connect(location.origin, {
+    login: () => session.header(),
+    // A router has any member answer: all else is asked of the one that the figures are of.
+    member: (isStream) => member ?? (isStream ? null : view.source),
+  });
+  const toast = h("p", { class: "toast", role: "status" });
+  const actions: Actions = {
+    api,
+    refresh: () => void refresh(),
+    say: (text, level = "ok") => {
+      setText(toast, text);
+      setAttribute(toast, "data-level", level);
+    },
+    assume: (assumptions) => {
+      view.assumptions = assumptions;
+      save(localStorage, assumptions);
+      draw();
+    },
+    setWindow: (chosen) => {
+      view.windowMs = chosen;
+      setWindow(chosen);
+      draw();
+    },
+  };
+
+  const trends = new Trends();
+  const cold = new Cold();
+  const redraw = () => {
+    trends.redraw();
+    cold.redraw();
+  };
+  const header = new Header(actions, redraw);
+  const health = new VerdictPanel();
+  const columns: Panel[][] = [
+    [new Tiers(), new Namespaces(), new Codecs(actions), cold, new Keys(actions)],
+    [new Events(), new SavingsPanel(actions, view.assumptions.secondsPerHit), new NodePanel()],
+  ];
+  const headline = new Headline();
+  const cluster = new Cluster(actions);
+  const panels: Panel[] = [header, health, headline, trends, cluster, ...columns.flat()];
+  document.body.replaceChildren(
+    h("a", { class: "skip", href: "#main" }, "Skip to the figures"),
+    header.element,
+    h(
+      "main",
+      { id: "main", tabindex: -1 },
+      member === null ? null : whose(member),
+      health.element,
+      headline.element,
+      trends.element,
+      cluster.element,
+      h("div", { class: "columns" }, ...columns.map((column) =>
+        h("div", { class: "column" }, ...column.map((panel) => panel.element)),
+      )),
+    ),
+    toast,
+  );
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw, { signal });
+
+  let drawn = 0;
+  function draw(): void {
+    // Several things may have changed at once.
+    if (drawn !== 0) return;
+    drawn = requestAnimationFrame(() => {
+      drawn = 0;
+      if (signal.aborted) return;
+      const state = view.connection.state;
+      setAttribute(document.documentElement, "data-connection", state);
+      const title = [state === "lost" ? "No connection" : null, member, "Fonn"];
+      document.title = title.filter((it) => it !== null).join(" – ");
+      for (const panel of panels) panel.update(view);
+    });
+  }
+
+  let asking = false;
+  async function refresh(): Promise<void> {
+    if (asking || document.hidden || view.connection.state !== "live") return;
+    asking = true;
+    try {
+      const [status, membership, namespaces] = await Promise.allSettled([
+        api.admin.status({}, brief),
+        cluster.ask(),
+        api.admin.listNamespaces({}, brief),
+      ]);
+      // Whether there is a connection is for the stream to say.
+      if (status.status === "fulfilled") view.status = status.value;
+      if (membership.status === "fulfilled") view.membership = membership.value;
+      if (namespaces.status === "fulfilled") view.namespaces = namespaces.value;
+      else if (isUnimplemented(namespaces.reason)) view.namespaces = null;
+      draw();
+    } finally {
+      asking = false;
+    }
+  }
+
+  void follow(
+    api,
+    {
+      begin: (source) => {
+        // Of two members nothing can be added up.
+        if (source !== view.source) {
+          view.figures = new Figures();
+          view.status = null;
+          view.namespaces = null;
+        }
+        view.source = source;
+        view.figures.beginStream();
+        view.events = [];
+        void Promise.resolve().then(refresh);
+      },
+      message: (message) => {
+        view.notReady = message.notReadyReason;
+        view.events = [...view.events, ...message.events].slice(-EVENTS_MAX);
+        view.figures.add(message);
+        draw();
+      },
+      connection: (connection) => {
+        const back = connection.state === "live" && view.connection.state !== "live";
+        view.connection = connection;
+        draw();
+        if (back) void refresh();
+      },
+      logIn: () => session.logIn(api),
+    },
+    signal,
+  );
+  const timers = [
+    setInterval(() => void refresh(), STATUS_MS),
+    // The gap in the curves grows while nobody talks.
+    setInterval(() => view.connection.state === "lost" && draw(), 1_000),
+  ];
+  signal.addEventListener("abort", () => timers.forEach(clearInterval));
+  draw();
+}
