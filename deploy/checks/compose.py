@@ -1,10 +1,17 @@
 #!/usr/bin/env python3
-"""Checks the compose file as Compose itself reads it (its path is the argument): what every service must have."""
+"""Checks a compose file, or several on top of each other, as Compose itself reads them (the path of what it makes of them is the
+argument): what every service must have."""
 
 import json
 import sys
 
 PUBLISHED_ON = "127.0.0.1"
+
+
+def environment(service):
+    """Its variables. Of several files Compose makes a list."""
+    given = service.get("environment", {})
+    return dict(it.split("=", 1) for it in given) if isinstance(given, list) else given
 
 
 def problems(name, service):
@@ -24,7 +31,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         services = json.load(file)["services"]
     found = [it for name, service in services.items() for it in problems(name, service)]
-    nodes = {it["environment"]["FONN_NODE_ID"] for it in services.values() if "FONN_NODE_ID" in it.get("environment", {})}
+    nodes = {environment(it).get("FONN_NODE_ID") for it in services.values()} - {None}
     routers = [name for name, it in services.items() if "fonn-router" in str(it.get("entrypoint"))]
     if len(nodes) != 3 or len(routers) != 2:
         found.append(f"there are {len(nodes)} nodes and {len(routers)} routers")

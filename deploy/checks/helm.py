@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Renders the chart with several sets of values and checks what comes out.
 
-usage: helm.py HELM CRDS   (the program; the directory with the Prometheus operator's CRDs)
+usage: helm.py HELM CRDS   (the program; the directory with the CRDs of the Prometheus operator and of cert-manager)
 
 - `helm lint --strict`; every object against Kubernetes' own schema (strictly, for the oldest and the newest version),
-  ServiceMonitor and PrometheusRule against the operator's.
+  ServiceMonitor, PrometheusRule and Certificate against their operators'.
 - The script that completes a node's configuration is run, and its result parsed.
 - Values that must be refused are.
 """
@@ -28,6 +28,9 @@ VERSIONS = ["1.28", "1.36"]
 REFUSED = {
     "nobody may reach it and it is not insecure": [],
     "an unknown value": ["access.insecure=true", "nodes.replica=3"],
+    "users, and routers that nodes do not know": ["access.usersSecret=users"],
+    "two certificates": ["access.usersSecret=users", "access.tlsSecret=tls", "access.certManager.issuerRef.name=issuer"],
+    "users, and a Prometheus that does not log in": ["access.usersSecret=users", "access.tlsSecret=tls", "monitoring.serviceMonitor=true"],
     "no node": ["access.insecure=true", "nodes.replicas=0"],
     "a moving tag": ["access.insecure=true", "image.tag=latest"],
     "a bucket that is none": ["access.insecure=true", "coldTier.url=http://x"],
@@ -51,8 +54,8 @@ def render(helm, version, *arguments):
 
 def crd_schemas(directory):
     schemas = {}
-    for kind in ("servicemonitors", "prometheusrules"):
-        crd = yaml.safe_load((directory / f"monitoring.coreos.com_{kind}.yaml").read_text())
+    for kind in ("monitoring.coreos.com_servicemonitors", "monitoring.coreos.com_prometheusrules", "cert-manager.io_certificates"):
+        crd = yaml.safe_load((directory / f"{kind}.yaml").read_text())
         schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         schemas[crd["spec"]["names"]["kind"]] = strict(schema)
     return schemas
@@ -107,19 +110,45 @@ def check_pod(pod, name):
             problems.append(f"{name}: probes are {probes}")
 
 
-def check_configuration(objects, where):
-    data = next(it for it in objects if it["kind"] == "ConfigMap" and "node.toml" in it["data"])["data"]
+def configuration(objects):
+    """The files of the ConfigMap by their names."""
+    return next(it for it in objects if it["kind"] == "ConfigMap" and "node.toml" in it["data"])["data"]
+
+
+def environment(objects, ordinal, zone=""):
+    """What the container that completes a node's configuration is given."""
     nodes = next(it for it in objects if it["kind"] == "StatefulSet")["spec"]
-    environment = {it["name"]: it.get("value") for it in nodes["template"]["spec"]["initContainers"][0]["env"]}
-    check_keys(tomllib.loads(data["router.toml"]), f"{where}: router.toml")
+    given = {it["name"]: it.get("value") for it in nodes["template"]["spec"]["initContainers"][0]["env"]}
+    return {**given, "POD_NAME": f"fonn-node-{ordinal}", "ZONE": zone}
+
+
+def check_configuration(objects, where):
+    data = configuration(objects)
+    router = tomllib.loads(data["router.toml"])
+    check_keys(router, f"{where}: router.toml")
+    hosts = {it.partition(":")[0] for it in router["cluster"]}
     for ordinal, zone in ((0, ""), (1, "eu-central-1a")):
-        config = prepared(data, {**environment, "POD_NAME": f"fonn-node-{ordinal}", "ZONE": zone})
+        given = environment(objects, ordinal, zone)
+        config = tomllib.loads(prepared(data, given))
         check_keys(config, f"{where}: node.toml")
+        hosts |= {config["advertise"].partition(":")[0]}
         wanted = {"node_id": f"fonn-node-{ordinal}", "bootstrap": True if ordinal == 0 else None, "zone": zone or None,
-                  "join": None if ordinal == 0 else environment["MEMBERS"].split(",")}
+                  "join": None if ordinal == 0 else given["MEMBERS"].split(",")}
         for key, value in wanted.items():
             if config.get(key) != value:
                 problems.append(f"{where}: node {ordinal} has {key} = {config.get(key)}, not {value}")
+    for it in objects:
+        if it["kind"] == "Certificate":
+            for host in hosts:
+                if not any(names(name, host) for name in it["spec"]["dnsNames"]):
+                    problems.append(f"{where}: the certificate does not name {host}")
+
+
+def names(name, host):
+    """Whether a name in a certificate is that of a host, as rustls sees it: a wildcard is one label before two at least."""
+    if not name.startswith("*."):
+        return name == host
+    return name.count(".") >= 2 and host.partition(".")[2] == name[2:]
 
 
 def prepared(data, environment):
@@ -131,7 +160,7 @@ def prepared(data, environment):
         script = data["prepare.sh"].replace("/config/", f"{folder}/config/").replace("/run/fonn", f"{folder}/run/fonn")
         environment = {key: value for key, value in environment.items() if value is not None}
         subprocess.run(["sh", "-c", script], env={"PATH": os.environ["PATH"], **environment}, check=True)
-        return tomllib.loads(pathlib.Path(folder, "run/fonn/node.toml").read_text())
+        return pathlib.Path(folder, "run/fonn/node.toml").read_text()
 
 
 def check_keys(config, where):

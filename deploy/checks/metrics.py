@@ -18,21 +18,13 @@ PROMETHEUS = ROOT / "deploy/prometheus"
 # Put on by whoever scrapes, and by histograms.
 TARGET_LABELS = {"job", "cluster", "instance", "zone", "le"}
 SEVERITIES = {"critical", "warning", "info"}
-# Those of a member of a cluster, until docs/metrics.md has them, which then counts.
-CLUSTER = {
-    "fonn_cluster_members": ("gauge", {"state": {"joining", "active", "draining", "down"}}),
-    **{
-        f"fonn_cluster_{it}": ("gauge", {})
-        for it in ("epoch", "is_leader", "has_leader", "voters", "term", "heartbeat_age_seconds")
-    },
-}
 NAME = re.compile(r"(?<![\w:])((?:fonn|process)_[a-z0-9_]+)(?![\w:]*:)(\s*\{[^}]*\})?")
 MATCHER = re.compile(r'([a-z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 
 
 def metrics():
     """Name → (kind, {label: values}) of docs/metrics.md."""
-    found = dict(CLUSTER)
+    found = {}
     for line in (ROOT / "docs/metrics.md").read_text().splitlines():
         row = re.match(r"\| `([a-z0-9_]+)` \| (\w+) \| (.*?) \| ", line)
         if row:

@@ -5,14 +5,8 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Settings of the cluster, of access and of the router, until the README's generated table has them too.
-OTHERS = {
-    "users_file", "tls_cert", "tls_key", "tls_client_ca",
-    "node_id", "cluster_listen", "advertise", "join", "bootstrap", "zone", "weight",
-    "cluster",
-}
-# Of fonnctl.
-VARIABLES = {"FONN_ADMIN", "FONN_CONFIG"}
+# Of fonnctl, and the file of settings.
+VARIABLES = {"FONN_ADMIN", "FONN_CONFIG", "FONN_USER", "FONN_PASSWORD", "FONN_PASSWORD_FILE", "FONN_TLS_CA"}
 PORTS = {"router admin": 11281, "cluster": 11290}
 
 
@@ -24,8 +18,16 @@ def table():
     return dict(rows)
 
 
+def of_router():
+    """The keys of a router: the variables of its command line, whose names follow from them."""
+    keys = re.findall(r'env = "FONN_([A-Z0-9_]+)"', (ROOT / "router/src/config.rs").read_text())
+    if len(keys) < 8:
+        raise SystemExit("the settings in router/src/config.rs could not be read")
+    return {it.lower() for it in keys} - {"config"}
+
+
 def known_keys():
-    return set(table()) | OTHERS
+    return set(table()) | of_router()
 
 
 def known_variables():

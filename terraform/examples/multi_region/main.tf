@@ -55,7 +55,7 @@ module "first" {
   cold_tier    = { bucket = module.bucket.bucket, prefix = module.bucket.prefix, region = module.bucket.region }
   region_name  = var.regions[0]
   release      = var.release
-  secrets      = { users = var.networks[0].users_secret_arn }
+  secrets      = { users = var.networks[0].users_secret_arn, tls = var.networks[0].tls_secret_arn }
 }
 
 module "second" {
@@ -73,5 +73,5 @@ module "second" {
   }
   region_name = var.regions[1]
   release     = var.release
-  secrets     = { users = var.networks[1].users_secret_arn }
+  secrets     = { users = var.networks[1].users_secret_arn, tls = var.networks[1].tls_secret_arn }
 }

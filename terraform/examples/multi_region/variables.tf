@@ -27,6 +27,7 @@ variable "networks" {
     subnet_ids       = list(string)
     client_cidrs     = list(string)
     users_secret_arn = string
+    tls_secret_arn   = string
   }))
 
   validation {

@@ -26,5 +26,5 @@ module "cluster" {
   client_cidrs = var.client_cidrs
   cold_tier    = { bucket = module.bucket.bucket, prefix = module.bucket.prefix, budget = "500g" }
   release      = var.release
-  secrets      = { users = var.users_secret_arn }
+  secrets      = { users = var.users_secret_arn, tls = var.tls_secret_arn }
 }

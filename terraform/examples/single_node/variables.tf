@@ -28,3 +28,8 @@ variable "users_secret_arn" {
   description = "Secret with users.toml."
   type        = string
 }
+
+variable "tls_secret_arn" {
+  description = "Secret with certificate, key and authority of the machines; see ../../README.md."
+  type        = string
+}

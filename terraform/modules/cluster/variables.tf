@@ -128,6 +128,11 @@ variable "allow_anonymous" {
     condition     = var.allow_anonymous || var.secrets.users != null
     error_message = "secrets.users must name a secret with users.toml, or allow_anonymous must be true."
   }
+
+  validation {
+    condition     = var.allow_anonymous || var.secrets.tls != null
+    error_message = "secrets.tls must name a secret with a certificate, by which members and routers know each other, or allow_anonymous must be true."
+  }
 }
 
 variable "client_cidrs" {

@@ -33,13 +33,25 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
+{{/* Behind each node's name. With the namespace: TLS heeds a certificate's wildcard before two labels only. */}}
+{{- define "fonn.nodeDomain" -}}
+{{ include "fonn.name" . }}-node.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* The Secret with the certificate, made by cert-manager or not; empty without TLS. */}}
+{{- define "fonn.tlsSecret" -}}
+{{- with .Values.access -}}
+{{- if .certManager.issuerRef.name }}{{ include "fonn.name" $ }}-tls{{ else }}{{ .tlsSecret }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* HOST:PORT of members that others ask for the way in: the first three, so that another number of nodes restarts nobody. */}}
 {{- define "fonn.members" -}}
 {{- $name := include "fonn.name" . -}}
 {{- $ports := include "fonn.ports" . | fromJson -}}
 {{- $members := list -}}
 {{- range $i := until (int (min 3 .Values.nodes.replicas)) -}}
-{{- $members = append $members (printf "%s-node-%d.%s-node:%v" $name $i $name $ports.cluster) -}}
+{{- $members = append $members (printf "%s-node-%d.%s:%v" $name $i (include "fonn.nodeDomain" $) $ports.cluster) -}}
 {{- end -}}
 {{- join "," $members -}}
 {{- end -}}
@@ -57,13 +69,19 @@ app.kubernetes.io/component: {{ .component }}
 {{- with .Values.access -}}
 {{- if .usersSecret }}{{ $_ := set $settings "users_file" "/etc/fonn/users/users.toml" }}{{ end -}}
 {{- if .insecure }}{{ $_ := set $settings "insecure" true }}{{ end -}}
-{{- if .tlsSecret -}}
+{{- if include "fonn.tlsSecret" $ -}}
 {{- $_ := set $settings "tls_cert" "/etc/fonn/tls/tls.crt" -}}
 {{- $_ := set $settings "tls_key" "/etc/fonn/tls/tls.key" -}}
 {{- $_ := set $settings "tls_client_ca" "/etc/fonn/tls/ca.crt" -}}
 {{- end -}}
 {{- if not (or .usersSecret .insecure) -}}
 {{- fail "access.usersSecret has to name a Secret with users.toml, or access.insecure has to be true" -}}
+{{- end -}}
+{{- if and .usersSecret (not (include "fonn.tlsSecret" $)) -}}
+{{- fail "where there are users, nodes know each other and routers by certificates: access.tlsSecret or access.certManager.issuerRef is needed" -}}
+{{- end -}}
+{{- if and .tlsSecret .certManager.issuerRef.name -}}
+{{- fail "access.tlsSecret or access.certManager.issuerRef, not both: cert-manager makes a Secret of its own" -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $settings -}}
@@ -74,7 +92,7 @@ app.kubernetes.io/component: {{ .component }}
 - name: users
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
-{{- with .Values.access.tlsSecret }}
+{{- with include "fonn.tlsSecret" . }}
 - name: tls
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
@@ -84,7 +102,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .Values.access.usersSecret }}
 - {name: users, mountPath: /etc/fonn/users, readOnly: true}
 {{- end }}
-{{- if .Values.access.tlsSecret }}
+{{- if include "fonn.tlsSecret" . }}
 - {name: tls, mountPath: /etc/fonn/tls, readOnly: true}
 {{- end }}
 {{- end -}}
@@ -106,7 +124,7 @@ capabilities: {drop: [ALL]}
 
 {{/* Alive: the process answers. Ready: it takes requests. HTTPS where there are certificates. */}}
 {{- define "fonn.probes" -}}
-{{- $scheme := ternary "HTTPS" "HTTP" (not (empty .Values.access.tlsSecret)) -}}
+{{- $scheme := ternary "HTTPS" "HTTP" (not (empty (include "fonn.tlsSecret" .))) -}}
 startupProbe:
   httpGet: {path: /healthz, port: admin, scheme: {{ $scheme }}}
   periodSeconds: 2

@@ -51,12 +51,14 @@ variables {
       subnet_ids       = ["subnet-eu-a", "subnet-eu-b", "subnet-eu-c"]
       client_cidrs     = ["10.1.0.0/16"]
       users_secret_arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf"
+      tls_secret_arn   = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-tls-AbCdEf"
     },
     {
       vpc_id           = "vpc-us"
       subnet_ids       = ["subnet-us-a", "subnet-us-b", "subnet-us-c"]
       client_cidrs     = ["10.2.0.0/16"]
       users_secret_arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:ci-users-AbCdEf"
+      tls_secret_arn   = "arn:aws:secretsmanager:us-east-1:123456789012:secret:ci-tls-AbCdEf"
     },
   ]
 }

@@ -25,12 +25,13 @@ variables {
   subnet_id        = "subnet-a"
   bucket           = "example-cache"
   users_secret_arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf"
+  tls_secret_arn   = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-tls-AbCdEf"
 }
 
 run "as_it_is" {
   command = apply
   assert {
-    condition     = strcontains(output.sccache, "export SCCACHE_REDIS_ENDPOINT=redis://ci-router-1.elb.eu-central-1.amazonaws.com:11211")
+    condition     = strcontains(output.sccache, "export SCCACHE_REDIS_ENDPOINT=rediss://ci-router-1.elb.eu-central-1.amazonaws.com:11211")
     error_message = output.sccache
   }
 }

@@ -23,7 +23,10 @@ variables {
   client_cidrs = ["10.64.0.0/16"]
   cold_tier    = { bucket = "example-cache", prefix = "fonn" }
   release      = { url = "s3://releases/fonn-0.1.0.tar.gz", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
-  secrets      = { users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf" }
+  secrets = {
+    users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf"
+    tls   = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-tls-AbCdEf"
+  }
 }
 
 run "three_nodes_and_two_routers" {
@@ -57,7 +60,7 @@ run "three_nodes_and_two_routers" {
     error_message = "metadata without a session"
   }
   assert {
-    condition     = output.sccache_environment.SCCACHE_REDIS_ENDPOINT == "redis://ci-router-1.elb.eu-central-1.amazonaws.com:11211"
+    condition     = output.sccache_environment.SCCACHE_REDIS_ENDPOINT == "rediss://ci-router-1.elb.eu-central-1.amazonaws.com:11211"
     error_message = output.sccache_environment.SCCACHE_REDIS_ENDPOINT
   }
 }
@@ -75,17 +78,13 @@ run "only_members_and_routers_reach_the_nodes" {
   }
 }
 
-run "a_name_tls_and_another_region" {
+run "a_name_and_another_region" {
   command = apply
   variables {
     dns         = { zone_id = "Z1", zone_name = "cache.example.com" }
     admin_cidrs = ["10.9.0.0/24"]
     region_name = "eu"
     cold_tier   = { bucket = "example-cache", prefix = "fonn", region = "us-east-1", budget = "500g" }
-    secrets = {
-      users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf"
-      tls   = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-tls-AbCdEf"
-    }
   }
   assert {
     condition     = output.sccache_environment.SCCACHE_REDIS_ENDPOINT == "rediss://ci.cache.example.com:11211" && output.dashboard == "https://ci.cache.example.com:11281/"
@@ -140,6 +139,14 @@ run "without_users_it_has_to_be_said" {
   command = plan
   variables {
     secrets = {}
+  }
+  expect_failures = [var.allow_anonymous]
+}
+
+run "without_certificates_no_member_knows_another" {
+  command = plan
+  variables {
+    secrets = { users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf" }
   }
   expect_failures = [var.allow_anonymous]
 }
