@@ -10,7 +10,6 @@ pub mod cold;
 mod membership;
 mod namespaces;
 mod relay;
-mod roles;
 mod service;
 mod status;
 pub mod telemetry;
@@ -132,7 +131,7 @@ impl Admin {
             .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(users.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
-            .with_roles(roles::ROLES)
+            .with_roles(fonn_runtime::users::ROLES)
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }
 

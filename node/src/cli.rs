@@ -11,7 +11,8 @@ use anyhow::Context as _;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early};
+use fonn_runtime::config::security::SecurityConfig;
+use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
@@ -73,6 +74,7 @@ pub fn main() -> ExitCode {
         Err(early) => return early.report(),
     };
     // Files that settings name are settings too.
+    let files = config.security.watch();
     let security = match config.security.load(config.insecure) {
         Ok(security) => security,
         Err(error) => return fail(&error.into(), EXIT_CONFIG),
@@ -88,7 +90,7 @@ pub fn main() -> ExitCode {
         .build()
         .context("cannot start the runtime");
     let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, security, &log));
+        let result = runtime.block_on(run(config, security, files, &log));
         // What still blocks was given its time.
         runtime.shutdown_background();
         result
@@ -105,7 +107,12 @@ fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Result<()> {
+async fn run(
+    config: Config,
+    security: Security,
+    mut files: FileWatch,
+    log: &LogControl,
+) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let clock = Clock::system();
@@ -229,6 +236,7 @@ async fn run(config: Config, security: Security, log: &LogControl) -> anyhow::Re
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
             () = reload_signals.recv() => reload(&mut config, &engine, &codecs, &security, log, &events),
+            () = files.changed() => reload_security(&config.security, &engine, &security, &events),
             task = background.failed() => break Err(task),
             task = cold_tasks.failed() => break Err(task),
             task = cluster_tasks.failed() => break Err(task),
@@ -434,6 +442,26 @@ pub async fn engine_options(
     Ok((options, bucket))
 }
 
+/// Reads users and certificates again.
+fn reload_security(config: &SecurityConfig, engine: &Engine, security: &Security, events: &Events) {
+    match config.reload(security) {
+        Ok(()) if config.proves_clients() => {
+            tracing::info!("users and certificates reloaded");
+            events.info(Topic::Settings, "users and certificates were reloaded");
+        }
+        Ok(()) => {}
+        Err(error) => {
+            tracing::error!(%error, "users and certificates stay as they were");
+            events.error(
+                Topic::Settings,
+                format!("users and certificates stay as they were: {error}"),
+            );
+        }
+    }
+    let directory = security.users.as_ref().map(|users| users.directory());
+    engine.set_users(directory.as_deref());
+}
+
 /// Reads the configuration again and applies what can change in a running node.
 fn reload(
     config: &mut Config,
@@ -468,18 +496,7 @@ fn reload(
         );
     }
     log.set(&new.log);
-    if let Err(error) = new.security.reload(security) {
-        tracing::error!(
-            %error,
-            "users and certificates stay as they were"
-        );
-        events.error(
-            Topic::Settings,
-            format!("users and certificates stay as they were: {error}"),
-        );
-    }
-    let directory = security.users.as_ref().map(|users| users.directory());
-    engine.set_users(directory.as_deref());
+    reload_security(&new.security, engine, security, events);
     engine.ram().set_budget(new.ram_budget.as_usize());
     codecs.reload(&new);
     if let Some(disk) = engine.disk()

@@ -56,7 +56,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::service::Routes;
-use tonic::transport::{Channel, Server};
+use tonic::transport::Server;
 
 use fonn_proto::grpc::v1::members_server::MembersServer;
 use fonn_proto::grpc::v1::raft_server::RaftServer;
@@ -366,18 +366,18 @@ impl Cluster {
         &self.participant.info.id
     }
 
-    /// The connection to the cluster port of a member, this one among them.
+    /// HOST:PORT of the cluster port of a member, this one among them.
     ///
     /// # Errors
     /// NOT_FOUND if there is none of that name.
-    pub fn channel(&self, member: &str) -> Result<Channel, tonic::Status> {
+    pub fn address_of(&self, member: &str) -> Result<String, tonic::Status> {
         let map = self.participant.maps.borrow().clone();
         let known = map.member(member).ok_or_else(|| {
             let names: Vec<&str> = map.members.iter().map(|it| it.id.as_str()).collect();
             let names = names.join(", ");
             tonic::Status::not_found(format!("there is no member `{member}`; there are: {names}"))
         })?;
-        self.participant.peers.channel(&known.cluster_address)
+        Ok(known.cluster_address.clone())
     }
 
     /// The certificate by which it knows other members, if they have any.

@@ -3,21 +3,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fonn_proto::grpc::DESCRIPTORS;
-use fonn_runtime::http::{
-    self, Channel, Grpc, GrpcError, Readiness, Relay, Relayed, Routes, send_on,
-};
+use fonn_runtime::http::{self, Grpc, GrpcError, Readiness, Relay, Relayed, Routes, ask};
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::route::{Map, MemberState};
+use fonn_runtime::serve::Security;
 use fonn_runtime::tls::Tls;
+use fonn_runtime::users::ROLES;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
-
-/// Until a connection to a member stands.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+use tonic::codegen::http::header::AUTHORIZATION;
 
 /// What members answer for a router.
 const SERVICES: [&str; 5] = [
@@ -36,10 +33,17 @@ pub fn routes(
     metrics: Metrics,
     readiness: Readiness,
     map: Arc<Map>,
-    tls: Option<Arc<Tls>>,
+    security: &Security,
 ) -> Result<Routes, GrpcError> {
+    let tls = security.members_tls();
+    let to_members = ToMembers {
+        map,
+        withholds_logins: security.tls.is_some() && tls.is_none(),
+        tls,
+    };
     let grpc = Grpc::new()
-        .with_relay(Arc::new(ToMembers { map, tls }), &SERVICES)
+        .with_roles(ROLES)
+        .with_relay(Arc::new(to_members), &SERVICES)
         .with_standard(readiness.clone(), &[DESCRIPTORS])?;
     Ok(Routes::new()
         .with_standard(metrics, readiness)
@@ -62,6 +66,8 @@ fn page(request: &http::Request) -> Option<http::Response> {
 struct ToMembers {
     map: Arc<Map>,
     tls: Option<Arc<Tls>>,
+    /// Clients come under TLS, and there is none to members: passwords stay here.
+    withholds_logins: bool,
 }
 
 impl fmt::Debug for ToMembers {
@@ -103,33 +109,17 @@ impl ToMembers {
     }
 }
 
-/// A connection to the first of these that accepts one.
-async fn connect(places: Vec<Place>, tls: Option<Arc<Tls>>) -> Result<(Channel, String), Status> {
-    let mut why = Status::unavailable("there is no member");
-    for (name, address) in places {
-        let config = tls.as_deref().and_then(Tls::client);
-        match Channel::connect_by(&address, config, CONNECT_TIMEOUT).await {
-            Ok(channel) => return Ok((channel, name)),
-            Err(error) => {
-                why =
-                    Status::unavailable(format!("`{name}` at {address} does not answer: {error}"));
-            }
-        }
-    }
-    Err(why)
-}
-
 impl Relay for ToMembers {
     fn own_name(&self) -> Option<String> {
         None
     }
 
-    fn relay(&self, member: Option<String>, call: Request<Body>) -> Relayed {
+    fn relay(&self, member: Option<String>, mut call: Request<Body>) -> Relayed {
         let places = self.places(member.as_deref());
         let tls = self.tls.clone();
-        Box::pin(async move {
-            let (channel, name) = connect(places?, tls).await?;
-            send_on(channel, call, &name).await
-        })
+        if self.withholds_logins {
+            call.headers_mut().remove(AUTHORIZATION);
+        }
+        Box::pin(async move { ask(places?, tls.as_deref(), call).await })
     }
 }

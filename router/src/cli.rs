@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE};
+use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, FileWatch};
 use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
@@ -47,6 +47,7 @@ pub fn main() -> ExitCode {
         Err(early) => return early.report(),
     };
     // Files that settings name are settings too.
+    let files = config.security.watch();
     let security = match config.security.load(config.insecure) {
         Ok(security) => security,
         Err(error) => return fail(&error.into(), EXIT_CONFIG),
@@ -60,7 +61,7 @@ pub fn main() -> ExitCode {
         .build()
         .context("cannot start the runtime");
     let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, security));
+        let result = runtime.block_on(run(config, security, files));
         runtime.shutdown_background();
         result
     });
@@ -76,7 +77,7 @@ fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-async fn run(config: Config, security: Security) -> anyhow::Result<()> {
+async fn run(config: Config, security: Security, mut files: FileWatch) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let metrics = Metrics::new();
@@ -93,8 +94,8 @@ async fn run(config: Config, security: Security) -> anyhow::Result<()> {
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     let map = Arc::new(Map::default());
-    let (told, tls) = (Arc::clone(&map), security.members_tls());
-    let routes = admin::routes(metrics.clone(), readiness.clone(), told, tls)?;
+    let told = Arc::clone(&map);
+    let routes = admin::routes(metrics.clone(), readiness.clone(), told, &security)?;
     let (address, asks) = (&config.admin_listen, security.clone());
     let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
@@ -135,6 +136,7 @@ async fn run(config: Config, security: Security) -> anyhow::Result<()> {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
             () = reload_signals.recv() => reload(&config, &security),
+            () = files.changed() => reload(&config, &security),
             task = background.failed() => break Err(task),
         }
     };

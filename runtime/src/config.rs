@@ -11,6 +11,7 @@
 
 mod fields;
 pub mod security;
+mod watch;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -22,6 +23,7 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 pub use self::fields::{AdminAddr, one_or_many, threads};
+pub use self::watch::FileWatch;
 
 /// Exit code of a clean stop.
 pub const EXIT_CLEAN: u8 = 0;

@@ -15,6 +15,7 @@ mod directory;
 mod file;
 pub mod metrics;
 mod records;
+mod roles;
 mod slowdown;
 #[cfg(test)]
 pub(crate) mod tests_support;
@@ -26,3 +27,4 @@ pub use self::directory::{
 };
 pub use self::file::UsersError;
 pub use self::records::{NamespaceRecord, Records, UserRecord};
+pub use self::roles::ROLES;

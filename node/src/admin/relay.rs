@@ -1,7 +1,6 @@
 //! Calls for other members: sent on to their cluster ports, where the same services answer.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
 
 use fonn_proto::grpc::v1::admin_server::AdminServer;
@@ -9,10 +8,9 @@ use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
 use fonn_proto::grpc::v1::telemetry_server::TelemetryServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
-use fonn_runtime::http::{GrpcError, Options, Relay, Relayed, sign};
+use fonn_runtime::http::{GrpcError, Options, Relay, Relayed, ask};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::Service as _;
 use tonic::codegen::http::Request;
 use tonic::server::NamedService;
 use tonic::service::Routes;
@@ -77,20 +75,14 @@ impl Relay for ToMembers {
     }
 
     fn relay(&self, member: Option<String>, call: Request<Body>) -> Relayed {
-        let channel = self.cluster().and_then(|cluster| {
+        let way = self.cluster().and_then(|cluster| {
             let member = member.unwrap_or_else(|| cluster.node_id().to_owned());
-            Ok((cluster.channel(&member)?, member))
+            let address = cluster.address_of(&member)?;
+            Ok(((member, address), cluster.tls()))
         });
         Box::pin(async move {
-            let (mut channel, member) = channel?;
-            let unreachable =
-                |error| Status::unavailable(format!("`{member}` does not answer: {error}"));
-            poll_fn(|cx| channel.poll_ready(cx))
-                .await
-                .map_err(unreachable)?;
-            let mut answer = channel.call(call).await.map_err(unreachable)?;
-            sign(&mut answer, &member);
-            Ok(answer)
+            let (place, tls) = way?;
+            ask(vec![place], tls.as_deref(), call).await
         })
     }
 }

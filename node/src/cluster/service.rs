@@ -155,6 +155,12 @@ impl Members for Service {
         let request = request.into_inner();
         self.0.belonging.check_cluster(request.cluster)?;
         let change: Change = parse(request.version, &request.change)?;
+        if change.concerns_users() && self.0.options.tls.is_none() {
+            // They would come into force with the first certificate.
+            return Err(Status::failed_precondition(
+                "users are agreed on by members that know each other by certificates: --tls-client-ca",
+            ));
+        }
         let epoch = if request.forwarded {
             self.0.propose_here(change, CHANGE_DEADLINE).await
         } else {

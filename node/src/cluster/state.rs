@@ -139,6 +139,17 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether it changes who may log in, or to what.
+    pub(super) const fn concerns_users(&self) -> bool {
+        match self {
+            Self::Put(put) => !matches!(put.kind, RecordKind::Setting),
+            Self::PutTogether { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 /// Kinds of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordKind {

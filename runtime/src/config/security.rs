@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::ConfigError;
+use super::{ConfigError, FileWatch};
 use crate::serve::{ListenAddr, Security};
 use crate::tls::{Tls, TlsError, TlsFiles};
 use crate::users::{Authenticator, Directory, UsersError};
@@ -161,6 +161,15 @@ impl SecurityConfig {
             tls,
             is_insecure,
         })
+    }
+
+    /// Watches the files; to be called before they are read.
+    #[must_use]
+    pub fn watch(&self) -> FileWatch {
+        let tls = self.tls.as_ref();
+        let tls = tls.map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]);
+        let files = tls.into_iter().flatten().chain([self.users_file.as_ref()]);
+        FileWatch::new(files.flatten().cloned())
     }
 
     /// Reads users and certificate again; either stays as it was if its files cannot be used.

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::time::Duration;
 
 use hyper::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT,
@@ -19,13 +20,18 @@ use tonic::codegen::Service as _;
 
 use super::Channel;
 use super::body::guard;
+use crate::tls::Tls;
+
+/// Until a connection to a member stands.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The header with the name of a member: in a request whom it is for, in a response who answered.
 pub const MEMBER: HeaderName = HeaderName::from_static("fonn-member");
 
 /// What of a request's head matters to whom it is sent on. All else is between the two next to each other.
-const PASSED: [HeaderName; 7] = [
+const PASSED: [HeaderName; 8] = [
     AUTHORIZATION,
+    MEMBER,
     CONTENT_TYPE,
     TE,
     USER_AGENT,
@@ -72,18 +78,42 @@ pub(super) fn passed_on(head: &Parts, body: Body) -> Request<Body> {
     let path = head.uri.path().parse::<Uri>();
     *request.uri_mut() = path.unwrap_or_default();
     for name in PASSED {
-        if let Some(value) = head.headers.get(&name) {
-            request.headers_mut().insert(name, value.clone());
+        if let Some(mut value) = head.headers.get(&name).cloned() {
+            // Never in a log or in HTTP/2's table of headers.
+            value.set_sensitive(name == AUTHORIZATION);
+            request.headers_mut().insert(name, value);
         }
     }
     request
 }
 
-/// Has whoever is at the other end of a connection answer a call. The connection lives as long as the answer.
+/// Has the first of these members that accepts a connection answer a call. Each is a name, and HOST:PORT.
+///
+/// The connection is the call's own, and lives as long as the answer: one that nobody reads holds up no other.
 ///
 /// # Errors
-/// UNAVAILABLE if the connection ends before an answer.
-pub async fn send_on(
+/// UNAVAILABLE if none accepts, or the connection ends before an answer.
+pub async fn ask(
+    members: Vec<(String, String)>,
+    tls: Option<&Tls>,
+    call: Request<Body>,
+) -> Result<Response<Body>, Status> {
+    let mut why = Status::unavailable("there is no member");
+    for (name, address) in members {
+        let config = tls.and_then(Tls::client);
+        match Channel::connect_by(&address, config, CONNECT_TIMEOUT).await {
+            Ok(channel) => return send_on(channel, call, &name).await,
+            Err(error) => {
+                why =
+                    Status::unavailable(format!("`{name}` at {address} does not answer: {error}"));
+            }
+        }
+    }
+    Err(why)
+}
+
+/// Has whoever is at the other end of a connection answer a call.
+async fn send_on(
     mut channel: Channel,
     mut call: Request<Body>,
     member: &str,
@@ -131,7 +161,12 @@ mod tests {
         let names = request.headers().keys().map(HeaderName::as_str);
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
-        assert_eq!(names, ["authorization", "content-type", "te"]);
+        // And whom it is for: an address may be another member's by now.
+        assert_eq!(
+            names,
+            ["authorization", "content-type", "fonn-member", "te"]
+        );
+        assert!(request.headers()["authorization"].is_sensitive());
     }
 
     #[test]

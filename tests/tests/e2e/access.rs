@@ -183,6 +183,24 @@ fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
     Ok(())
 }
 
+/// As a secret that is mounted into a container changes: nobody sends a signal there.
+#[test]
+fn a_users_file_that_is_replaced_is_read_without_a_signal() -> Result<()> {
+    let mut guarded = Guarded::start()?;
+    fine(&guarded.as_user("dev", &["status"])?)?;
+    let new = guarded.file.with_extension("new");
+    std::fs::write(&new, users_file(&USERS[1..])?)?;
+    std::fs::rename(&new, &guarded.file)?;
+    let daemon = guarded.node.daemon()?;
+    let log = daemon.log();
+    let is_reloaded = || log.text().contains("users and certificates reloaded");
+    daemon.wait_until("the reload", Duration::from_secs(60), is_reloaded)?;
+    let gone = denied(&guarded.as_user("dev", &["status"])?)?;
+    ensure!(gone.contains("wrong user name or password"), "{gone}");
+    fine(&guarded.as_user("ci", &["status"])?)?;
+    Ok(())
+}
+
 #[test]
 fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
     let certified = Certified::new()?;

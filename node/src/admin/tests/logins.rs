@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::{DeleteKeyRequest, FlushRequest, KeyRequest};
-use fonn_runtime::users::{Directory, Role, namespace_number};
+use fonn_runtime::users::{Directory, ROLES, Role, namespace_number};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::{Code, Status};
 
-use super::super::roles::ROLES;
 use super::*;
 
 /// argon2 of `secret`, with parameters that cost next to nothing.

@@ -1,10 +1,10 @@
-//! Which role the user of each method needs. A method without a row is for admins; a test sees to it that
-//! there is none.
+//! Which role the user of each method of the admin services needs, wherever it is called. A method without a row is for
+//! admins; a test of the node sees to it that there is none.
 
-use fonn_runtime::users::Role::{self, Admin, Read, ReadWrite};
+use super::Role::{self, Admin, Read, ReadWrite};
 
 /// By `package.Service/Method`.
-pub(super) const ROLES: &[(&str, Role)] = &[
+pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Admin/Status", Read),
     // Of the own namespace, unless the user is an admin (`caller`).
     ("fonn.v1.Admin/Key", Read),
