@@ -113,6 +113,11 @@ impl FlushTable {
         pending.push(Pending { space, at_ms });
     }
 
+    /// Forgets a flush that was noted for later.
+    pub fn cancel(&self, space: Space) {
+        self.pending.lock().retain(|other| other.space != space);
+    }
+
     /// The flushes whose time has come.
     #[must_use]
     pub fn due(&self, now_ms: u64) -> Vec<Space> {

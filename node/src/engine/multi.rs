@@ -1,6 +1,6 @@
 //! What concerns many keys at once: flushes, all-or-nothing stores, iteration.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -107,17 +107,25 @@ impl Engine {
         done.chain(later).collect()
     }
 
-    /// Takes over the flushes of another member, and returns once that survives a restart.
+    /// Takes over the flushes of another member, and returns once that survives a restart. Of two to come in a space it is the
+    /// earlier one that counts, and none if the other member has carried out a later one than this.
     ///
     /// # Errors
     /// [`Failure::Unavailable`] if it could not be persisted, or a version lies beyond any time.
     pub async fn adopt_flushes(&self, flushes: Vec<peer::Flush>) -> Result<(), Failure> {
-        let known = self.known_flushes();
+        let kind = |it: &peer::Flush| (it.space, it.at_ms == 0);
+        let known = self.known_flushes().into_iter();
+        let known: HashMap<_, _> = known.map(|it| (kind(&it), it)).collect();
+        let to_come: HashSet<u16> = flushes
+            .iter()
+            .filter(|it| it.at_ms != 0)
+            .map(|it| it.space)
+            .collect();
         let is_new = |flush: &peer::Flush| {
-            let same = known
-                .iter()
-                .find(|it| it.space == flush.space && (it.at_ms == 0) == (flush.at_ms == 0));
-            same.is_none_or(|it| (it.cutoff, it.at_ms) < (flush.cutoff, flush.at_ms))
+            known.get(&kind(flush)).is_none_or(|it| match flush.at_ms {
+                0 => it.cutoff < flush.cutoff,
+                at_ms => at_ms < it.at_ms,
+            })
         };
         let flushes: Vec<peer::Flush> = flushes.into_iter().filter(is_new).collect();
         if flushes.is_empty() {
@@ -137,7 +145,13 @@ impl Engine {
             } in flushes
             {
                 match at_ms {
-                    0 => known.restore(Space(space), cutoff),
+                    0 => {
+                        known.restore(Space(space), cutoff);
+                        // What was to come it has cancelled, or carried out.
+                        if !to_come.contains(&space) {
+                            known.cancel(Space(space));
+                        }
+                    }
                     _ => known.flush_at(Space(space), at_ms),
                 }
             }

@@ -1,5 +1,6 @@
 //! Tests of the tiers together: against a model, under concurrency, and race by race.
 
+mod flushes;
 mod hits;
 mod model;
 mod quota;

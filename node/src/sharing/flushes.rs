@@ -1,8 +1,9 @@
 //! What was flushed while this member was away.
 //!
 //! A flush goes to all members that are there. One that was not, and comes back with its disk, is told by its
-//! sources, before it answers for a slot of theirs; what they have not heard of themselves their sources tell. A
-//! flush that is under way when it comes is made by all of them by the new map, or begun again.
+//! sources, before it answers for a slot of theirs, and then by all others, since it may get slots from none of them later;
+//! what they have not heard of themselves others tell them. A flush that is under way when it comes is made by all of
+//! them by the new map, or begun again.
 
 use std::sync::Arc;
 
@@ -55,6 +56,30 @@ impl Sharing {
             told.push(Arc::from(source));
         }
         is_current
+    }
+
+    /// As [`Self::learn_flushes`], of all members that serve. False if one does not say yet.
+    pub(super) async fn learn_all_flushes(&self, engine: &Engine, generation: u64) -> bool {
+        if self.held.lock().told_flushes.is_none() {
+            return true;
+        }
+        let upstreams = self.forwarder.upstreams();
+        let Some(topology) = upstreams.map().topology() else {
+            return true;
+        };
+        for other in topology.members().iter().filter(|it| it.id != *self.own) {
+            // Those that do not serve are none.
+            let Some(target) = upstreams.member(&other.id) else {
+                continue;
+            };
+            if !self
+                .learn_flushes(engine, &other.id, &target, generation)
+                .await
+            {
+                return false;
+            }
+        }
+        true
     }
 
     /// Nothing is lacked any more: what is flushed from now on this member is told.

@@ -87,6 +87,7 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
             }
         }
         is_left |= !sharing.unsettled(is_wanted).is_empty();
+        is_left |= !sharing.learn_all_flushes(&engine, generation).await;
         if is_left {
             // A map that changed meanwhile is looked at as well.
             let _ = tokio::time::timeout(AGAIN, changes.changed()).await;

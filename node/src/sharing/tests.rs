@@ -405,6 +405,29 @@ fn a_process_that_stood_still_answers_for_nothing_until_it_heard_the_leader() {
 }
 
 #[test]
+fn who_comes_back_without_slots_is_told_what_was_flushed_before_it_gets_some() {
+    let members = ["a", "b"].map(Member::start);
+    let [a, b] = &members;
+    let first = map(1, 1, &[(a, Active), (b, Active)]);
+    go_by(&[a, b], &first);
+    let key = key_of(&first, b, 0);
+    let mut client = a.client();
+    assert_eq!(client.set(&key, "before"), "STORED");
+    go_by(&[a], &map(2, 1, &[(a, Active), (b, Down)]));
+    assert_eq!(client.ask("flush_all\r\n"), "OK");
+    // It serves, and nobody is its source.
+    let third = map(3, 1, &[(a, Active), (b, Draining)]);
+    go_by(&[a], &third);
+    b.sharing.go_by(third, false);
+    b.take_over();
+    until("it is told", || !b.engine.known_flushes().is_empty());
+    let fourth = map(4, 1, &[(a, Active), (b, Active)]);
+    go_by(&[a, b], &fourth);
+    until("all is taken over", || b.is_filled());
+    assert_eq!(b.client().get(&key), None);
+}
+
+#[test]
 fn a_flush_is_for_all_members() {
     let members = ["a", "b", "c"].map(Member::start);
     let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
