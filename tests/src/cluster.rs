@@ -17,7 +17,7 @@ use crate::router::FonnRouter;
 /// A busy machine needs its time; what is asked for is far less.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Who was down often has to answer for a minute before it is up again.
-const AGREEMENT_LIMIT: Duration = Duration::from_secs(90);
+const AGREEMENT_LIMIT: Duration = Duration::from_secs(300);
 
 /// A cluster; the members' names are `a`, `b`, `c`, … in the order of their start.
 #[derive(Debug)]
@@ -88,6 +88,8 @@ impl Cluster {
         for _ in 0..count {
             cluster.add()?;
         }
+        // Before that a member may ask to try again.
+        cluster.wait_agreed()?;
         Ok(cluster)
     }
 
@@ -204,7 +206,7 @@ impl Cluster {
     /// Waits until all members are active, go by the same map, and lack nothing by it.
     ///
     /// # Errors
-    /// When they do not within a minute and a half: who was down often is waited for longest.
+    /// When they do not within five minutes: who was down often is waited for longest.
     pub fn wait_agreed(&self) -> Result<()> {
         let begun = Instant::now();
         let mut agreed = 0;
@@ -243,12 +245,16 @@ impl Cluster {
     /// # Errors
     /// When there is none.
     pub fn leader(&self) -> Result<usize> {
-        for (index, node) in self.nodes.iter().enumerate() {
-            if node.metric("fonn_cluster_is_leader").unwrap_or(None) == Some(1.0) {
-                return Ok(index);
+        let begun = Instant::now();
+        loop {
+            for (index, node) in self.nodes.iter().enumerate() {
+                if node.metric("fonn_cluster_is_leader").unwrap_or(None) == Some(1.0) {
+                    return Ok(index);
+                }
             }
+            ensure!(begun.elapsed() < LIMIT, "nobody leads");
+            std::thread::sleep(Duration::from_millis(20));
         }
-        anyhow::bail!("nobody leads")
     }
 
     /// Runs `fonnctl` at a member.

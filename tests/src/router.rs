@@ -11,7 +11,7 @@ use crate::node::{HttpReply, http_get, program};
 use crate::process::{Daemon, free_address};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(12);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// A router process; killed when dropped.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What is promised, and a little for the machine.
-const STOP_LIMIT: Duration = Duration::from_secs(12);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// The programs that `cargo test --workspace` builds for the suites of `fonn-tests`.
 fn program(name: &str) -> PathBuf {

@@ -75,7 +75,7 @@ export async function picture(what, name, fullPage = false) {
 }
 
 /** Tries until it holds. */
-export async function eventually(check, limitMs = 10_000) {
+export async function eventually(check, limitMs = 30_000) {
   const deadline = Date.now() + limitMs;
   for (;;) {
     try {

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, ensure};
 use rustix::process::Signal;
 
 use fonn_tests::bucket::Bucket;
-use fonn_tests::cluster::Cluster;
+use fonn_tests::cluster::{Cluster, name};
 use fonn_tests::component::program;
 use fonn_tests::project::CProject;
 use fonn_tests::router::FonnRouter;
@@ -65,7 +65,17 @@ fn builds_go_on(fail: impl FnOnce(&mut Scene) -> Result<()> + Send) -> Result<()
             failing.take().map_or(Ok(()), |(fail, scene)| fail(scene))
         })?;
     }
-    // Within ten seconds everything is as it was.
+    // Within ten seconds everything is as it was; on a machine under load it may take longer until it is seen who is gone.
+    let nodes = scene.cluster.nodes.iter().enumerate();
+    let gone: Vec<usize> = nodes
+        .filter(|(_, node)| node.pid().is_err())
+        .map(|(index, _)| index)
+        .collect();
+    scene.cluster.wait(&gone, "who is gone is down", |states| {
+        let mut gone = gone.iter();
+        gone.all(|index| states.get(&name(*index)).is_some_and(|it| it == "down"))
+    })?;
+    scene.cluster.wait_settled(&gone)?;
     std::thread::sleep(Duration::from_secs(5));
     drop(server);
     let mut server = start(&scene.router)?;

@@ -92,12 +92,12 @@ fn a_stop_brings_what_is_missing_into_the_bucket() -> Result<()> {
     };
     // Long enough that only the stop can have done it.
     let mut node = over(&bucket).flag("--spill", "write-behind:10m").start()?;
-    entries.write(&mut *connect(&node)?, 0..200)?;
+    entries.write(&mut *connect(&node)?, 0..60)?;
     node.stop()?;
     std::fs::remove_dir_all(node.data_dir())?;
     let next = over(&bucket).start()?;
     wait_until_ready(&next)?;
-    entries.check(&mut *connect(&next)?, 0..200)
+    entries.check(&mut *connect(&next)?, 0..60)
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn a_thousand_entries_of_60_kib_take_ten_puts_at_most() -> Result<()> {
         lens: &[60 << 10],
         prefix: "puts/",
     };
-    let node = over(&bucket).flag("--spill", "write-behind:5s").start()?;
+    let node = over(&bucket).flag("--spill", "write-behind:30s").start()?;
     entries.write(&mut *connect(&node)?, 0..1000)?;
     wait_until_spilled(&node)?;
     let puts = requests(&node, "put")? + requests(&node, "put_if_absent")?;

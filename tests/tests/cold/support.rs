@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use fonn_tests::bucket::Bucket;
-use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::client::{Cache, Dialect, is_refusal};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::values::ValuePool;
 
@@ -96,11 +96,18 @@ impl Entries<'_> {
         self.lens[number as usize % self.lens.len()]
     }
 
-    /// Writes a range of them.
+    /// Writes a range of them. Where the bucket is too slow for what is evicted writes are refused; they are tried again.
     pub fn write(&self, cache: &mut dyn Cache, numbers: std::ops::Range<u64>) -> Result<()> {
         for number in numbers {
-            let value = self.pool.value(number, self.len(number));
-            cache.set(&self.key(number), &value.to_vec(), None)?;
+            let value = self.pool.value(number, self.len(number)).to_vec();
+            let begun = Instant::now();
+            while let Err(error) = cache.set(&self.key(number), &value, None) {
+                ensure!(
+                    is_refusal(&error) && begun.elapsed() < SPILL_LIMIT,
+                    "entry {number}: {error:#}"
+                );
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
         Ok(())
     }

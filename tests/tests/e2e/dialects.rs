@@ -243,11 +243,11 @@ fn expiry_means_the_same_in_all_dialects() -> Result<()> {
 fn an_entry_is_gone_for_all_dialects_when_its_time_is_over() -> Result<()> {
     let node = FonnNode::start()?;
     let mut resp = node.resp()?;
-    resp.command("SET k v PX 300")?.ok()?;
+    resp.command("SET k v PX 3000")?.ok()?;
     assert_eq!(resp.command("GET k")?.bulk()?.as_deref(), Some(&b"v"[..]));
     let set = Instant::now();
     while resp.command("EXISTS k")?.integer()? == 1 {
-        assert!(set.elapsed() < Duration::from_secs(5), "300 ms have no end");
+        assert!(set.elapsed() < Duration::from_secs(60), "3 s have no end");
         std::thread::sleep(Duration::from_millis(5));
     }
     for dialect in Dialect::ALL {

@@ -153,7 +153,7 @@ fn a_delayed_flush_takes_effect_although_the_node_was_down() -> Result<()> {
     let mut node = FonnNode::start()?;
     let mut text = node.text()?;
     text.store("set k 0 0 1", b"v")?;
-    assert_eq!(text.command("flush_all 2")?, "OK");
+    assert_eq!(text.command("flush_all 6")?, "OK");
     assert_eq!(text.items("get k")?.len(), 1, "too early");
     let flushed = Instant::now();
     node.kill9()?;
@@ -161,7 +161,7 @@ fn a_delayed_flush_takes_effect_although_the_node_was_down() -> Result<()> {
     let mut text = node.text()?;
     while !text.items("get k")?.is_empty() {
         assert!(
-            flushed.elapsed() < Duration::from_secs(10),
+            flushed.elapsed() < Duration::from_secs(60),
             "the delayed flush is forgotten"
         );
         std::thread::sleep(Duration::from_millis(20));
@@ -251,7 +251,8 @@ fn a_stop_lets_requests_finish_and_takes_less_than_ten_seconds() -> Result<()> {
     let mut text = node.text()?;
     // Half a request is under way when the signal comes.
     text.send(b"set half 0 0 10\r\n01234")?;
-    std::thread::sleep(Duration::from_millis(50));
+    // Until it is surely read: no counter tells of half a request.
+    std::thread::sleep(Duration::from_secs(1));
     let started = Instant::now();
     node.daemon()?.signal(Signal::TERM)?;
     assert!(idle.at_end()?, "an idle connection is closed");

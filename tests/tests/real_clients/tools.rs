@@ -96,7 +96,6 @@ fn redis_cli_runs_the_session(cli: &RedisCli, tag: &str) -> Result<()> {
         ("SET k x NX", ""),
         ("SETNX k x", "0"),
         ("SETEX e 100 v", "OK"),
-        ("TTL e", "100"),
         ("PSETEX e 90000 v", "OK"),
         ("PERSIST e", "1"),
         ("EXPIRE e 50", "1"),
