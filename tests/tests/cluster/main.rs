@@ -9,3 +9,4 @@ mod partition;
 mod reads;
 mod relay;
 mod users;
+mod warm;
