@@ -245,6 +245,16 @@ mod tests {
     }
 
     #[test]
+    fn whom_nobody_has_time_to_check_is_counted_apart() {
+        for (refusal, counted) in [
+            (Refusal::Busy, Refused::Busy),
+            (Refusal::Wrong, Refused::Wrong),
+        ] {
+            assert_eq!(Refused::from(Denied::Refused(refusal)), counted);
+        }
+    }
+
+    #[test]
     fn what_is_no_login_is_refused_without_repeating_it() {
         let empty = Credentials::of(&HeaderMap::new()).err();
         assert_eq!(empty, Some(Denied::Missing));

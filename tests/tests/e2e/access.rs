@@ -121,6 +121,42 @@ fn fonnctl_logs_in_and_each_role_may_do_what_it_may() -> Result<()> {
 }
 
 #[test]
+fn a_key_is_deleted_when_that_is_meant_and_allowed_and_the_exit_code_says_which() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let mut client = guarded.node.resp()?;
+    client.call(&[b"AUTH", b"ci", PASSWORD.as_bytes()])?.ok()?;
+    client.command("SET k v")?.ok()?;
+    let mut is_there = || Ok::<_, anyhow::Error>(client.command("EXISTS k")?.integer()? == 1);
+    let delete = ["key", "k", "--delete", "--yes"];
+    for (user, arguments, code) in [
+        // Wrong usage, whoever asks: nobody is asked anything.
+        ("ci", &delete[..3], 2),
+        ("ci", &["key", "k", "--yes"], 2),
+        ("dev", &delete, 3),
+        (
+            "ci",
+            &["key", "k", "--namespace", "default", "--delete", "--yes"],
+            3,
+        ),
+        ("ci", &["key", "absent", "--delete", "--yes"], 1),
+    ] {
+        let output = guarded.as_user(user, arguments)?;
+        let found = output.status.code();
+        ensure!(found == Some(code), "{user} {arguments:?}: {output:?}");
+        ensure!(is_there()?, "{user} {arguments:?}");
+    }
+    let told = fine(&guarded.as_user("ci", &delete)?)?;
+    ensure!(told == "deleted\n" && !is_there()?, "{told}");
+    let again = guarded.as_user("ci", &delete)?;
+    let told = String::from_utf8(again.stdout)?;
+    ensure!(
+        again.status.code() == Some(1) && told == "not there\n",
+        "{told}"
+    );
+    Ok(())
+}
+
+#[test]
 fn users_of_a_node_without_a_cluster_are_those_of_its_file() -> Result<()> {
     let guarded = Guarded::start()?;
     let list = fine(&guarded.as_user("root", &["user", "list"])?)?;
