@@ -20,7 +20,7 @@ use tonic::body::Body;
 
 use super::base64;
 use crate::users::metrics::Refused;
-use crate::users::{Authenticator, Identity, Refusal, Role};
+use crate::users::{Authenticator, Identity, Refusal, Role, shown};
 
 /// How to log in, for whoever did not.
 const HOW: &str = "a login is needed: send `authorization: Basic` with a user of the users file, or `Bearer \
@@ -131,7 +131,7 @@ impl Login {
             Err(refusal) => {
                 if refusal == Refusal::Wrong {
                     tracing::info!(
-                        user = %String::from_utf8_lossy(&user).escape_debug(),
+                        user = %shown(&user),
                         ?address,
                         "wrong user name or password on the admin port"
                     );

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fonn_tests::certificates::Certified;
+use fonn_tests::client::RespReply;
 use fonn_tests::ctl::{failure, text, with_input};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::process::Signal;
@@ -216,6 +217,42 @@ fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
         );
     }
     ensure!(log.contains("wrong user name or password"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn a_client_that_fails_to_log_in_is_counted_and_logged_with_its_address_and_nothing_secret()
+-> Result<()> {
+    let mut guarded = Guarded::start()?;
+    let node = &mut guarded.node;
+    let mut client = node.resp()?;
+    let long = vec![b'x'; 200];
+    for (user, password) in [
+        (&b"ci"[..], &b"hunter 3"[..]),
+        (b"ci\nERROR forged \x1b[31m", PASSWORD.as_bytes()),
+        (&long, b"hunter 3"),
+    ] {
+        let refused = client.call(&[b"AUTH", user, password])?;
+        ensure!(matches!(refused, RespReply::Error(_)), "{refused:?}");
+    }
+    let log = node.log()?;
+    let told = || {
+        let lines = log.lines().into_iter();
+        lines.filter(|it| it.contains("wrong user name or password"))
+    };
+    node.daemon()?
+        .wait_until("three lines", Duration::from_secs(20), || {
+            told().count() == 3
+        })?;
+    let told: Vec<String> = told().collect();
+    ensure!(told.iter().all(|it| it.contains("127.0.0.1")), "{told:?}");
+    ensure!(told[0].contains("user=ci "), "{told:?}");
+    ensure!(told.iter().all(|it| it.len() < 300), "{told:?}");
+    for part in ["forged", "\x1b[31m", "xxx", "hunter"] {
+        ensure!(!told.concat().contains(part), "{part}: {told:?}");
+    }
+    let counted = node.metric("fonn_authentication_failures_total")?;
+    ensure!(counted == Some(3.0), "{counted:?}");
     Ok(())
 }
 
