@@ -31,6 +31,7 @@ use fonn_proto::grpc::v1::users_server::UsersServer;
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
 use fonn_runtime::users::Authenticator;
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 use self::codecs::Codecs;
@@ -57,6 +58,9 @@ struct State {
     telemetry: Telemetry,
     users: Option<Arc<Authenticator>>,
     node: OnceLock<Node>,
+    // Here, since the services are mounted twice: for the admin port and for other members.
+    warming: Arc<Semaphore>,
+    cold_work: Arc<Semaphore>,
 }
 
 /// A node whose store is open.
@@ -94,6 +98,8 @@ impl Admin {
             telemetry,
             users,
             node: OnceLock::new(),
+            warming: Arc::new(Semaphore::new(1)),
+            cold_work: Arc::new(Semaphore::new(cold::WORK_MAX)),
         }))
     }
 

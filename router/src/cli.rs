@@ -25,7 +25,7 @@ use crate::follow::follow;
 use crate::service::{Router, Server, Shared};
 use crate::users::Followed;
 
-/// How long clients of a router that starts are not accepted for want of a map.
+/// How long clients of a router that starts are not accepted for want of a map and of users.
 const START_WAIT: Duration = Duration::from_secs(2);
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -107,22 +107,13 @@ async fn run(config: Config, security: Security, mut files: FileWatch) -> anyhow
     let follow = follow(Arc::clone(&map), seeds, security.members_tls());
     background.spawn("map", OnShutdown::Abort, follow);
     let mut users_known = follow_users(&config, &security, &map, &background);
-    // Clients are served without a map too: what they read is a miss then, and users of the cluster are refused. So
-    // they are kept waiting a moment.
-    let known = async {
-        map.wait_for(0, START_WAIT).await;
-        // An error means that nobody has to tell them any more.
-        let _ = users_known.wait_for(|known| *known).await;
-    };
-    let _ = timeout(START_WAIT, known).await;
+    wait_at_start(&map, &mut users_known).await;
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
     let ready = {
         let (map, readiness) = (Arc::clone(&map), readiness.clone());
         async move {
-            while !map.wait_for(0, Duration::from_secs(3600)).await {}
-            // An error means that nobody has to tell them any more.
-            let _ = users_known.wait_for(|known| *known).await;
+            until_known(&map, &mut users_known).await;
             readiness.set_ready();
             // The task is for ever, as all in its group.
             std::future::pending::<()>().await;
@@ -158,6 +149,19 @@ async fn run(config: Config, security: Security, mut files: FileWatch) -> anyhow
         Ok(_) => Ok(()),
         Err(task) => anyhow::bail!("the task `{task}` failed; its panic is above"),
     }
+}
+
+/// Clients are served without a map too: what they read is a miss then, and users of the cluster are refused. So
+/// they are kept waiting a moment.
+async fn wait_at_start(map: &Map, users_known: &mut watch::Receiver<bool>) {
+    let _ = timeout(START_WAIT, until_known(map, users_known)).await;
+}
+
+/// Waits until the map is known, and the users that members agree on.
+async fn until_known(map: &Map, users_known: &mut watch::Receiver<bool>) {
+    while !map.wait_for(0, Duration::from_secs(3600)).await {}
+    // An error means that nobody has to tell them any more.
+    let _ = users_known.wait_for(|known| *known).await;
 }
 
 /// Follows the users that members agree on, where clients log in and members are known by certificates. Says when they
@@ -218,4 +222,80 @@ pub fn shared(
         Tuning::default(),
         security,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_proto::grpc::v1::{ClusterMap, ClusterMember, MemberState};
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::follow::topology;
+
+    fn cluster_of_one() -> ClusterMap {
+        ClusterMap {
+            epoch: 1,
+            replicas: 1,
+            members: vec![ClusterMember {
+                id: "a".to_owned(),
+                client_address: "127.0.0.1:1".to_owned(),
+                share: 100,
+                weight: 100,
+                state: MemberState::Active.into(),
+                ..ClusterMember::default()
+            }],
+            ..ClusterMap::default()
+        }
+    }
+
+    /// How long the first clients wait if map and users come so late.
+    async fn waits(map_after: Duration, users_after: Duration) -> Duration {
+        let (map, (known, mut users_known)) = (Map::default(), watch::channel(false));
+        let begun = Instant::now();
+        let tell_map = async {
+            sleep(map_after).await;
+            assert!(map.offer(topology(&cluster_of_one()).unwrap()));
+        };
+        let tell_users = async {
+            sleep(users_after).await;
+            known.send_replace(true);
+        };
+        let tell = async {
+            tokio::join!(tell_map, tell_users);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = wait_at_start(&map, &mut users_known) => begun.elapsed(),
+            () = tell => begun.elapsed(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn first_clients_wait_for_the_map_and_for_the_users_but_not_for_ever() {
+        for (map_ms, users_ms, waited_ms) in [
+            (0, 0, 0),
+            (700, 0, 700),
+            (0, 700, 700),
+            (300, 1900, 1900),
+            (1900, 300, 1900),
+            (0, 60_000, 2000),
+            (60_000, 0, 2000),
+            (1900, 2100, 2000),
+        ] {
+            let [map, users, waited] = [map_ms, users_ms, waited_ms].map(Duration::from_millis);
+            let found = waits(map, users).await;
+            // The timer counts in milliseconds.
+            let is_so = (waited..=waited + Duration::from_millis(2)).contains(&found);
+            assert!(is_so, "{map:?}, {users:?}: {found:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nobody_tells_users_they_are_not_waited_for() {
+        let (map, mut nobody) = (Map::default(), watch::channel(false).1);
+        map.offer(topology(&cluster_of_one()).unwrap());
+        let begun = Instant::now();
+        wait_at_start(&map, &mut nobody).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
 }

@@ -7,6 +7,7 @@
 //! Invariants:
 //! - No password and no hash is in a `Debug` text, an error or a log line.
 //! - What takes long (argon2) runs on threads of its own, few at a time, behind a bounded queue.
+//! - Of what came in the place of a name, only what could be one is in a log line.
 //! - How long a refusal takes does not tell whether the user exists.
 
 mod authenticator;
@@ -22,6 +23,7 @@ pub(crate) mod tests_support;
 
 pub use self::authenticator::{Authenticator, HashError, Listed, Refusal};
 pub use self::checks::check_user_name;
+pub(crate) use self::checks::shown;
 pub use self::directory::{
     DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
 };

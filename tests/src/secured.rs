@@ -87,6 +87,20 @@ impl Secured {
         self.wait_until_active()
     }
 
+    /// One more router, which asks first at `seed`: a member, or what passes on to one.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn router_by(&self, seed: SocketAddr) -> Result<FonnRouter> {
+        FonnRouter::start_with(&[seed], self.flags.clone())
+    }
+
+    /// Where the members listen for each other and for routers.
+    #[must_use]
+    pub fn listens(&self) -> &[SocketAddr] {
+        &self.listens
+    }
+
     /// Client ports of the router and of all members.
     pub fn doors(&self) -> impl Iterator<Item = SocketAddr> {
         let nodes = self.nodes.iter().map(FonnNode::addr);

@@ -124,6 +124,18 @@ fn exchange(address: &str, request: &str, reply: &str) {
     assert_eq!(String::from_utf8_lossy(&got), reply);
 }
 
+/// All that comes until the other side closes.
+fn answer(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let set = stream.set_read_timeout(Some(PATIENCE));
+    set.expect("a timeout");
+    let sent = stream.write_all(request.as_bytes());
+    sent.expect("it reads");
+    let mut got = String::new();
+    stream.read_to_string(&mut got).expect("text");
+    got
+}
+
 const SET: &str = "set key-%d 0 0 5\r\nvalue\r\n";
 const VALUE: &str = "VALUE key-%d 0 5\r\nvalue\r\nEND\r\n";
 
@@ -142,12 +154,17 @@ fn what_one_router_stores_another_finds_and_all_is_gone_afterwards() {
         let get = format!("get key-{number}\r\n");
         exchange(&cluster.clients("router-2"), &get, &of(VALUE, number));
     }
-    // What the table tells of the nodes is so.
+    // What the table tells is so.
     exchange(&cluster.clients("node-3"), "mn\r\n", "MN\r\n");
-    let page = cluster.column("node-1", 3);
-    let admin = page.strip_prefix("http://").unwrap().trim_end_matches('/');
-    let request = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    exchange(admin, request, "HTTP/1.1 200 ");
+    for name in ["router-1", "router-2", "node-1"] {
+        let page = cluster.column(name, 3);
+        let url = page.strip_prefix("http://").expect("a URL");
+        let (admin, path) = url.split_at(url.find('/').expect("a path"));
+        let get = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let page = answer(admin, &get);
+        let is_dashboard = page.starts_with("HTTP/1.1 200 ") && page.contains("<title>");
+        assert!(is_dashboard, "{name}: {page}");
+    }
     let dir = cluster.dir();
     for name in ["bucket", "node-1/data", "node-1/log", "router-2/log"] {
         assert!(dir.join(name).exists(), "no {name}");

@@ -17,7 +17,7 @@ use tokio_stream::Stream;
 
 use crate::entry::Space;
 
-pub(super) use service::ColdService;
+pub(super) use service::{ColdService, WORK_MAX};
 pub use tier::TierAdmin;
 
 /// An answer that may take I/O.

@@ -13,7 +13,6 @@ use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Delete, Outcome, Redirects, ServerCommand};
 use fonn_runtime::events::Topic;
 use fonn_runtime::serve::{Client, Execution, Service as _};
-use tokio::sync::Semaphore;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -30,15 +29,11 @@ const KEY_LEN_MAX: usize = 32 << 10;
 /// The service.
 pub(super) struct AdminService {
     admin: Admin,
-    warming: Arc<Semaphore>,
 }
 
 impl AdminService {
     pub(super) fn new(admin: Admin) -> Self {
-        Self {
-            admin,
-            warming: Arc::new(Semaphore::new(1)),
-        }
+        Self { admin }
     }
 }
 
@@ -262,7 +257,7 @@ impl admin_server::Admin for AdminService {
             None => None,
         };
         let wanted = Wanted::of(&request, namespace);
-        let permit = Arc::clone(&self.warming).try_acquire_owned();
+        let permit = Arc::clone(&self.admin.0.warming).try_acquire_owned();
         let permit = permit.map_err(|_| {
             Status::resource_exhausted("this node is warming already; wait for its end")
         })?;

@@ -5,6 +5,7 @@ mod cold;
 mod fake;
 mod logins;
 mod telemetry;
+mod warm;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Filling the RAM tier before clients ask (`fonn.v1.Admin/Warm`).
 
 use std::cmp;
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const BYTES_PER_S: u64 = 128 << 20;
 
 /// Entries that are read at once: few beside what a client's burst is to the disk, enough to make up for the
 /// latency of a bucket.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 
 /// Entries of which keys are collected at once.
 const PAGE: usize = 256;
@@ -32,10 +33,6 @@ const NEWS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Entries in a row that could not be read, after which disk or bucket count as out of reach.
 const FAILURES_MAX: u64 = 64;
-
-/// Of the RAM budget, one part in so many stays free: an entry takes more in RAM than on disk, and whoever
-/// comes meanwhile needs room too.
-const ROOM_LEFT: usize = 16;
 
 pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<WarmResponse, Status>> + Send>>;
 
@@ -93,6 +90,10 @@ struct Work {
     /// When the next entries may be read.
     due: Instant,
     failures_in_a_row: u64,
+    /// RAM has no room for something that was read.
+    is_ram_full: bool,
+    /// Namespaces whose quota has none.
+    full: BTreeSet<u16>,
     so_far: WarmResponse,
 }
 
@@ -105,7 +106,7 @@ impl Work {
         // With a bucket below it, most of what is on disk is there too.
         let on_disk = engine.disk().map_or(0, |disk| disk.usage().entries_approx);
         let in_bucket = engine.cold().map_or(0, |cold| cold.tier().entries_approx());
-        let room = ram_limit(&engine).saturating_sub(engine.ram().used());
+        let room = engine.warm_limit().saturating_sub(engine.ram().used());
         let now = Instant::now();
         Self {
             so_far: WarmResponse {
@@ -119,6 +120,8 @@ impl Work {
             told_at: now,
             due: now,
             failures_in_a_row: 0,
+            is_ram_full: false,
+            full: BTreeSet::new(),
         }
     }
 
@@ -133,7 +136,13 @@ impl Work {
         if let Some(end) = self.read_disk().await? {
             return Ok(end);
         }
-        Ok(self.read_bucket().await?.unwrap_or(WarmEnd::All))
+        if let Some(end) = self.read_bucket().await? {
+            return Ok(end);
+        }
+        Ok(match self.full.is_empty() {
+            true => WarmEnd::All,
+            false => WarmEnd::RamFull,
+        })
     }
 
     /// Why it ended, if it did.
@@ -235,6 +244,11 @@ impl Work {
             let mut end = None;
             while batch.len() < AT_ONCE {
                 let Some(next) = owned.peek() else { break };
+                // It would be read for nothing.
+                if self.full.contains(&next.space.namespace()) {
+                    owned.next();
+                    continue;
+                }
                 bytes += next.stored_len;
                 end = self.end(batch.len() as u64, bytes);
                 if end.is_some() {
@@ -248,12 +262,15 @@ impl Work {
             let mut outcomes = stream::iter(batch)
                 .map(|it| {
                     let engine = Arc::clone(&engine);
-                    async move { (engine.warm(it.space, &it.key).await, it.stored_len) }
+                    async move { (engine.warm(it.space, &it.key).await, it) }
                 })
                 .buffer_unordered(AT_ONCE);
             let mut read = 0;
-            while let Some((outcome, len)) = outcomes.next().await {
-                read += self.count(outcome, len, present_counts);
+            while let Some((outcome, candidate)) = outcomes.next().await {
+                read += self.count(outcome, &candidate, present_counts);
+            }
+            if self.is_full() {
+                return Ok(Some(WarmEnd::RamFull));
             }
             if self.failures_in_a_row >= FAILURES_MAX {
                 return Err(Status::unavailable(
@@ -274,11 +291,18 @@ impl Work {
             return Some(WarmEnd::Limit);
         }
         let used = self.engine.ram().used() as u64;
-        (used + bytes > ram_limit(&self.engine) as u64).then_some(WarmEnd::RamFull)
+        (used + bytes > self.engine.warm_limit() as u64).then_some(WarmEnd::RamFull)
+    }
+
+    /// Whether there is no room in RAM for what is wanted.
+    fn is_full(&self) -> bool {
+        let namespace = self.wanted.namespace;
+        self.is_ram_full || namespace.is_some_and(|namespace| self.full.contains(&namespace))
     }
 
     /// Notes what came of an entry; returns how many bytes were read for it.
-    fn count(&mut self, outcome: Warmed, len: u64, present_counts: bool) -> u64 {
+    fn count(&mut self, outcome: Warmed, candidate: &Candidate, present_counts: bool) -> u64 {
+        let len = candidate.stored_len;
         let so_far = &mut self.so_far;
         match outcome {
             Warmed::Failed => {
@@ -291,6 +315,14 @@ impl Work {
                 return 0;
             }
             Warmed::Nothing => return len,
+            Warmed::RamFull => {
+                self.is_ram_full = true;
+                return len;
+            }
+            Warmed::QuotaFull => {
+                self.full.insert(candidate.space.namespace());
+                return len;
+            }
             Warmed::FromDisk => so_far.from_disk += 1,
             Warmed::FromCold => so_far.from_cold += 1,
         }
@@ -318,11 +350,6 @@ impl Work {
             tokio::time::sleep_until(due).await;
         }
     }
-}
-
-fn ram_limit(engine: &Engine) -> usize {
-    let budget = engine.ram().budget();
-    budget - budget / ROOM_LEFT
 }
 
 fn is_gone(error: &ColdError) -> bool {

@@ -11,6 +11,10 @@ use crate::entry::Space;
 /// then, and the others are found when somebody asks for them.
 const FETCHES_MAX: usize = 4;
 
+/// Of the RAM budget, and of the quota of a namespace, one part in so many stays free: an entry takes a little
+/// more than its key and value, and whoever comes meanwhile needs room too.
+const ROOM_LEFT: usize = 16;
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warmed {
@@ -22,12 +26,17 @@ pub enum Warmed {
     FromCold,
     /// There is nothing to bring: it was deleted, flushed, or has expired, or RAM has no place for it.
     Nothing,
+    /// It would take the room of others in RAM.
+    RamFull,
+    /// It would take the room of others of its namespace, which has a quota.
+    QuotaFull,
     /// The disk or the bucket cannot be read.
     Failed,
 }
 
 impl Engine {
-    /// Brings the entry of a key into RAM, as a get of it would; it counts as no use and no get.
+    /// Brings the entry of a key into RAM, as a get of it would, but only where there is room for it; it
+    /// counts as no use and no get.
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing.
@@ -50,6 +59,15 @@ impl Engine {
             };
             // In the form of the level, which may have to be made: not under the lock.
             let form = self.ram_form(&entry.value, entry.frame.as_ref());
+            // Only now is it known what it takes: values are smaller on disk.
+            let bytes = key.len() + form.stored.len();
+            if hot.ram.used().saturating_add(bytes) > self.warm_limit() {
+                return Warmed::RamFull;
+            }
+            let quota = hot.ram.quota_use(space.namespace());
+            if quota.is_some_and(|it| it.used_bytes + bytes > fillable(it.quota_bytes)) {
+                return Warmed::QuotaFull;
+            }
             let now_s = hot.now_s();
             let mut shard = hot.ram.lock(hash);
             if shard.find(hash, space, key).is_some() {
@@ -85,6 +103,12 @@ impl Engine {
         Warmed::Nothing
     }
 
+    /// Bytes of RAM up to which entries are brought.
+    #[must_use]
+    pub fn warm_limit(&self) -> usize {
+        fillable(self.hot.ram.budget())
+    }
+
     /// Whether clients may come here for a key: always, outside of a cluster.
     #[must_use]
     pub fn owns(&self, key: &[u8]) -> bool {
@@ -95,4 +119,9 @@ impl Engine {
         let owners = view.owners(slot(key));
         owners.is_some_and(|owners| owners.positions().contains(&view.me()))
     }
+}
+
+/// As much of a budget as may be filled with what nobody asked for.
+fn fillable(budget_bytes: usize) -> usize {
+    budget_bytes - budget_bytes / ROOM_LEFT
 }

@@ -11,6 +11,8 @@ use crate::entry::Space;
 /// What the entries of a namespace with a quota take in RAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUse {
+    /// What they may take in bytes.
+    pub quota_bytes: usize,
     /// Bytes that they take.
     pub used_bytes: usize,
     /// Entries that were evicted because of the quota.
@@ -101,6 +103,7 @@ impl RamTier {
     #[must_use]
     pub fn quota_use(&self, namespace: u16) -> Option<QuotaUse> {
         self.allowance(namespace).map(|allowance| QuotaUse {
+            quota_bytes: allowance.quota,
             used_bytes: allowance.used.load(Ordering::Relaxed),
             evictions: allowance.evicted.load(Ordering::Relaxed),
         })

@@ -6,7 +6,7 @@ use fonn_proto::grpc::v1::{
     KeyCopy, KeyResponse, LevelCodec, ListNamespacesResponse, ListSegmentsResponse, Lookups,
     Namespace, RamStatus, RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentState,
     SetCodecResponse, Severity, SpillLag, StatusResponse, Tier, VerifyProgress, VerifyResponse,
-    verify_response,
+    WarmEnd, WarmResponse, verify_response,
 };
 
 use super::args::{AdminAddr, Cli, CodecSetting, Command};
@@ -426,6 +426,22 @@ fn progress_is_a_bar_that_never_overflows() {
     for done in [10, 11] {
         assert_eq!(bar(done, 10), format!("[{}] 100 %", "=".repeat(30)));
     }
+}
+
+#[test]
+fn warming_is_good_if_it_came_to_an_end_with_everything_read() {
+    let of = |end: WarmEnd, failed| WarmResponse {
+        end: end.into(),
+        failed,
+        ..WarmResponse::default()
+    };
+    for end in [WarmEnd::All, WarmEnd::Limit, WarmEnd::RamFull] {
+        assert_eq!(warm::verdict(&of(end, 0)), Verdict::Good, "{end:?}");
+        assert_eq!(warm::verdict(&of(end, 1)), Verdict::Bad, "{end:?}");
+    }
+    let cut_off = of(WarmEnd::Unspecified, 0);
+    assert_eq!(warm::verdict(&cut_off), Verdict::Bad);
+    assert!(warm::render(&cut_off).ends_with("it was cut off\n"));
 }
 
 #[test]

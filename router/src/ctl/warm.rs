@@ -36,11 +36,15 @@ pub(super) async fn run(
     if !output.is_json() {
         output.show(&last, render)?;
     }
-    Ok(if last.failed == 0 {
-        Verdict::Good
-    } else {
-        Verdict::Bad
-    })
+    Ok(verdict(&last))
+}
+
+/// Good is only what came to its end with all entries read.
+pub(super) fn verdict(last: &WarmResponse) -> Verdict {
+    match (last.end(), last.failed) {
+        (WarmEnd::Unspecified, _) | (_, 1..) => Verdict::Bad,
+        (WarmEnd::All | WarmEnd::Limit | WarmEnd::RamFull, 0) => Verdict::Good,
+    }
 }
 
 /// How far it is: by entries or by bytes, whichever ends it sooner.

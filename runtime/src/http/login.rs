@@ -20,7 +20,7 @@ use tonic::body::Body;
 
 use super::base64;
 use crate::users::metrics::Refused;
-use crate::users::{Authenticator, Identity, Refusal, Role};
+use crate::users::{Authenticator, Identity, Refusal, Role, shown};
 
 /// How to log in, for whoever did not.
 const HOW: &str = "a login is needed: send `authorization: Basic` with a user of the users file, or `Bearer \
@@ -131,7 +131,7 @@ impl Login {
             Err(refusal) => {
                 if refusal == Refusal::Wrong {
                     tracing::info!(
-                        user = %String::from_utf8_lossy(&user).escape_debug(),
+                        user = %shown(&user),
                         ?address,
                         "wrong user name or password on the admin port"
                     );
@@ -242,6 +242,16 @@ mod tests {
         assert_eq!(parsed(aladdin), pair("Aladdin", "open sesame"));
         assert_eq!(parsed(b"bAsIc  Y2k6"), pair("ci", ""));
         assert_eq!(parsed(b"BEARER :x"), pair("", "x"));
+    }
+
+    #[test]
+    fn whom_nobody_has_time_to_check_is_counted_apart() {
+        for (refusal, counted) in [
+            (Refusal::Busy, Refused::Busy),
+            (Refusal::Wrong, Refused::Wrong),
+        ] {
+            assert_eq!(Refused::from(Denied::Refused(refusal)), counted);
+        }
     }
 
     #[test]

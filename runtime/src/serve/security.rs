@@ -11,7 +11,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::tls::{Peers, Tls};
-use crate::users::{Authenticator, Identity, Refusal, Role};
+use crate::users::{Authenticator, Identity, Refusal, Role, shown};
 
 /// How a server protects itself. By default not at all: for listeners that only the machine itself reaches.
 #[derive(Clone, Debug, Default)]
@@ -178,7 +178,7 @@ impl Guard {
             }
             Err(Refusal::Wrong) => {
                 tracing::info!(
-                    user = %String::from_utf8_lossy(user).escape_debug(),
+                    user = %shown(user),
                     address = ?door.address,
                     "wrong user name or password"
                 );

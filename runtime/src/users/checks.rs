@@ -43,6 +43,16 @@ pub fn check_user_name(name: &str) -> Result<(), String> {
     }
 }
 
+/// The user that a failed login named, for the log. What came may be anything, even what was stored by a client that
+/// knows of no login (its first value is taken for one), so only what could be a name is told.
+pub(crate) fn shown(user: &[u8]) -> &str {
+    match std::str::from_utf8(user) {
+        Ok("") => "default",
+        Ok(name) if check_name("name", name).is_ok() => name,
+        _ => "(no name)",
+    }
+}
+
 /// A hash that a login can afford to check.
 ///
 /// # Errors
@@ -64,4 +74,27 @@ pub(super) fn parse_hash(text: &str) -> Result<PasswordHash, String> {
         return Err(bad("asks for too much memory or time"));
     }
     Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_could_be_a_name_is_shown() {
+        assert_eq!(shown(b"ci"), "ci");
+        assert_eq!(shown(b""), "default");
+        let longest = [b'x'; NAME_LEN_MAX];
+        assert_eq!(shown(&longest).as_bytes(), longest);
+        for none in [
+            &[b'x'; NAME_LEN_MAX + 1][..],
+            b"two words",
+            b"line\nline",
+            b"\x1b[31m",
+            b"\xff\xfe",
+            "\u{202e}".as_bytes(),
+        ] {
+            assert_eq!(shown(none), "(no name)", "{none:?}");
+        }
+    }
 }

@@ -8,4 +8,6 @@ mod membership;
 mod partition;
 mod reads;
 mod relay;
+mod start;
 mod users;
+mod warm;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fonn_tests::certificates::Certified;
+use fonn_tests::client::RespReply;
 use fonn_tests::ctl::{failure, text, with_input};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::process::Signal;
@@ -121,6 +122,42 @@ fn fonnctl_logs_in_and_each_role_may_do_what_it_may() -> Result<()> {
 }
 
 #[test]
+fn a_key_is_deleted_when_that_is_meant_and_allowed_and_the_exit_code_says_which() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let mut client = guarded.node.resp()?;
+    client.call(&[b"AUTH", b"ci", PASSWORD.as_bytes()])?.ok()?;
+    client.command("SET k v")?.ok()?;
+    let mut is_there = || Ok::<_, anyhow::Error>(client.command("EXISTS k")?.integer()? == 1);
+    let delete = ["key", "k", "--delete", "--yes"];
+    for (user, arguments, code) in [
+        // Wrong usage, whoever asks: nobody is asked anything.
+        ("ci", &delete[..3], 2),
+        ("ci", &["key", "k", "--yes"], 2),
+        ("dev", &delete, 3),
+        (
+            "ci",
+            &["key", "k", "--namespace", "default", "--delete", "--yes"],
+            3,
+        ),
+        ("ci", &["key", "absent", "--delete", "--yes"], 1),
+    ] {
+        let output = guarded.as_user(user, arguments)?;
+        let found = output.status.code();
+        ensure!(found == Some(code), "{user} {arguments:?}: {output:?}");
+        ensure!(is_there()?, "{user} {arguments:?}");
+    }
+    let told = fine(&guarded.as_user("ci", &delete)?)?;
+    ensure!(told == "deleted\n" && !is_there()?, "{told}");
+    let again = guarded.as_user("ci", &delete)?;
+    let told = String::from_utf8(again.stdout)?;
+    ensure!(
+        again.status.code() == Some(1) && told == "not there\n",
+        "{told}"
+    );
+    Ok(())
+}
+
+#[test]
 fn users_of_a_node_without_a_cluster_are_those_of_its_file() -> Result<()> {
     let guarded = Guarded::start()?;
     let list = fine(&guarded.as_user("root", &["user", "list"])?)?;
@@ -198,6 +235,42 @@ fn a_users_file_that_is_replaced_is_read_without_a_signal() -> Result<()> {
     let gone = denied(&guarded.as_user("dev", &["status"])?)?;
     ensure!(gone.contains("wrong user name or password"), "{gone}");
     fine(&guarded.as_user("ci", &["status"])?)?;
+    Ok(())
+}
+
+#[test]
+fn a_client_that_fails_to_log_in_is_counted_and_logged_with_its_address_and_nothing_secret()
+-> Result<()> {
+    let mut guarded = Guarded::start()?;
+    let node = &mut guarded.node;
+    let mut client = node.resp()?;
+    let long = vec![b'x'; 200];
+    for (user, password) in [
+        (&b"ci"[..], &b"hunter 3"[..]),
+        (b"ci\nERROR forged \x1b[31m", PASSWORD.as_bytes()),
+        (&long, b"hunter 3"),
+    ] {
+        let refused = client.call(&[b"AUTH", user, password])?;
+        ensure!(matches!(refused, RespReply::Error(_)), "{refused:?}");
+    }
+    let log = node.log()?;
+    let told = || {
+        let lines = log.lines().into_iter();
+        lines.filter(|it| it.contains("wrong user name or password"))
+    };
+    node.daemon()?
+        .wait_until("three lines", Duration::from_secs(20), || {
+            told().count() == 3
+        })?;
+    let told: Vec<String> = told().collect();
+    ensure!(told.iter().all(|it| it.contains("127.0.0.1")), "{told:?}");
+    ensure!(told[0].contains("user=ci "), "{told:?}");
+    ensure!(told.iter().all(|it| it.len() < 300), "{told:?}");
+    for part in ["forged", "\x1b[31m", "xxx", "hunter"] {
+        ensure!(!told.concat().contains(part), "{part}: {told:?}");
+    }
+    let counted = node.metric("fonn_authentication_failures_total")?;
+    ensure!(counted == Some(3.0), "{counted:?}");
     Ok(())
 }
 

@@ -32,20 +32,15 @@ fn text(ports: &Ports, dir: &str, bucket: &str, keep: bool) -> String {
         "", "clients", "members", "admin"
     ));
     for member in ports.members() {
-        let (cluster, admin) = match member.role {
-            Role::Router => (
-                "-".to_owned(),
-                format!("http://{}/metrics", member.admin_address()),
-            ),
-            Role::Node => (
-                member.cluster_address(),
-                format!("http://{}/", member.admin_address()),
-            ),
+        let cluster = match member.role {
+            Role::Router => "-".to_owned(),
+            Role::Node => member.cluster_address(),
         };
         line(format_args!(
-            "{:<10} {:<16} {cluster:<16} {admin}",
+            "{:<10} {:<16} {cluster:<16} http://{}/",
             member.name,
-            member.client_address()
+            member.client_address(),
+            member.admin_address()
         ));
     }
     let urls = |role, scheme: &str| {
@@ -90,7 +85,7 @@ mod tests {
         let ports = Ports::of_text(kept).unwrap();
         let text = text(&ports, "/d", "file:///d/bucket", false);
         for part in [
-            "router-1   127.0.0.1:1      -                http://127.0.0.1:2/metrics\n",
+            "router-1   127.0.0.1:1      -                http://127.0.0.1:2/\n",
             "node-2     127.0.0.1:8      127.0.0.1:10     http://127.0.0.1:9/\n",
             "SCCACHE_REDIS_CLUSTER_ENDPOINTS=redis://127.0.0.1:1,redis://127.0.0.1:3\n",
             "SCCACHE_REDIS_CLUSTER_ENDPOINTS=redis://127.0.0.1:5,redis://127.0.0.1:8\n",

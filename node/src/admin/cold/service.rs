@@ -9,7 +9,7 @@ use fonn_proto::grpc::v1::{
     InspectSegmentResponse, ListSegmentsRequest, ListSegmentsResponse, RebuildRequest,
     RebuildResponse, VerifyRequest, VerifyResponse,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, async_trait};
 
@@ -21,20 +21,16 @@ const PAGE_DEFAULT: usize = 100;
 /// Items of a page at most.
 const PAGE_MAX: usize = 1000;
 /// Pieces of long work (doctor, verify, rebuild) at once: each reads the bucket as fast as it may.
-const WORK_MAX: usize = 1;
+pub(in crate::admin) const WORK_MAX: usize = 1;
 
 /// The service.
 pub(in crate::admin) struct ColdService {
     admin: Admin,
-    work: Arc<Semaphore>,
 }
 
 impl ColdService {
     pub(in crate::admin) fn new(admin: Admin) -> Self {
-        Self {
-            admin,
-            work: Arc::new(Semaphore::new(WORK_MAX)),
-        }
+        Self { admin }
     }
 
     fn cold(&self) -> Result<&Arc<dyn ColdAdmin>, Status> {
@@ -46,11 +42,13 @@ impl ColdService {
     }
 
     fn begin_work(&self) -> Result<OwnedSemaphorePermit, Status> {
-        Arc::clone(&self.work).try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(
-                "a doctor, verify or rebuild is already running on this node; wait for its end",
-            )
-        })
+        Arc::clone(&self.admin.0.cold_work)
+            .try_acquire_owned()
+            .map_err(|_| {
+                Status::resource_exhausted(
+                    "a doctor, verify or rebuild is already running on this node; wait for its end",
+                )
+            })
     }
 }
 

@@ -41,7 +41,7 @@ fn methods() -> BTreeSet<String> {
     methods
 }
 
-async fn guarded() -> Rig {
+pub(super) async fn guarded() -> Rig {
     let file = tempfile::NamedTempFile::new().unwrap();
     let rows = USERS.map(|(name, role, more)| {
         format!("[[user]]\nname = '{name}'\nrole = '{role}'\nhash = '{HASH}'\n{more}\n")
@@ -113,7 +113,7 @@ async fn each_role_may_call_what_its_row_says_and_nothing_else() {
 }
 
 impl Rig {
-    async fn as_user(&self, user: &str) -> AdminClient<Channel> {
+    pub(super) async fn as_user(&self, user: &str) -> AdminClient<Channel> {
         let channel = self.channel().await.with_login(user, b"secret");
         let origin = channel.origin();
         AdminClient::with_origin(channel, origin)

@@ -259,6 +259,45 @@ async fn browsers_log_in_too() {
 }
 
 #[tokio::test]
+async fn who_is_refused_is_counted_once_by_reason() {
+    let (users, security) = security();
+    let metrics = Metrics::new();
+    crate::users::metrics::register(&metrics, Some(users));
+    let site = Site::new(
+        Routes::new().with_standard(metrics.clone(), Readiness::new()),
+        Options::default(),
+        security,
+        ([0, 0, 0, 0], 1).into(),
+    );
+    let far = [10, 0, 0, 7].into();
+    let page = |login: Option<&[u8]>| {
+        let mut request = hyper::Request::get("/metrics");
+        if let Some(login) = login {
+            request = request.header("authorization", login);
+        }
+        request.body(()).unwrap()
+    };
+    let right = [b"Bearer dev:", PASSWORD].concat();
+    for (login, is_let_in) in [
+        (None, false),
+        (Some(&b"Digest dev"[..]), false),
+        (Some(b"Basic !"), false),
+        (Some(b"Bearer dev:guess"), false),
+        (Some(b"Bearer nobody:guess"), false),
+        (Some(b"Bearer root:guess"), false),
+        (Some(&right), true),
+    ] {
+        let admitted = site.admit(&page(login), far).await;
+        assert_eq!(admitted.is_ok(), is_let_in, "{login:?}");
+    }
+    let text = metrics.render().unwrap();
+    for (reason, count) in [("missing", 1), ("malformed", 2), ("wrong", 3), ("busy", 0)] {
+        let line = format!("fonn_admin_logins_refused_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+}
+
+#[tokio::test]
 async fn figures_need_a_login_over_the_network() {
     let (_, security) = security();
     let metrics = Metrics::new();
