@@ -8,6 +8,7 @@ mod membership;
 mod partition;
 mod reads;
 mod relay;
+mod roles;
 mod start;
 mod users;
 mod warm;
