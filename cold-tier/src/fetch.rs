@@ -7,6 +7,7 @@
 //! is made unreadable.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::checkpoint::IndexEntry;
+use crate::flight::Held;
 use crate::follow::reconcile;
 use crate::names::{KeyHash, SegmentName};
 use crate::segment::{CopyVersion, Fact, Facts, Record};
@@ -123,31 +125,45 @@ impl Durations {
     }
 }
 
+/// A read that others share as long as it is kept.
+#[must_use]
+pub struct Reading {
+    _held: Option<Arc<Held<(u32, u64), Fetched>>>,
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").finish_non_exhaustive()
+    }
+}
+
 /// Reads an entry.
 pub(crate) async fn fetch(
     shared: &Arc<Shared>,
     space: u16,
     key: &[u8],
     location: &Location,
-) -> Fetched {
+) -> (Fetched, Reading) {
     let Some((runtime, tasks)) = shared.started.get() else {
-        return Fetched::Unavailable;
+        return (Fetched::Unavailable, Reading { _held: None });
     };
     let flight = (location.entry.segment, location.entry.offset);
-    let fetched = shared
+    // What is in a segment never changes.
+    let stays_true = |fetched: &Fetched| matches!(fetched, Fetched::Hit(_));
+    let (fetched, held) = shared
         .flights
-        .join((runtime, tasks), flight, || {
+        .join((runtime, tasks), flight, stays_true, || {
             let (shared, location) = (Arc::clone(shared), location.clone());
             let key: Box<[u8]> = key.into();
             async move { lead(&shared, space, &key, &location).await }
         })
         .await;
-    let fetched = fetched.unwrap_or(Fetched::Unavailable);
+    let reading = Reading { _held: Some(held) };
     // Two keys never share a record, unless the index is wrong; then it is not this one's value.
     if location.entry.hash != KeyHash::of(space, key) {
-        return Fetched::Damaged;
+        return (Fetched::Damaged, reading);
     }
-    fetched
+    (fetched.unwrap_or(Fetched::Unavailable), reading)
 }
 
 /// The one read for all who wait.

@@ -1,52 +1,77 @@
 //! One call for many who want the same thing at the same time.
 //!
-//! The call runs in a task of its own: whoever asked first may go away without stranding the others.
+//! The call runs in a task of its own: whoever asked first may go away without stranding the others. A result that
+//! stays true is there for who comes later, as long as somebody still works with it: until it is in another tier, a
+//! late one would make the call again.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-type Waiting<K, T> = Mutex<HashMap<K, watch::Receiver<Option<T>>>>;
-
 /// Calls in flight, by what they are about.
-#[derive(Debug)]
-pub(crate) struct Flights<K, T> {
-    waiting: Arc<Waiting<K, T>>,
+pub(crate) struct Flights<K: Eq + Hash, T> {
+    known: Arc<Known<K, T>>,
 }
 
-impl<K, T> Default for Flights<K, T> {
-    fn default() -> Self {
-        Self {
-            waiting: Arc::default(),
+type Known<K, T> = Mutex<HashMap<K, Flight<K, T>>>;
+
+struct Flight<K: Eq + Hash, T> {
+    held: Weak<Held<K, T>>,
+    result: watch::Receiver<Option<T>>,
+}
+
+/// Keeps a flight where others find it.
+pub(crate) struct Held<K: Eq + Hash, T> {
+    key: K,
+    known: Arc<Known<K, T>>,
+}
+
+impl<K: Eq + Hash, T> Held<K, T> {
+    /// Who comes from now on makes another call.
+    fn leave(&self) {
+        let mut known = self.known.lock();
+        // Another one may be there by now.
+        let is_this = |flight: &Flight<K, T>| std::ptr::eq(flight.held.as_ptr(), self);
+        if known.get(&self.key).is_some_and(is_this) {
+            known.remove(&self.key);
         }
     }
 }
 
-/// Removes a flight from the map however its task ends.
-struct Landing<K: Eq + Hash, T> {
-    key: K,
-    waiting: Arc<Waiting<K, T>>,
+impl<K: Eq + Hash, T> Drop for Held<K, T> {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
-impl<K: Eq + Hash, T> Drop for Landing<K, T> {
-    fn drop(&mut self) {
-        self.waiting.lock().remove(&self.key);
+impl<K: Eq + Hash, T> Default for Flights<K, T> {
+    fn default() -> Self {
+        Self {
+            known: Arc::default(),
+        }
+    }
+}
+
+impl<K: Eq + Hash, T> fmt::Debug for Flights<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights").finish_non_exhaustive()
     }
 }
 
 impl<K, T> Flights<K, T>
 where
-    K: Clone + Eq + Hash + Send + 'static,
+    K: Clone + Eq + Hash + Send + Sync + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// The result of the flight for `key`; `call` makes one if there is none. None when the call
-    /// panicked or was aborted.
+    /// The result of the flight for `key`, with what keeps it there for others if it `stays_true`; `call` makes one if
+    /// there is none. No result when the call panicked or was aborted.
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing: the call goes on.
@@ -54,39 +79,51 @@ where
         &self,
         (runtime, tasks): (&Handle, &Tasks),
         key: K,
+        stays_true: fn(&T) -> bool,
         call: impl FnOnce() -> F,
-    ) -> Option<T>
+    ) -> (Option<T>, Arc<Held<K, T>>)
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut result = {
-            let mut waiting = self.waiting.lock();
-            if let Some(result) = waiting.get(&key) {
-                result.clone()
+        let (held, mut result) = {
+            let mut known = self.known.lock();
+            let flight = known.get(&key);
+            let held =
+                flight.and_then(|flight| Some((flight.held.upgrade()?, flight.result.clone())));
+            if let Some(joined) = held {
+                joined
             } else {
                 let (done, result) = watch::channel(None);
-                waiting.insert(key.clone(), result.clone());
-                let waiting = Arc::clone(&self.waiting);
-                let landing = Landing { key, waiting };
-                let call = call();
+                let held = Arc::new(Held {
+                    key: key.clone(),
+                    known: Arc::clone(&self.known),
+                });
+                let flight = Flight {
+                    held: Arc::downgrade(&held),
+                    result: result.clone(),
+                };
+                known.insert(key, flight);
+                let (call, holds) = (call(), Arc::clone(&held));
                 tasks.spawn_on(runtime, "cold-read", OnShutdown::Abort, async move {
                     let value = call.await;
-                    // Out of the map first: who comes from now on wants a fresh answer.
-                    drop(landing);
+                    if !stays_true(&value) {
+                        holds.leave();
+                    }
                     done.send_replace(Some(value));
                 });
-                result
+                (held, result)
             }
         };
-        match result.wait_for(Option::is_some).await {
+        let value = match result.wait_for(Option::is_some).await {
             Ok(value) => value.clone(),
             Err(_) => None,
-        }
+        };
+        (value, held)
     }
 
-    /// Calls in flight.
+    /// Calls in flight, and those whose result somebody still works with.
     pub(crate) fn count(&self) -> usize {
-        self.waiting.lock().len()
+        self.known.lock().len()
     }
 }
 
@@ -115,7 +152,8 @@ mod tests {
                     wait.await.unwrap();
                     7
                 };
-                flights.join((&Handle::current(), &tasks), 1, call).await
+                let here = Handle::current();
+                flights.join((&here, &tasks), 1, |_| true, call).await.0
             })
         };
         let first = ask();
@@ -138,12 +176,41 @@ mod tests {
         let tasks = Tasks::new();
         let here = Handle::current();
         let broken = flights
-            .join((&here, &tasks), 1, || async { panic!("by the test") })
+            .join(
+                (&here, &tasks),
+                1,
+                |_| true,
+                || async { panic!("by the test") },
+            )
             .await;
-        assert_eq!(broken, None);
-        assert_eq!(
-            flights.join((&here, &tasks), 1, || async { 3 }).await,
-            Some(3)
-        );
+        assert_eq!(broken.0, None);
+        drop(broken);
+        let next = flights.join((&here, &tasks), 1, |_| true, || async { 3 });
+        assert_eq!(next.await.0, Some(3));
+    }
+
+    #[tokio::test]
+    async fn a_result_that_stays_true_is_there_as_long_as_somebody_holds_it() {
+        let flights = Flights::<u32, u32>::default();
+        let tasks = Tasks::new();
+        let here = Handle::current();
+        let join = |value: u32| {
+            let is_even = |value: &u32| value.is_multiple_of(2);
+            flights.join((&here, &tasks), 1, is_even, move || async move { value })
+        };
+        let (first, held) = join(2).await;
+        assert_eq!(first, Some(2));
+        let (second, held_too) = join(4).await;
+        assert_eq!(second, Some(2), "it is the one of before");
+        drop((held, held_too));
+        let (third, held) = join(3).await;
+        assert_eq!(third, Some(3));
+        // That one is for nobody else; and who held it ends no other flight.
+        let (fourth, held_too) = join(4).await;
+        assert_eq!(fourth, Some(4));
+        drop(held);
+        assert_eq!(join(6).await.0, Some(4));
+        drop(held_too);
+        assert_eq!(flights.count(), 0);
     }
 }

@@ -45,7 +45,7 @@ mod upload;
 pub use breaker::BreakerState;
 pub use codec::{FixedCodec, ValueCodec};
 pub use error::ColdError;
-pub use fetch::{ColdEntry, Fetched, Found, Location};
+pub use fetch::{ColdEntry, Fetched, Found, Location, Reading};
 pub use index::{IndexError, LostCopy};
 pub use inspect::{Comparison, Inspection, SegmentCheck, SegmentReport, VerifyReport};
 pub use observer::ColdObserver;

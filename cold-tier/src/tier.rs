@@ -15,7 +15,7 @@ use crate::checkpoint::{IndexEntry, SegmentState};
 use crate::checkpointer;
 use crate::collect::Collector;
 use crate::error::ColdError;
-use crate::fetch::{self, Fetched, Found, Location};
+use crate::fetch::{self, Fetched, Found, Location, Reading};
 use crate::follow::reconcile;
 use crate::follow::{Asked, Follower};
 use crate::index::{Index, IndexError, LostCopy};
@@ -169,6 +169,17 @@ impl ColdTier {
     /// # Cancel safety
     /// Cancelling it loses nothing; the read goes on for whoever else waits for it.
     pub async fn fetch(&self, space: u16, key: &[u8], location: &Location) -> Fetched {
+        self.fetch_shared(space, key, location).await.0
+    }
+
+    /// As [`ColdTier::fetch`]; who comes while the [`Reading`] is kept gets the same bytes without another request. It is
+    /// kept until the entry is in another tier.
+    pub async fn fetch_shared(
+        &self,
+        space: u16,
+        key: &[u8],
+        location: &Location,
+    ) -> (Fetched, Reading) {
         fetch::fetch(&self.shared, space, key, location).await
     }
 

@@ -162,6 +162,11 @@ impl Acks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticket(u64);
 
+impl Ticket {
+    /// One that was never good.
+    const VOID: Self = Self(u64::MAX);
+}
+
 /// How far one try of a command got.
 enum Attempt {
     /// It was carried out.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use fonn_codec::frame::HEADER_LEN;
 use fonn_cold_tier::Fetched as ColdFetched;
-use fonn_cold_tier::{ColdEntry, Location};
+use fonn_cold_tier::{ColdEntry, Location, Reading};
 use fonn_proto::{Command, Failure, Outcome};
 
 use super::{Engine, Ticket};
@@ -25,6 +25,8 @@ pub(super) struct Fetched {
     pub ticket: Ticket,
     pub entry: Option<DiskEntry>,
     pub from: From,
+    #[expect(dead_code, reason = "it is kept until the entry is in RAM")]
+    pub reading: Option<Reading>,
 }
 
 /// Why nobody knows what a key has.
@@ -79,14 +81,25 @@ impl Engine {
         let found = disk.find(space, key).await;
         self.disk_get_latency
             .record(start.elapsed().as_nanos() as u64, 1);
+        let mut reading = None;
         let (entry, from) = match found {
             Ok(DiskFound::Entry(entry)) => (Some(entry), From::Disk),
             Ok(DiskFound::Absent) => (None, From::Disk),
             Ok(DiskFound::Below(location)) if need == Need::Existence => {
                 (Some(existence(&location)), From::Cold)
             }
+            // Another read brought it meanwhile: it is looked for in RAM again.
+            Ok(DiskFound::Below(_)) if self.is_in_ram(space, key) => {
+                return Ok(Fetched {
+                    ticket: Ticket::VOID,
+                    entry: None,
+                    from: From::Cold,
+                    reading,
+                });
+            }
             Ok(DiskFound::Below(location)) => {
-                (self.fetch_cold(space, key, &location).await?, From::Cold)
+                let entry = self.fetch_cold(space, key, &location, &mut reading).await?;
+                (entry, From::Cold)
             }
             Err(error) => {
                 tracing::debug!(%error, "disk read failed");
@@ -97,20 +110,30 @@ impl Engine {
             ticket,
             entry,
             from,
+            reading,
         })
     }
 
+    fn is_in_ram(&self, space: Space, key: &[u8]) -> bool {
+        let ram = &self.hot.ram;
+        let hash = ram.hash(space, key);
+        ram.lock(hash).find(hash, space, key).is_some()
+    }
+
+    /// `reading` is to be kept until the entry is in RAM.
     pub(super) async fn fetch_cold(
         &self,
         space: Space,
         key: &[u8],
         location: &Location,
+        reading: &mut Option<Reading>,
     ) -> Result<Option<DiskEntry>, Unknown> {
         let Some(cold) = &self.cold else {
             return Ok(None);
         };
         let start = Instant::now();
-        let fetched = cold.tier().fetch(space.0, key, location).await;
+        let (fetched, shared) = cold.tier().fetch_shared(space.0, key, location).await;
+        *reading = Some(shared);
         self.cold_get_latency
             .record(start.elapsed().as_nanos() as u64, 1);
         match fetched {

@@ -406,7 +406,7 @@ impl Engine {
         let entry = match found {
             DiskFound::Entry(entry) => Some(entry),
             DiskFound::Below(location) => self
-                .fetch_cold(space, key, &location)
+                .fetch_cold(space, key, &location, &mut None)
                 .await
                 .map_err(|_| Failure::Unavailable)?,
             DiskFound::Absent => None,

@@ -194,6 +194,7 @@ impl Rig {
             ticket,
             entry,
             from: From::Disk,
+            reading: None,
         }
     }
 }

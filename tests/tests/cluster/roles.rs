@@ -102,24 +102,26 @@ const RESP: &[(Needs, &str)] = &[
     (Admin, "CONFIG GET *"),
 ];
 
-/// Codes, keys, extras and values.
-const BINARY: &[(Needs, u8, &str, &[u8], &[u8])] = &[
-    (Nothing, opcode::VERSION, "", &[], &[]),
-    (Nothing, opcode::NOOP, "", &[], &[]),
-    (Read, opcode::GET, "k", &[], &[]),
-    (Read, opcode::GETK, "k", &[], &[]),
-    (Write, opcode::SET, "k", &[0; 8], b"1"),
-    (Write, opcode::ADD, "k", &[0; 8], b"1"),
-    (Write, opcode::REPLACE, "k", &[0; 8], b"1"),
-    (Write, opcode::APPEND, "k", &[], b"1"),
-    (Write, opcode::PREPEND, "k", &[], b"1"),
-    (Write, opcode::INCREMENT, "k", &[0; 20], &[]),
-    (Write, opcode::DECREMENT, "k", &[0; 20], &[]),
-    (Write, opcode::TOUCH, "k", &[0; 4], &[]),
-    (Write, opcode::GAT, "k", &[0; 4], &[]),
-    (Write, opcode::DELETE, "k", &[], &[]),
-    (Write, opcode::FLUSH, "", &[], &[]),
-    (Admin, opcode::STAT, "reset", &[], &[]),
+/// Code, key, extras and value.
+type Request = (u8, &'static str, &'static [u8], &'static [u8]);
+
+const BINARY: &[(Needs, Request)] = &[
+    (Nothing, (opcode::VERSION, "", &[], &[])),
+    (Nothing, (opcode::NOOP, "", &[], &[])),
+    (Read, (opcode::GET, "k", &[], &[])),
+    (Read, (opcode::GETK, "k", &[], &[])),
+    (Write, (opcode::SET, "k", &[0; 8], b"1")),
+    (Write, (opcode::ADD, "k", &[0; 8], b"1")),
+    (Write, (opcode::REPLACE, "k", &[0; 8], b"1")),
+    (Write, (opcode::APPEND, "k", &[], b"1")),
+    (Write, (opcode::PREPEND, "k", &[], b"1")),
+    (Write, (opcode::INCREMENT, "k", &[0; 20], &[])),
+    (Write, (opcode::DECREMENT, "k", &[0; 20], &[])),
+    (Write, (opcode::TOUCH, "k", &[0; 4], &[])),
+    (Write, (opcode::GAT, "k", &[0; 4], &[])),
+    (Write, (opcode::DELETE, "k", &[], &[])),
+    (Write, (opcode::FLUSH, "", &[], &[])),
+    (Admin, (opcode::STAT, "reset", &[], &[])),
 ];
 
 const SASL_AUTH: u8 = 0x21;
@@ -190,7 +192,7 @@ fn differences(door: SocketAddr, user: Option<&str>, has: Needs) -> Result<Vec<S
         let reply = client.call(SASL_AUTH, "PLAIN", &[], login.as_bytes(), 0)?;
         ensure!(reply.status == 0, "{user}: {reply:?}");
     }
-    for (needs, code, key, extras, value) in BINARY {
+    for (needs, (code, key, extras, value)) in BINARY {
         let reply = client.call(*code, key, extras, value, 0)?;
         let command = format!("{code:#04x} {key}");
         note("binary", *needs, &command, reply.status == AUTH_ERROR);
