@@ -1,6 +1,6 @@
 //! Reading one entry from the bucket: one ranged request for exactly its record.
 //!
-//! Whoever wants the same record at the same time shares the request. What comes back is believed only
+//! Whoever wants the same record until it is in another tier shares the request. What comes back is believed only
 //! after its checksum, its key and its version were compared with what led to it. A failed read is a
 //! miss, never an error to a client, and repairs what it can: a segment that is gone is marked, so that
 //! its other entries are misses without a request; damaged bytes are read a second time, then the entry
