@@ -98,8 +98,9 @@ impl Engine {
                 });
             }
             Ok(DiskFound::Below(location)) => {
-                let entry = self.fetch_cold(space, key, &location, &mut reading).await?;
-                (entry, From::Cold)
+                // Boxed: few connections need the room, and all would have it.
+                let read = Box::pin(self.fetch_cold(space, key, &location, &mut reading));
+                (read.await?, From::Cold)
             }
             Err(error) => {
                 tracing::debug!(%error, "disk read failed");
