@@ -23,6 +23,7 @@ use super::error::DiskError;
 use super::generation::Generation;
 use super::index::IndexError;
 use super::stats::add;
+use super::tail::{TailPosition, end_of};
 
 pub(crate) use rewrite::rewrite;
 
@@ -95,8 +96,9 @@ pub(crate) fn run(shared: &Shared) {
 }
 
 /// The newest generation that is sealed and not settled. The oldest is not worth it when it is the
-/// next to be dropped.
-fn candidate(shared: &Shared) -> Option<Arc<Generation>> {
+/// next to be dropped, and one that is being read for the tier below waits until that is done: its records
+/// would have other places then, and be read once more.
+pub(crate) fn candidate(shared: &Shared) -> Option<Arc<Generation>> {
     let generations = shared.generations.snapshot();
     let (_newest, sealed) = generations.split_first()?;
     let limits = shared.limits();
@@ -108,7 +110,22 @@ fn candidate(shared: &Shared) -> Option<Arc<Generation>> {
     let mut waiting = sealed
         .iter()
         .filter(|it| it.is_sealed() && !it.has_settled());
-    waiting.find(|it| Some(it.id) != going).cloned()
+    waiting
+        .find(|it| Some(it.id) != going && !is_half_passed(shared, it))
+        .cloned()
+}
+
+/// Whether the tier below has read some of a generation, and not all.
+fn is_half_passed(shared: &Shared, generation: &Generation) -> bool {
+    let end = end_of(generation);
+    let begun = TailPosition { offset: 1, ..end };
+    let passed = |position| {
+        shared
+            .below
+            .as_ref()
+            .is_some_and(|it| it.has_passed(position))
+    };
+    passed(begun) && !passed(end)
 }
 
 /// Settles a generation, or finds that there is nothing to do; false if it is to be tried again later.

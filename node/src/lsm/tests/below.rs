@@ -256,3 +256,22 @@ async fn settling_keeps_what_the_tier_below_was_not_told() {
     settle_now();
     assert_eq!(keys(&all(&rig, TailPosition::default())), [b"kept"]);
 }
+
+#[tokio::test]
+async fn what_is_being_read_for_the_tier_below_settles_when_that_is_done() {
+    let bucket = Bucket::new(Leave::Now);
+    let rig = over(&bucket);
+    let candidate = || crate::lsm::settle::candidate(rig.shared()).map(|it| it.id);
+    rig.put(b"a", 1, noise(1, 1000)).await;
+    rig.put(b"b", 2, noise(2, 1000)).await;
+    let read = all(&rig, TailPosition::default());
+    rig.roll().await;
+    let sealed = rig.shared().generations.snapshot()[1].clone();
+    within(|| sealed.is_sealed()).await;
+    assert_eq!(candidate(), Some(sealed.id));
+
+    *bucket.passed.lock() = read.records[0].after;
+    assert_eq!(candidate(), None);
+    *bucket.passed.lock() = read.next;
+    assert_eq!(candidate(), Some(sealed.id));
+}
