@@ -75,7 +75,7 @@ fonn_runtime::layer! {
         /// Private key of the certificate, PEM [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
         pub tls_key: Option<PathBuf>,
-        /// Authorities of the certificates of members, routers and clients, PEM; without users a client has to show one [default: none]
+        /// Authorities of the certificates of members, routers and clients, PEM; without users a client from another machine has to show one [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
         pub tls_client_ca: Option<PathBuf>,
 
@@ -148,7 +148,7 @@ fonn_runtime::layer! {
         /// HOST:PORT at which others reach --cluster-listen, where that is not what they see [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
         pub advertise: Option<MemberAddr>,
-        /// HOST:PORT at which routers, other members and Redis Cluster clients reach the first --listen, where that is not what they see [default: none]
+        /// HOST:PORT at which routers, other members and Redis Cluster clients reach the first --listen that is not loopback, where they do not see it so [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE_CLIENT", help_heading = "Cluster")]
         pub advertise_client: Option<MemberAddr>,
         /// Members to join at, HOST:PORT of their --cluster-listen; any that answers will do [default: none]
@@ -278,11 +278,11 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         key: settings.tls_key.as_deref(),
         client_ca: settings.tls_client_ca.as_deref(),
     })?;
-    let cluster = cluster::resolve(&settings, &security, has_disk)?;
-    let listen = match settings.listen {
+    let listen = match settings.listen.clone() {
         listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         listen => listen,
     };
+    let cluster = cluster::resolve(&settings, &listen, &security, has_disk)?;
     let admin = settings
         .admin_listen
         .unwrap_or(AdminAddr("127.0.0.1:11280".to_owned()));
@@ -470,6 +470,8 @@ impl Config {
         if let Some(cluster) = &self.cluster {
             let _ = writeln!(text, "  cluster {}", cluster.describe());
         }
+        let who = self.security.describe(self.insecure);
+        let _ = writeln!(text, "  serves  {who}");
         let scheme = self.security.scheme();
         let _ = write!(text, "  admin   {scheme}://{admin}/");
         text

@@ -235,11 +235,12 @@ impl Config {
     pub fn banner(&self, listening: &[String], admin: &str) -> String {
         let scheme = self.security.scheme();
         format!(
-            "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  admin   {scheme}://{admin}/",
+            "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  serves  {}\n  admin   {scheme}://{admin}/",
             env!("CARGO_PKG_VERSION"),
             self.cluster.join(", "),
             listening.join(", "),
             self.threads,
+            self.security.describe(self.insecure),
         )
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::Settings;
 use crate::cluster::Start;
-use crate::cluster::member::{is_name, is_reachable};
+use crate::cluster::member::{is_loopback, is_name, is_reachable};
 
 /// In the place of what is not given.
 const NONE: &str = "none";
@@ -40,6 +40,7 @@ pub struct ClusterConfig {
 /// The settings of the cluster with defaults; None if the node is to be alone.
 pub(super) fn resolve(
     settings: &Settings,
+    listen_clients: &[ListenAddr],
     security: &SecurityConfig,
     has_disk: bool,
 ) -> Result<Option<ClusterConfig>, ConfigError> {
@@ -83,7 +84,7 @@ pub(super) fn resolve(
         return wrong("a --data-dir besides, where a member keeps what it agreed to");
     }
     let is_socket = |addr: &ListenAddr| matches!(addr, ListenAddr::Unix(_));
-    if !settings.listen.is_empty() && settings.listen.iter().all(is_socket) {
+    if listen_clients.iter().all(is_socket) {
         return wrong(
             "a --listen HOST:PORT besides, at which routers and other members reach the node",
         );
@@ -112,6 +113,19 @@ pub(super) fn resolve(
     }
     if advertise.is_none() && !is_reachable(&listen) && !listen.ends_with(":0") {
         return wrong("--advertise HOST:PORT besides, since others cannot reach a node at this");
+    }
+    // They would look for this node's entries at themselves.
+    if advertise_client.is_none()
+        && !is_loopback(advertise.as_ref().unwrap_or(&listen))
+        && listen_clients.iter().all(ListenAddr::is_loopback)
+        && let Some(first) = listen_clients.first()
+    {
+        return Err(ConfigError::invalid(
+            "--listen",
+            first,
+            "an address besides at which members and routers on other machines reach this node, \
+             or --advertise-client HOST:PORT",
+        ));
     }
     Ok(Some(ClusterConfig {
         node_id,
@@ -162,15 +176,16 @@ impl ClusterConfig {
     }
 
     /// Where clients reach the node: what is advertised for them, else the first of its listeners `names`
-    /// (HOST:PORT as they were bound) that is not a socket file; with the host that is advertised, where it
-    /// listens on all addresses.
+    /// (HOST:PORT as they were bound) that is not for this machine alone, or the first one if all are; with
+    /// the host that is advertised, where it listens on all addresses.
     #[must_use]
     pub fn client_address(&self, names: &[String]) -> String {
         if let Some(advertised) = &self.advertise_client {
             return advertised.clone();
         }
-        let mut tcp = names.iter().filter(|name| !name.starts_with("unix:"));
-        let tcp = tcp.next().map_or("", String::as_str);
+        let tcp = || names.iter().filter(|name| !name.starts_with("unix:"));
+        let others = tcp().find(|name| !is_loopback(name));
+        let tcp = others.or_else(|| tcp().next()).map_or("", String::as_str);
         if is_reachable(tcp) {
             return tcp.to_owned();
         }
@@ -271,7 +286,23 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_the_flag_and_the_remedy() {
         let open = || Some("0.0.0.0:11290".parse().unwrap());
-        let cases: [(Settings, &[&str]); 12] = [
+        let cases: [(Settings, &[&str]); 14] = [
+            (
+                Settings {
+                    cluster_listen: Some("10.0.0.7:11290".parse().unwrap()),
+                    insecure: Some(true),
+                    ..member()
+                },
+                &["--listen", "127.0.0.1:11211", "--advertise-client"],
+            ),
+            (
+                Settings {
+                    listen: vec!["127.0.0.1:1".parse().unwrap(), "unix:/s".parse().unwrap()],
+                    advertise: Some("192.0.2.7:7".parse().unwrap()),
+                    ..member()
+                },
+                &["--listen", "127.0.0.1:1", "--advertise-client"],
+            ),
             (
                 Settings {
                     listen: vec!["unix:/s".parse().unwrap()],
@@ -386,6 +417,11 @@ mod tests {
             told(&cluster, &["unix:/s", "10.0.0.7:11211"]),
             "10.0.0.7:11211"
         );
+        assert_eq!(
+            told(&cluster, &["127.0.0.1:1", "10.0.0.7:11211"]),
+            "10.0.0.7:11211"
+        );
+        assert_eq!(told(&cluster, &["unix:/s", "127.0.0.1:1"]), "127.0.0.1:1");
         assert_eq!(told(&cluster, &["0.0.0.0:11211"]), "127.0.0.1:11211");
         cluster.advertise = Some("a.example:7".to_owned());
         assert_eq!(told(&cluster, &["[::]:11211"]), "a.example:11211");

@@ -89,6 +89,26 @@ impl SecurityConfig {
         self.users_file.is_some() || self.proves_members()
     }
 
+    /// For the banner: who is served.
+    #[must_use]
+    pub fn describe(&self, is_insecure: bool) -> String {
+        let users = self
+            .users_file
+            .as_ref()
+            .map(|file| format!("users of {}", file.display()));
+        let certificates = self
+            .proves_members()
+            .then(|| "whoever shows a certificate of --tls-client-ca".to_owned());
+        let everybody = if is_insecure {
+            "everybody who can reach it (--insecure)"
+        } else {
+            "everybody on this machine"
+        };
+        users
+            .or(certificates)
+            .unwrap_or_else(|| everybody.to_owned())
+    }
+
     /// How the URL of the admin port begins.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
@@ -132,12 +152,13 @@ impl SecurityConfig {
         }
         if let Some(open) = listen.iter().find(|addr| !addr.is_loopback()) {
             let expected = "a loopback address or unix:PATH, since anybody who can reach another one may \
-                            read and write everything; --users-file protects it, --insecure allows it";
+                            read and write everything; --users-file or --tls-client-ca protects it, \
+                            --insecure allows it";
             return Err(ConfigError::invalid("--listen", open, expected));
         }
         if !ListenAddr::Tcp(admin.to_owned()).is_loopback() {
             let expected = "a loopback address, since anybody who can reach another one may see and change \
-                            everything; --users-file protects it, --insecure allows it";
+                            everything; --users-file or --tls-client-ca protects it, --insecure allows it";
             return Err(ConfigError::invalid("--admin-listen", admin, expected));
         }
         Ok(())
