@@ -33,7 +33,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
         shared
             .service
             .events()
-            .publish(snapshot, "fonn_router_commands_total");
+            .publish(snapshot, "fonn_router_commands_total", &[]);
         connections(snapshot, &shared);
         map(snapshot, &shared.service);
     });

@@ -32,20 +32,32 @@ pub struct LogFilter {
 pub struct LogFilterError;
 
 impl Default for LogFilter {
-    /// `info` for everything.
+    /// `info` for everything that is ours.
     fn default() -> Self {
         Self {
             text: "info".to_owned(),
-            targets: Targets::new().with_default(LevelFilter::INFO),
+            targets: quiet().with_default(LevelFilter::INFO),
         }
     }
+}
+
+/// What openraft says while members come and go belongs to every start and end of a cluster; who wants
+/// to hear it names it.
+fn quiet() -> Targets {
+    Targets::new()
+        .with_target("openraft", LevelFilter::ERROR)
+        .with_target("openraft::replication", LevelFilter::OFF)
 }
 
 impl FromStr for LogFilter {
     type Err = LogFilterError;
 
     fn from_str(text: &str) -> Result<Self, LogFilterError> {
-        let mut targets = Targets::new();
+        let mut targets = if text.contains("openraft") {
+            Targets::new()
+        } else {
+            quiet()
+        };
         for part in text.split(',').map(str::trim) {
             targets = match part.split_once('=') {
                 Some((module, level)) => {
@@ -234,6 +246,22 @@ mod tests {
         });
         let text = lines.take();
         assert!(text.contains("own") && !text.contains("foreign"), "{text}");
+    }
+
+    #[test]
+    fn openraft_is_heard_when_it_is_named() {
+        for (filter, lines_heard) in [
+            ("debug", 0),
+            ("info,openraft=debug", 2),
+            ("openraft=warn", 1),
+        ] {
+            let (dispatch, _, lines) = logger(filter, LogFormat::Text);
+            tracing::dispatcher::with_default(&dispatch, || {
+                tracing::debug!(target: "openraft::core", "state");
+                tracing::warn!(target: "openraft::replication", "member is gone");
+            });
+            assert_eq!(lines.take().lines().count(), lines_heard, "{filter}");
+        }
     }
 
     #[test]

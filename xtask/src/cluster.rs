@@ -38,9 +38,6 @@ const ROUTERS_LIMIT: Duration = Duration::from_secs(2);
 /// How often children and signals are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What raft says while members come and go belongs to every start and end of a cluster.
-const LOG: &str = "info,openraft=error,openraft::replication=off";
-
 const ABOUT: &str = "Nodes, routers and a bucket on this machine, for trying them out";
 
 const AFTER_HELP: &str = "\
@@ -79,12 +76,17 @@ struct Options {
     /// A program that is built already
     #[arg(long, value_name = "FILE", env = "FONN_ROUTER_BIN")]
     router_bin: Option<PathBuf>,
+    /// A program that is built already
+    #[arg(long, value_name = "FILE", env = "FONN_CTL_BIN")]
+    ctl_bin: Option<PathBuf>,
 }
 
 /// The programs.
 struct Programs {
     node: PathBuf,
     router: PathBuf,
+    /// To be named only.
+    ctl: PathBuf,
 }
 
 /// Runs a cluster until a signal comes. `args` are the arguments behind `cluster`.
@@ -141,7 +143,14 @@ fn with_home(
     let ended = started.and_then(|is_stopped| match is_stopped {
         true => Ok(()),
         false => {
-            table::print(&ports, home, &bucket, options.keep)?;
+            let told = table::Told {
+                ports: &ports,
+                dir: &home.dir().display().to_string(),
+                bucket: &bucket,
+                ctl: &programs.ctl.display().to_string(),
+                keep: options.keep,
+            };
+            told.print(|name| children.pid(name))?;
             serve(&mut children, signals)
         }
     });
@@ -186,6 +195,7 @@ fn programs(options: &Options, root: &Path) -> Result<Programs> {
         return Ok(Programs {
             node: node.clone(),
             router: router.clone(),
+            ctl: options.ctl_bin.clone().unwrap_or("fonnctl".into()),
         });
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
@@ -196,6 +206,8 @@ fn programs(options: &Options, root: &Path) -> Result<Programs> {
         "fonn-node",
         "--bin",
         "fonn-router",
+        "--bin",
+        "fonnctl",
     ]);
     command.arg("--message-format=json-render-diagnostics");
     if options.release {
@@ -218,6 +230,10 @@ fn programs(options: &Options, root: &Path) -> Result<Programs> {
             .router_bin
             .clone()
             .map_or_else(|| built("fonn-router"), Ok)?,
+        ctl: options
+            .ctl_bin
+            .clone()
+            .map_or_else(|| built("fonnctl"), Ok)?,
     })
 }
 
@@ -307,7 +323,7 @@ impl Setup<'_> {
         };
         command.args(["--listen", &member.client_address()]);
         command.args(["--admin-listen", &member.admin_address()]);
-        command.args(["--threads", "2", "--log", LOG]);
+        command.args(["--threads", "2"]);
         let seeds = self.ports.of(Role::Node).map(Member::cluster_address);
         let seeds: Vec<String> = seeds.collect();
         match member.role {

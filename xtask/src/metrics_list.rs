@@ -1,7 +1,7 @@
 //! `cargo xtask metrics-list`: the tables of docs/metrics.md, from what a node and a router publish.
 //!
 //! A store with all tiers is opened in a temporary directory and scraped once, and so is a router that has no
-//! members, so the list cannot forget a metric that is there from the start (all of them are).
+//! members, so the list cannot forget a metric: where its tier is, each is there from the start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::metrics::striped::Counters;
+use fonn_runtime::route;
 
 use super::Sharing;
 
@@ -75,7 +76,9 @@ pub fn register(metrics: &Metrics, sharing: &Arc<Sharing>) {
             let total = sharing.events.total(event);
             snapshot.counter("fonn_cluster_sharing_total", help, &labels, total);
         }
+        // What routers alone count.
+        let without = [route::Event::Forwarded, route::Event::Local];
         let events = sharing.forwarder.events();
-        events.publish(snapshot, "fonn_cluster_commands_total");
+        events.publish(snapshot, "fonn_cluster_commands_total", &without);
     });
 }

@@ -67,10 +67,10 @@ impl Events {
         self.0.total(event as usize)
     }
 
-    /// Publishes the totals as the metric `name`.
-    pub fn publish(&self, snapshot: &mut Snapshot, name: &'static str) {
+    /// Publishes the totals as the metric `name`, but for those of `without`.
+    pub fn publish(&self, snapshot: &mut Snapshot, name: &'static str, without: &[Event]) {
         let help = "Commands by what happened to them on their way; one may count several times.";
-        for event in Event::ALL {
+        for event in Event::ALL.iter().filter(|event| !without.contains(event)) {
             let labels = [("event", event.label())];
             snapshot.counter(name, help, &labels, self.total(*event));
         }

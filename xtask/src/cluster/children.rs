@@ -64,6 +64,12 @@ impl Children {
         self.0.is_empty()
     }
 
+    /// The process of a program that runs.
+    pub fn pid(&self, name: &str) -> Option<u32> {
+        let running = self.0.iter().find(|it| it.name == name)?;
+        Some(running.child.id())
+    }
+
     /// Starts a program with nothing of the developer's own settings. What it writes goes to `log`.
     ///
     /// # Errors
