@@ -153,9 +153,12 @@ impl membership_server::Membership for MembershipService {
         }
         let change = Change::Drain { id: node.clone() };
         self.change(change, |map| {
-            let others = map.members.iter().filter(|it| it.share > 0).count();
+            let others = match map.members.iter().filter(|it| it.share > 0).count() {
+                1 => "1 other owns".to_owned(),
+                others => format!("{others} others own"),
+            };
             format!(
-                "{node} owns {} slots now, {others} others own the rest",
+                "{node} owns {} slots now, {others} the rest",
                 slots(map, &node)
             )
         })

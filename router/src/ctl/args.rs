@@ -71,7 +71,7 @@ pub(super) enum Command {
     Top(Top),
     /// The namespaces: what each may take, takes, and was asked for
     Namespaces,
-    /// Show the codec of each level, or change one until the next restart
+    /// Show the codec of each level, or change one until the next restart or reload
     Codec {
         /// ram, upper, last or cold, and its codec from now on, as in upper=zstd:3
         #[arg(value_name = "LEVEL=CODEC")]
@@ -251,7 +251,7 @@ pub(super) enum User {
 
 #[derive(Debug, Args)]
 pub(super) struct PutUser {
-    /// Its name; the password comes from --new-password-file, FONN_NEW_PASSWORD or the terminal
+    /// Its name; the password comes from --new-password-file (FONN_NEW_PASSWORD_FILE), FONN_NEW_PASSWORD or the terminal
     pub name: String,
     /// What it may do; a new user needs one
     #[arg(long, value_name = "ROLE")]
@@ -268,8 +268,8 @@ pub(super) struct PutUser {
     /// File with its password, - for standard input
     #[arg(long, value_name = "FILE", env = "FONN_NEW_PASSWORD_FILE")]
     pub new_password_file: Option<PathBuf>,
-    /// It keeps the password it has
-    #[arg(long, conflicts_with = "new_password_file")]
+    /// It keeps the password it has, whatever else is given
+    #[arg(long)]
     pub keep_password: bool,
 }
 

@@ -57,7 +57,7 @@ pub(super) fn in_force(it: &LevelCodec) -> String {
 
 pub(super) fn changed(level: &str, set: &SetCodecResponse) -> String {
     format!(
-        "{level}: {}, was {}, until the next restart; to keep it, set --codec {level}={}\n",
+        "{level}: {}, was {}, until the next restart or reload; to keep it, set --codec {level}={}\n",
         set.codec, set.previous, set.codec
     )
 }

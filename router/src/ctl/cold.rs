@@ -15,7 +15,7 @@ use super::error::CtlError;
 use super::output::Output;
 use super::progress::Progress;
 use super::table::{Side, Table, pairs, printable};
-use super::words::{bytes, dollars, duration, percent, relative};
+use super::words::{bytes, count, dollars, duration, percent, relative};
 
 /// Items of a page, the most that a node gives.
 const PAGE: usize = 1000;
@@ -68,14 +68,17 @@ pub(super) fn status_lines(status: &ColdStatus) -> Vec<(&'static str, String)> {
             percent(status.stored_bytes, budget)
         ),
     };
+    let live = match status.stored_bytes {
+        0 => String::new(),
+        stored => format!(", {} live", percent(status.live_bytes, stored)),
+    };
     lines.push((
         "bucket",
         format!(
-            "{}{budget} in {} segments, {} entries, {} live",
+            "{}{budget} in {}, {}{live}",
             bytes(status.stored_bytes),
-            status.segments,
-            status.entries,
-            percent(status.live_bytes, status.stored_bytes)
+            count(status.segments, "segment", "segments"),
+            count(status.entries, "entry", "entries"),
         ),
     ));
     if let Some(lag) = &status.lag {

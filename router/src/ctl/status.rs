@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::error::CtlError;
 use super::output::Output;
 use super::table::pairs;
-use super::words::{bytes, duration, percent};
+use super::words::{bytes, count, duration, percent};
 use super::{Verdict, cluster, codec, cold};
 
 /// Bad is a node that takes no traffic.
@@ -87,9 +87,9 @@ pub(super) fn render(status: &StatusResponse) -> String {
         "disk",
         match &status.disk {
             Some(disk) => format!(
-                "{}, {} generations, {} queued, in {}, durability {}",
+                "{}, {}, {} queued, in {}, durability {}",
                 tier(disk.used_bytes, disk.budget_bytes, disk.entries),
-                disk.generations,
+                count(disk.generations.into(), "generation", "generations"),
                 bytes(disk.queue_bytes),
                 disk.directory,
                 status.durability

@@ -267,7 +267,7 @@ fn codecs_are_listed_and_changes_say_how_to_keep_them() {
     };
     assert_eq!(
         codec::changed("upper", &set),
-        "upper: zstd:3, was lz4, until the next restart; to keep it, set --codec upper=zstd:3\n"
+        "upper: zstd:3, was lz4, until the next restart or reload; to keep it, set --codec upper=zstd:3\n"
     );
 }
 

@@ -12,6 +12,11 @@ pub(super) fn bytes(bytes: u64) -> String {
     ByteCount::new(bytes).human().to_string()
 }
 
+/// A number of things.
+pub(super) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// A part of a whole, `37 %`; empty if the whole is nothing.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     match whole {
