@@ -4,13 +4,14 @@
 - Every FONN_… variable and every `--flag` of the programs exists; so do the ports.
 - Every relative link in docs/operations leads somewhere.
 - An image has one version everywhere, and the compiler is the pinned one.
+- The example of the chart's nodes.settings has keys that a node has.
 """
 
 import json
 import re
 import sys
 
-from settings import ROOT, known_keys, known_ports, known_variables
+from settings import ROOT, known_keys, known_ports, known_variables, table
 
 FOLDERS = ("deploy", "terraform", "docs/operations")
 # Other programs have flags in the same documents: a flag of ours is one behind `fonn-node` or `fonn-router` on its line.
@@ -86,9 +87,20 @@ def check_compiler():
         yield f"deploy/Dockerfile does not build with Rust {pinned}"
 
 
+def check_example():
+    """The example of nodes.settings has keys of a node's file."""
+    path = "deploy/helm/fonn/values.yaml"
+    example = re.search(r"# Keys of node.toml, for example \{(.*?)\}", (ROOT / path).read_text())
+    keys = re.findall(r"(\w+): ", example[1]) if example else []
+    if not keys:
+        yield f"{path}: the example of nodes.settings could not be read"
+    for key in set(keys) - set(table()):
+        yield f"{path}: a node has no setting {key}"
+
+
 def main():
     texts = list(files())
-    problems = [*check_images(texts), *check_compiler()]
+    problems = [*check_images(texts), *check_compiler(), *check_example()]
     for path, text in texts:
         # This file and its source name what they look for.
         if path.parts[:2] != ("deploy", "checks"):
