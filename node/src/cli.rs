@@ -19,14 +19,13 @@ use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::PeerMetrics;
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
+pub use fonn_runtime::release::Release;
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
-use fonn_runtime::tls::Tls;
 use fonn_runtime::users;
-use tonic::service::Routes;
 
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
@@ -69,6 +68,12 @@ const EVENTS_KEPT: usize = 500;
 /// Runs the node; the whole of `main`.
 #[must_use]
 pub fn main() -> ExitCode {
+    main_as(&Release::this())
+}
+
+/// The same, as a process that tells other members that it is of that release.
+#[must_use]
+pub fn main_as(release: &Release) -> ExitCode {
     let config = match config::load(std::env::args_os()) {
         Ok(config) => config,
         Err(early) => return early.report(),
@@ -90,7 +95,7 @@ pub fn main() -> ExitCode {
         .build()
         .context("cannot start the runtime");
     let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, security, files, &log));
+        let result = runtime.block_on(run(config, security, files, &log, release));
         // What still blocks was given its time.
         runtime.shutdown_background();
         result
@@ -112,6 +117,7 @@ async fn run(
     security: Security,
     mut files: FileWatch,
     log: &LogControl,
+    release: &Release,
 ) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
@@ -170,13 +176,25 @@ async fn run(
     let cluster_tasks = Tasks::new();
     let tls = security.members_tls();
     let services = admin_api.at_member()?;
-    let cluster = start_cluster(&config, tls, services, &names, &events, &cluster_tasks).await?;
+    let mut cluster = None;
+    if let Some(mut options) = cluster_options(&config, &names)? {
+        options.version = release.version.clone();
+        options.events = Some(events.clone());
+        options.tls = tls;
+        options.services = services;
+        let started = Cluster::start(options, &cluster_tasks).await;
+        cluster = Some(started.context("starting the cluster")?);
+    }
     let mut sharing = None;
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
         // Nobody has set it before.
         let _ = engine.views.set(Views::new(cluster));
         let peers = PeerMetrics::register(&metrics);
+        let peers = follow::Peers {
+            version: release.peer_version,
+            metrics: peers,
+        };
         let started = follow::start(cluster, &engine, clock.clone(), peers, &cluster_tasks);
         sharing::metrics::register(&metrics, &started);
         sharing = Some(started);
@@ -205,6 +223,7 @@ async fn run(
             .map(|it| it.node_id.clone())
             .unwrap_or_default(),
         is_open: config.insecure,
+        version: release.peer_version,
         ..Identity::default()
     };
     // Nobody has set it before.
@@ -281,15 +300,11 @@ async fn run(
     }
 }
 
-/// Starts the node's part in its cluster, if it is to be in one. It joins in the background.
-async fn start_cluster(
+/// What the settings mean for the node's part in its cluster, if it is to be in one.
+fn cluster_options(
     config: &Config,
-    tls: Option<Arc<Tls>>,
-    services: Routes,
     listening: &[String],
-    events: &Events,
-    tasks: &Tasks,
-) -> anyhow::Result<Option<Cluster>> {
+) -> anyhow::Result<Option<cluster::Options>> {
     let (Some(cluster), Some(dir)) = (&config.cluster, &config.data_dir) else {
         return Ok(None);
     };
@@ -310,11 +325,7 @@ async fn start_cluster(
     options.advertise = cluster.advertise.clone();
     options.zone = cluster.zone.clone();
     options.weight = cluster.weight;
-    options.events = Some(events.clone());
-    options.tls = tls;
-    options.services = services;
-    let started = Cluster::start(options, tasks).await;
-    started.map(Some).context("starting the cluster")
+    Ok(Some(options))
 }
 
 /// The status page.

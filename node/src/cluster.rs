@@ -29,6 +29,7 @@ mod network;
 mod participant;
 mod peers;
 mod reconcile;
+pub mod release;
 mod service;
 #[cfg(test)]
 mod simulation;
@@ -74,6 +75,7 @@ use member::MemberInfo;
 use network::Network;
 use participant::{Participant, leads};
 use peers::{MESSAGE_LEN_MAX, Peers};
+use release::Release;
 use service::Service;
 use state::{Change, State};
 use state_machine::StateMachine;
@@ -294,10 +296,15 @@ impl Cluster {
         let listener = listen(options.listen).await?;
         let address = listener.local_addr()?;
         let (dir, id, store_pool) = (options.dir.clone(), options.id.clone(), pool.clone());
+        let release = Release::of(&options.version);
         let open = move || -> Result<_, ClusterError> {
             let identity = Identity::open(&dir, &id)?;
             let log = LogStore::open(&dir, store_pool.clone())?;
-            Ok((identity, log, StateMachine::open(&dir, store_pool)?))
+            Ok((
+                identity,
+                log,
+                StateMachine::open(&dir, store_pool, release)?,
+            ))
         };
         let (identity, log, machine) = run_blocking(&pool, open).await??;
         let info = info(&options, identity.raft_id(), address)?;

@@ -11,6 +11,7 @@ use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, FileWatch};
 use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
+pub use fonn_runtime::release::Release;
 use fonn_runtime::route::{Forwarder, HotOptions, Map, Upstreams};
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
@@ -42,6 +43,12 @@ const DESCRIPTORS_RESERVED: u64 = 512;
 /// Runs the router; the whole of `main`.
 #[must_use]
 pub fn main() -> ExitCode {
+    main_as(&Release::this())
+}
+
+/// The same, as a process that tells members that it is of that release.
+#[must_use]
+pub fn main_as(release: &Release) -> ExitCode {
     let config = match config::load(std::env::args_os()) {
         Ok(config) => config,
         Err(early) => return early.report(),
@@ -61,7 +68,7 @@ pub fn main() -> ExitCode {
         .build()
         .context("cannot start the runtime");
     let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, security, files));
+        let result = runtime.block_on(run(config, security, files, release));
         runtime.shutdown_background();
         result
     });
@@ -77,7 +84,12 @@ fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-async fn run(config: Config, security: Security, mut files: FileWatch) -> anyhow::Result<()> {
+async fn run(
+    config: Config,
+    security: Security,
+    mut files: FileWatch,
+    release: &Release,
+) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let metrics = Metrics::new();
@@ -101,7 +113,7 @@ async fn run(config: Config, security: Security, mut files: FileWatch) -> anyhow
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
-    let shared = shared(&config, security.clone(), &map, &metrics);
+    let shared = shared(&config, release, security.clone(), &map, &metrics);
     crate::metrics::register(&metrics, &shared);
     let seeds = config.cluster.clone();
     let follow = follow(Arc::clone(&map), seeds, security.members_tls());
@@ -199,6 +211,7 @@ fn reload(config: &Config, security: &Security) {
 #[must_use]
 pub fn shared(
     config: &Config,
+    release: &Release,
     security: Security,
     map: &Arc<Map>,
     metrics: &Metrics,
@@ -206,6 +219,7 @@ pub fn shared(
     let name = format!("router-{}", std::process::id());
     let options = Options {
         tls: security.members_tls(),
+        version: release.peer_version,
         ..Options::new("", name)
     };
     let upstreams = Upstreams::new(Arc::clone(map), options, PeerMetrics::register(metrics));

@@ -224,6 +224,15 @@ mod tests {
     }
 
     #[test]
+    fn a_member_in_a_state_of_a_newer_version_is_asked_for_nothing() {
+        let mut message = message(4);
+        message.members[1].state = 99;
+        let topology = topology(&message).unwrap();
+        assert!(!topology.members()[1].state.is_serving());
+        assert!(topology.members()[0].state.is_serving());
+    }
+
+    #[test]
     fn only_a_newer_map_is_taken() {
         let map = Map::default();
         assert!(map.topology().is_none());

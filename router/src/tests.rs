@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Space, Store};
 use fonn_runtime::metrics::Metrics;
+use fonn_runtime::release::Release;
 use fonn_runtime::serve::{Answered as _, Job, Listener, Security};
 
 use self::member::Member;
@@ -76,7 +77,13 @@ impl Cluster {
             ..Settings::default()
         };
         let config = config::resolve(settings).unwrap();
-        let shared = crate::cli::shared(&config, Security::default(), &self.map, &Metrics::new());
+        let shared = crate::cli::shared(
+            &config,
+            &Release::this(),
+            Security::default(),
+            &self.map,
+            &Metrics::new(),
+        );
         let listener = Listener::bind(&config.listen[0]).unwrap();
         let address = listener.local_name();
         let server = Server::start(Arc::clone(&shared), vec![listener], 2).unwrap();

@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod peer;
 pub mod pool;
 pub mod random;
+pub mod release;
 pub mod route;
 pub mod serve;
 pub mod shutdown;

@@ -49,6 +49,8 @@ pub struct Options {
     pub name: String,
     /// The cluster's id; empty if there is none.
     pub cluster: String,
+    /// The newest version of the protocol that we say we speak.
+    pub version: u16,
     /// Connections for small requests.
     pub connections: usize,
     /// Requests under way on one connection at most; no more than 65,536 count.
@@ -83,6 +85,7 @@ impl Options {
             address: address.into(),
             name: name.into(),
             cluster: String::new(),
+            version: fonn_proto::peer::VERSION,
             connections: 1,
             requests_max: 8192,
             bytes_max: 32 << 20,

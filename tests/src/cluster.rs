@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use fonn_node::cli::Release;
 use serde_json::Value;
 
 use crate::bucket::Bucket;
@@ -12,6 +13,7 @@ use crate::ctl::{fonnctl, text};
 use crate::links::Links;
 use crate::node::{FonnNode, NodeOptions};
 use crate::process::free_address;
+use crate::release;
 use crate::router::FonnRouter;
 
 /// A busy machine needs its time; what is asked for is far less.
@@ -145,6 +147,26 @@ impl Cluster {
     /// As [`FonnRouter::start`].
     pub fn router_with(&self, flags: Vec<(&'static str, String)>) -> Result<FonnRouter> {
         FonnRouter::start_with(&self.listens, flags)
+    }
+
+    /// The same, of another release.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn router_as(&self, release: &Release) -> Result<FonnRouter> {
+        FonnRouter::start_as(&self.listens, release)
+    }
+
+    /// Stops a member by SIGTERM, starts it again as one of that release, and waits until all are active and lack nothing.
+    ///
+    /// # Errors
+    /// When it does not end or start, or they do not agree within five minutes.
+    pub fn restart_as(&mut self, index: usize, release: &Release) -> Result<()> {
+        let value = release::value(release);
+        let node = self.nodes.get_mut(index).context("no such member")?;
+        node.stop()?;
+        node.start_again_with(|options| options.env(release::VARIABLE, value))?;
+        self.wait_agreed()
     }
 
     /// The same, as a process of that name for the links.

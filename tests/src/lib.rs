@@ -20,6 +20,7 @@ pub mod node;
 pub mod peers;
 pub mod process;
 pub mod project;
+pub mod release;
 pub mod rng;
 pub mod router;
 pub mod sccache;

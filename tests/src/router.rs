@@ -5,10 +5,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fonn_node::cli::Release;
 use rustix::process::Signal;
 
 use crate::node::{HttpReply, http_get, program};
 use crate::process::{Daemon, free_address};
+use crate::release;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -20,6 +22,7 @@ pub struct FonnRouter {
     admin: SocketAddr,
     cluster: Vec<SocketAddr>,
     flags: Vec<(&'static str, String)>,
+    release: Release,
     daemon: Option<Daemon>,
 }
 
@@ -37,11 +40,28 @@ impl FonnRouter {
     /// # Errors
     /// As [`FonnRouter::start`].
     pub fn start_with(cluster: &[SocketAddr], flags: Vec<(&'static str, String)>) -> Result<Self> {
+        Self::start_in(cluster, flags, &Release::this())
+    }
+
+    /// One that says it is of another release.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn start_as(cluster: &[SocketAddr], release: &Release) -> Result<Self> {
+        Self::start_in(cluster, Vec::new(), release)
+    }
+
+    fn start_in(
+        cluster: &[SocketAddr],
+        flags: Vec<(&'static str, String)>,
+        release: &Release,
+    ) -> Result<Self> {
         let mut router = Self {
             addr: free_address()?,
             admin: free_address()?,
             cluster: cluster.to_vec(),
             flags,
+            release: release.clone(),
             daemon: None,
         };
         router.start_again()?;
@@ -67,6 +87,7 @@ impl FonnRouter {
         for (name, value) in &self.flags {
             command.args([name, value.as_str()]);
         }
+        command.env(release::VARIABLE, release::value(&self.release));
         let mut daemon = Daemon::spawn("fonn-router", &mut command)?;
         let admin = self.admin;
         daemon.wait_until("readiness", START_LIMIT, || {

@@ -15,6 +15,7 @@ use fonn_node::{cli, server, sharing};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::metrics::{Metrics, process};
 use fonn_runtime::peer::PeerMetrics;
+use fonn_runtime::release::Release;
 use fonn_runtime::route::Map;
 use fonn_runtime::serve::Security;
 use fonn_runtime::size::{Budget, ByteCount};
@@ -67,7 +68,13 @@ fn scrape_router() -> Result<String> {
     let metrics = Metrics::new();
     process::register(&metrics, &Clock::system());
     let map = Arc::new(Map::default());
-    let shared = fonn_router::cli::shared(&config, Security::default(), &map, &metrics);
+    let shared = fonn_router::cli::shared(
+        &config,
+        &Release::this(),
+        Security::default(),
+        &map,
+        &metrics,
+    );
     fonn_router::metrics::register(&metrics, &shared);
     metrics.render().context("rendering")
 }
@@ -114,6 +121,10 @@ fn scrape() -> Result<String> {
         let member = Cluster::start(member, &tasks).await?;
         fonn_node::metrics::register_cluster(&metrics, &member);
         let peers = PeerMetrics::register(&metrics);
+        let peers = sharing::follow::Peers {
+            version: Release::this().peer_version,
+            metrics: peers,
+        };
         let sharing = sharing::follow::start(&member, &engine, clock, peers, &tasks);
         sharing::metrics::register(&metrics, &sharing);
         let text = metrics.render().context("rendering")?;

@@ -28,9 +28,15 @@ pub enum IdentityError {
         /// What it said.
         source: io::Error,
     },
-    /// The file is damaged, or of another version.
+    /// A newer version wrote the file.
+    #[error("{path} was written by a newer version of fonn-node: start that one again")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is damaged.
     #[error(
-        "{path} is damaged or of another version: move its directory away, and start with --join to follow the cluster anew"
+        "{path} is damaged: move its directory away, and start with --join to follow the cluster anew"
     )]
     Corrupt {
         /// The file.
@@ -97,6 +103,7 @@ impl Identity {
         let stored = match std::fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice::<Stored>(&bytes) {
                 Ok(stored) if stored.version == VERSION && stored.raft_id != 0 => stored,
+                _ if is_newer(&bytes) => return Err(IdentityError::Newer { path }),
                 _ => return Err(IdentityError::Corrupt { path }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Stored {
@@ -153,6 +160,15 @@ impl Identity {
     }
 }
 
+/// Whether a file has the number of a newer version.
+fn is_newer(bytes: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    serde_json::from_slice::<Versioned>(bytes).is_ok_and(|it| it.version > VERSION)
+}
+
 /// A number that nobody else has drawn, and not 0.
 pub(super) fn draw() -> u64 {
     SplitMix64::from_entropy().next_u64().max(1)
@@ -195,7 +211,7 @@ mod tests {
             &b""[..],
             b"{}",
             b"\xff",
-            b"{\"version\":2,\"id\":\"a\",\"raft_id\":1,\"cluster\":0}",
+            b"{\"version\":1,\"id\":\"a\",\"raft_id\":0,\"cluster\":0}",
         ] {
             std::fs::write(dir.path().join("identity"), bytes).unwrap();
             let damaged = Identity::open(dir.path(), "a");
@@ -204,5 +220,12 @@ mod tests {
                 "{damaged:?}"
             );
         }
+        let newer = b"{\"version\":2,\"who\":\"a\"}";
+        std::fs::write(dir.path().join("identity"), newer).unwrap();
+        let newer = Identity::open(dir.path(), "a");
+        assert!(
+            matches!(newer, Err(IdentityError::Newer { .. })),
+            "{newer:?}"
+        );
     }
 }

@@ -60,10 +60,18 @@ pub enum JournalError {
         offset: u64,
     },
     /// The file is of another format.
-    #[error("{path} is not a raft journal of this version")]
+    #[error("{path} is no raft journal that this version knows: start the version that wrote it")]
     Format {
         /// The file.
         path: PathBuf,
+    },
+    /// There is a whole record in it that this version does not know.
+    #[error("{path} has what a newer version wrote at byte {offset}: start that one again")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
     },
     /// A record is longer than the format allows.
     #[error("a raft record of {len} bytes is longer than {PAYLOAD_LEN_MAX}")]
@@ -166,6 +174,9 @@ impl Journal {
         let mut contents = Contents::default();
         let read = read_all(records, |record| contents.take(record));
         let offset = (MAGIC.len() + read.len) as u64;
+        if read.is_newer {
+            return Err(JournalError::Newer { path, offset });
+        }
         if read.is_corrupt {
             return Err(JournalError::Corrupt { path, offset });
         }
@@ -352,6 +363,8 @@ struct ReadLen {
     len: usize,
     /// Whether what follows is damage and not the unfinished end.
     is_corrupt: bool,
+    /// Whether what follows is a whole record that says nothing to this version.
+    is_newer: bool,
 }
 
 fn read_all(bytes: &[u8], mut take: impl FnMut(Record) -> bool) -> ReadLen {
@@ -361,13 +374,20 @@ fn read_all(bytes: &[u8], mut take: impl FnMut(Record) -> bool) -> ReadLen {
         let Some(frame) = frame(rest) else {
             let damage_at = MAGIC.len().saturating_add(len) as u64;
             let is_corrupt = was_durable(rest, damage_at);
-            return ReadLen { len, is_corrupt };
+            return ReadLen {
+                len,
+                is_corrupt,
+                is_newer: false,
+            };
         };
-        // Whole and yet not understood: not of this version, or not of this log.
-        if !decode(frame.kind, frame.payload).is_some_and(&mut take) {
+        let record = decode(frame.kind, frame.payload);
+        // Whole, and yet not understood, or not of this log.
+        let is_newer = record.is_none();
+        if !record.is_some_and(&mut take) {
             return ReadLen {
                 len,
                 is_corrupt: true,
+                is_newer,
             };
         }
         rest = rest.get(frame.len..).unwrap_or_default();

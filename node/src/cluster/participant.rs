@@ -163,6 +163,10 @@ impl Participant {
         change: Change,
         deadline: Duration,
     ) -> Result<u64, ChangeError> {
+        // Not only when it is applied: a member may be older than what it says of itself, and is not to find in its log
+        // what it does not know.
+        let known = self.state().check_known(&change);
+        known.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
         let written = tokio::time::timeout(deadline, self.raft.client_write(change)).await;
         if matches!(written, Ok(Ok(_))) {
             // Followers learn with the next message what was agreed on: not only with the next heartbeat

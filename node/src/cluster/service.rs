@@ -155,6 +155,11 @@ impl Members for Service {
         let request = request.into_inner();
         self.0.belonging.check_cluster(request.cluster)?;
         let change: Change = parse(request.version, &request.change)?;
+        if change.is_unknown() {
+            return Err(Status::invalid_argument(
+                "this member, which leads or was asked, does not know the change: upgrade it first",
+            ));
+        }
         if change.concerns_users() && self.0.options.tls.is_none() {
             // They would come into force with the first certificate.
             return Err(Status::failed_precondition(

@@ -20,6 +20,8 @@ use super::journal::replace;
 use super::types::SnapshotMeta;
 
 const MAGIC: &[u8; 8] = b"FONNRS01";
+/// The part of it that every version has.
+const MAGIC_KEPT: &[u8] = b"FONNRS";
 /// Longest snapshot that is taken from another member, in bytes. The bounds of the state keep it below.
 pub(super) const LEN_MAX: u64 = 64 << 20;
 
@@ -34,7 +36,13 @@ pub enum SnapshotError {
         /// What it said.
         source: io::Error,
     },
-    /// The file is damaged, or of another version.
+    /// A newer version wrote the file, or agreed on what this one does not know.
+    #[error("{path} was written by a newer version of fonn-node: start that one again")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is damaged.
     #[error(
         "{path} is damaged: move its directory away, and start with --join to follow the cluster anew"
     )]
@@ -57,11 +65,18 @@ pub(super) fn load(dir: &Path) -> Result<Option<Stored>, SnapshotError> {
     match std::fs::read(&path) {
         Ok(bytes) => match decode(&bytes) {
             Some(stored) => Ok(Some(stored)),
+            None if is_of_other_format(&bytes) => Err(SnapshotError::Newer { path }),
             None => Err(SnapshotError::Corrupt { path }),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(SnapshotError::Io { path, source }),
     }
+}
+
+/// Whether the bytes begin as a snapshot of another version does.
+fn is_of_other_format(bytes: &[u8]) -> bool {
+    let magic = bytes.get(..MAGIC.len()).unwrap_or_default();
+    magic.starts_with(MAGIC_KEPT) && magic != MAGIC
 }
 
 /// Puts a snapshot in the place of the last one. Blocks until it is on disk.
@@ -138,10 +153,13 @@ mod tests {
             let mut bytes = good.clone();
             bytes[at] ^= 1;
             std::fs::write(&path, &bytes).unwrap();
-            assert!(
-                matches!(load(dir.path()), Err(SnapshotError::Corrupt { .. })),
-                "{at}"
-            );
+            let loaded = load(dir.path());
+            let is_refused = match at {
+                // The number of the format.
+                6 | 7 => matches!(loaded, Err(SnapshotError::Newer { .. })),
+                _ => matches!(loaded, Err(SnapshotError::Corrupt { .. })),
+            };
+            assert!(is_refused, "{at}: {loaded:?}");
             std::fs::write(&path, &good[..at]).unwrap();
             assert!(
                 matches!(load(dir.path()), Err(SnapshotError::Corrupt { .. })),

@@ -16,6 +16,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::member::{Member, MemberInfo, Phase};
+use super::release::Release;
 use super::types::RaftId;
 
 /// Most members, those removed not counted.
@@ -55,6 +56,10 @@ pub struct State {
     /// Counts the changes of users and namespaces. (States of before there were any have none.)
     #[serde(default)]
     pub users_revision: u64,
+    /// The release that a member has to be of at least to understand this state: that with which the newest of the changes
+    /// came that were made. Whoever is of an older one is not taken in.
+    #[serde(default, skip_serializing_if = "Release::is_first")]
+    pub needs: Release,
 }
 
 /// A text that is opaque to the state machine, and never shown: there are hashes of passwords in it.
@@ -137,9 +142,37 @@ pub enum Change {
         /// The records.
         puts: Vec<Put>,
     },
+    /// A kind that this version does not know, or a known one with something in it that it does not know. It stays in the log
+    /// as it came, and changes nothing: who knows it refuses it too, because of this member.
+    #[serde(untagged)]
+    Unknown(serde_json::Value),
 }
 
 impl Change {
+    /// The release with which this kind of change came. Whoever adds a kind says so here; no kind ever gets a
+    /// new field or another meaning, since older members would leave it out.
+    const fn since(&self) -> Release {
+        match self {
+            Self::Form { .. }
+            | Self::Join(_)
+            | Self::Activate { .. }
+            | Self::SetDown { .. }
+            | Self::Drain { .. }
+            | Self::Remove { .. }
+            | Self::SetWeight { .. }
+            | Self::SetReplicas(_)
+            | Self::Put(_)
+            | Self::PutTogether { .. } => Release::FIRST,
+            // A newer one than this, whichever.
+            Self::Unknown(_) => Release(u16::MAX, u16::MAX),
+        }
+    }
+
+    /// Whether this version does not know it.
+    pub(super) const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+
     /// Whether it changes who may log in, or to what.
     pub(super) const fn concerns_users(&self) -> bool {
         match self {
@@ -194,6 +227,16 @@ pub enum Refusal {
     /// What the change was made for is not so any more.
     #[error("users were changed by somebody else at the same moment: look again")]
     Stale,
+    /// A member would not understand the change.
+    #[error(
+        "member {id:?} runs version {version:?}, which does not know this change: upgrade it first"
+    )]
+    NotKnown {
+        /// Its name.
+        id: String,
+        /// What it says it runs.
+        version: String,
+    },
     /// A value is not allowed.
     #[error("{0}")]
     Invalid(String),
@@ -243,7 +286,41 @@ impl State {
         self.removed.contains(&raft_id)
     }
 
+    /// The lowest release of all members, those that are down among them.
+    #[must_use]
+    pub fn lowest(&self) -> Release {
+        self.live()
+            .map(|member| Release::of(&member.info.version))
+            .min()
+            .unwrap_or_default()
+    }
+
+    /// Refuses a change that not every member knows. The leader asks before it proposes one, and everybody when it is applied:
+    /// an older member may have been taken in between.
+    pub(super) fn check_known(&self, change: &Change) -> Result<(), Refusal> {
+        self.check_release(change.since())
+    }
+
+    fn check_release(&self, since: Release) -> Result<(), Refusal> {
+        let is_older = |member: &&Member| Release::of(&member.info.version) < since;
+        match self.live().find(is_older) {
+            None => Ok(()),
+            Some(member) => Err(Refusal::NotKnown {
+                id: member.info.id.clone(),
+                version: member.info.version.clone(),
+            }),
+        }
+    }
+
     fn change(&mut self, change: Change) -> Result<Effect, Refusal> {
+        let since = change.since();
+        self.check_release(since)?;
+        let effect = self.change_known(change)?;
+        self.needs = self.needs.max(since);
+        Ok(effect)
+    }
+
+    fn change_known(&mut self, change: Change) -> Result<Effect, Refusal> {
         if let Change::Form { cluster, founder } = change {
             return self.form(cluster, founder);
         }
@@ -289,6 +366,7 @@ impl State {
                 Ok(Effect::Unseen)
             }
             Change::PutTogether { revision, puts } => self.put_together(revision, puts),
+            Change::Unknown(_) => Err(Refusal::Invalid("a change of a newer version".to_owned())),
         }
     }
 
@@ -322,6 +400,13 @@ impl State {
 
     fn join(&mut self, info: MemberInfo) -> Result<Effect, Refusal> {
         info.validate().map_err(Refusal::Invalid)?;
+        if Release::of(&info.version) < self.needs {
+            let why = format!(
+                "version {:?} does not understand what this cluster has agreed on: start the node with {} or newer",
+                info.version, self.needs
+            );
+            return Err(Refusal::Invalid(why));
+        }
         if self.is_removed(info.raft_id) {
             return Err(Refusal::Removed(info.id));
         }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use fonn_runtime::pool::{BlockingPool, run_blocking};
 
+use super::release::Release;
 use super::snapshot::{self, SnapshotError, Stored};
 use super::state::{Outcome, State};
 use super::types::{
@@ -32,6 +33,8 @@ pub(super) struct StateMachine {
     past: Past,
     dir: Arc<PathBuf>,
     pool: BlockingPool,
+    /// Of this software.
+    release: Release,
 }
 
 /// The states of the last epochs, one each: whoever looks at the newest alone may miss some.
@@ -69,17 +72,23 @@ struct Applied {
 }
 
 impl StateMachine {
-    /// Loads the snapshot in `dir`; blocks.
-    pub(super) fn open(dir: &Path, pool: BlockingPool) -> Result<Self, SnapshotError> {
+    /// Loads the snapshot in `dir` as software of `release`; blocks.
+    pub(super) fn open(
+        dir: &Path,
+        pool: BlockingPool,
+        release: Release,
+    ) -> Result<Self, SnapshotError> {
         let applied = match snapshot::load(dir)? {
             None => Applied::default(),
             Some(stored) => {
-                let path = || dir.join("snapshot");
-                let corrupt = |_| SnapshotError::Corrupt { path: path() };
+                // Its checksum was right.
+                let newer = |_| SnapshotError::Newer {
+                    path: dir.join("snapshot"),
+                };
                 Applied {
                     last: stored.meta.last_log_id,
                     membership: stored.meta.last_membership,
-                    state: serde_json::from_slice(&stored.state).map_err(corrupt)?,
+                    state: read(&stored.state, release).map_err(newer)?,
                 }
             }
         };
@@ -90,6 +99,7 @@ impl StateMachine {
             past: Past::default(),
             dir: Arc::new(dir.to_owned()),
             pool,
+            release,
         })
     }
 
@@ -132,6 +142,15 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut applied = self.shared.lock();
         let mut outcomes = Vec::new();
         for entry in entries {
+            if let EntryPayload::Normal(change) = &entry.payload
+                && change.is_unknown()
+                && applied.state.lowest() > self.release
+            {
+                // By what was agreed on all members know it, so the others have made it.
+                let why = "the cluster agreed on what this version does not know: start the newer one again";
+                let why = AnyError::error(why);
+                return Err(StorageIOError::apply(entry.log_id, why).into());
+            }
             applied.last = Some(entry.log_id);
             outcomes.push(match entry.payload {
                 EntryPayload::Normal(change) => {
@@ -174,8 +193,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         data: Box<Cursor<Vec<u8>>>,
     ) -> Result<(), StorageError> {
         let data = data.into_inner();
-        let state: State = serde_json::from_slice(&data).map_err(|error| {
-            StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error))
+        let state = read(&data, self.release).map_err(|error| {
+            StorageIOError::read_snapshot(Some(meta.signature()), AnyError::error(error))
         })?;
         let stored = Stored {
             meta: meta.clone(),
@@ -232,6 +251,18 @@ impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
             snapshot: Box::new(Cursor::new(state)),
         })
     }
+}
+
+/// The state that a snapshot has the JSON of, if software of that release understands all of it.
+fn read(json: &[u8], release: Release) -> Result<State, String> {
+    let state: State = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    if state.needs > release {
+        let needs = state.needs;
+        return Err(format!(
+            "the cluster needs version {needs} or newer, not {release}"
+        ));
+    }
+    Ok(state)
 }
 
 /// The answer to an entry that is not a change.

@@ -13,6 +13,8 @@ use fonn_runtime::pool::BlockingPool;
 
 use super::log_store::LogStore;
 use super::member::MemberInfo;
+use super::release::Release;
+use super::snapshot::SnapshotError;
 use super::state::Change;
 use super::state_machine::StateMachine;
 use super::types::{Entry, LogId, StorageError, TypeConfig, Vote};
@@ -24,7 +26,7 @@ fn pool() -> BlockingPool {
 fn open(dir: &Path) -> (LogStore, StateMachine) {
     let pool = pool();
     let log = LogStore::open(dir, pool.clone()).unwrap();
-    (log, StateMachine::open(dir, pool).unwrap())
+    (log, StateMachine::open(dir, pool, Release(0, 1)).unwrap())
 }
 
 struct Builder;
@@ -167,6 +169,84 @@ async fn a_snapshot_that_is_none_is_refused_and_changes_nothing() {
         .await
         .unwrap_err();
     assert_eq!(*machine.subscribe().borrow(), before);
+}
+
+fn unknown(index: u64) -> Entry {
+    let change = serde_json::from_str(r#"{"Paint":"red"}"#).unwrap();
+    Entry {
+        log_id: log_id(index),
+        payload: EntryPayload::Normal(change),
+    }
+}
+
+fn join(index: u64, version: &str) -> Entry {
+    let EntryPayload::Normal(Change::Form { founder, .. }) = form().payload else {
+        panic!("the founder");
+    };
+    let info = MemberInfo {
+        version: version.to_owned(),
+        ..founder
+    };
+    Entry {
+        log_id: log_id(index),
+        payload: EntryPayload::Normal(Change::Join(info)),
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_change_is_passed_over_while_others_refuse_it_and_else_nothing_is_applied_any_more()
+ {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, mut machine) = open(dir.path());
+    machine.apply([form(), join(1, "0.1.0")]).await.unwrap();
+    let state = machine.subscribe();
+    let before = Arc::clone(&state.borrow());
+    machine.apply([unknown(2)]).await.unwrap();
+    assert_eq!(*state.borrow(), before);
+    assert_eq!(machine.applied_state().await.unwrap().0, Some(log_id(2)));
+    // It said so, and was started as an older one since.
+    machine.apply([join(3, "0.2.0")]).await.unwrap();
+    let before = Arc::clone(&state.borrow());
+    let stopped = machine
+        .apply([unknown(4), replicas(5, 3)])
+        .await
+        .unwrap_err();
+    assert!(
+        stopped.to_string().contains("start the newer one again"),
+        "{stopped}"
+    );
+    assert_eq!(*state.borrow(), before);
+    assert_eq!(machine.applied_state().await.unwrap().0, Some(log_id(3)));
+}
+
+#[tokio::test]
+async fn a_snapshot_that_needs_a_newer_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, mut machine) = open(dir.path());
+    machine.apply([form()]).await.unwrap();
+    let snapshot = machine.build_snapshot().await.unwrap();
+    let mut state = (**machine.subscribe().borrow()).clone();
+    state.needs = Release(0, 2);
+    state.replicas = 3;
+    let newer = serde_json::to_vec(&state).unwrap();
+    let refused = machine
+        .install_snapshot(
+            &snapshot.meta,
+            Box::new(std::io::Cursor::new(newer.clone())),
+        )
+        .await;
+    assert!(refused.unwrap_err().to_string().contains("0.2 or newer"));
+    assert_eq!(machine.subscribe().borrow().replicas, 1);
+    drop((log, machine));
+    for state in [newer, b"{\"phases\":7}".to_vec()] {
+        let meta = snapshot.meta.clone();
+        super::snapshot::save(dir.path(), &super::snapshot::Stored { meta, state }).unwrap();
+        let opened = StateMachine::open(dir.path(), pool(), Release(0, 1));
+        assert!(
+            matches!(opened, Err(SnapshotError::Newer { .. })),
+            "{opened:?}"
+        );
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(super) mod faults;
 mod hostile;
 mod lost_disk;
 mod scale;
+mod versions;
 mod world;
 
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use fonn_proto::peer::hello::{Hello, Rejection};
-use fonn_proto::peer::{Entry, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
+use fonn_proto::peer::{self, Entry, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
 use fonn_proto::{Failure, Outcome, Version};
 
 use crate::engine::{Acks, Engine, PutError};
@@ -13,7 +13,7 @@ use crate::entry::Space;
 const PAGE_LEN_MAX: usize = 4 << 20;
 
 /// Who the node is among members.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its name.
     pub name: String,
@@ -21,17 +21,30 @@ pub struct Identity {
     pub cluster: String,
     /// Whether members may speak to it from other machines without proving who they are.
     pub is_open: bool,
+    /// The newest version of the protocol that it says it speaks.
+    pub version: u16,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            cluster: String::new(),
+            is_open: false,
+            version: peer::VERSION,
+        }
+    }
 }
 
 /// Answers a hello. Without `--insecure`, members on the same machine are let in alone.
 pub(super) fn greet(engine: &Engine, from: &str) -> (Hello, Result<(), Rejection>) {
     let identity = engine.identity.get().cloned().unwrap_or_default();
     let body_len_max = engine.value_len_max().saturating_add(OVERHEAD_LEN_MAX);
-    let hello = Hello::new(
-        &identity.name,
-        &identity.cluster,
-        u32::try_from(body_len_max).unwrap_or(u32::MAX),
-    );
+    let body_len_max = u32::try_from(body_len_max).unwrap_or(u32::MAX);
+    let hello = Hello {
+        version: identity.version,
+        ..Hello::new(&identity.name, &identity.cluster, body_len_max)
+    };
     let is_near = match from.parse::<SocketAddr>() {
         Ok(address) => address.ip().to_canonical().is_loopback(),
         Err(_) => from == "unix",

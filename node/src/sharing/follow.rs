@@ -19,12 +19,21 @@ use crate::engine::Engine;
 /// From the arrival of a command to its answer, when another member has to answer it.
 const FORWARD_TIMEOUT: Duration = OWNERS_WAIT.saturating_mul(2);
 
+/// How other members are talked to.
+#[derive(Debug)]
+pub struct Peers {
+    /// The newest version of the protocol that they are told.
+    pub version: u16,
+    /// Where it is counted.
+    pub metrics: PeerMetrics,
+}
+
 /// Starts a member's part in the cluster's data: follows the map and takes slots over, until the tasks end.
 pub fn start(
     cluster: &Cluster,
     engine: &Arc<Engine>,
     clock: Clock,
-    metrics: PeerMetrics,
+    peers: Peers,
     tasks: &Tasks,
 ) -> Arc<Sharing> {
     // Older copies may come from others: what was deleted is remembered from now on.
@@ -34,9 +43,10 @@ pub fn start(
         Arc::new(route::Map::default()),
         Options {
             tls: cluster.tls(),
+            version: peers.version,
             ..Options::new("", own)
         },
-        metrics,
+        peers.metrics,
     );
     let forwarder = Forwarder::new(upstreams.of_member(own), FORWARD_TIMEOUT);
     let sharing = Arc::new(Sharing::new(own, forwarder, clock));

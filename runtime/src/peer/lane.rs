@@ -436,7 +436,10 @@ impl Drop for Driver {
 async fn connect(member: &Member, body_len_max: u32) -> Result<(Link, u32, BytesMut), Ended> {
     let options = &member.options;
     let stream = Link::connect(options).await?;
-    let ours = Hello::new(&options.name, &options.cluster, body_len_max);
+    let ours = Hello {
+        version: options.version,
+        ..Hello::new(&options.name, &options.cluster, body_len_max)
+    };
     let mut out = Out::new();
     ours.encode(Ok(()), &mut out);
     while !out.is_empty() {

@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    fonn_node::cli::main()
+    fonn_node::cli::main_as(&fonn_tests::release::under_test())
 }

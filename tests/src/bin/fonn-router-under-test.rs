@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    fonn_router::cli::main()
+    fonn_router::cli::main_as(&fonn_tests::release::under_test())
 }

@@ -5,6 +5,7 @@ mod data;
 mod encrypted;
 mod flush;
 mod membership;
+mod mixed;
 mod partition;
 mod reads;
 mod relay;

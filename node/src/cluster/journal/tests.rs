@@ -160,6 +160,44 @@ fn a_file_of_another_format_is_refused() {
 }
 
 #[test]
+fn a_record_of_a_newer_version_is_refused_as_such_and_nothing_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    journal.append(&[Record::Entry(entry(0))]).unwrap();
+    let path = dir.path().join("journal");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let mut body = 2_u32.to_le_bytes().to_vec();
+    body.extend_from_slice(&[0; 8]);
+    body.extend_from_slice(b"\x09{}");
+    bytes.extend_from_slice(&MARK);
+    bytes.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    std::fs::write(&path, &bytes).unwrap();
+    let opened = Journal::open(dir.path());
+    assert!(
+        matches!(opened, Err(JournalError::Newer { .. })),
+        "{opened:?}"
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn an_entry_of_an_unknown_kind_is_kept_as_it_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let written: Entry = serde_json::from_str(
+        r#"{"log_id":{"leader_id":{"term":1,"node_id":1},"index":0},"payload":{"Normal":{"Paint":{"in":"red","coats":2}}}}"#,
+    )
+    .unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    journal.append(&[Record::Entry(written.clone())]).unwrap();
+    drop(journal);
+    let read = reopen(dir.path()).entries;
+    assert_eq!(read.get(&0), Some(&written));
+    let text = serde_json::to_string(&written).unwrap();
+    assert!(text.contains(r#"{"Normal":{"Paint":{"#), "{text}");
+}
+
+#[test]
 fn an_entry_that_does_not_follow_is_corruption() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(dir.path()).unwrap();

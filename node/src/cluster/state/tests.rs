@@ -71,6 +71,78 @@ fn a_member_joins_becomes_active_falls_returns_drains_and_goes() {
 }
 
 #[test]
+fn a_change_that_one_member_does_not_know_is_refused_and_names_it() {
+    let mut state = formed();
+    state.apply(Change::Join(MemberInfo {
+        version: "0.2.3".to_owned(),
+        ..info("b", 2)
+    }));
+    assert_eq!(state.lowest(), Release(0, 1));
+    assert_eq!(state.check_release(Release::FIRST), Ok(()));
+    assert_eq!(state.check_release(Release(0, 1)), Ok(()));
+    let refused = state.check_release(Release(0, 2)).unwrap_err();
+    assert!(
+        refused.to_string().contains("\"a\" runs version \"0.1.0\""),
+        "{refused}"
+    );
+    // Who is down comes back as it was.
+    state.apply(down("a", 1, true));
+    state.check_release(Release(0, 2)).unwrap_err();
+    state.apply(Change::Join(MemberInfo {
+        version: "0.2.0".to_owned(),
+        ..info("a", 1)
+    }));
+    assert_eq!(state.check_release(Release(0, 2)), Ok(()));
+    state.check_release(Release(0, 3)).unwrap_err();
+}
+
+#[test]
+fn a_change_of_an_unknown_kind_changes_nothing_and_stays_as_it_is() {
+    let mut state = formed();
+    let before = state.clone();
+    for text in [
+        r#"{"Paint":{"in":"red"}}"#,
+        r#""Sleep""#,
+        r#"{"Put":{"kind":"Paint","name":"x","record":null}}"#,
+        r#"{"SetReplicas":70000}"#,
+    ] {
+        let change: Change = serde_json::from_str(text).unwrap();
+        assert!(change.is_unknown(), "{text}");
+        assert_eq!(serde_json::to_string(&change).unwrap(), text);
+        let outcome = state.apply(change);
+        assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+        assert_eq!(state, before);
+    }
+}
+
+#[test]
+fn who_does_not_understand_what_was_agreed_on_is_not_taken_in() {
+    let mut state = formed();
+    let text = serde_json::to_string(&state).unwrap();
+    assert!(
+        !text.contains("needs"),
+        "older versions do not know it: {text}"
+    );
+    state.needs = Release(0, 2);
+    let outcome = state.apply(Change::Join(info("b", 2)));
+    let Outcome::Refused(why) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(
+        why.to_string().contains("start the node with 0.2 or newer"),
+        "{why}"
+    );
+    let newer = MemberInfo {
+        version: "0.2.0".to_owned(),
+        ..info("b", 2)
+    };
+    assert!(matches!(
+        state.apply(Change::Join(newer)),
+        Outcome::Applied { .. }
+    ));
+}
+
+#[test]
 fn a_removed_disk_cannot_return_and_an_empty_one_can() {
     let mut state = formed();
     state.apply(Change::Join(info("b", 2)));

@@ -1,0 +1,247 @@
+//! Members and routers of two minor versions.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::Value;
+
+use fonn_node::cli::Release;
+use fonn_proto::Out;
+use fonn_proto::peer::hello::{self, Hello};
+use fonn_proto::peer::{Envelope, FrameError, Kind, Refusal, Reply, Request, Step, next};
+use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::cluster::Cluster;
+use fonn_tests::release;
+use fonn_tests::rng::Rng;
+
+/// Entries that are there before, and stay as they are.
+const STILL: u64 = 2000;
+/// Keys of a client.
+const KEYS: u64 = 50;
+const CLIENTS: u64 = 4;
+/// Operations that go on at least, in every state of the upgrade.
+const OPERATIONS: u64 = 300;
+
+fn value(key: &str, generation: u64) -> Vec<u8> {
+    let text = format!("{key} {generation} ");
+    text.repeat(1 + key.len() * 37 % 200).into_bytes()
+}
+
+/// What clients count together.
+#[derive(Default)]
+struct Load {
+    is_over: AtomicBool,
+    operations: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Load {
+    fn count_hit(&self, is_hit: bool) {
+        let count = if is_hit { &self.hits } else { &self.misses };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reads and writes keys of its own, and reads what all have, until told to stop. Every answer has to be right.
+    fn run(&self, id: u64, mut client: Box<dyn Cache>) -> Result<()> {
+        let mut random = Rng::new(id);
+        let mut generations = vec![0_u64; KEYS as usize];
+        while !self.is_over.load(Ordering::Relaxed) {
+            let count = self.operations.fetch_add(1, Ordering::Relaxed);
+            let nth = random.below(KEYS);
+            let key = format!("own-{id}-{nth}");
+            let generation = generations.get_mut(nth as usize).context("a key")?;
+            match random.below(10) {
+                0..3 => {
+                    let next = count + 1;
+                    client.set(&key, &value(&key, next), None).context("set")?;
+                    *generation = next;
+                }
+                3 => {
+                    client.delete(&key).context("delete")?;
+                    *generation = 0;
+                }
+                4..7 => match (client.get(&key).context("get")?, *generation) {
+                    (None, 0) => {}
+                    (Some(found), 1..) => {
+                        ensure!(found == value(&key, *generation), "a wrong value of {key}");
+                        self.count_hit(true);
+                    }
+                    (None, _) => self.count_hit(false),
+                    (Some(_), 0) => bail!("{key} was deleted"),
+                },
+                _ => {
+                    let key = format!("still-{}", random.below(STILL));
+                    let found = client.get(&key).context("get")?;
+                    let is_right = found.as_ref().is_none_or(|it| *it == value(&key, 1));
+                    ensure!(is_right, "a wrong value of {key}");
+                    self.count_hit(found.is_some());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on(&self) -> Result<()> {
+        let (begun, before) = (Instant::now(), self.operations.load(Ordering::Relaxed));
+        while self.operations.load(Ordering::Relaxed) < before + OPERATIONS {
+            ensure!(begun.elapsed() < Duration::from_secs(60), "nothing goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+/// The versions of the members, as member `at` knows them.
+fn versions(cluster: &Cluster, at: usize) -> Result<Vec<String>> {
+    let map: Value = serde_json::from_str(&cluster.ctl(at, &["map", "--json"])?)?;
+    let members = map["members"].as_array().into_iter().flatten();
+    Ok(members
+        .map(|it| {
+            it["member"]["version"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .collect())
+}
+
+/// Speaks to a member as one of a later version does: it says so, asks what this version does not know, and goes on
+/// with what it does.
+fn ask_as_a_newer_one(member: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect(member)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let ours = Hello {
+        version: u16::MAX,
+        ..Hello::new("newer", "", 1 << 20)
+    };
+    let mut out = Out::new();
+    ours.encode(Ok(()), &mut out);
+    for id in 1..=3 {
+        let envelope = Envelope {
+            id,
+            ..Envelope::default()
+        };
+        let mut frame = Out::new();
+        Request::Ping.encode(envelope, 1 << 20, None, &mut frame)?;
+        let mut frame = frame.to_vec();
+        if id != 3 {
+            // An opcode, or a flag, that no version has yet.
+            let (at, byte) = if id == 1 { (1, 0x7e) } else { (3, 0x80) };
+            *frame.get_mut(at).context("a head")? = byte;
+            let Err(FrameError::Checksum { expected, .. }) = next(Kind::Request, &frame, 1 << 20)
+            else {
+                bail!("the checksum covers it");
+            };
+            let sum = frame.get_mut(4..8).context("a head")?;
+            sum.copy_from_slice(&expected.to_le_bytes());
+        }
+        out.put(&frame);
+    }
+    stream.write_all(&out.to_vec())?;
+    let mut input = Vec::new();
+    let mut more = |input: &mut Vec<u8>| -> Result<()> {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk)?;
+        ensure!(count > 0, "the connection was closed");
+        input.extend_from_slice(chunk.get(..count).unwrap_or_default());
+        Ok(())
+    };
+    loop {
+        match Hello::decode(&input)? {
+            hello::Step::Need { .. } => more(&mut input)?,
+            hello::Step::Hello { verdict, len, .. } => {
+                verdict?;
+                input.drain(..len);
+                break;
+            }
+        }
+    }
+    let mut answers = 0;
+    while answers < 3 {
+        let len = match next(Kind::Reply, &input, 1 << 20)? {
+            Step::Frame { head, body, len } => {
+                let expected = match head.envelope.id {
+                    3 => Reply::Pong,
+                    _ => Reply::Refused(Refusal::Unsupported),
+                };
+                ensure!(Reply::decode(&head, body)? == expected, "{head:?}");
+                len
+            }
+            _ => 0,
+        };
+        match len {
+            0 => more(&mut input)?,
+            len => {
+                input.drain(..len);
+                answers += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One member after the other becomes newer; one of them goes back, and forth again.
+fn upgrade(cluster: &mut Cluster, load: &Load, newer: &Release) -> Result<()> {
+    let older = Release::this();
+    load.go_on()?;
+    for (index, release) in [(0, newer), (0, &older), (0, newer), (1, newer), (2, newer)] {
+        cluster.restart_as(index, release)?;
+        // Who was away so shortly that nobody missed it says its version a moment later.
+        let begun = Instant::now();
+        for at in 0..3 {
+            while versions(cluster, at)?.get(index) != Some(&release.version) {
+                let versions = versions(cluster, at)?;
+                ensure!(begun.elapsed() < Duration::from_secs(60), "{versions:?}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        for node in &cluster.nodes {
+            ask_as_a_newer_one(node.addr())?;
+        }
+        load.go_on()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn members_are_upgraded_one_by_one_under_load_and_nobody_notices() -> Result<()> {
+    let mut cluster = Cluster::form(3, None)?;
+    cluster.ctl(0, &["replicas", "2"])?;
+    cluster.wait_agreed()?;
+    let newer = release::next();
+    let routers = [cluster.router()?, cluster.router_as(&newer)?];
+    let mut client = Dialect::Binary.connect(routers[0].addr())?;
+    for number in 0..STILL {
+        let key = format!("still-{number}");
+        client.set(&key, &value(&key, 1), None)?;
+    }
+    let load = Load::default();
+    std::thread::scope(|scope| {
+        let mut clients = Vec::new();
+        for id in 0..CLIENTS {
+            let dialect = Dialect::ALL[id as usize % Dialect::ALL.len()];
+            let client = dialect.connect(routers[id as usize % 2].addr())?;
+            let load = &load;
+            clients.push(scope.spawn(move || load.run(id, client)));
+        }
+        let upgraded = upgrade(&mut cluster, &load, &newer);
+        load.is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().map_err(|_| anyhow!("a panic"))??;
+        }
+        upgraded
+    })?;
+    let (hits, misses) = (load.hits.into_inner(), load.misses.into_inner());
+    eprintln!("{hits} hits and {misses} misses of what was stored");
+    ensure!(hits > 1000, "{hits} hits");
+    ensure!(misses * 1000 <= hits, "{misses} misses beside {hits} hits");
+    for number in 0..STILL {
+        let key = format!("still-{number}");
+        ensure!(client.get(&key)? == Some(value(&key, 1)), "{key}");
+    }
+    Ok(())
+}
