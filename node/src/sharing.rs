@@ -19,6 +19,7 @@ pub mod handover;
 pub mod holdings;
 pub mod metrics;
 pub mod pulse;
+pub mod repair;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ use self::copies::Confirmations;
 use self::holdings::{Holding, Holdings, Part, Source, Step};
 use self::metrics::{Event, Events};
 use self::pulse::Pulse;
+use self::repair::Repairs;
 use crate::engine::{Acks, Engine, PutError};
 use crate::entry::Space;
 
@@ -78,6 +80,7 @@ pub struct Sharing {
     /// Counts up with each map.
     changes: watch::Sender<u64>,
     confirmations: Confirmations,
+    repairs: Repairs,
     events: Events,
 }
 
@@ -115,6 +118,7 @@ impl Sharing {
             resolving: tokio::sync::Mutex::default(),
             changes: watch::Sender::new(0),
             confirmations: Confirmations::default(),
+            repairs: Repairs::default(),
             events: Events::default(),
         }
     }

@@ -26,7 +26,7 @@ use crate::engine::{Acks, Engine};
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A key that is read.
-type Key = (Space, Box<[u8]>);
+pub(super) type Key = (Space, Box<[u8]>);
 
 /// Questions to first owners that are under way; as many keys as there are reads that wait.
 #[derive(Debug, Default)]
@@ -129,7 +129,13 @@ impl Sharing {
         };
         let is_newest = match is_confirmed {
             _ if flags & PRIMARY != 0 => true,
-            true => self.confirm_copy(space, get.key).await == Some(version),
+            true => {
+                let first = self.confirm_copy(space, get.key).await;
+                if first.is_some_and(|first| first != version) {
+                    self.note_disagreement(space, get.key);
+                }
+                first == Some(version)
+            }
             false => self.is_led(),
         };
         if !is_newest {
@@ -152,6 +158,10 @@ impl Sharing {
         match outcome {
             Outcome::Hit(hit) if !hit.stale && is_same => {
                 self.events.count(Event::CopyRead);
+                if !is_confirmed && flags & PRIMARY == 0 {
+                    // Nobody has compared it.
+                    self.note_disagreement(space, get.key);
+                }
                 word(&Reply::Outcome(Outcome::Hit(hit)));
             }
             _ => {

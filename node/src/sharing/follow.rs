@@ -11,7 +11,7 @@ use fonn_runtime::route::{
 };
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 
-use super::{OWNERS_WAIT, Sharing, handover, pulse};
+use super::{OWNERS_WAIT, Sharing, handover, pulse, repair};
 use crate::cluster::map::Map;
 use crate::cluster::{Cluster, member};
 use crate::engine::Engine;
@@ -63,6 +63,8 @@ pub fn start(
     );
     let take_over = handover::run(it(), Arc::clone(engine));
     tasks.spawn("sharing-handover", OnShutdown::Abort, take_over);
+    let repair = repair::run(it(), Arc::clone(engine));
+    tasks.spawn("sharing-repair", OnShutdown::Abort, repair);
     sharing
 }
 

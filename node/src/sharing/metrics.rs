@@ -30,9 +30,13 @@ pub enum Event {
     CopyDenied,
     /// The first owner was asked whether a copy is the newest, for one read or many.
     CopyConfirmed,
+    /// Owners had different versions of a key, and have the newer one now.
+    Repaired,
+    /// They may still have: there were too many such keys, or one of the owners did not take it for too long.
+    NotRepaired,
 }
 
-const EVENTS: [(Event, &str); 9] = [
+const EVENTS: [(Event, &str); 11] = [
     (Event::Forwarded, "forwarded"),
     (Event::Asked, "asked"),
     (Event::Taken, "taken"),
@@ -42,6 +46,8 @@ const EVENTS: [(Event, &str); 9] = [
     (Event::CopyRead, "copy_read"),
     (Event::CopyDenied, "copy_denied"),
     (Event::CopyConfirmed, "copy_confirmed"),
+    (Event::Repaired, "repaired"),
+    (Event::NotRepaired, "not_repaired"),
 ];
 
 /// Counters of all events.

@@ -55,8 +55,24 @@ impl Sharing {
     }
 
     /// Gives the other owners what there is of a key now; returns when all that are up have it. `since` is the
-    /// epoch of the map by which it was executed.
+    /// epoch of the map by which it was executed. What one of them did not take is brought to it later, refused or not.
     pub(super) async fn spread(
+        &self,
+        engine: &Engine,
+        space: Space,
+        key: &[u8],
+        since: u64,
+    ) -> Result<(), Failure> {
+        let given = self.give(engine, space, key, since).await;
+        if given == Err(Failure::Unavailable) {
+            self.events.count(Event::NotReplicated);
+            self.note_disagreement(space, key);
+        }
+        given
+    }
+
+    /// As [`Self::spread`]; nothing is counted or noted where it fails.
+    pub(super) async fn give(
         &self,
         engine: &Engine,
         space: Space,
@@ -110,7 +126,6 @@ impl Sharing {
                 }
             }
             if Instant::now() >= deadline {
-                self.events.count(Event::NotReplicated);
                 return Err(Failure::Unavailable);
             }
             let owners = self.forwarder.upstreams().owners(slot);
@@ -142,7 +157,6 @@ impl Sharing {
         if self.broken.load(Ordering::SeqCst) <= since {
             return Ok(());
         }
-        self.events.count(Event::NotReplicated);
         Err(Failure::Unavailable)
     }
 }

@@ -3,6 +3,7 @@
 mod chaos;
 mod copies;
 mod handover;
+mod repair;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -90,6 +91,14 @@ impl Member {
         let runtime = self.background.as_ref().unwrap();
         let tasks = Tasks::new();
         tasks.spawn_on(runtime.handle(), "handover", OnShutdown::Abort, run);
+    }
+
+    /// Brings owners together that have different versions of a key.
+    fn repair(&self) {
+        let run = super::repair::run(Arc::clone(&self.sharing), Arc::clone(&self.engine));
+        let runtime = self.background.as_ref().unwrap();
+        let tasks = Tasks::new();
+        tasks.spawn_on(runtime.handle(), "repair", OnShutdown::Abort, run);
     }
 
     fn is_filled(&self) -> bool {

@@ -12,15 +12,15 @@ use super::super::metrics::Event;
 use super::*;
 
 /// What a router has, without its clients: each thread that uses it is one of its reactors.
-struct Router(Forwarder);
+pub(super) struct Router(Forwarder);
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().unwrap()
 }
 
 impl Router {
-    fn start(map: Topology) -> Self {
+    pub(super) fn start(map: Topology) -> Self {
         let maps = Arc::new(Map::default());
         maps.offer(map);
         let metrics = PeerMetrics::register(&Metrics::new());
@@ -47,7 +47,7 @@ impl Router {
         }
     }
 
-    async fn get(&self, key: &str) -> Option<String> {
+    pub(super) async fn get(&self, key: &str) -> Option<String> {
         let came = self.execute(&Command::Get(Get::new(key.as_bytes()))).await;
         match came.outcome() {
             Outcome::Hit(hit) => Some(String::from_utf8(hit.value.as_slice().to_vec()).unwrap()),
@@ -56,7 +56,7 @@ impl Router {
         }
     }
 
-    async fn set(&self, key: &str, value: &str) {
+    pub(super) async fn set(&self, key: &str, value: &str) {
         let (key, value) = (key.as_bytes(), value.as_bytes());
         let set = Command::Store(Store::set(key, value, 0, ExpirySpec::Never));
         let came = self.execute(&set).await;
@@ -78,7 +78,7 @@ impl Router {
 }
 
 /// All three have all slots, and lack nothing.
-fn settled(members: &[Member; 3], replicas: usize) -> Topology {
+pub(super) fn settled(members: &[Member; 3], replicas: usize) -> Topology {
     let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
     let first = map(1, replicas, &all);
     go_by(&members.each_ref(), &first);

@@ -1,0 +1,107 @@
+//! Owners that have different versions of a key come together again.
+
+use fonn_proto::Version;
+use fonn_proto::peer::Entry;
+
+use super::super::metrics::Event;
+use super::copies::{Router, runtime, settled};
+use super::*;
+use crate::engine::Acks;
+
+/// Three owners of every slot that lack nothing, and a key that all of them have.
+fn agreed() -> ([Member; 3], Topology, String) {
+    let members = ["a", "b", "c"].map(Member::start);
+    let first = settled(&members, 3);
+    members.iter().for_each(Member::repair);
+    let key = key_of(&first, &members[0], 0);
+    assert_eq!(members[0].client().set(&key, "one"), "STORED");
+    let version = members[0].has(&key);
+    assert!(version.is_some() && members.iter().all(|it| it.has(&key) == version));
+    (members, first, key)
+}
+
+/// Gives one member alone an entry or tombstone that is newer than what all have.
+fn come_apart(members: &[Member; 3], at: usize, key: &str, is_deleted: bool) -> Version {
+    let engines = [&members[0].engine, &members[at].engine].map(Arc::clone);
+    let key = key.as_bytes().to_vec();
+    let runtime = members[0].background.as_ref().unwrap();
+    runtime.block_on(async move {
+        let found = engines[0].fetch_for_peer(Space::default(), &key).await;
+        let found = found.unwrap().unwrap();
+        let entry = found.entry(Space::default(), &key, usize::MAX);
+        let version = entry.version + (1 << 16);
+        let newer = match is_deleted {
+            true => Entry::tombstone(0, &key, version),
+            false => Entry { version, ..entry },
+        };
+        let mut acks = Acks::default();
+        assert!(engines[1].put_of_peer(&newer, &mut acks).await.unwrap());
+        assert!(acks.wait().await.is_empty());
+        version
+    })
+}
+
+fn repaired(members: &[Member; 3]) -> u64 {
+    let totals = members
+        .iter()
+        .map(|it| it.sharing.events.total(Event::Repaired));
+    totals.sum()
+}
+
+/// Reads a key as often as hot ones are, until all owners have that version of it, or nothing.
+fn read_until_agreed(members: &[Member; 3], map: Topology, key: &str, wanted: Option<Version>) {
+    let router = Router::start(map);
+    let begun = Instant::now();
+    let runtime = runtime();
+    while members.iter().any(|it| it.has(key) != wanted) {
+        assert!(begun.elapsed() < PATIENCE, "{}", members[1].describe(key));
+        runtime.block_on(async {
+            for _ in 0..50 {
+                router.get(key).await;
+            }
+        });
+    }
+    assert!(repaired(members) > 0);
+}
+
+#[test]
+fn a_write_that_was_refused_is_with_all_owners_in_the_end() {
+    let (members, _, key) = agreed();
+    let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    let second = map(2, 3, &all);
+    // One owner goes by the next map already, and takes nothing from who does not.
+    go_by(&[&members[1]], &second);
+    let mut client = members[0].client();
+    assert!(client.set(&key, "two").starts_with("SERVER_ERROR"));
+    assert_ne!(members[0].has(&key), members[1].has(&key));
+    go_by(&[&members[0], &members[2]], &second);
+    until("all owners have it", || {
+        let newest = members[0].has(&key);
+        members.iter().all(|it| it.has(&key) == newest)
+    });
+    until("it is counted", || repaired(&members) == 1);
+    let refused = |it: &Member| it.sharing.events.total(Event::NotReplicated);
+    assert_eq!(refused(&members[0]), 1);
+    assert_eq!(client.get(&key).as_deref(), Some("two"));
+}
+
+#[test]
+fn a_hot_key_that_the_first_owner_has_newer_comes_to_the_others() {
+    let (members, first, key) = agreed();
+    let version = come_apart(&members, 0, &key, false);
+    read_until_agreed(&members, first, &key, Some(version));
+}
+
+#[test]
+fn a_hot_key_that_the_first_owner_has_deleted_is_deleted_by_the_others() {
+    let (members, first, key) = agreed();
+    come_apart(&members, 0, &key, true);
+    read_until_agreed(&members, first, &key, None);
+}
+
+#[test]
+fn a_hot_key_that_another_owner_has_newer_comes_to_the_first_and_from_there_to_all() {
+    let (members, first, key) = agreed();
+    let version = come_apart(&members, 1, &key, false);
+    read_until_agreed(&members, first, &key, Some(version));
+}
