@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use fonn_proto::grpc::v1::PreVoteRequest;
 use fonn_runtime::random::SplitMix64;
 
-use super::election::{Timer, is_majority};
+use super::election::{Timer, Turn, is_majority};
 use super::network::{PAYLOAD_VERSION, client, json};
 use super::participant::Participant;
 use super::types::{Metrics, RaftId};
@@ -32,7 +32,7 @@ pub(super) async fn run(participant: Arc<Participant>) {
         }
         let metrics = participant.metrics();
         let heard = participant.heard(&metrics);
-        if !timer.is_due(heard, Instant::now()) || !may_stand(&metrics) {
+        if !timer.is_due(heard, turn(&metrics), Instant::now()) || !may_stand(&metrics) {
             continue;
         }
         if is_wanted(&participant, &metrics).await {
@@ -45,6 +45,12 @@ pub(super) async fn run(participant: Arc<Participant>) {
             }
         }
     }
+}
+
+/// When it is this member's turn to ask.
+fn turn(metrics: &Metrics) -> Turn {
+    let voters = metrics.membership_config.membership().voter_ids();
+    Turn::of(metrics.id, &voters.collect())
 }
 
 /// Whether this member votes and does not lead.

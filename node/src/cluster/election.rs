@@ -22,8 +22,10 @@ pub struct Options {
     pub lease: Duration,
     /// Silence of the leader after which a voter asks the others, at least.
     pub silence_min: Duration,
-    /// The same at most; each time another length in between is drawn.
+    /// The same at most. Each voter has a [`Turn`] in between.
     pub silence_max: Duration,
+    /// From a question that led to no leader to the next, at least; it is longer by as much as the first.
+    pub again: Duration,
 }
 
 impl Default for Options {
@@ -33,6 +35,28 @@ impl Default for Options {
             lease: Duration::from_millis(600),
             silence_min: Duration::from_millis(800),
             silence_max: Duration::from_millis(1200),
+            again: Duration::from_millis(400),
+        }
+    }
+}
+
+/// Whose turn it is: voters ask one after the other, not two at once, who would each get a part of the votes and
+/// have to begin again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Turn {
+    rank: u32,
+    count: u32,
+}
+
+impl Turn {
+    /// The turn of `own` among these; any, if it is none of them.
+    pub(super) fn of(own: RaftId, voters: &BTreeSet<RaftId>) -> Self {
+        if !voters.contains(&own) {
+            return Self::default();
+        }
+        Self {
+            rank: voters.range(..own).count() as u32,
+            count: voters.len() as u32,
         }
     }
 }
@@ -55,7 +79,7 @@ impl Timer {
             due: now,
             heard: None,
         };
-        timer.draw(now);
+        timer.draw(now, options.silence_min, Turn::default());
         timer
     }
 
@@ -65,25 +89,28 @@ impl Timer {
     }
 
     /// Whether to ask the others now. `heard` is when a leader was last heard.
-    pub(super) fn is_due(&mut self, heard: Option<Instant>, now: Instant) -> bool {
+    pub(super) fn is_due(&mut self, heard: Option<Instant>, turn: Turn, now: Instant) -> bool {
         if heard > self.heard {
             self.heard = heard;
-            self.draw(heard.unwrap_or(now));
+            self.draw(heard.unwrap_or(now), self.options.silence_min, turn);
         }
         if now < self.due {
             return false;
         }
-        self.draw(now);
+        self.draw(now, self.options.again, turn);
         true
     }
 
-    fn draw(&mut self, from: Instant) {
-        let spread = self
-            .options
-            .silence_max
-            .saturating_sub(self.options.silence_min);
-        let jitter = self.random.below(spread.as_micros() as u64);
-        self.due = from + self.options.silence_min + Duration::from_micros(jitter);
+    fn draw(&mut self, from: Instant, least: Duration, turn: Turn) {
+        let options = self.options;
+        let spread = options.silence_max.saturating_sub(options.silence_min);
+        // Most of a turn lies between two questions, so that the first one is answered before the next.
+        let (begin, jitter) = match turn.count {
+            0 => (Duration::ZERO, spread),
+            count => (spread * turn.rank / count, spread / count / 4),
+        };
+        let jitter = self.random.below(jitter.as_micros() as u64);
+        self.due = from + least + begin + Duration::from_micros(jitter);
     }
 }
 
@@ -192,31 +219,57 @@ mod tests {
     }
 
     #[test]
+    fn voters_have_turns_and_who_is_none_has_any() {
+        let voters: BTreeSet<RaftId> = [5, 7, 9].into();
+        let due = |own, seed| {
+            let start = Instant::now();
+            let mut timer = Timer::new(Options::default(), SplitMix64::new(seed), start);
+            let heard = start + Duration::from_millis(1);
+            timer.is_due(Some(heard), Turn::of(own, &voters), heard);
+            timer.due() - heard
+        };
+        let width = Duration::from_millis(400) / 3;
+        for seed in 0..100 {
+            for (rank, own) in (0..).zip([5, 7, 9]) {
+                let begin = Duration::from_millis(800) + width * rank;
+                assert!((begin..begin + width / 3).contains(&due(own, seed)));
+            }
+        }
+        let stranger: Vec<Duration> = (0..100).map(|seed| due(6, seed)).collect();
+        assert!(stranger.iter().max() > stranger.iter().min().map(|it| *it + 2 * width).as_ref());
+    }
+
+    #[test]
     fn the_timer_asks_only_after_silence_and_again_after_each_round() {
         let options = Options::default();
         let start = Instant::now();
         for seed in 0..100 {
+            let turn = Turn::of(seed % 4, &[0, 1, 2].into());
             let mut timer = Timer::new(options, SplitMix64::new(seed), start);
             let mut now = start;
             for _ in 0..50 {
                 now += options.heartbeat;
-                assert!(!timer.is_due(Some(now), now));
+                assert!(!timer.is_due(Some(now), turn, now));
             }
             let silent_since = now;
             let mut rounds = Vec::new();
             while rounds.len() < 3 {
                 now += Duration::from_millis(10);
-                if timer.is_due(Some(silent_since), now) {
+                if timer.is_due(Some(silent_since), turn, now) {
                     rounds.push(now);
                 }
             }
-            for pair in [silent_since, rounds[0], rounds[1], rounds[2]].windows(2) {
-                let wait = pair[1] - pair[0];
-                assert!(wait >= options.silence_min, "{wait:?}");
-                assert!(
-                    wait <= options.silence_max + Duration::from_millis(10),
-                    "{wait:?}"
-                );
+            let mut last = silent_since;
+            let spread = options.silence_max - options.silence_min;
+            for (round, least) in
+                rounds
+                    .into_iter()
+                    .zip([options.silence_min, options.again, options.again])
+            {
+                let wait = round - last;
+                let most = least + spread + Duration::from_millis(10);
+                assert!((least..=most).contains(&wait), "{wait:?}");
+                last = round;
             }
         }
     }

@@ -8,6 +8,7 @@ mod log;
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use fonn_proto::placement::moves;
@@ -23,7 +24,7 @@ use super::types::RaftId;
 /// Down within this time of its last sign of life.
 const FALL_MAX: Duration = Duration::from_secs(2);
 /// The same for who led: another leader has to be found first.
-const LEADER_FALL_MAX: Duration = Duration::from_secs(4);
+const LEADER_FALL_MAX: Duration = Duration::from_secs(2);
 /// When a cluster of up to seven has come together, and when faults end.
 const FORMED: Duration = Duration::from_secs(6);
 const FAULTS: Duration = Duration::from_secs(12);
@@ -432,18 +433,48 @@ impl World {
 /// What runs came to.
 #[derive(Debug, Default)]
 struct Totals {
-    fall_max: Duration,
-    leader_fall_max: Duration,
+    falls: Falls,
+    leader_falls: Falls,
     moved: usize,
     least: usize,
     lost_disks: u32,
 }
 
+/// How long each loss took to be agreed on.
+#[derive(Default)]
+struct Falls(Vec<Duration>);
+
+impl Falls {
+    fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+}
+
+impl fmt::Debug for Falls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let at = |permille: usize| {
+            let rank = sorted.len().saturating_sub(1) * permille / 1000;
+            sorted.get(rank).copied().unwrap_or_default()
+        };
+        write!(
+            f,
+            "{} times, p50 {:?}, p99 {:?}, max {:?}",
+            sorted.len(),
+            at(500),
+            at(990),
+            at(1000)
+        )
+    }
+}
+
 impl Totals {
     fn and(self, other: Self) -> Self {
         Self {
-            fall_max: self.fall_max.max(other.fall_max),
-            leader_fall_max: self.leader_fall_max.max(other.leader_fall_max),
+            falls: self.falls.and(other.falls),
+            leader_falls: self.leader_falls.and(other.leader_falls),
             moved: self.moved + other.moved,
             least: self.least + other.least,
             lost_disks: self.lost_disks + other.lost_disks,
@@ -490,14 +521,14 @@ fn losses(seed: u64, totals: &mut Totals) {
         let fall =
             fall.unwrap_or_else(|| panic!("seed {seed}: {id} is not missed\n{}", world.describe()));
         let (max, seen) = match was_leader {
-            true => (LEADER_FALL_MAX, &mut totals.leader_fall_max),
-            false => (FALL_MAX, &mut totals.fall_max),
+            true => (LEADER_FALL_MAX, &mut totals.leader_falls),
+            false => (FALL_MAX, &mut totals.falls),
         };
         assert!(
             fall <= max,
             "seed {seed}: {id} fell {fall:?} after its crash"
         );
-        *seen = fall.max(*seen);
+        seen.0.push(fall);
         // With two left there is nobody to vote in its place.
         let leader = world
             .leader()

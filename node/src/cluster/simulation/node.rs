@@ -10,7 +10,7 @@ use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerSt
 
 use super::log::{Config, Disk, Entry, Payload};
 use crate::cluster::detector::{self, Detector};
-use crate::cluster::election::{self, Timer, Voter, defended, is_majority};
+use crate::cluster::election::{self, Timer, Turn, Voter, defended, is_majority};
 use crate::cluster::health::falls_and_returns;
 use crate::cluster::member::{MemberInfo, Phase};
 use crate::cluster::participant::leads;
@@ -233,8 +233,10 @@ impl Node {
     /// The election timer.
     pub(super) fn campaign(&mut self, now: Instant) {
         let heard = self.heard(now);
-        let may_stand = self.voters().contains(&self.id()) && !matches!(self.role, Role::Leader(_));
-        if self.timer.is_due(heard, now) && may_stand {
+        let voters = self.voters();
+        let may_stand = voters.contains(&self.id()) && !matches!(self.role, Role::Leader(_));
+        let turn = Turn::of(self.id(), &voters);
+        if self.timer.is_due(heard, turn, now) && may_stand {
             self.role = Role::Asking(BTreeSet::from([self.id()]));
             let last = self.log_id(self.disk.log.len());
             self.tell_voters(|| Message::PreVote { last });
