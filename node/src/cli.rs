@@ -166,8 +166,7 @@ async fn run(
             _ = stop_signals.recv() => return Ok(()),
         }
     };
-    let directory = security.users.as_ref().map(|users| users.directory());
-    engine.set_users(directory.as_deref());
+    engine.set_users(|| security.users.as_ref().map(|users| users.directory()));
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
     let quotas = Arc::clone(&engine).enforce_quotas(events.clone());
     background.spawn("quotas", OnShutdown::Abort, quotas);
@@ -469,8 +468,7 @@ fn reload_security(config: &SecurityConfig, engine: &Engine, security: &Security
             );
         }
     }
-    let directory = security.users.as_ref().map(|users| users.directory());
-    engine.set_users(directory.as_deref());
+    engine.set_users(|| security.users.as_ref().map(|users| users.directory()));
 }
 
 /// Reads the configuration again and applies what can change in a running node.

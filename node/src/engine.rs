@@ -117,6 +117,8 @@ pub struct Engine {
     /// How large the process was at the last look, and what was received since then.
     resident: AtomicUsize,
     received: AtomicUsize,
+    /// Held while the namespaces and quotas of users are taken over.
+    taking_over: Mutex<()>,
 }
 
 /// What does not change while the node runs.

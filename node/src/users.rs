@@ -50,7 +50,7 @@ impl Followed {
         let (records, unreadable) = users::records(&state);
         warn(&unreadable);
         if self.users.replicate(records) {
-            self.engine.set_users(Some(&self.users.directory()));
+            self.engine.set_users(|| Some(self.users.directory()));
         }
     }
 
@@ -74,7 +74,7 @@ impl Followed {
                 users.replicate(records).then_some(message)
             });
             if let Ok(Some(message)) = put.await {
-                self.engine.set_users(Some(&self.users.directory()));
+                self.engine.set_users(|| Some(self.users.directory()));
                 tracing::info!(revision = *known.borrow(), "{message}");
                 self.events.info(Topic::Settings, message);
             }

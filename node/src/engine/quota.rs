@@ -41,9 +41,13 @@ impl Engine {
         &self.hot.namespaces
     }
 
-    /// Takes over the namespaces of the users file and their quotas.
-    pub fn set_users(&self, users: Option<&Directory>) {
-        self.hot.namespaces.set_users(users);
+    /// Takes over the namespaces of the users in force and their quotas.
+    ///
+    /// `users` says which these are once nobody else is taking over any: so whoever is last goes by the newest, in
+    /// whatever order they noticed a change.
+    pub fn set_users(&self, users: impl FnOnce() -> Option<Arc<Directory>>) {
+        let _turn = self.taking_over.lock();
+        self.hot.namespaces.set_users(users().as_deref());
         self.apply_quotas();
     }
 

@@ -153,6 +153,7 @@ impl Engine {
             withheld: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),
             received: AtomicUsize::new(0),
+            taking_over: parking_lot::Mutex::default(),
         }))
     }
 

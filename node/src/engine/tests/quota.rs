@@ -1,7 +1,10 @@
 //! Quotas over RAM and disk.
 
+use std::sync::mpsc;
+
 use fonn_runtime::events::Events;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
+use fonn_runtime::users::Directory;
 
 use super::*;
 use crate::namespaces::Known;
@@ -157,4 +160,46 @@ async fn without_a_disk_ram_keeps_the_quota() {
     let left = left(&rig, 500).await;
     assert!((80..=105).contains(&left.len()), "{left:?}");
     assert_eq!(left.last(), Some(&499));
+}
+
+/// argon2 of `secret`, with parameters that cost next to nothing.
+const HASH: &str = "$argon2id$v=19$m=64,t=1,p=1$wXQK5rSIdVCHKOR1yYGIrg$tHaqh3b7PSsDIS4ZvXCTzKqUrmYfBtapcZhRS9E2V0w";
+
+/// A users file whose namespace `default` may take so much.
+fn users(quota: u64) -> Arc<Directory> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let row = format!("[[user]]\nname = 'ci'\nrole = 'read'\nhash = '{HASH}'\nquota = '{quota}'\n");
+    std::fs::write(file.path(), row).unwrap();
+    Arc::new(Directory::load(file.path()).unwrap())
+}
+
+/// Whoever has looked up the users is overtaken by a newer change, or tries to be.
+#[test]
+fn of_two_changes_of_users_at_once_the_newer_one_stays_in_force() {
+    const OVERTAKEN: Duration = Duration::from_millis(500);
+    let rig = Rig::new(Choice::default());
+    let engine = rig.engine();
+    let in_force = parking_lot::Mutex::new(users(QUOTA));
+    let (looked, is_looked) = mpsc::sync_channel(1);
+    let (done, is_done) = mpsc::sync_channel(1);
+    let in_force = &in_force;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            engine.set_users(|| {
+                let older = Arc::clone(&in_force.lock());
+                looked.send(()).unwrap();
+                // The other one may have to wait for this.
+                let _ = is_done.recv_timeout(OVERTAKEN);
+                Some(older)
+            });
+        });
+        is_looked.recv().unwrap();
+        *in_force.lock() = users(2 * QUOTA);
+        engine.set_users(|| Some(Arc::clone(&in_force.lock())));
+        let _ = done.send(());
+    });
+    let namespace = SPACE.namespace();
+    assert_eq!(engine.namespaces().quota(namespace), Some(2 * QUOTA));
+    let ram = engine.ram().quota_use(namespace).unwrap();
+    assert_eq!(ram.quota_bytes as u64, 2 * QUOTA);
 }
