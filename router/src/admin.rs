@@ -11,10 +11,10 @@ use fonn_runtime::route::{Map, MemberState};
 use fonn_runtime::serve::Security;
 use fonn_runtime::tls::Tls;
 use fonn_runtime::users::ROLES;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::codegen::http::header::AUTHORIZATION;
+use tonic::{Code, Status};
 
 /// What members answer for a router.
 const SERVICES: [&str; 5] = [
@@ -117,9 +117,18 @@ impl Relay for ToMembers {
     fn relay(&self, member: Option<String>, mut call: Request<Body>) -> Relayed {
         let places = self.places(member.as_deref());
         let tls = self.tls.clone();
-        if self.withholds_logins {
-            call.headers_mut().remove(AUTHORIZATION);
-        }
-        Box::pin(async move { ask(places?, tls.as_deref(), call).await })
+        let is_withheld =
+            self.withholds_logins && call.headers_mut().remove(AUTHORIZATION).is_some();
+        Box::pin(async move {
+            let answer = ask(places?, tls.as_deref(), call).await?;
+            let is_asked_for = |status: Status| status.code() == Code::Unauthenticated;
+            if is_withheld && Status::from_header_map(answer.headers()).is_some_and(is_asked_for) {
+                return Err(Status::failed_precondition(
+                    "members want a login, and this router sends no password over connections without TLS: start \
+                     members and routers with --tls-client-ca FILE",
+                ));
+            }
+            Ok(answer)
+        })
     }
 }

@@ -40,6 +40,14 @@ impl Secured {
     /// # Errors
     /// When one does not start, or they do not find together within a minute.
     pub fn start() -> Result<Self> {
+        Self::start_with_readers(0)
+    }
+
+    /// The same, with so many more users in the file, who may read in `main`.
+    ///
+    /// # Errors
+    /// As [`Secured::start`].
+    pub fn start_with_readers(count: usize) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let hash = with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?.stdout;
         let hash = String::from_utf8(hash)?;
@@ -49,12 +57,14 @@ impl Secured {
                 "[[user]]\nname = '{name}'\nrole = '{role}'\nnamespace = '{namespace}'\nhash = '{hash}'\n"
             )
         };
-        let rows = [
+        let mut rows = vec![
             row("ci", "read-write", "main"),
             row("dev", "read", "main"),
             row("other", "read-write", "other"),
             row("root", "admin", "default"),
         ];
+        // Names of the greatest length.
+        rows.extend((0..count).map(|number| row(&format!("{number:064}"), "read", "main")));
         let users = dir.path().join("users.toml");
         std::fs::write(&users, rows.concat())?;
         let certified = Certified::new()?;

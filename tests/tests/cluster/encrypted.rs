@@ -3,7 +3,12 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
+use fonn_tests::certificates::Certified;
 use fonn_tests::client::TextClient;
+use fonn_tests::ctl::with_input;
+use fonn_tests::node::NodeOptions;
+use fonn_tests::process::free_address;
+use fonn_tests::router::FonnRouter;
 use fonn_tests::secured::{PASSWORD, Secured, ctl, log_in};
 
 #[test]
@@ -71,4 +76,55 @@ fn others_are_asked_with_the_own_login(secured: &Secured) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[test]
+fn a_password_that_came_under_tls_is_not_sent_on_to_a_member_without() -> Result<()> {
+    let secrets = Secrets::new()?;
+    let listen = free_address()?;
+    let node = NodeOptions::new()
+        .flag("--node-id", "a")
+        .flag("--cluster-listen", listen.to_string())
+        .flag("--bootstrap", "true")
+        .flag("--users-file", &secrets.users)
+        .start()?;
+    let root = Some(("root", PASSWORD));
+    let users = ("--users-file", secrets.users.clone());
+    let certified = Certified::new()?;
+    // Certificate and key, and no authority of members.
+    let [cert, key, _] = certified.flags();
+    let router = FonnRouter::start_with(&[listen], vec![cert, key, users.clone()])?;
+    let (code, text) = ctl(router.admin(), root, &["status"])?;
+    let is_withheld = text.contains("sends no password") && text.contains("--tls-client-ca");
+    ensure!(code == Some(1) && is_withheld, "{code:?} {text}");
+    // Where clients come without TLS it makes no difference to send it on.
+    let bare = FonnRouter::start_with(&[listen], vec![users])?;
+    let (code, text) = ctl(bare.admin(), root, &["status"])?;
+    ensure!(code == Some(0), "{code:?} {text}");
+    drop(node);
+    Ok(())
+}
+
+/// A users file with an admin.
+struct Secrets {
+    users: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Secrets {
+    fn new() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let hashed = with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?;
+        let hash = String::from_utf8(hashed.stdout)?;
+        let users = dir.path().join("users.toml");
+        let row = format!(
+            "[[user]]\nname = 'root'\nrole = 'admin'\nhash = '{}'\n",
+            hash.trim()
+        );
+        std::fs::write(&users, row)?;
+        Ok(Self {
+            users: users.display().to_string(),
+            _dir: dir,
+        })
+    }
 }

@@ -9,13 +9,13 @@ use tonic::{Code, Status};
 use fonn_proto::grpc::v1::raft_client::RaftClient;
 use fonn_proto::grpc::v1::{
     JoinRequest, MapRequest, PingRequest, PreVoteRequest, ProposeRequest, RaftEnds, RaftRequest,
-    SnapshotRequest,
+    SnapshotRequest, UsersRequest,
 };
 use fonn_runtime::random::SplitMix64;
 
 use super::world::{Node, World};
 use crate::cluster::member::MemberState::Active;
-use crate::cluster::state::Change;
+use crate::cluster::state::{Change, Put, Record, RecordKind};
 use crate::cluster::{network, participant};
 
 async fn channel(node: &Node) -> tonic::transport::Channel {
@@ -176,5 +176,52 @@ async fn well_formed_nonsense_is_refused() {
     );
     let after = node.cluster.status();
     assert_eq!((after.term, after.epoch), (status.term, status.epoch));
+    node.stop().await;
+}
+
+/// They would be let in from the first certificate on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_reaches_the_port_cannot_become_a_user_where_members_have_no_certificates() {
+    let world = World::new();
+    let node = world.found("a").await;
+    node.sees(&["a"], Active).await;
+    let status = node.status(|status| status.cluster != 0).await;
+    let put = |kind| Put {
+        kind,
+        name: "mallory".to_owned(),
+        record: Some(Record(
+            r#"{"hash":"h","role":"admin","namespace":"n"}"#.to_owned(),
+        )),
+    };
+    let revision = node.cluster.state().borrow().users_revision;
+    let mut members = participant::client(channel(&node).await);
+    for change in [
+        Change::Put(put(RecordKind::User)),
+        Change::Put(put(RecordKind::Namespace)),
+        Change::PutTogether {
+            revision,
+            puts: vec![put(RecordKind::User)],
+        },
+    ] {
+        // As a member that asks on behalf of another, too.
+        for forwarded in [false, true] {
+            let request = ProposeRequest {
+                cluster: status.cluster,
+                version: 1,
+                change: serde_json::to_vec(&change).unwrap(),
+                forwarded,
+            };
+            let refused = members.propose(request).await.unwrap_err();
+            assert_eq!(refused.code(), Code::FailedPrecondition, "{change:?}");
+            assert!(refused.message().contains("--tls-client-ca"), "{refused}");
+        }
+    }
+    let hashes = members.users(UsersRequest { cluster: 0 }).await;
+    assert_eq!(code(hashes.map(drop)), Code::FailedPrecondition);
+    // What comes after it is agreed on, and nothing before it was.
+    node.propose(Change::SetReplicas(2)).await.unwrap();
+    let state = node.cluster.state().borrow().clone();
+    assert!(state.users.is_empty() && state.namespaces.is_empty());
+    assert_eq!(state.users_revision, revision);
     node.stop().await;
 }
