@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fonn_proto::grpc::DESCRIPTORS;
-use fonn_runtime::http::{self, Grpc, GrpcError, Readiness, Relay, Relayed, Routes, ask};
+use fonn_runtime::http::{self, Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, ask};
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::route::{Map, MemberState};
 use fonn_runtime::serve::Security;
@@ -13,7 +13,7 @@ use fonn_runtime::tls::Tls;
 use fonn_runtime::users::ROLES;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
-use tonic::codegen::http::header::AUTHORIZATION;
+use tonic::codegen::http::header::{AUTHORIZATION, HeaderValue};
 use tonic::{Code, Status};
 
 /// What members answer for a router.
@@ -120,7 +120,7 @@ impl Relay for ToMembers {
         let is_withheld =
             self.withholds_logins && call.headers_mut().remove(AUTHORIZATION).is_some();
         Box::pin(async move {
-            let answer = ask(places?, tls.as_deref(), call).await?;
+            let mut answer = ask(places?, tls.as_deref(), call).await?;
             let is_asked_for = |status: Status| status.code() == Code::Unauthenticated;
             if is_withheld && Status::from_header_map(answer.headers()).is_some_and(is_asked_for) {
                 return Err(Status::failed_precondition(
@@ -128,6 +128,8 @@ impl Relay for ToMembers {
                      members and routers with --tls-client-ca FILE",
                 ));
             }
+            let marked = HeaderValue::from_static("1");
+            answer.headers_mut().insert(ROUTER, marked);
             Ok(answer)
         })
     }

@@ -22,7 +22,7 @@ pub(super) struct Cli {
     )]
     pub admin: AdminAddr,
     /// Member of the cluster that is meant, if not the one at --admin, which sends the call on; at a router
-    /// any member answers without it
+    /// all members are meant without it, or any one that answers
     #[arg(long, value_name = "NAME", global = true)]
     pub member: Option<String>,
     /// JSON instead of tables: one object a line

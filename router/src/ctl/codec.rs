@@ -8,7 +8,7 @@ use super::Verdict;
 use super::args::CodecSetting;
 use super::connection::Connection;
 use super::error::CtlError;
-use super::output::Output;
+use super::output::{Of, Output};
 use super::table::{Side, Table};
 
 pub(super) async fn run(
@@ -16,22 +16,43 @@ pub(super) async fn run(
     setting: Option<CodecSetting>,
     output: &Output,
 ) -> Result<Verdict, CtlError> {
-    let mut admin = node.admin();
-    match setting {
-        None => {
-            let codecs = node.call(admin.get_codecs(GetCodecsRequest {})).await?;
-            output.show(&codecs, render)?;
+    let Some(everybody) = node.everybody().await? else {
+        match &setting {
+            None => output.show(&get(node).await?, render)?,
+            Some(setting) => {
+                let set = set(node, setting).await?;
+                output.show(&set, |set| changed(&setting.level, set))?;
+            }
         }
-        Some(CodecSetting { level, codec }) => {
-            let request = SetCodecRequest {
-                level: level.clone(),
-                codec,
-            };
-            let set = node.call(admin.set_codec(request)).await?;
-            output.show(&set, |set| changed(&level, set))?;
+        return Ok(Verdict::Good);
+    };
+    for (name, member) in &everybody.members {
+        match &setting {
+            None => {
+                let codecs = Of::new(name, get(member).await?);
+                output.show(&codecs, |it| it.headed(render))?;
+            }
+            Some(setting) => {
+                let set = Of::new(name, set(member, setting).await?);
+                output.show(&set, |it| it.headed(|set| changed(&setting.level, set)))?;
+            }
         }
     }
     Ok(Verdict::Good)
+}
+
+async fn get(node: &Connection) -> Result<GetCodecsResponse, CtlError> {
+    let mut admin = node.admin();
+    node.call(admin.get_codecs(GetCodecsRequest {})).await
+}
+
+async fn set(node: &Connection, setting: &CodecSetting) -> Result<SetCodecResponse, CtlError> {
+    let request = SetCodecRequest {
+        level: setting.level.clone(),
+        codec: setting.codec.clone(),
+    };
+    let mut admin = node.admin();
+    node.call(admin.set_codec(request)).await
 }
 
 pub(super) fn render(codecs: &GetCodecsResponse) -> String {

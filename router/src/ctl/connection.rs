@@ -9,7 +9,8 @@ use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::grpc::v1::membership_client::MembershipClient;
 use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
 use fonn_proto::grpc::v1::users_client::UsersClient;
-use fonn_runtime::http::{Channel, ChannelError, MEMBER};
+use fonn_proto::grpc::v1::{MapEntry, MemberState, MembershipMapRequest, MembershipMapResponse};
+use fonn_runtime::http::{Channel, ChannelError, MEMBER, ROUTER};
 use fonn_runtime::tls::{self, CallerFiles};
 use rustls::ClientConfig;
 
@@ -46,6 +47,23 @@ fn tls_config(admin: &AdminAddr, args: &TlsArgs) -> Result<Option<Arc<ClientConf
 pub(super) struct Connection {
     addr: String,
     channel: Channel,
+    /// One member was named.
+    is_to_member: bool,
+}
+
+/// The members that a router answers for.
+#[derive(Debug)]
+pub(super) struct Everybody {
+    /// As one of them told it.
+    pub map: MembershipMapResponse,
+    /// The ways to those that are not down, by name.
+    pub members: Vec<(String, Connection)>,
+}
+
+/// The name of a member, unless it is down.
+fn answering(entry: &MapEntry) -> Option<&str> {
+    let member = entry.member.as_ref()?;
+    (member.state() != MemberState::Down).then_some(member.id.as_str())
 }
 
 impl Connection {
@@ -67,7 +85,11 @@ impl Connection {
                     Some(login) => channel.with_login(&login.user, &login.password),
                     None => channel,
                 };
-                let node = Self { addr, channel };
+                let node = Self {
+                    addr,
+                    channel,
+                    is_to_member: false,
+                };
                 match member {
                     Some(member) => node.to_member(member),
                     None => Ok(node),
@@ -131,7 +153,38 @@ impl Connection {
         Ok(Self {
             addr: self.addr.clone(),
             channel,
+            is_to_member: true,
         })
+    }
+
+    /// The members, if it is a router that is asked and none of them was named: what is of one member alone is asked
+    /// of each then. What cannot be told here the call itself will tell.
+    ///
+    /// # Errors
+    /// If a member has no name.
+    pub(super) async fn everybody(&self) -> Result<Option<Everybody>, CtlError> {
+        if self.is_to_member {
+            return Ok(None);
+        }
+        let mut membership = self.membership();
+        let asked = tokio::time::timeout(CALL_TIMEOUT, membership.map(MembershipMapRequest {}));
+        let Ok(Ok(answer)) = asked.await else {
+            return Ok(None);
+        };
+        if !answer.metadata().contains_key(ROUTER.as_str()) {
+            return Ok(None);
+        }
+        let map = answer.into_inner();
+        let names = map.members.iter().filter_map(answering);
+        let members = names.map(|name| Ok((name.to_owned(), self.to_member(name)?)));
+        let members = members.collect::<Result<_, CtlError>>()?;
+        Ok(Some(Everybody { map, members }))
+    }
+
+    /// The metrics of the process that is asked itself, if it tells them.
+    pub(super) async fn metrics(&self) -> Option<String> {
+        let page = self.channel.clone().get("/metrics");
+        tokio::time::timeout(CALL_TIMEOUT, page).await.ok()?
     }
 
     /// Waits for the answer of a call, and says which member it is of, in a cluster.

@@ -10,7 +10,7 @@ use super::Verdict;
 use super::args;
 use super::connection::Connection;
 use super::error::CtlError;
-use super::output::Output;
+use super::output::{Of, Output};
 use super::table::{Side, Table};
 use super::words::{bytes, relative};
 
@@ -31,19 +31,39 @@ pub(super) async fn run(
         namespace: args.namespace,
         database: args.db,
     };
+    let Some(everybody) = node.everybody().await? else {
+        let answer = ask(node, request).await?;
+        output.show(&answer, render)?;
+        return Ok(verdict(&[&answer]));
+    };
+    let mut answers = Vec::new();
+    for (name, member) in &everybody.members {
+        let answer = Of::new(name, ask(member, request.clone()).await?);
+        output.show(&answer, |it| it.headed(render))?;
+        answers.push(answer.answer);
+    }
+    Ok(verdict(&answers.iter().collect::<Vec<_>>()))
+}
+
+async fn ask(node: &Connection, request: KeyRequest) -> Result<KeyResponse, CtlError> {
     let mut admin = node.admin();
-    let answer = node.call(admin.key(request)).await?;
-    output.show(&answer, render)?;
-    Ok(
-        match answer
-            .copies
-            .iter()
-            .any(|it| state(it, &answer) == State::Served)
-        {
-            true => Verdict::Good,
-            false => Verdict::Bad,
-        },
-    )
+    node.call(admin.key(request)).await
+}
+
+/// Good if the newest copy that any of them has is served.
+pub(super) fn verdict(answers: &[&KeyResponse]) -> Verdict {
+    let copies = answers.iter().flat_map(|it| &it.copies);
+    let newest = copies.map(|it| it.version).max();
+    let is_served = |answer: &KeyResponse| {
+        let newest = answer.copies.iter().filter(|it| Some(it.version) == newest);
+        newest
+            .map(|it| state(it, answer))
+            .any(|it| it == State::Served)
+    };
+    match answers.iter().any(|it| is_served(it)) {
+        true => Verdict::Good,
+        false => Verdict::Bad,
+    }
 }
 
 async fn delete(node: &Connection, args: args::Key, output: &Output) -> Result<Verdict, CtlError> {

@@ -4,6 +4,31 @@ use std::io::{self, StdoutLock, Write as _};
 
 use serde::Serialize;
 
+use super::table::printable;
+
+/// An answer, and the member that it is of: where several were asked.
+#[derive(Debug, Serialize)]
+pub(super) struct Of<T> {
+    pub member: String,
+    #[serde(flatten)]
+    pub answer: T,
+}
+
+impl<T> Of<T> {
+    pub(super) fn new(member: &str, answer: T) -> Self {
+        Self {
+            member: member.to_owned(),
+            answer,
+        }
+    }
+
+    /// The text of the answer below the name of the member.
+    pub(super) fn headed(&self, render: impl FnOnce(&T) -> String) -> String {
+        let text = render(&self.answer);
+        format!("member {}\n{text}", printable(&self.member))
+    }
+}
+
 /// Standard output in one of the two forms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Output {

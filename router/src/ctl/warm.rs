@@ -6,7 +6,7 @@ use super::Verdict;
 use super::args;
 use super::connection::Connection;
 use super::error::CtlError;
-use super::output::Output;
+use super::output::{Of, Output};
 use super::progress::Progress;
 use super::words::bytes;
 
@@ -21,12 +21,36 @@ pub(super) async fn run(
         bytes: args.bytes.map_or(0, |it| it.bytes()),
         bytes_per_s: args.rate.map_or(0, |it| it.bytes()),
     };
+    let Some(everybody) = node.everybody().await? else {
+        let last = one(node, None, request, output).await?;
+        return Ok(verdict(&last));
+    };
+    let mut all = Verdict::Good;
+    for (name, member) in &everybody.members {
+        let last = one(member, Some(name), request.clone(), output).await?;
+        if verdict(&last) == Verdict::Bad {
+            all = Verdict::Bad;
+        }
+    }
+    Ok(all)
+}
+
+/// Warms a node, and shows how; with the name of the member where there are several.
+async fn one(
+    node: &Connection,
+    member: Option<&str>,
+    request: WarmRequest,
+    output: &Output,
+) -> Result<WarmResponse, CtlError> {
     let mut news = node.call(node.admin().warm(request)).await?;
     let mut bar = Progress::new();
     let mut last = WarmResponse::default();
     while let Some(it) = node.next(&mut news).await? {
         if output.is_json() {
-            output.show(&it, |_| String::new())?;
+            match member {
+                Some(member) => output.show(&Of::new(member, it), |_| String::new())?,
+                None => output.show(&it, |_| String::new())?,
+            }
         }
         let (done, total) = share(&it);
         bar.set(done, total, &words(&it));
@@ -34,9 +58,12 @@ pub(super) async fn run(
     }
     bar.clear();
     if !output.is_json() {
-        output.show(&last, render)?;
+        match member {
+            Some(member) => output.show(&Of::new(member, last), |it| it.headed(render))?,
+            None => output.show(&last, render)?,
+        }
     }
-    Ok(verdict(&last))
+    Ok(last)
 }
 
 /// Good is only what came to its end with all entries read.

@@ -3,17 +3,18 @@
 //! tonic's own channel balances, buffers and reconnects; a command that asks one node once needs none of
 //! that, and whoever keeps a connection for long wants to decide about it.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper::header::{AUTHORIZATION, HeaderValue};
-use hyper::{Request, Response, Uri};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,6 +29,9 @@ use crate::tls;
 /// How often the peer is asked whether it is still there, and how long it may take.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Longest page in bytes.
+const PAGE_LEN_MAX: usize = 16 << 20;
 
 /// What generated clients send their requests through; clones share the connection, which ends with the
 /// last of them.
@@ -137,6 +141,24 @@ impl Channel {
             member: Some(member),
             ..self
         })
+    }
+
+    /// A page of the port, if it is one of text that is shown; with the login of calls.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn get(mut self, path: &str) -> Option<String> {
+        let mut target = self.origin().into_parts();
+        target.path_and_query = Some(path.parse().ok()?);
+        let request = Request::get(Uri::from_parts(target).ok()?);
+        let request = request.body(Body::empty()).ok()?;
+        poll_fn(|cx| self.poll_ready(cx)).await.ok()?;
+        let response = self.call(request).await.ok()?;
+        if response.status() != StatusCode::OK {
+            return None;
+        }
+        let body = Limited::new(response.into_body(), PAGE_LEN_MAX);
+        String::from_utf8(body.collect().await.ok()?.to_bytes().into()).ok()
     }
 
     /// For generated clients: `Client::with_origin(channel.clone(), channel.origin())`.

@@ -28,6 +28,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The header with the name of a member: in a request whom it is for, in a response who answered.
 pub const MEMBER: HeaderName = HeaderName::from_static("fonn-member");
 
+/// The header of a response that a router had a member make: for who would be told of all members then.
+pub const ROUTER: HeaderName = HeaderName::from_static("fonn-router");
+
 /// What of a request's head matters to whom it is sent on. All else is between the two next to each other.
 const PASSED: [HeaderName; 8] = [
     AUTHORIZATION,

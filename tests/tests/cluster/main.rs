@@ -11,5 +11,6 @@ mod reads;
 mod relay;
 mod roles;
 mod start;
+mod together;
 mod users;
 mod warm;

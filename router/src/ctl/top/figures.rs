@@ -51,6 +51,11 @@ pub(super) struct Lately {
     pub connections: Option<f64>,
     /// Refused commands a second.
     pub refusals_per_second: f64,
+    /// Gets a second, of which the ratios are.
+    pub gets_per_second: f64,
+    /// What is not in the bucket yet, and how old the oldest of it is.
+    pub unspilled_bytes: Option<f64>,
+    pub unspilled_seconds: Option<f64>,
 }
 
 /// How full a tier is.
@@ -112,7 +117,7 @@ impl Figures {
             .map(|(&id, _)| id)
     }
 
-    fn label_values(&self, name: &str, label: &str) -> Vec<String> {
+    pub(super) fn label_values(&self, name: &str, label: &str) -> Vec<String> {
         let named = self.series.values().filter(|(found, _)| found == name);
         let mut values: Vec<_> = named
             .filter_map(|(_, labels)| labels.get(label).cloned())
@@ -122,14 +127,14 @@ impl Figures {
         values
     }
 
-    fn now(&self, name: &str) -> Option<f64> {
+    pub(super) fn now(&self, name: &str) -> Option<f64> {
         let mut values = self.ids(name, None).filter_map(|id| self.current.get(&id));
         let first = *values.next()?;
         Some(values.fold(first, |sum, value| sum + value))
     }
 
     /// The sample that rates are counted from, and how many seconds ago that was.
-    fn before(&self) -> Option<(&BTreeMap<u32, f64>, f64)> {
+    pub(super) fn before(&self) -> Option<(&BTreeMap<u32, f64>, f64)> {
         let (newest_ms, _) = self.samples.back()?;
         let (at_ms, then) = self
             .samples
@@ -140,7 +145,7 @@ impl Figures {
     }
 
     /// By how much a counter grew within the window.
-    fn growth(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
+    pub(super) fn growth(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
         let Some((then, _)) = self.before() else {
             return 0.0;
         };
@@ -151,7 +156,7 @@ impl Figures {
     }
 
     /// A quantile of what fell into a histogram within the window, interpolated within its bucket.
-    fn quantile(&self, quantile: f64, name: &str) -> Option<f64> {
+    pub(super) fn quantile(&self, quantile: f64, name: &str) -> Option<f64> {
         let name = format!("{name}_bucket");
         let mut buckets: Vec<(f64, f64)> = self
             .label_values(&name, "le")
@@ -226,6 +231,9 @@ impl Figures {
                 .collect(),
             connections: self.now("fonn_connections"),
             refusals_per_second: rate("fonn_refusals_total", None),
+            gets_per_second: if seconds > 0.0 { gets / seconds } else { 0.0 },
+            unspilled_bytes: self.now("fonn_cold_unspilled_bytes"),
+            unspilled_seconds: self.now("fonn_cold_unspilled_seconds"),
         }
     }
 }

@@ -1,0 +1,159 @@
+//! What is of one member alone is asked of all of them at a router.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use fonn_tests::client::TextClient;
+use fonn_tests::cluster::Cluster;
+use fonn_tests::ctl::{failure, fonnctl, json, lines, text};
+
+/// A busy machine needs its time.
+const LIMIT: Duration = Duration::from_secs(60);
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn names(of: &Value) -> Vec<&str> {
+    let rows = of.as_array().into_iter().flatten();
+    rows.filter_map(|row| row["member"].as_str()).collect()
+}
+
+#[test]
+fn top_at_a_router_shows_all_members_together_and_each() -> Result<()> {
+    let mut cluster = Cluster::form(3, None)?;
+    let router = cluster.router()?;
+    cluster.ctl(0, &["replicas", "2"])?;
+    cluster.wait_agreed()?;
+    let door = router.admin().to_string();
+    let mut client = TextClient::connect(router.addr())?;
+    for n in 0..300 {
+        client.store(&format!("set k{n} 0 0 100"), &[b'v'; 100])?;
+    }
+    let begun = Instant::now();
+    let top = loop {
+        for n in 0..300 {
+            client.items(&format!("get k{n}"))?;
+        }
+        let top = json(&door, &["top", "--once"])?;
+        let gets = |row: &Value| row["gets_per_second"].as_f64() > Some(0.0);
+        let rows = top["members"].as_array().context("no members")?;
+        if rows.len() == 3 && rows.iter().all(gets) {
+            break top;
+        }
+        ensure!(begun.elapsed() < LIMIT, "{top}");
+    };
+    ensure!(top["member"].is_null(), "{top}");
+    ensure!(names(&top["members"]) == NAMES, "{top}");
+    let rows = top["members"].as_array().context("no members")?;
+    for part in ["gets_per_second", "sent_bytes_per_second"] {
+        let parts: f64 = rows.iter().filter_map(|row| row[part].as_f64()).sum();
+        let whole = top[part].as_f64().context("no sum")?;
+        ensure!((parts - whole).abs() < 1e-6, "{part}: {top}");
+    }
+    for (tier, part) in [(0, "entries"), (0, "budget_bytes"), (1, "budget_bytes")] {
+        let of = |it: &Value| it["tiers"][tier][part].as_f64();
+        let parts: f64 = rows.iter().filter_map(of).sum();
+        ensure!(
+            of(&top) == Some(parts) && parts > 0.0,
+            "{tier} {part}: {top}"
+        );
+    }
+    // Every entry is there as often as there are copies, and each member has some.
+    ensure!(top["tiers"][0]["entries"] == 600.0, "{top}");
+    ensure!(top["hit_ratio"] == 1.0, "{top}");
+    ensure!(top["router"]["connections"] == 1.0, "{top}");
+    let namespaces = &top["namespaces"]["namespaces"];
+    ensure!(namespaces[0]["ram_entries"] == 600, "{top}");
+    ensure!(json(&door, &["namespaces"])?["namespaces"][0]["ram_entries"] == 600);
+    // In between the router was asked for something.
+    let mut requests = 0.0;
+    while requests == 0.0 {
+        let mut command = std::process::Command::new(fonn_tests::node::ctl_program()?);
+        command.args(["--admin", &door, "top", "--json"]);
+        let child = command.stdout(std::process::Stdio::piped()).spawn()?;
+        let asked = Instant::now();
+        while asked.elapsed() < Duration::from_secs(2) {
+            client.items("get k1")?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let top: Value = serde_json::from_slice(&child.wait_with_output()?.stdout)?;
+        requests = top["router"]["requests_per_second"].as_f64().unwrap_or(0.0);
+        ensure!(begun.elapsed() < 2 * LIMIT, "{top}");
+    }
+    let shown = text(&door, &["top"])?;
+    ensure!(shown.starts_with(&format!("router   {door}, ")), "{shown}");
+    ensure!(
+        shown.contains("cluster  3 of 3 members together, ready"),
+        "{shown}"
+    );
+    ensure!(
+        shown.contains("MEMBER") && shown.contains("TO SPILL"),
+        "{shown}"
+    );
+
+    // One that falls keeps its row, and the others go on.
+    cluster.nodes[2].kill9()?;
+    cluster.wait(&[2], "it is down", |states| states["c"] == "down")?;
+    let begun = Instant::now();
+    loop {
+        let output = fonnctl(&door, &["top", "--once", "--json"])?;
+        let top: Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(names(&top["members"]) == NAMES, "{top}");
+        if top["members"][2]["state"] == "down" {
+            ensure!(top["members"][2]["missing"] != "", "{top}");
+            ensure!(top["members"][0]["missing"] == "", "{top}");
+            // Something is wrong, and the exit code says so.
+            ensure!(output.status.code() == Some(1), "{top}");
+            break;
+        }
+        // Whoever the router asked did not know it yet.
+        ensure!(begun.elapsed() < LIMIT, "{top}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_key_is_looked_for_and_a_codec_set_at_every_member_of_a_router() -> Result<()> {
+    let cluster = Cluster::form(3, None)?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let door = router.admin().to_string();
+    let mut client = TextClient::connect(router.addr())?;
+    for n in 0..12 {
+        let key = format!("k{n}");
+        client.store(&format!("set {key} 0 0 1"), b"v")?;
+        let found = lines(&door, &["key", &key])?;
+        let asked: Vec<&str> = found
+            .iter()
+            .filter_map(|it| it["member"].as_str())
+            .collect();
+        ensure!(asked == NAMES, "{found:?}");
+        // One owner has it, whoever that is.
+        let has = |it: &&Value| it["copies"].as_array().is_some_and(|it| !it.is_empty());
+        ensure!(found.iter().filter(has).count() == 1, "{found:?}");
+        text(&door, &["key", &key])?;
+    }
+    let (code, _) = failure(&door, &["key", "absent"])?;
+    ensure!(code == Some(1), "{code:?}");
+
+    let changed = text(&door, &["codec", "last=zlib:4"])?;
+    for name in NAMES {
+        ensure!(changed.contains(&format!("member {name}\n")), "{changed}");
+        let of = json(&door, &["codec", "--member", name])?;
+        ensure!(of.to_string().contains("zlib:4"), "{name}: {of}");
+    }
+    let all = lines(&door, &["codec"])?;
+    ensure!(all.len() == 3 && all[1]["member"] == "b", "{all:?}");
+    // At a member it is of that member.
+    let own = cluster.nodes[1].admin().to_string();
+    text(&own, &["codec", "last=zlib:2"])?;
+    let of = json(&door, &["codec", "--member", "a"])?;
+    ensure!(of.to_string().contains("zlib:4"), "{of}");
+
+    let warmed = lines(&door, &["warm"])?;
+    for name in NAMES {
+        let ended = |it: &&Value| it["member"] == name && it["end"] != "unspecified";
+        ensure!(warmed.iter().any(|it| ended(&it)), "{name}: {warmed:?}");
+    }
+    Ok(())
+}
