@@ -41,7 +41,7 @@ pub use channel::{Channel, ChannelError};
 pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted};
 pub use health::Readiness;
 pub use hyper::{HeaderMap, Method, StatusCode, header};
-pub use relay::{MEMBER, Relay, Relayed, ask, sign};
+pub use relay::{MEMBER, ROUTER, Relay, Relayed, ask, sign};
 pub use routes::{Request, Response, Routes};
 
 /// Most bytes of a request's line and headers together.

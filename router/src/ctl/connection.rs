@@ -13,6 +13,7 @@ use fonn_proto::grpc::v1::{MapEntry, MemberState, MembershipMapRequest, Membersh
 use fonn_runtime::http::{Channel, ChannelError, MEMBER, ROUTER};
 use fonn_runtime::tls::{self, CallerFiles};
 use rustls::ClientConfig;
+use tonic::Code;
 
 use super::args::{AdminAddr, TlsArgs};
 use super::error::CtlError;
@@ -168,8 +169,13 @@ impl Connection {
         }
         let mut membership = self.membership();
         let asked = tokio::time::timeout(CALL_TIMEOUT, membership.map(MembershipMapRequest {}));
-        let Ok(Ok(answer)) = asked.await else {
-            return Ok(None);
+        let answer = match asked.await {
+            Ok(Ok(answer)) => answer,
+            // Not twice: each wrong login is one to wait for.
+            Ok(Err(status)) if status.code() == Code::Unauthenticated => {
+                return Err(CtlError::of(&status, &self.addr));
+            }
+            _ => return Ok(None),
         };
         if !answer.metadata().contains_key(ROUTER.as_str()) {
             return Ok(None);
