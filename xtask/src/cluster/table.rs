@@ -5,7 +5,6 @@ use std::io::{self, Write as _};
 
 use anyhow::Result;
 
-use super::home::Home;
 use super::ports::{Member, Ports, Role};
 
 /// What is told.
