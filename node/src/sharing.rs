@@ -334,6 +334,8 @@ impl Sharing {
     ) -> Result<(), Unconfirmed> {
         let slot = placement::slot(key);
         let mut told: Vec<Arc<str>> = Vec::new();
+        // What one source deleted another may still have.
+        let mut gone = 0;
         loop {
             // All that they know is here, or they have told.
             let Some(source) = self.next_source(slot, &told) else {
@@ -348,7 +350,10 @@ impl Sharing {
                 if self.resolve(engine, &source.id, &target).await {
                     continue;
                 }
-            } else if self.ask(engine, &target, space, key, acks).await? {
+            } else if self
+                .ask(engine, &target, (space, key), &mut gone, acks)
+                .await?
+            {
                 told.push(source.id);
                 continue;
             }
@@ -458,13 +463,14 @@ impl Sharing {
         by_source
     }
 
-    /// Asks a member about a key, and keeps what it says. False if it does not say yet.
+    /// Asks a member about a key, and keeps what it says. False if it does not say yet. `gone` is the version of
+    /// the newest tombstone that was told and not kept: nothing older is.
     async fn ask(
         &self,
         engine: &Engine,
         target: &Target,
-        space: Space,
-        key: &[u8],
+        (space, key): (Space, &[u8]),
+        gone: &mut Version,
         acks: &mut Acks,
     ) -> Result<bool, Unconfirmed> {
         let epoch = self.epoch();
@@ -490,8 +496,11 @@ impl Sharing {
                         // What is written next comes behind it all the same.
                         let observed = engine.observe(entry.version).map_err(failure);
                         observed.map_err(Unconfirmed::Kept)?;
+                        *gone = entry.version.max(*gone);
                         return Ok(true);
                     }
+                } else if entry.version < *gone {
+                    return Ok(true);
                 }
                 let kept = self.keep(engine, &entry, acks).await;
                 kept.map(|()| true).map_err(Unconfirmed::Kept)

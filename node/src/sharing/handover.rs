@@ -178,7 +178,7 @@ impl Sharing {
                     let known = known.map_err(|_| HandoverError::NotKept)?;
                     if known.is_none_or(|known| known < entry.version)
                         && !self
-                            .ask(engine, target, space, entry.key, &mut acks)
+                            .ask(engine, target, (space, entry.key), &mut 0, &mut acks)
                             .await?
                     {
                         return Err(HandoverError::Silent);
@@ -236,7 +236,7 @@ impl Sharing {
                 }
                 let space = Space(entry.space);
                 if !self
-                    .ask(engine, target, space, entry.key, &mut acks)
+                    .ask(engine, target, (space, entry.key), &mut 0, &mut acks)
                     .await?
                 {
                     return Err(HandoverError::Silent);

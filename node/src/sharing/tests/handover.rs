@@ -166,3 +166,24 @@ fn nobody_is_said_to_be_needed_no_more_by_a_map_that_is_not_gone_by_yet() {
     go_by(&[a], &second);
     until("nothing is needed", || needed(b, 2) == Ok(0));
 }
+
+#[test]
+fn what_one_source_deleted_does_not_come_back_from_another_one() {
+    let members = ["a", "b", "c"].map(Member::start);
+    let [a, b, c] = &members;
+    // One owner after the other, and nobody takes anything over in the background.
+    for (epoch, owner) in [(1, b), (2, a), (3, c)] {
+        let states = members.each_ref().map(|it| match it.name == owner.name {
+            true => (it, Active),
+            false => (it, Draining),
+        });
+        go_by(&[a, b, c], &map(epoch, 1, &states));
+        match epoch {
+            1 => assert_eq!(b.client().set("key", "old"), "STORED"),
+            2 => assert_eq!(a.client().delete("key"), "DELETED"),
+            _ => assert_eq!(c.client().get("key"), None),
+        }
+    }
+    // b has it still, and is asked behind a.
+    assert!(b.has("key").is_some() && c.has("key").is_none());
+}
