@@ -91,7 +91,7 @@ fn a_member_stops_warming_when_who_asked_through_a_router_is_stopped() -> Result
     let is_told = text.contains("warming already");
     ensure!(code == Some(1) && is_told, "{code:?} {text}");
 
-    warming.signal(Signal::INT)?;
+    warming.signal(Signal::TERM)?;
     warming.wait_exit(LIMIT)?;
     let stopped = Instant::now();
     while !fonnctl(&node, &["warm", "--newest", "1"])?.status.success() {

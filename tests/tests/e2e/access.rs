@@ -284,8 +284,10 @@ fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
         .flag("--tls-key", file("key"))
         .flag("--tls-client-ca", file("ca"))
         .start()?;
-    let log = node.daemon()?.log().text();
-    ensure!(log.contains("admin   https://"), "{log}");
+    let log = node.log()?;
+    let is_told = || log.text().contains("admin   https://");
+    node.daemon()?
+        .wait_until("the banner", Duration::from_secs(30), is_told)?;
     let url = format!("https://{}", node.admin());
     let (ca, cert, key) = (file("ca"), file("cert"), file("key"));
     let shown = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];

@@ -279,11 +279,12 @@ fn a_reload_changes_budgets_and_says_what_it_cannot_change() -> Result<()> {
     let changed = "ram_budget = \"96m\"\nmax_value = \"1k\"\nlru = \"strict\"\n";
     reload(&mut node, &file, changed, &["configuration reloaded"])?;
     assert_eq!(limit(&node)?, 96 << 20);
-    let log = node.daemon()?.log().text();
-    assert!(
-        log.contains("lru"),
-        "lru needs a restart, and the log does not say so:\n{log}"
-    );
+    let log = node.log()?;
+    node.daemon()?.wait_until(
+        "lru, which needs a restart",
+        Duration::from_secs(20),
+        || log.text().contains("lru"),
+    )?;
     // A file that cannot be read changes nothing and does not end the process.
     reload(&mut node, &file, "max_value = \n", &["not reloaded"])?;
     assert_eq!(limit(&node)?, 96 << 20);
