@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::client::{BinaryClient, RespClient, TextClient};
 use crate::process::{Daemon, Log, Signal, free_address};
+use crate::release;
 
 /// A start includes the recovery of what is in the data directory.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -146,12 +147,17 @@ pub(crate) fn program(variable: &str, name: &str) -> Result<PathBuf> {
     if let Some(program) = std::env::var_os(variable) {
         return Ok(PathBuf::from(program));
     }
+    built(name).with_context(|| format!("set {variable}"))
+}
+
+/// A program that is built with this package.
+pub(crate) fn built(name: &str) -> Result<PathBuf> {
     // Test executables lie in target/PROFILE/deps, this package's programs one level up; Cargo
     // builds them before it runs the suites in tests/.
     let this = std::env::current_exe()?;
     let dirs = this.ancestors().skip(1).take(2);
     let program = dirs.map(|dir| dir.join(name)).find(|file| file.is_file());
-    program.with_context(|| format!("no {name} beside {}; set {variable}", this.display()))
+    program.with_context(|| format!("no {name} beside {}", this.display()))
 }
 
 /// A node process; killed and its temporary directory removed when dropped.
@@ -175,7 +181,13 @@ impl FonnNode {
     }
 
     fn spawn(&mut self) -> Result<()> {
-        let mut command = Command::new(node_program()?);
+        // Only the one of this package says that it is another release.
+        let mut variables = self.options.environment.iter();
+        let program = match variables.any(|(name, _)| name == release::VARIABLE) {
+            true => built("fonn-node-under-test")?,
+            false => node_program()?,
+        };
+        let mut command = Command::new(program);
         // The developer's own settings must not reach the node under test.
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"FONN_") {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use fonn_node::cli::Release;
 use rustix::process::Signal;
 
-use crate::node::{HttpReply, http_get, program};
+use crate::node::{HttpReply, built, http_get, program};
 use crate::process::{Daemon, free_address};
 use crate::release;
 
@@ -74,7 +74,13 @@ impl FonnRouter {
     /// As [`FonnRouter::start`].
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "the router still runs");
-        let mut command = Command::new(program("FONN_ROUTER_BIN", "fonn-router-under-test")?);
+        // Only the one of this package says that it is another release.
+        let name = "fonn-router-under-test";
+        let program = match self.release == Release::this() {
+            true => program("FONN_ROUTER_BIN", name)?,
+            false => built(name)?,
+        };
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"FONN_") {
                 command.env_remove(name);
