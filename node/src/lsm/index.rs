@@ -38,6 +38,11 @@ const FALSE_POSITIVE_RATE: f32 = 0.0001;
 const SEALED_MEMTABLES_MAX: usize = 2;
 const LEVEL_0_TABLES_MAX: usize = 16;
 
+/// fjall's threads of one index. The first only flushes, and passes a wish to compact back into the queue as fast
+/// as it can until another takes it: with one other, that costs a core for as long as a compaction takes. With none
+/// besides it, a worker that waits for room in the queue that it empties itself would wait forever.
+const WORKERS: usize = 3;
+
 /// The RAM of all indexes: each has memtables of its own, the block cache is shared.
 #[derive(Clone)]
 pub(crate) struct IndexMemory {
@@ -123,7 +128,7 @@ impl Index {
     pub(crate) fn open(dir: &Path, memory: &IndexMemory) -> Result<Self, IndexError> {
         guarded(|| {
             let mut config = Database::builder(dir)
-                .worker_threads(2)
+                .worker_threads(WORKERS)
                 .max_cached_files(Some(32))
                 .journal_compression(CompressionType::None)
                 .manual_journal_persist(true)
