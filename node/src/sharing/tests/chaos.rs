@@ -53,8 +53,9 @@ fn write(members: &[Member], addresses: &[String], writer: usize, seed: u64, sha
                 let (was_one_behind, begun) = (is_one_behind(), Instant::now());
                 let found = clients[through].get(&key);
                 let took = begun.elapsed();
-                // Who has to ask somebody that does not say anything for so long, while maps come and go, tells a
-                // miss. What is lost is missing at once, too.
+                // Whom it asks goes by an older map: for as long as it misses one, and where four members are given
+                // theirs in turn by an unoptimized build, for some hundred milliseconds each time. A read that meets
+                // that again and again is told a miss in the end. What is lost is missing at once, too.
                 let may_miss = was_one_behind || is_one_behind() || took >= OWNERS_WAIT;
                 if found.is_some() || last[nth].is_none() || !may_miss {
                     break (found, took);
