@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::process::{Daemon, accepts, free_address};
+use crate::process::{Daemon, answers, free_address};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 
@@ -24,7 +24,7 @@ impl Peer {
     /// Starts memcached with `threads` threads, 4 GiB of memory and values of up to 128 MiB.
     ///
     /// # Errors
-    /// When it does not listen within 20 seconds.
+    /// When it does not answer within 20 seconds.
     pub fn memcached(program: &Path, threads: usize) -> Result<Self> {
         let addr = free_address()?;
         let mut command = Command::new(program);
@@ -38,25 +38,30 @@ impl Peer {
         if rustix::process::geteuid().is_root() {
             command.args(["-u", "nobody"]);
         }
-        Self::start("memcached", command, addr)
+        Self::start("memcached", command, addr, (b"version\r\n", b"VERSION "))
     }
 
     /// Starts Redis without persistence.
     ///
     /// # Errors
-    /// When it does not listen within 20 seconds.
+    /// When it does not answer within 20 seconds.
     pub fn redis(program: &Path) -> Result<Self> {
         let addr = free_address()?;
         let mut command = Command::new(program);
         command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
         command.arg("--bind").arg(addr.ip().to_string());
         command.arg("--port").arg(addr.port().to_string());
-        Self::start("redis-server", command, addr)
+        Self::start("redis-server", command, addr, (b"PING\r\n", b"+PONG\r\n"))
     }
 
-    fn start(name: &str, mut command: Command, addr: SocketAddr) -> Result<Self> {
+    fn start(
+        name: &str,
+        mut command: Command,
+        addr: SocketAddr,
+        (request, reply): (&[u8], &[u8]),
+    ) -> Result<Self> {
         let mut daemon = Daemon::spawn(name, &mut command)?;
-        daemon.wait_until("listening socket", START_LIMIT, || accepts(addr))?;
+        daemon.wait_until("answer", START_LIMIT, || answers(addr, request, reply))?;
         Ok(Self { daemon, addr })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -225,7 +225,6 @@ impl Drop for Daemon {
             let _ = self.child.wait();
         }
         if std::thread::panicking() {
-            use std::io::Write as _;
             let _ = writeln!(std::io::stderr(), "{}", self.log_end());
         }
     }
@@ -295,6 +294,21 @@ pub fn free_address() -> Result<SocketAddr> {
 #[must_use]
 pub fn accepts(addr: SocketAddr) -> bool {
     TcpStream::connect_timeout(&addr, Duration::from_secs(1)).is_ok()
+}
+
+/// Whether the server at `addr` answers `request` with what begins with `reply`. To be accepted does not tell as much:
+/// a port that [`free_address`] tried stays open in a process that is forked at that moment, until it is another program.
+#[must_use]
+pub fn answers(addr: SocketAddr, request: &[u8], reply: &[u8]) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(request)?;
+        let mut bytes = vec![0; reply.len()];
+        stream.read_exact(&mut bytes)?;
+        Ok(bytes == reply)
+    };
+    ask().unwrap_or(false)
 }
 
 /// Lets this process, and those it starts, open at least `count` files.
