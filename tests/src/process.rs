@@ -367,6 +367,26 @@ mod tests {
     }
 
     #[test]
+    fn only_who_answers_as_asked_is_there() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            for reply in [&b"VERSION 1\r\n"[..], b"ERROR here\r\n", b""] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 9];
+                stream.read_exact(&mut request).unwrap();
+                stream.write_all(reply).unwrap();
+            }
+        });
+        let is_there = || answers(addr, b"version\r\n", b"VERSION ");
+        assert!(is_there());
+        assert!(!is_there(), "another answer");
+        assert!(!is_there(), "accepted, and closed");
+        server.join().unwrap();
+        assert!(!is_there(), "nobody listens");
+    }
+
+    #[test]
     fn a_dropped_process_is_gone() {
         let daemon = Daemon::spawn("sleep", Command::new("sleep").arg("100")).unwrap();
         let proc = format!("/proc/{}", daemon.pid());
