@@ -20,6 +20,7 @@ mod roles;
 mod slowdown;
 #[cfg(test)]
 pub(crate) mod tests_support;
+mod turns;
 
 pub use self::authenticator::{Authenticator, HashError, Listed, Refusal};
 pub use self::checks::check_user_name;

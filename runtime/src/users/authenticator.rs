@@ -14,12 +14,13 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use blake2::Blake2sMac256;
 use blake2::digest::{FixedOutput, KeyInit, Update};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::directory::{Directory, Identity, Namespace, Role};
 use super::metrics::Refusals;
 use super::records::{self, LeftOut, Records, UserRecord};
 use super::slowdown::{Slowdown, Source};
+use super::turns::{Turn, Turns};
 use crate::pool::{BlockingPool, PoolError};
 
 /// Threads that check passwords. One check takes some 20 ms of a core and 19 MiB.
@@ -28,8 +29,9 @@ const THREADS: NonZeroUsize = NonZeroUsize::MIN;
 /// Checks that may wait for their thread.
 const QUEUE_MAX: usize = 256;
 
-/// Attempts that wait out their penalty at the same time; further ones are refused at once.
-const WAITING_MAX: usize = 1024;
+/// Attempts that may wait behind one that waits out a penalty; those before are refused, so that who comes from the
+/// same address as a guesser waits minutes at most.
+const BEHIND_PENALTY_MAX: usize = 8;
 
 /// Longest password in bytes.
 const PASSWORD_LEN_MAX: usize = 1024;
@@ -94,7 +96,7 @@ pub struct Authenticator {
     changes: watch::Sender<u64>,
     revisions: watch::Sender<u64>,
     pool: BlockingPool,
-    waiting: Semaphore,
+    turns: Turns,
     slowdown: Mutex<Slowdown>,
     refusals: Refusals,
     remembered: Mutex<HashSet<[u8; 32]>>,
@@ -137,7 +139,7 @@ impl Authenticator {
             changes: watch::Sender::new(0),
             revisions: watch::Sender::new(0),
             pool: BlockingPool::new("fonn-auth", THREADS, QUEUE_MAX)?,
-            waiting: Semaphore::new(WAITING_MAX),
+            turns: Turns::default(),
             slowdown: Mutex::default(),
             refusals: Refusals::default(),
             remembered: Mutex::default(),
@@ -312,13 +314,22 @@ impl Authenticator {
         let directory = self.directory();
         let row = directory.user(user);
         let digest = row.map(|row| self.digest(row.identity.stamp, password));
-        if let (Some(row), Some(digest)) = (row, &digest)
-            && self.remembered.lock().contains(digest)
+        let is_remembered =
+            || digest.is_some_and(|digest| self.remembered.lock().contains(&digest));
+        if let Some(row) = row
+            && is_remembered()
         {
             return Ok(row.identity.clone());
         }
         let source = Source::of(source);
-        self.wait_out(source).await?;
+        let turn = self.turns.take(source).await?;
+        // The one before it may have had the same password.
+        if let Some(row) = row
+            && is_remembered()
+        {
+            return Ok(row.identity.clone());
+        }
+        self.wait_out(source, &turn).await?;
         if password.len() > PASSWORD_LEN_MAX {
             self.slowdown.lock().failed(source, self.origin.elapsed());
             return Err(Refusal::Wrong);
@@ -345,10 +356,12 @@ impl Authenticator {
     }
 
     /// Waits until `source` may try again.
-    async fn wait_out(&self, source: Source) -> Result<(), Refusal> {
+    async fn wait_out(&self, source: Source, turn: &Turn<'_>) -> Result<(), Refusal> {
         let wait = self.slowdown.lock().wait(source, self.origin.elapsed());
         if wait > Duration::ZERO {
-            let _permit = self.waiting.try_acquire().map_err(|_| Refusal::Busy)?;
+            if turn.behind() > BEHIND_PENALTY_MAX {
+                return Err(Refusal::Busy);
+            }
             tokio::time::sleep(wait).await;
         }
         Ok(())
@@ -437,6 +450,33 @@ mod tests {
         // Whoever is behind the same address and has logged in before, neither.
         assert!(auth.check(b"ci", PASSWORD, peer()).await.is_ok());
         assert!(before.elapsed() < Duration::from_millis(100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn guesses_at_once_are_as_slow_as_one_after_the_other() {
+        let auth = authenticator(&[("ci", "read-write")]);
+        let start = tokio::time::Instant::now();
+        let guesses = (0..200).map(|_| auth.check(b"ci", b"guess", peer()));
+        let refused = futures_util::future::join_all(guesses).await;
+        let tried = refused
+            .iter()
+            .filter(|it| matches!(it, Err(Refusal::Wrong)))
+            .count();
+        // Those that cost nothing, the first that costs, and what may wait behind a penalty.
+        assert!((5..=14).contains(&tried), "{tried} of 200 were tried");
+        assert!(
+            start.elapsed() > Duration::from_secs(20),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_one_right_password_is_let_in_whole() {
+        let auth = authenticator(&[("ci", "read-write")]);
+        let logins = (0..500).map(|_| auth.check(b"ci", PASSWORD, peer()));
+        let all = futures_util::future::join_all(logins).await;
+        assert!(all.iter().all(Result::is_ok));
     }
 
     #[tokio::test]
