@@ -160,6 +160,7 @@ async fn remove_old(shared: &Shared) -> Result<(), ColdError> {
         shared
             .call((Operation::Delete, key.as_str(), 0), call)
             .await?;
+        shared.crash_point("checkpoint-removed").await;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ use crate::plan::{Plan, PlanInput, PlanLimits, Step, plan, tombstone_needed};
 use crate::segment::{CopyVersion, SegmentBuilder};
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::store::{Operation, StoreErrorKind};
+use crate::store::{Operation, StoreError, StoreErrorKind};
 use crate::upload::{Names, Persistence, upload};
 use lease::Lease;
 use rewrite::Rewriter;
@@ -36,6 +36,10 @@ const TRIES: Persistence = Persistence::Tries(5);
 const HOT: Duration = Duration::from_secs(24 * 3600);
 /// Rounds in a row while there is more to do than fits into one.
 const ROUNDS_MAX: u32 = 16;
+/// How often it is looked whether the budget is exceeded: a look at RAM alone.
+const LOOK: Duration = Duration::from_secs(5);
+/// A round begins early once the budget is exceeded by this part of it (1/20).
+const EXCESS_PART: u64 = 20;
 /// How old an unfinished upload is before it is given up.
 const UPLOAD_AGE_MS: u64 = 86_400_000;
 /// What is below every key of ours.
@@ -53,6 +57,8 @@ pub(crate) struct Collector {
     marks_in: Option<(u32, Vec<crate::segment::FlushMark>)>,
     /// Bytes of expired entries, by segment, and when they were counted.
     expired: Option<(Instant, HashMap<u32, u64>)>,
+    /// When unfinished uploads were looked for.
+    uploads_looked_at: Option<Instant>,
     holds_lease: Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -69,6 +75,7 @@ impl Collector {
             checkpoints: 0,
             marks_in: None,
             expired: None,
+            uploads_looked_at: None,
             holds_lease,
             shared,
         }
@@ -76,16 +83,39 @@ impl Collector {
 
     /// Collects for ever.
     pub(crate) async fn run(mut self) {
-        let interval = self.shared.options.collect_interval;
+        let interval = self.shared.options.collect_interval.min(lease::TTL / 3);
+        // Until when being over the budget waits: longer after each round that did not help.
+        let mut patience = LOOK.min(interval);
         loop {
-            tokio::time::sleep(interval.min(lease::TTL / 3)).await;
+            let began = Instant::now();
+            loop {
+                tokio::time::sleep(LOOK.min(interval)).await;
+                let is_late = began.elapsed() >= patience && self.exceeds_budget();
+                if is_late || began.elapsed() >= interval {
+                    break;
+                }
+            }
             if self.shared.index_failed() {
                 return;
             }
             if let Err(error) = self.round().await {
                 tracing::warn!(%error, "collection of the cold tier was cut off");
             }
+            patience = if self.exceeds_budget() {
+                (patience * 2).min(interval)
+            } else {
+                LOOK.min(interval)
+            };
         }
+    }
+
+    /// Whether it is this node's turn to make room, by what it knows without asking anybody.
+    fn exceeds_budget(&self) -> bool {
+        if !self.holds_lease.load(Ordering::Relaxed) {
+            return false;
+        }
+        let (own, part) = self.shared.budget_part();
+        part.is_some_and(|part| own > part.saturating_add(part / EXCESS_PART))
     }
 
     /// One round, if it is this node's turn.
@@ -103,7 +133,7 @@ impl Collector {
         if checkpointer::is_due(&self.shared, false) {
             self.checkpoint().await?;
         }
-        self.abort_uploads().await?;
+        self.abort_uploads().await;
         self.count_expired().await?;
         for _ in 0..ROUNDS_MAX {
             self.carry_marks().await?;
@@ -187,13 +217,13 @@ impl Collector {
                 }
             })
             .collect();
-        let budget = self.shared.budget.load(Ordering::Relaxed);
+        let (_, budget) = self.shared.budget_part();
         let limits = PlanLimits::default();
         let segment_bytes = self.shared.options.segment_bytes();
         let mut planned = plan(&PlanInput {
             now_ms,
             segments: &segments,
-            budget: (budget != u64::MAX).then_some(budget),
+            budget,
             grace_ms: millis(self.shared.options.grace),
             tombstone_age_min_ms: millis(self.shared.options.tombstone_age_min),
             hot_since_ms: now_ms.saturating_sub(millis(HOT)),
@@ -281,6 +311,9 @@ impl Collector {
             return Ok(false);
         };
         let is_lost = matches!(facts.state, SegmentState::Lost { .. });
+        if is_lost && self.is_back(id, &facts.name).await? {
+            return Ok(false);
+        }
         let mut hashes = Vec::new();
         if facts.live_entries > 0 && !is_lost {
             // Only the footer tells which entries lead there.
@@ -319,6 +352,23 @@ impl Collector {
         Ok(!is_known)
     }
 
+    /// Whether a segment that was lost is in the bucket again: it may have been asked for where it never was, as
+    /// in another bucket. Then it counts again.
+    async fn is_back(&self, id: u32, name: &SegmentName) -> Result<bool, ColdError> {
+        let key = name.key();
+        let call = self.shared.store.head(&key);
+        let about = (Operation::Head, key.as_str(), 0);
+        match self.shared.call(about, call).await {
+            Ok(_) => {}
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.shared
+            .blocking(move |shared| Ok(shared.index.set_state(id, SegmentState::Live)?))
+            .await?;
+        Ok(true)
+    }
+
     /// Removes entries that lead nowhere and hide nothing.
     async fn sweep(&self) -> Result<(), ColdError> {
         let segments = self.segments();
@@ -335,15 +385,27 @@ impl Collector {
         Ok(())
     }
 
-    /// Gives up what crashes left of uploads.
-    async fn abort_uploads(&self) -> Result<(), ColdError> {
+    /// Gives up what crashes left of uploads. It costs money and nothing else, so that whoever may not do
+    /// this still collects.
+    async fn abort_uploads(&mut self) {
+        // Rounds that only make room come often.
+        let interval = self.shared.options.collect_interval.min(lease::TTL / 3);
+        let is_fresh = |at: Instant| at.elapsed() < interval;
+        if self.uploads_looked_at.is_some_and(is_fresh) {
+            return;
+        }
+        self.uploads_looked_at = Some(Instant::now());
+        match self.abort_old_uploads().await {
+            Ok(()) => {}
+            Err(error) if error.kind == StoreErrorKind::Unsupported => {}
+            Err(error) => tracing::warn!(%error, "unfinished uploads are not given up"),
+        }
+    }
+
+    async fn abort_old_uploads(&self) -> Result<(), StoreError> {
         let call = self.shared.store.list_uploads(ALL);
         let about = (Operation::ListUploads, ALL, 0);
-        let uploads = match self.shared.call(about, call).await {
-            Ok(uploads) => uploads,
-            Err(error) if error.kind == StoreErrorKind::Unsupported => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let uploads = self.shared.call(about, call).await?;
         let now_ms = self.shared.wall_ms();
         for unfinished in uploads {
             if unfinished.started_ms.saturating_add(UPLOAD_AGE_MS) < now_ms {

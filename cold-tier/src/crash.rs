@@ -39,6 +39,12 @@ impl CrashPoints {
         }
     }
 
+    /// Whether there was a crash since it was armed.
+    #[must_use]
+    pub fn has_crashed(&self) -> bool {
+        self.state.lock().has_crashed
+    }
+
     /// The places that were passed, and how often.
     #[must_use]
     pub fn passed(&self) -> BTreeMap<&'static str, u64> {

@@ -33,6 +33,9 @@ const PARTS_PARALLEL: usize = 4;
 /// Reads whose duration is remembered, to tell when one is unusually slow.
 const DURATIONS: usize = 256;
 
+/// No read is sent a second time before that.
+const HEDGE_AFTER_MIN: Duration = Duration::from_millis(10);
+
 /// Where a record is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
@@ -245,8 +248,9 @@ async fn attempt(
             shared.counters.note_error(&error, shared.wall_ms());
             return match error.kind {
                 StoreErrorKind::NotFound => Fetched::Gone,
-                // The object is shorter than the index says.
-                StoreErrorKind::Invalid => Fetched::Damaged,
+                // The object is shorter than the index says. Whatever else is answered, such as that there is
+                // no such bucket or that it is elsewhere, says nothing about the record.
+                StoreErrorKind::OutOfRange => Fetched::Damaged,
                 StoreErrorKind::Timeout => Fetched::Deadline,
                 _ => Fetched::Unavailable,
             };
@@ -264,25 +268,52 @@ async fn attempt(
     }
 }
 
-/// Reads a record, and sends the request a second time if it takes unusually long.
+/// Reads a record, and sends the request a second time if it takes unusually long, as far as memory and
+/// the share of such reads allow: a bucket that is slow as a whole must not get twice as many.
 async fn read_hedged(shared: &Arc<Shared>, location: &Location) -> Result<Bytes, StoreError> {
     let slow = shared
-        .read_durations
-        .p99()
-        .filter(|_| shared.options.hedge && location.len_bytes() <= PART_BYTES);
+        .options
+        .hedge
+        .then(|| shared.read_durations.p99())
+        .flatten()
+        .filter(|_| location.len_bytes() <= PART_BYTES);
     let Some(slow) = slow else {
         return read(shared, location).await;
     };
     let first = read(shared, location);
     tokio::pin!(first);
     tokio::select! {
+        biased;
         result = &mut first => return result,
-        () = tokio::time::sleep(slow) => {}
+        () = tokio::time::sleep(slow.max(HEDGE_AFTER_MIN)) => {}
     }
-    Counters::add(&shared.counters.hedged, 1);
+    let counters = &shared.counters;
+    let is_allowed = counters.may_hedge();
+    let Some(_held) = shared
+        .reads
+        .try_hold(location.len_bytes())
+        .filter(|_| is_allowed)
+    else {
+        return first.await;
+    };
+    Counters::add(&counters.hedged, 1);
+    let second = read(shared, location);
+    tokio::pin!(second);
+    // What failed says nothing of the other one, unless both did.
     tokio::select! {
-        result = &mut first => result,
-        result = read(shared, location) => result,
+        result = &mut first => match result {
+            Err(error) if error.is_retryable() => second.await,
+            result => result,
+        },
+        result = &mut second => {
+            if result.is_ok() {
+                Counters::add(&counters.hedges_won, 1);
+            }
+            match result {
+                Err(error) if error.is_retryable() => first.await,
+                result => result,
+            }
+        }
     }
 }
 

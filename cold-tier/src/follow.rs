@@ -115,8 +115,9 @@ impl Follower {
         let options = &self.shared.options;
         let (discover_interval, reconcile_interval) =
             (options.discover_interval, options.reconcile_interval);
+        let mut failures = crate::restore::Failures::new();
         while !self.shared.is_ready() {
-            match crate::restore::run(&self.shared).await {
+            match crate::restore::run(&self.shared, &mut failures).await {
                 Ok(()) => {}
                 Err(error) if self.shared.index_failed() => {
                     tracing::error!(%error, "the index of the cold tier cannot be restored");

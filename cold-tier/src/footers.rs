@@ -8,7 +8,7 @@ use crate::error::ColdError;
 use crate::names::SegmentName;
 use crate::segment::{Footer, SegmentError, TAIL_LEN_GUESS, Tail, decode_tail};
 use crate::shared::Shared;
-use crate::store::Operation;
+use crate::store::{Operation, StoreErrorKind};
 
 /// Footers that are read at the same time when many are.
 const PARALLEL: usize = 16;
@@ -75,7 +75,13 @@ async fn read_tail(
     let key = name.key();
     let call = shared.store.get_suffix(&key, suffix_len);
     let about = (Operation::GetSuffix, key.as_str(), suffix_len);
-    let suffix = shared.call(about, call).await?;
+    let suffix = match shared.call(about, call).await {
+        // An object without a single byte is there, and is no segment.
+        Err(error) if error.kind == StoreErrorKind::OutOfRange => {
+            return Ok(Err(SegmentError::NotASegment { part: "trailer" }));
+        }
+        suffix => suffix?,
+    };
     let size = suffix.object_size_bytes;
     Ok(decode_tail(&suffix.bytes, size).map(|tail| (tail, size)))
 }

@@ -41,7 +41,9 @@ pub struct ColdOptions {
     pub dir: PathBuf,
     /// The region whose segments this node writes and collects.
     pub region: Region,
-    /// Bytes of segments that the region may hold in the bucket; None: no bound.
+    /// Bytes of segments that the bucket may hold, of all regions; None: no bound. Each region gives up
+    /// segments of its own alone, and of the budget it has what others do not take, or a fair part. From
+    /// some twenty segments on it is kept within 10 %.
     pub budget_bytes: Option<u64>,
     /// Whole time of a cold read, from the request to the value.
     pub read_timeout: Duration,

@@ -30,6 +30,8 @@
 mod budget;
 mod merge;
 
+pub(crate) use budget::part_of_budget;
+
 use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::segment::CopyVersion;
 

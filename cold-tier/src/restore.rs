@@ -1,5 +1,6 @@
 //! The first content of a local index.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::checkpoint::{CheckpointError, Manifest, PartEntries, decode_part};
@@ -12,9 +13,18 @@ use crate::segment::FlushMark;
 use crate::shared::Shared;
 use crate::store::{Operation, PAGE_MAX};
 
+/// How often a checkpoint is tried that the bucket lists and does not give; and if more tries may well
+/// help, since it was only slow or busy.
+const TRIES_MAX: u32 = 3;
+const RETRYABLE_TRIES_MAX: u32 = 20;
+
+/// How often each checkpoint could not be read.
+pub(crate) type Failures = HashMap<CheckpointName, u32>;
+
 /// Makes the index complete: from a checkpoint, if it is blank and that is wanted, and with every
-/// segment that a full list shows.
-pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
+/// segment that a full list shows. To be called until it succeeds, with the same `failures`: a checkpoint that
+/// cannot be read at all is passed over then.
+pub(crate) async fn run(shared: &Arc<Shared>, failures: &mut Failures) -> Result<(), ColdError> {
     if shared.options.restore == RestoreFrom::Checkpoint && shared.index.is_blank() {
         for name in checkpoints(shared).await? {
             match restore(shared, &name).await {
@@ -27,6 +37,19 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
                 }
                 // Deleted since it was listed.
                 Err(error) if error.is_not_found() => {}
+                Err(ColdError::Store(error)) => {
+                    let tries_max = if error.is_retryable() {
+                        RETRYABLE_TRIES_MAX
+                    } else {
+                        TRIES_MAX
+                    };
+                    let tries = failures.entry(name).or_default();
+                    *tries = tries.saturating_add(1);
+                    if *tries < tries_max {
+                        return Err(error.into());
+                    }
+                    tracing::warn!(%error, tries, "checkpoint cannot be read, an older one or the segments are");
+                }
                 Err(error) => return Err(error),
             }
         }

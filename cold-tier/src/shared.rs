@@ -25,6 +25,7 @@ use crate::memory::MemoryGate;
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
+use crate::plan::part_of_budget;
 use crate::recent::Recent;
 use crate::status::Counters;
 use crate::store::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
@@ -241,6 +242,16 @@ impl Shared {
         tracing::error!(%error, "the local index of the cold tier failed, reads miss until the next start");
     }
 
+    /// Bytes of this region's segments, and how many it may have: its part of the budget.
+    pub(crate) fn budget_part(&self) -> (u64, Option<u64>) {
+        let mut sizes = self.index.table().region_bytes(&self.options.region);
+        let own = sizes.remove(&self.options.region).unwrap_or(0);
+        let budget = self.budget.load(Ordering::Relaxed);
+        let others = sizes.into_values().collect();
+        let part = (budget != u64::MAX).then(|| part_of_budget(budget, own, others));
+        (own, part)
+    }
+
     /// A crash made by a test, if it is due here.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) async fn crash_point(&self, name: &'static str) {
@@ -259,6 +270,9 @@ impl Shared {
 fn is_answer(kind: StoreErrorKind) -> bool {
     matches!(
         kind,
-        StoreErrorKind::NotFound | StoreErrorKind::AlreadyExists | StoreErrorKind::Unsupported
+        StoreErrorKind::NotFound
+            | StoreErrorKind::AlreadyExists
+            | StoreErrorKind::Unsupported
+            | StoreErrorKind::OutOfRange
     )
 }

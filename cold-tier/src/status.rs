@@ -9,6 +9,9 @@ use crate::breaker::BreakerState;
 use crate::spill::source::Backlog;
 use crate::store::StoreError;
 
+/// At most this part of cold reads (1/20) is sent a second time.
+const HEDGED_PART: u64 = 20;
+
 /// Counts since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -18,6 +21,7 @@ pub(crate) struct Counters {
     pub(crate) deadline: AtomicU64,
     pub(crate) unavailable: AtomicU64,
     pub(crate) hedged: AtomicU64,
+    pub(crate) hedges_won: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) spilled_entries: AtomicU64,
     pub(crate) spilled_bytes: AtomicU64,
@@ -79,6 +83,12 @@ impl Counters {
         self.last_error.lock().clone()
     }
 
+    /// Whether one more read may be sent a second time.
+    pub(crate) fn may_hedge(&self) -> bool {
+        let hedged = self.hedged.load(Ordering::Relaxed);
+        hedged <= self.hits.load(Ordering::Relaxed) / HEDGED_PART
+    }
+
     pub(crate) fn note_upload_wait(&self, took: Duration) {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         Self::add(&self.upload_wait_us, took_us);
@@ -116,10 +126,12 @@ pub struct ColdStatus {
     pub bytes: u64,
     /// Bytes of records that count.
     pub live_bytes: u64,
-    /// Bytes of the region's segments, which the budget bounds.
+    /// Bytes of the region's segments.
     pub region_bytes: u64,
-    /// The budget.
+    /// The budget of all regions' segments together.
     pub budget_bytes: Option<u64>,
+    /// What of the budget is this region's at present.
+    pub region_budget_bytes: Option<u64>,
     /// Bytes of the index on the local disk.
     pub index_disk_bytes: u64,
     /// What is not in the bucket yet, and would be lost with this node.
@@ -201,6 +213,8 @@ counts! {
     unavailable,
     /// Cold reads that were sent a second time.
     hedged,
+    /// Of these, such that the second request answered.
+    hedges_won,
     /// Bytes of cold reads.
     read_bytes,
     /// Entries in the bucket by this node.

@@ -93,16 +93,17 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     /// Reads the bytes `range` of an object; an end beyond the object is cut to it.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::Invalid`] for an empty range and for one that
-    /// begins at or behind the end, or selects more than [`READ_BYTES_MAX`].
+    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::OutOfRange`] for a range that begins at or behind
+    /// the end; [`StoreErrorKind::Invalid`] for an empty one, and for one that selects more than
+    /// [`READ_BYTES_MAX`].
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes>;
 
     /// Reads the last `len_bytes` of an object, or all of a shorter one, in one request and without
     /// knowing its size.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::Invalid`] for no bytes, for an empty object,
-    /// and for more than [`READ_BYTES_MAX`].
+    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::OutOfRange`] for an empty object;
+    /// [`StoreErrorKind::Invalid`] for no bytes, and for more than [`READ_BYTES_MAX`].
     fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix>;
 
     /// Tells size and age of an object.
@@ -207,15 +208,27 @@ impl Continuation {
     }
 }
 
-/// The part of an object of `size` bytes that `range` selects; `None` when it selects nothing, or
-/// too much.
-fn select(range: &Range<u64>, size: u64) -> Option<Range<u64>> {
+/// The part of an object of `size` bytes that `range` selects, or how a request for it fails.
+fn select(range: &Range<u64>, size: u64) -> Result<Range<u64>, StoreErrorKind> {
+    if range.is_empty() {
+        return Err(StoreErrorKind::Invalid);
+    }
+    if range.start >= size {
+        return Err(StoreErrorKind::OutOfRange);
+    }
     let end = range.end.min(size);
-    let is_allowed = range.start < end && end - range.start <= READ_BYTES_MAX;
-    is_allowed.then_some(range.start..end)
+    if end - range.start > READ_BYTES_MAX {
+        return Err(StoreErrorKind::Invalid);
+    }
+    Ok(range.start..end)
 }
 
 /// [`select`] for the last `len_bytes`.
-fn select_suffix(len_bytes: u64, size: u64) -> Option<Range<u64>> {
-    select(&(size.saturating_sub(len_bytes)..size), size)
+fn select_suffix(len_bytes: u64, size: u64) -> Result<Range<u64>, StoreErrorKind> {
+    if len_bytes == 0 {
+        return Err(StoreErrorKind::Invalid);
+    }
+    // Not empty, also if the object is.
+    let start = size.saturating_sub(len_bytes);
+    select(&(start..size.max(start + 1)), size)
 }

@@ -295,8 +295,8 @@ impl ColdTier {
             .unwrap_or(false)
     }
 
-    /// Changes the budget of the region's segments in bytes; None: no bound. It takes effect with the
-    /// next collection.
+    /// Changes the budget of all segments in bytes; None: no bound. It takes effect with the next
+    /// collection.
     pub fn set_budget(&self, bytes: Option<u64>) {
         let bytes = bytes.unwrap_or(u64::MAX);
         self.shared.budget.store(bytes, Ordering::Relaxed);
@@ -324,6 +324,7 @@ impl ColdTier {
         let is_own = |name: &SegmentName| name.region == shared.options.region;
         let backlog = self.backlog();
         let budget = shared.budget.load(Ordering::Relaxed);
+        let (_, region_budget) = shared.budget_part();
         ColdStatus {
             ready: progress.is_ready,
             caught_up: progress.is_caught_up,
@@ -339,6 +340,7 @@ impl ColdTier {
                 .map(|(_, facts)| facts.size)
                 .sum(),
             budget_bytes: (budget != u64::MAX).then_some(budget),
+            region_budget_bytes: region_budget,
             index_disk_bytes: shared.index.disk_bytes(),
             backlog,
             backlog_age: backlog.age(now_ms),

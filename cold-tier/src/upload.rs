@@ -2,7 +2,8 @@
 //!
 //! A segment's name and bytes never change, so an upload whose answer was lost is repeated. If the
 //! name turns out to be taken by other bytes (a part of our own, on a store that is less than atomic),
-//! the records get another name, of another writer.
+//! the records get another name, of another writer, and the part goes: as long as it is there nobody can
+//! tell what is in it.
 //!
 //! A segment that the bucket would not take for longer than the grace is compared with it before it is
 //! tried again: what has been deleted or overwritten meanwhile, its tombstone collected even, must not
@@ -20,11 +21,12 @@ use tokio::time::Instant;
 
 use crate::error::ColdError;
 use crate::follow::reconcile;
+use crate::footers;
 use crate::index::{Arrival, Cursor, NoWitness, WriterKey};
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
-    CopyVersion, HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentHeader, Tail,
-    decode_tail, scan_records,
+    CopyVersion, HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader,
+    Tail, decode_tail, scan_records,
 };
 use crate::shared::Shared;
 use crate::spill::source::SpillCursor;
@@ -37,6 +39,9 @@ const BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(30),
     attempts_max: u32::MAX,
 };
+
+/// Names that a segment gets, should the bucket keep torn objects under those before.
+const NAMES_MAX: usize = 8;
 
 /// The names that a stream of segments gets. Its writer comes into being with the first: others look for
 /// new writers among those that began lately.
@@ -114,13 +119,13 @@ pub(crate) async fn put_in_bucket(
     is_replaced: &(dyn Fn(KeyHash, CopyVersion) -> bool + Sync),
 ) -> Result<Arc<SealedSegment>, ColdError> {
     let mut sealed = sealed;
-    let mut is_renamed = false;
+    let mut torn: Vec<SegmentName> = Vec::new();
     loop {
         match put(shared, &sealed, persistence).await? {
             Put::Done => break,
             Put::Late => sealed = compared(shared, names, sealed, is_replaced).await?,
-            // Two random names in a row: something is wrong with the store, not with the name.
-            Put::Taken if is_renamed => {
+            // Many random names in a row: something is wrong with the store, not with the name.
+            Put::Taken if torn.len() >= NAMES_MAX && persistence != Persistence::Endless => {
                 let key = sealed.footer.header.name().to_string();
                 let kind = StoreErrorKind::AlreadyExists;
                 return Err(StoreError::new(Operation::PutIfAbsent, key, kind).into());
@@ -128,15 +133,44 @@ pub(crate) async fn put_in_bucket(
             Put::Taken => {
                 let name = sealed.footer.header.name();
                 tracing::warn!(%name, "the name of a segment is taken by other bytes, it gets another");
+                if torn.len() >= NAMES_MAX {
+                    tokio::time::sleep(BACKOFF.cap).await;
+                }
                 sealed = Arc::new(rebuilt(&sealed, other_name(shared, names, &sealed), |_| {
                     true
                 }));
-                is_renamed = true;
+                torn.push(name);
             }
         }
     }
+    // Only now: everything that may be in it is in the bucket elsewhere.
+    for name in torn {
+        remove_torn(shared, &name).await;
+    }
     shared.crash_point("uploaded").await;
     Ok(sealed)
+}
+
+/// Deletes what an upload left under a name of this process. What is a segment stays: the copy of a virtual
+/// machine may have minted the same name, and it is another one's then.
+async fn remove_torn(shared: &Shared, name: &SegmentName) {
+    match footers::read(shared, name).await {
+        Err(ColdError::Segment {
+            source: SegmentError::Format { .. },
+            ..
+        }) => return,
+        Err(ColdError::Segment { .. }) => {}
+        Ok(_) | Err(_) => return,
+    }
+    let key = name.key();
+    let call = shared.store.delete(&key);
+    let about = (Operation::Delete, key.as_str(), 0);
+    match shared.call(about, call).await {
+        Ok(()) => {
+            shared.unreadable.lock().remove(name);
+        }
+        Err(error) => tracing::warn!(%error, "a torn segment stays in the bucket"),
+    }
 }
 
 /// Merges a segment that is in the bucket. With it, the queue up to `spilled` is done.
@@ -309,6 +343,8 @@ async fn is_there(shared: &Shared, sealed: &SealedSegment) -> Result<Option<bool
             )),
         },
         Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        // It is empty.
+        Err(error) if error.kind == StoreErrorKind::OutOfRange => Ok(Some(false)),
         Err(error) => Err(error),
     }
 }

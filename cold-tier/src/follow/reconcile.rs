@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::checkpoint::SegmentState;
 use crate::error::ColdError;
@@ -16,6 +20,9 @@ use crate::store::{Operation, PAGE_MAX, StoreErrorKind};
 /// Writers without segments are forgotten this long after their last one.
 const WRITER_FORGOTTEN_MS: u64 = 7 * 86_400_000;
 
+/// How often a long reading of footers says how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
 /// Merges what the index does not know, and marks what the bucket does not have.
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
     let known_before: BTreeMap<SegmentName, (u32, SegmentState)> = {
@@ -28,6 +35,7 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
     shared.crash_point("listed").await;
     adopt(shared, &listed).await?;
     find_lost(shared, &known_before, &listed).await?;
+    forget_unreadable(shared, &listed).await?;
     forget_writers(shared, &listed).await?;
     shared
         .counters
@@ -61,6 +69,33 @@ pub(crate) async fn list(shared: &Shared) -> Result<Vec<(SegmentName, u64)>, Col
     }
 }
 
+/// Says now and then how far a long work is.
+struct ProgressLog {
+    total: usize,
+    done: AtomicUsize,
+    told: Mutex<Instant>,
+}
+
+impl ProgressLog {
+    fn new(total: usize) -> Self {
+        Self {
+            total,
+            done: AtomicUsize::new(0),
+            told: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// One more is done.
+    fn step(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut told = self.told.lock();
+        if told.elapsed() >= PROGRESS_EVERY {
+            *told = Instant::now();
+            tracing::info!(done, total = self.total, "reading footers of segments");
+        }
+    }
+}
+
 /// Merges segments that the index does not know.
 async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
     let unknown: Vec<SegmentName> = {
@@ -76,11 +111,13 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
         listed.iter().filter(is_unknown).cloned().collect()
     };
     let is_loading = !shared.is_ready();
+    let progress = ProgressLog::new(unknown.len());
     // What one of them lacks stays to be followed.
-    let torn = parking_lot::Mutex::new(HashSet::new());
-    let failure = parking_lot::Mutex::new(None);
+    let torn = Mutex::new(HashSet::new());
+    let failure = Mutex::new(None);
     footers::read_many(shared, unknown, |name, read| {
         let (torn, failure) = (&torn, &failure);
+        progress.step();
         async move {
             let key = WriterKey {
                 region: name.region.clone(),
@@ -144,6 +181,23 @@ async fn find_lost(
             }
             Err(error) if error.kind == StoreErrorKind::NotFound => {
                 gone(shared, id).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// What could not be read and is gone by now keeps nobody from anything any more.
+async fn forget_unreadable(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
+    let unreadable: Vec<SegmentName> = shared.unreadable.lock().iter().cloned().collect();
+    for name in unreadable.iter().filter(|name| !listed.contains(name)) {
+        let key = name.key();
+        let call = shared.store.head(&key);
+        match shared.call((Operation::Head, key.as_str(), 0), call).await {
+            Ok(_) => {}
+            Err(error) if error.kind == StoreErrorKind::NotFound => {
+                shared.unreadable.lock().remove(name);
             }
             Err(error) => return Err(error.into()),
         }

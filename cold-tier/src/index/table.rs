@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
-use crate::names::SegmentName;
+use crate::names::{Region, SegmentName};
 
 /// Segments by number and by name.
 #[derive(Debug, Default)]
@@ -86,6 +86,27 @@ impl Table {
     pub(crate) fn all(&self) -> Vec<(u32, SegmentFacts)> {
         let ids = self.rows.keys();
         ids.filter_map(|&id| Some((id, self.facts(id)?))).collect()
+    }
+
+    /// Bytes of each region's segments that are in the bucket. Of other regions than `own` only those in
+    /// which anything counts: what they have replaced, they delete unseen.
+    pub(crate) fn region_bytes(&self, own: &Region) -> BTreeMap<Region, u64> {
+        let mut sizes: BTreeMap<Region, u64> = BTreeMap::new();
+        for Row { facts, .. } in self.rows.values() {
+            let is_lost = matches!(facts.state, SegmentState::Lost { .. });
+            let region = &facts.name.region;
+            if is_lost || (facts.live_entries == 0 && region != own) {
+                continue;
+            }
+            // There are few regions: most rows need no copy of the name.
+            match sizes.get_mut(region) {
+                Some(bytes) => *bytes += facts.size,
+                None => {
+                    sizes.insert(region.clone(), facts.size);
+                }
+            }
+        }
+        sizes
     }
 
     pub(crate) fn len(&self) -> usize {

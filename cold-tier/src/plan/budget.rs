@@ -12,6 +12,33 @@ const TOMBSTONES_PART: u64 = 20;
 /// Doomed segments may exceed the budget by this part of it (1/20) until their grace is over.
 const DOOMED_PART: u64 = 20;
 
+/// The part of the bucket's budget that is one region's, if its segments have `own` bytes and those of each
+/// other region `others`. What others do not take is for whoever needs it. If all together exceed
+/// the budget, it is cut where those above the cut, which alone have to give up anything, come down to it
+/// together: so no region drives out another that has less. Regions that hold to it keep the budget.
+pub(crate) fn part_of_budget(budget: u64, own: u64, mut others: Vec<u64>) -> u64 {
+    let taken = others
+        .iter()
+        .fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+    if taken.saturating_add(own) <= budget {
+        return budget - taken;
+    }
+    others.push(own);
+    others.sort_unstable();
+    let mut rest = budget;
+    let mut above = others.len() as u64;
+    for bytes in others {
+        if bytes.saturating_mul(above) > rest {
+            return rest / above;
+        }
+        // It stays below the cut.
+        rest -= bytes;
+        above -= 1;
+    }
+    // All are below it, which is so only within the budget.
+    rest
+}
+
 /// Adds what it takes to bring what stays down to `budget` bytes. A segment that is rewritten counts
 /// with what is copied of it.
 pub(super) fn enforce(round: &mut Round<'_>, budget: u64) {
@@ -104,4 +131,46 @@ fn cut_grace(round: &mut Round<'_>, budget: u64, mut total: u64) {
 
 fn is_of(step: &Step, id: u32) -> bool {
     matches!(step, Step::Rewrite { segment, .. } if *segment == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_region_alone_has_all_of_the_budget() {
+        assert_eq!(part_of_budget(100, 0, vec![]), 100);
+        assert_eq!(part_of_budget(100, 500, vec![]), 100);
+    }
+
+    #[test]
+    fn what_others_leave_is_free_and_the_largest_give_way() {
+        assert_eq!(part_of_budget(100, 30, vec![20]), 80);
+        // The larger one gives way, whoever asks.
+        assert_eq!(part_of_budget(100, 30, vec![90]), 70);
+        assert_eq!(part_of_budget(100, 90, vec![30]), 70);
+        assert_eq!(part_of_budget(100, 60, vec![60, 1]), 49);
+        assert_eq!(part_of_budget(0, 60, vec![60, 1]), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn all_together_keep_the_budget_and_nobody_gives_up_more_than_needed(
+            budget in 0u64..10_000,
+            sizes in proptest::collection::vec(0u64..5_000, 1..8),
+        ) {
+            let part = |index: usize| {
+                let mut others = sizes.clone();
+                let own = others.swap_remove(index);
+                part_of_budget(budget, own, others)
+            };
+            let after: u64 = (0..sizes.len()).map(|index| sizes[index].min(part(index))).sum();
+            let before: u64 = sizes.iter().sum();
+            prop_assert!(after <= budget);
+            // But for what is left of a division.
+            prop_assert!(after + sizes.len() as u64 > before.min(budget));
+        }
+    }
 }

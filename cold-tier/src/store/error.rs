@@ -122,11 +122,13 @@ pub enum StoreErrorKind {
     Invalid,
     /// The store does not know this call.
     Unsupported,
+    /// The object is there and has no bytes in the range that was asked for.
+    OutOfRange,
 }
 
 impl StoreErrorKind {
     /// All of them, in the order of [`StoreErrorKind::index`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NotFound,
         Self::AlreadyExists,
         Self::Throttled,
@@ -135,6 +137,7 @@ impl StoreErrorKind {
         Self::Denied,
         Self::Invalid,
         Self::Unsupported,
+        Self::OutOfRange,
     ];
 
     /// The place in [`StoreErrorKind::ALL`].
@@ -155,6 +158,7 @@ impl StoreErrorKind {
             Self::Denied => "denied",
             Self::Invalid => "invalid",
             Self::Unsupported => "unsupported",
+            Self::OutOfRange => "out_of_range",
         }
     }
 
@@ -170,6 +174,7 @@ impl StoreErrorKind {
             Self::Denied => "denied",
             Self::Invalid => "invalid request",
             Self::Unsupported => "not supported",
+            Self::OutOfRange => "out of range",
         }
     }
 
@@ -179,7 +184,7 @@ impl StoreErrorKind {
         match self {
             Self::Throttled | Self::Timeout | Self::Unavailable => true,
             Self::NotFound | Self::AlreadyExists => false,
-            Self::Denied | Self::Invalid | Self::Unsupported => false,
+            Self::Denied | Self::Invalid | Self::Unsupported | Self::OutOfRange => false,
         }
     }
 }
@@ -241,6 +246,7 @@ impl StoreError {
             Io::PermissionDenied | Io::ReadOnlyFilesystem => StoreErrorKind::Denied,
             Io::TimedOut => StoreErrorKind::Timeout,
             Io::Unsupported => StoreErrorKind::Unsupported,
+            Io::UnexpectedEof => StoreErrorKind::OutOfRange,
             Io::InvalidInput | Io::InvalidFilename | Io::NotADirectory | Io::IsADirectory => {
                 StoreErrorKind::Invalid
             }

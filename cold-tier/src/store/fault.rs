@@ -28,6 +28,8 @@ pub enum Fault {
     StaleList,
     /// The object is gone for good, as if somebody else had deleted it.
     Vanish,
+    /// A write fails, and leaves an object with a part of the bytes: what no store should do.
+    HalfWritten(StoreErrorKind),
 }
 
 /// When something goes wrong. A new rule is always good for all calls; its methods restrict it.
@@ -98,6 +100,9 @@ impl Rule {
             ),
             Fault::Vanish => call.operation.is_read(),
             Fault::StaleList => call.operation == Operation::List,
+            Fault::HalfWritten(_) => {
+                matches!(call.operation, Operation::Put | Operation::PutIfAbsent)
+            }
             Fault::Error(_) | Fault::LostAnswer(_) | Fault::Hang => true,
         };
         is_possible
@@ -207,6 +212,19 @@ impl FaultStore {
         fault
     }
 
+    /// Leaves a part of an object that was written just now.
+    async fn cut(&self, subject: &str) -> Result<(), StoreError> {
+        // A subject of a write is a key.
+        let Ok(key) = ObjectKey::new(subject) else {
+            return Ok(());
+        };
+        let whole = self.inner.get(&key).await?;
+        let len = self.script.lock().random.below(whole.len().max(1) as u64);
+        self.inner
+            .put(&key, whole.slice(..len as usize).into())
+            .await
+    }
+
     /// Changes what the store below answered.
     fn damage<T: Answer>(&self, fault: Option<Fault>, answer: &mut T) {
         let mut script = self.script.lock();
@@ -282,6 +300,10 @@ impl Around for FaultStore {
             if let Some(Fault::LostAnswer(kind)) = fault {
                 return failure(kind);
             }
+            if let Some(Fault::HalfWritten(kind)) = fault {
+                self.cut(call.subject).await?;
+                return failure(kind);
+            }
             self.damage(fault, &mut answer);
             Ok(answer)
         })
@@ -325,6 +347,24 @@ mod tests {
         assert_eq!(error.kind, StoreErrorKind::Timeout);
         assert_eq!(store.inner.get(&key("a")).await.unwrap(), "1");
         assert_eq!((store.injected(), store.calls()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn what_is_half_written_is_shorter_and_not_acknowledged() {
+        let store = store(1);
+        let whole = Bytes::from(vec![7u8; 1000]);
+        let fault = Fault::HalfWritten(StoreErrorKind::Unavailable);
+        store.add(Rule::new(fault).times(1));
+        assert!(store.get(&key("a")).await.is_err());
+        let name = key("a");
+        let error = store.put_if_absent(&name, whole.clone().into()).await;
+        assert_eq!(error.unwrap_err().kind, StoreErrorKind::Unavailable);
+        let left = store.get(&name).await.unwrap();
+        assert!(left.len() < 1000 && whole.starts_with(&left));
+        let error = store.put_if_absent(&name, whole.clone().into()).await;
+        assert_eq!(error.unwrap_err().kind, StoreErrorKind::AlreadyExists);
+        store.put(&name, whole.clone().into()).await.unwrap();
+        assert_eq!(store.get(&name).await.unwrap(), whole);
     }
 
     #[tokio::test]

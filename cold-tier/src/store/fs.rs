@@ -268,8 +268,11 @@ impl Drop for Temporary {
     }
 }
 
-fn read_part(file: &File, selected: Option<Range<u64>>) -> io::Result<Bytes> {
-    let selected = selected.ok_or(io::ErrorKind::InvalidInput)?;
+fn read_part(file: &File, selected: Result<Range<u64>, StoreErrorKind>) -> io::Result<Bytes> {
+    let selected = selected.map_err(|kind| match kind {
+        StoreErrorKind::OutOfRange => io::ErrorKind::UnexpectedEof,
+        _ => io::ErrorKind::InvalidInput,
+    })?;
     let len =
         usize::try_from(selected.end - selected.start).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut body = vec![0; len];

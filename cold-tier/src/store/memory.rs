@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_runtime::clock::Clock;
@@ -17,6 +18,7 @@ use super::{
 pub struct MemoryStore {
     clock: Clock,
     objects: Mutex<BTreeMap<ObjectKey, Object>>,
+    uploads: Mutex<Vec<Upload>>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,7 +34,20 @@ impl MemoryStore {
         Self {
             clock,
             objects: Mutex::default(),
+            uploads: Mutex::default(),
         }
+    }
+
+    /// Leaves an unfinished upload behind, as a crash of its client does; it began `age` ago.
+    pub fn leave_upload(&self, key: &ObjectKey, age: Duration) {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let mut uploads = self.uploads.lock();
+        let id = uploads.len().to_string();
+        uploads.push(Upload {
+            key: key.clone(),
+            id,
+            started_ms: self.clock.wall_ms().saturating_sub(age_ms),
+        });
     }
 
     fn object(&self, key: &ObjectKey, operation: Operation) -> Result<Object, StoreError> {
@@ -92,10 +107,9 @@ fn meta(key: &ObjectKey, object: &Object) -> ObjectMeta {
     }
 }
 
-fn part(body: &Bytes, selected: Option<Range<u64>>) -> Option<Bytes> {
-    let selected = selected?;
+fn part(body: &Bytes, selected: &Range<u64>) -> Bytes {
     // Both ends are within the body, which is in memory.
-    Some(body.slice(selected.start as usize..selected.end as usize))
+    body.slice(selected.start as usize..selected.end as usize)
 }
 
 impl ObjectStore for MemoryStore {
@@ -114,10 +128,9 @@ impl ObjectStore for MemoryStore {
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
         Box::pin(async move {
             let body = self.object(key, Operation::GetRange)?.body;
-            let selected = select(&range, body.len() as u64);
-            part(&body, selected).ok_or_else(|| {
-                StoreError::new(Operation::GetRange, key.as_str(), StoreErrorKind::Invalid)
-            })
+            let selected = select(&range, body.len() as u64)
+                .map_err(|kind| StoreError::new(Operation::GetRange, key.as_str(), kind))?;
+            Ok(part(&body, &selected))
         })
     }
 
@@ -125,12 +138,10 @@ impl ObjectStore for MemoryStore {
         Box::pin(async move {
             let body = self.object(key, Operation::GetSuffix)?.body;
             let object_size_bytes = body.len() as u64;
-            let selected = select_suffix(len_bytes, object_size_bytes);
-            let bytes = part(&body, selected).ok_or_else(|| {
-                StoreError::new(Operation::GetSuffix, key.as_str(), StoreErrorKind::Invalid)
-            })?;
+            let selected = select_suffix(len_bytes, object_size_bytes)
+                .map_err(|kind| StoreError::new(Operation::GetSuffix, key.as_str(), kind))?;
             Ok(Suffix {
-                bytes,
+                bytes: part(&body, &selected),
                 object_size_bytes,
             })
         })
@@ -156,11 +167,19 @@ impl ObjectStore for MemoryStore {
         Box::pin(async move { self.page(prefix, from, limit) })
     }
 
-    fn list_uploads<'a>(&'a self, _prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
+    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
+        let uploads = self.uploads.lock();
+        let below = uploads
+            .iter()
+            .filter(|upload| upload.key.as_str().starts_with(prefix));
+        let mut below: Vec<Upload> = below.cloned().collect();
+        below.sort_by(|a, b| a.key.cmp(&b.key));
+        below.truncate(PAGE_MAX);
+        Box::pin(std::future::ready(Ok(below)))
     }
 
-    fn abort_upload<'a>(&'a self, _upload: &'a Upload) -> StoreFuture<'a, ()> {
+    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
+        self.uploads.lock().retain(|known| known != upload);
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -168,7 +187,6 @@ impl ObjectStore for MemoryStore {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use fonn_runtime::clock::ManualClock;
 

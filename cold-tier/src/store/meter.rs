@@ -340,7 +340,7 @@ mod tests {
         assert!(
             stats
                 .of(Operation::GetSuffix)
-                .errors_of(StoreErrorKind::Invalid)
+                .errors_of(StoreErrorKind::OutOfRange)
                 > 0
         );
     }

@@ -152,7 +152,7 @@ impl S3Store {
         let Some(text) = answer.content_range() else {
             // For an empty object some servers answer this instead of 416.
             if bytes.is_empty() {
-                return Err(subject.error(StoreErrorKind::Invalid));
+                return Err(subject.error(StoreErrorKind::OutOfRange));
             }
             let cause = "the store ignores ranges";
             return Err(subject.error_because(StoreErrorKind::Unsupported, cause));
@@ -240,7 +240,7 @@ impl ObjectStore for S3Store {
             } else if range.start < i64::MAX as u64 {
                 format!("bytes={}-", range.start)
             } else {
-                return Err(subject.error(StoreErrorKind::Invalid));
+                return Err(subject.error(StoreErrorKind::OutOfRange));
             };
             let (bytes, place) = self.read_part(subject, text).await?;
             let expected = range.start..range.end.min(place.object_size_bytes);

@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::world::World;
 
 /// Every place that a crash can be made at.
-const POINTS: [&str; 16] = [
+const POINTS: [&str; 17] = [
     "before-put",
     "uploaded",
     "merged",
@@ -21,6 +21,7 @@ const POINTS: [&str; 16] = [
     "before-ingest",
     "parts-written",
     "manifest-written",
+    "checkpoint-removed",
     "values-moved",
     "moved",
     "doomed",
@@ -69,11 +70,14 @@ async fn settle(world: &mut World, options: &dyn Fn(&mut ColdOptions)) {
     world.check(&node, true).await;
     // No orphans, nothing damaged, nothing that leads nowhere.
     let report = node.tier.verify(|_, _| {}).await.unwrap();
-    assert!(
-        report.damaged.is_empty() && report.unknown.is_empty() && report.missing.is_empty(),
-        "{report:?}"
-    );
+    let is_whole = report.damaged.is_empty() && report.unknown.is_empty();
+    assert!(is_whole || world.may_be_torn, "{report:?}");
+    assert!(report.missing.is_empty(), "{report:?}");
     assert_eq!(report.wrong_entries, 0);
+    // Two checkpoints are kept; one more may have been finished and not yet cleaned up after.
+    let objects = world.objects("v1/idx/").await;
+    let manifests = objects.iter().filter(|name| name.ends_with("/manifest"));
+    assert!(manifests.count() <= 3, "{objects:?}");
     node.crash().await;
 }
 
@@ -92,13 +96,17 @@ async fn recover(world: &mut World) {
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_any_step_loses_nothing_and_brings_nothing_back() {
-    let mut passed: std::collections::BTreeMap<&'static str, u64> = Default::default();
     for (seed, point) in POINTS.into_iter().enumerate() {
         println!("crash at {point}");
         let mut world = World::new(seed as u64);
+        let mut crashes = 0;
         for round in 0..5 {
             let node = world.start(&busy);
-            let passes = world.random.below(3) as u32;
+            // Some places are passed once in a run.
+            let passes = match round % 2 {
+                0 => 0,
+                _ => world.random.below(3) as u32,
+            };
             node.crash.arm(point, passes);
             for _ in 0..6 {
                 work(&mut world, &node, true);
@@ -109,27 +117,20 @@ async fn a_crash_at_any_step_loses_nothing_and_brings_nothing_back() {
                 }
                 world.check(&node, false).await;
             }
-            for (name, count) in node.crash.passed() {
-                *passed.entry(name).or_default() += count;
-            }
+            crashes += u32::from(node.crash.has_crashed());
             node.crash().await;
             if round % 2 == 1 {
                 world.lose_index();
             }
         }
+        assert!(crashes > 0, "never at {point}");
         recover(&mut world).await;
-    }
-    for point in POINTS {
-        assert!(
-            passed.get(point).is_some_and(|&count| count > 0),
-            "never at {point}: {passed:?}"
-        );
     }
 }
 
 fn rules(round: u64) -> Vec<Rule> {
     let error = |kind| Rule::new(Fault::Error(kind));
-    match round % 7 {
+    match round % 9 {
         0 => vec![error(StoreErrorKind::Throttled).per_mille(300)],
         1 => vec![error(StoreErrorKind::Unavailable).per_mille(300)],
         2 => vec![Rule::new(Fault::LostAnswer(StoreErrorKind::Timeout)).per_mille(300)],
@@ -142,6 +143,17 @@ fn rules(round: u64) -> Vec<Rule> {
             Rule::new(Fault::LostAnswer(StoreErrorKind::Unavailable))
                 .on(Operation::Delete)
                 .per_mille(500),
+        ],
+        // Checkpoints, and the lease.
+        6 => vec![
+            Rule::new(Fault::FlipBit).on(Operation::Get).per_mille(300),
+            Rule::new(Fault::Truncate).on(Operation::Get).per_mille(300),
+        ],
+        7 => vec![
+            Rule::new(Fault::HalfWritten(StoreErrorKind::Unavailable)).per_mille(300),
+            Rule::new(Fault::HalfWritten(StoreErrorKind::Timeout))
+                .on(Operation::PutIfAbsent)
+                .per_mille(200),
         ],
         _ => vec![
             Rule::new(Fault::FlipBit)
@@ -156,11 +168,12 @@ fn rules(round: u64) -> Vec<Rule> {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_bucket_costs_time_and_nothing_else() {
-    for seed in 0..7 {
+    for seed in 0..9 {
         println!("seed {seed}");
         let mut world = World::new(100 + seed);
         for round in 0..4 {
             let node = world.start(&busy);
+            world.may_be_torn |= (seed + round) % 9 == 7;
             for rule in rules(seed + round) {
                 world.faults.add(rule);
             }
@@ -179,6 +192,9 @@ async fn a_failing_bucket_costs_time_and_nothing_else() {
                 world.drain(&node).await;
             }
             node.crash().await;
+            if round == 1 {
+                world.lose_index();
+            }
         }
         recover(&mut world).await;
     }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use fonn_cold_tier::store::Operation;
+use fonn_cold_tier::names::SegmentName;
+use fonn_cold_tier::segment::{Fact, Record, SegmentBuilder, SegmentHeader};
 use fonn_cold_tier::store::fault::{Fault, Rule};
+use fonn_cold_tier::store::{ObjectKey, ObjectStore, Operation, Upload};
 use fonn_cold_tier::{ColdOptions, Found, RestoreFrom, SpillFact, StoreErrorKind};
 use tokio::time::Duration;
 
 use crate::chaos::busy;
 use crate::key;
-use crate::node::Queue;
+use crate::node::{Queue, at};
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
@@ -226,5 +228,133 @@ async fn what_expired_or_was_deleted_does_not_uncover_what_it_overwrote() {
     world.check(&node, true).await;
     assert!(matches!(node.tier.find(1, &key(0)), Found::Tombstone(_)));
     assert!(matches!(node.tier.find(1, &key(1)), Found::Tombstone(_)));
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_list_uploads_still_collects() {
+    let mut world = World::new(25);
+    for operation in [Operation::ListUploads, Operation::AbortUpload] {
+        let denied = Fault::Error(StoreErrorKind::Denied);
+        world.faults.add(Rule::new(denied).on(operation));
+    }
+    let node = world.start(&busy);
+    for _ in 0..5 {
+        for number in 0..100 {
+            world.put(&key(number), 5000, None);
+        }
+        world.drain(&node).await;
+    }
+    let full = node.tier.status().bytes;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert!(world.calls(Operation::ListUploads) > 0);
+    let status = node.tier.status();
+    assert!(status.counts.collected_segments > 10, "{status:?}");
+    assert!(status.bytes < full / 2, "{} of {full}", status.bytes);
+    world.check(&node, true).await;
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_uploads_that_nobody_works_on_any_more_are_given_up() {
+    let world = World::new(26);
+    let hours = |count: u64| Duration::from_secs(count * 3600);
+    for (name, age) in [
+        ("v1/seg/eu/old", 25),
+        ("v1/seg/eu/young", 20),
+        ("v1/idx/eu/old", 1000),
+        // Not ours.
+        ("other/old", 1000),
+    ] {
+        let key = ObjectKey::new(name).unwrap();
+        world.memory.leave_upload(&key, hours(age));
+    }
+    let node = world.start(&busy);
+    node.until("the collector", |tier| tier.status().is_collector)
+        .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let left = |uploads: Vec<Upload>| -> Vec<String> {
+        let keys = uploads.iter().map(|upload| upload.key.as_str().to_owned());
+        keys.collect()
+    };
+    let uploads = world.memory.list_uploads("").await.unwrap();
+    assert_eq!(left(uploads), ["other/old", "v1/seg/eu/young"]);
+    tokio::time::sleep(hours(5)).await;
+    let uploads = world.memory.list_uploads("").await.unwrap();
+    assert_eq!(left(uploads), ["other/old"]);
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_written_segment_gets_another_name_and_leaves_nothing() {
+    let mut world = World::new(27);
+    let node = world.start(&busy);
+    node.until("caught up", |tier| tier.status().caught_up)
+        .await;
+    let torn = Fault::HalfWritten(StoreErrorKind::Unavailable);
+    world.faults.add(
+        Rule::new(torn)
+            .on(Operation::PutIfAbsent)
+            .matching("v1/seg/")
+            .times(5),
+    );
+    for number in 0..200 {
+        world.put(&key(number), 4000, None);
+    }
+    let before = world.faults.injected();
+    world.drain(&node).await;
+    assert_eq!(world.faults.injected() - before, 5);
+    world.check(&node, true).await;
+    let report = node.tier.verify(|_, _| {}).await.unwrap();
+    assert!(
+        report.damaged.is_empty() && report.unknown.is_empty(),
+        "{report:?}"
+    );
+    let objects = world.objects("v1/seg/").await;
+    assert_eq!(objects.len() as u64, report.segments);
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_taken_by_the_segment_of_another_is_left_to_it() {
+    let mut world = World::new(28);
+    let node = world.start(&busy);
+    node.until("caught up", |tier| tier.status().caught_up)
+        .await;
+    // The first try leaves a part, and the next ones wait for the test.
+    let torn = Rule::new(Fault::HalfWritten(StoreErrorKind::Unavailable)).times(1);
+    let refused = Rule::new(Fault::Error(StoreErrorKind::Unavailable));
+    for rule in [torn, refused] {
+        world
+            .faults
+            .add(rule.on(Operation::PutIfAbsent).matching("v1/seg/"));
+    }
+    world.put(b"ours", 1000, None);
+    node.until("refused", |tier| tier.status().counts.upload_retries > 1)
+        .await;
+    let objects = world.objects("v1/seg/").await;
+    let name = SegmentName::parse(&objects[0]).unwrap();
+    let mut theirs = SegmentBuilder::new();
+    let record = Record {
+        space: 1,
+        key: b"theirs",
+        at: at(1),
+        fact: Fact::Tombstone,
+    };
+    theirs.push(&record).unwrap();
+    let header = SegmentHeader {
+        region: name.region.clone(),
+        writer: name.writer,
+        seq: name.seq,
+        created_ms: world.now_ms(),
+    };
+    let theirs = theirs.finish(header, &[]).to_bytes();
+    let key = name.key();
+    world.memory.put(&key, theirs.clone().into()).await.unwrap();
+    world.faults.clear();
+    world.drain(&node).await;
+    assert!(matches!(node.tier.find(1, b"ours"), Found::At(_)));
+    assert_eq!(world.memory.get(&key).await.unwrap(), theirs);
+    assert_eq!(world.objects("v1/seg/").await.len(), 2);
     node.crash().await;
 }

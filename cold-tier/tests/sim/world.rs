@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fonn_cold_tier::segment::CopyVersion;
 use fonn_cold_tier::store::meter::{MeterOptions, MeterStats};
-use fonn_cold_tier::store::{FaultStore, MemoryStore, MeterStore, Operation};
+use fonn_cold_tier::store::{FaultStore, MemoryStore, MeterStore, Operation, PAGE_MAX};
 use fonn_cold_tier::{ColdOptions, Fetched, Found, ObjectStore};
 use fonn_runtime::clock::ManualClock;
 use fonn_runtime::random::SplitMix64;
@@ -32,6 +32,7 @@ pub struct Op {
 
 pub struct World {
     pub manual: ManualClock,
+    pub memory: Arc<MemoryStore>,
     pub faults: Arc<FaultStore>,
     pub meter: Arc<MeterStats>,
     store: Arc<dyn ObjectStore>,
@@ -46,13 +47,15 @@ pub struct World {
     durable: u64,
     /// Entries may be lost: objects vanished or were damaged.
     pub may_lose: bool,
+    /// Half of a segment may be left by an upload that a crash ended.
+    pub may_be_torn: bool,
 }
 
 impl World {
     pub fn new(seed: u64) -> Self {
         let manual = ManualClock::new(START_MS);
         let memory = Arc::new(MemoryStore::new(manual.clock()));
-        let inner: Arc<dyn ObjectStore> = memory;
+        let inner: Arc<dyn ObjectStore> = memory.clone();
         let faults = Arc::new(FaultStore::new(inner, seed));
         let metered: Arc<dyn ObjectStore> = faults.clone();
         let meter = MeterStore::new(metered, MeterOptions::default());
@@ -67,6 +70,7 @@ impl World {
         });
         Self {
             manual,
+            memory,
             faults,
             meter: stats,
             store: Arc::new(meter),
@@ -79,6 +83,7 @@ impl World {
             cutoff: 0,
             durable: 0,
             may_lose: false,
+            may_be_torn: false,
         }
     }
 
@@ -251,5 +256,18 @@ impl World {
 
     pub fn calls(&self, operation: Operation) -> u64 {
         self.meter.of(operation).calls
+    }
+
+    /// Calls of each operation.
+    pub fn all_calls(&self) -> [u64; Operation::ALL.len()] {
+        Operation::ALL.map(|operation| self.calls(operation))
+    }
+
+    /// What is in the bucket below a prefix, faults or not.
+    pub async fn objects(&self, prefix: &str) -> Vec<String> {
+        let page = self.memory.list(prefix, None, PAGE_MAX).await.unwrap();
+        assert_eq!(page.next, None, "more than a page");
+        let names = page.objects.iter();
+        names.map(|object| object.key.as_str().to_owned()).collect()
     }
 }

@@ -94,6 +94,7 @@ fn kind_of_answer(status: u16, code: &str) -> StoreErrorKind {
         // Concurrent writes of one key: the next try is not concurrent any more.
         409 => StoreErrorKind::Unavailable,
         429 | 503 => StoreErrorKind::Throttled,
+        416 => StoreErrorKind::OutOfRange,
         501 => StoreErrorKind::Unsupported,
         300..=499 => StoreErrorKind::Invalid,
         _ => StoreErrorKind::Unavailable,
@@ -176,7 +177,7 @@ mod tests {
             (400, "ExpiredToken", Kind::Denied),
             (400, "AuthorizationHeaderMalformed", Kind::Invalid),
             (301, "PermanentRedirect", Kind::Invalid),
-            (416, "InvalidRange", Kind::Invalid),
+            (416, "InvalidRange", Kind::OutOfRange),
             (400, "BadDigest", Kind::Unavailable),
             (501, "NotImplemented", Kind::Unsupported),
         ] {
