@@ -6,7 +6,7 @@
 //! rounds only.
 //!
 //! An argument runs only the lines that contain it: `cargo bench -p fonn-codec -- incompressible`,
-//! or `-- zstd:3`, or a length in bytes.
+//! or `-- handed-on`, `-- zstd:3`, or a length in bytes.
 //!
 //! The library gets what the path gives it, blocks of 128 KiB, with contexts and buffers that are
 //! used again, so the difference is sniffing, checksum, index and copies.
@@ -51,6 +51,21 @@ fn main() {
     }
     let text = load("FONN_BENCH_TEXT", corpora::text);
     let objects = load("FONN_BENCH_OBJECTS", corpora::object);
+    if is_wanted("handed-on") {
+        println!("values decoded into vectors of their own; MB/s; the path verifies, too");
+        println!(
+            "{:8} {:>8} {:8} | {:>9} {:>9} {:>9} | {:>6} {:>6}",
+            "corpus", "bytes", "codec", "again", "own", "path", "% own", "% again"
+        );
+        for (name, corpus) in [("text", &text), ("objects", &objects)] {
+            for len in [16 << 10, 64 << 10, BLOCK_LEN] {
+                for codec in CODECS {
+                    handed_on(name, corpus, len, codec.parse().unwrap());
+                }
+            }
+        }
+        println!();
+    }
     println!("path beside library; MB/s of value bytes; `read` is parse + verify + decode");
     println!(
         "{:8} {:>8} {:8} {:>6} | {:>9} {:>9} {:>6} | {:>9} {:>9} {:>6} {:>9} {:>6} | {:>6}",
@@ -205,6 +220,55 @@ fn beside_library(name: &str, corpus: &[u8], len: usize, spec: CodecSpec) {
         speed(decoded),
         100.0 * expand / decoded,
         100.0 * crc / expand,
+    );
+}
+
+/// Values that are handed on are decoded into a vector of their own, as the node does: beside the library
+/// that does the same, and beside the library with a buffer that is used again.
+fn handed_on(name: &str, corpus: &[u8], len: usize, spec: CodecSpec) {
+    let values = values(corpus, len);
+    let total: usize = values.iter().map(|value| value.len()).sum();
+    let (mut library, mut other) = (Library::new(spec), Library::new(spec));
+    let mut frames = Vec::new();
+    let mut compressed = Vec::new();
+    for value in &values {
+        compressed.push(library.compress(value).to_vec());
+        let mut frame = Vec::new();
+        encode(spec, MIN_BYTES, value, &mut frame).unwrap();
+        frames.push(frame);
+    }
+    let mut again = vec![0; len];
+    let [used_again, of_its_own, path] = best([
+        &mut || {
+            for block in &compressed {
+                assert_eq!(library.decompress(block, &mut again), len);
+                black_box(&again);
+            }
+        },
+        &mut || {
+            for block in &compressed {
+                black_box(other.decompress_new(block, len));
+            }
+        },
+        &mut || {
+            for frame in &frames {
+                let frame = Frame::parse(frame, LIMIT).unwrap();
+                frame.verify().unwrap();
+                let mut value = Vec::new();
+                frame.decode_into(&mut value).unwrap();
+                black_box(value);
+            }
+        },
+    ]);
+    let speed = |seconds: f64| total as f64 / seconds / 1e6;
+    println!(
+        "{name:8} {len:>8} {:8} | {:>9.0} {:>9.0} {:>9.0} | {:>5.1}% {:>5.1}%",
+        spec.to_string(),
+        speed(used_again),
+        speed(of_its_own),
+        speed(path),
+        100.0 * of_its_own / path,
+        100.0 * used_again / path,
     );
 }
 

@@ -12,6 +12,7 @@ pub(crate) const OPERATIONS: Operations = Operations {
     bound: get_maximum_output_size,
     compress,
     decompress,
+    append: None,
 };
 
 thread_local! {

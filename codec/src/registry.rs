@@ -1,4 +1,4 @@
-//! The table of codecs. Adding one is a module with three functions, and a row here.
+//! The table of codecs. Adding one is a module with three or four functions, and a row here.
 //!
 //! Ids are written into every stored value: an id never changes its meaning and is never used
 //! again. The functions of a row keep their contexts per thread and do not allocate once these
@@ -93,7 +93,14 @@ pub(crate) struct Operations {
     /// None if `stored` is not well-formed, or gives more than `out` can take. What `out` holds
     /// after None is unspecified.
     pub decompress: fn(stored: &[u8], out: &mut [u8]) -> Option<usize>,
+    /// Like `decompress`, but behind what `out` holds and within its capacity, which need not be filled
+    /// with anything before. None for a library that writes to initialized memory only.
+    pub append: Option<Append>,
 }
+
+/// Decompresses all of `stored` to the end of `out`. None as for [`Operations::decompress`]; what was
+/// appended then is unspecified.
+pub(crate) type Append = fn(stored: &[u8], out: &mut Vec<u8>) -> Option<()>;
 
 #[cfg(feature = "lz4")]
 const LZ4: Support = Support::Compiled(crate::lz4::OPERATIONS);

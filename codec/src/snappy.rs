@@ -10,6 +10,7 @@ pub(crate) const OPERATIONS: Operations = Operations {
     bound: max_compress_len,
     compress,
     decompress,
+    append: None,
 };
 
 thread_local! {

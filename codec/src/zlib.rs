@@ -3,7 +3,9 @@
 
 use std::cell::RefCell;
 
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use flate2::{
+    Compress, Compression, Decompress, DecompressError, FlushCompress, FlushDecompress, Status,
+};
 
 use crate::registry::Operations;
 
@@ -11,6 +13,7 @@ pub(crate) const OPERATIONS: Operations = Operations {
     bound,
     compress,
     decompress,
+    append: Some(append),
 };
 
 thread_local! {
@@ -50,12 +53,29 @@ fn compress(level: i8, raw: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 fn decompress(stored: &[u8], out: &mut [u8]) -> Option<usize> {
+    inflate(stored, |stream| {
+        stream.decompress(stored, out, FlushDecompress::Finish)
+    })
+}
+
+fn append(stored: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    inflate(stored, |stream| {
+        stream.decompress_vec(stored, out, FlushDecompress::Finish)
+    })?;
+    Some(())
+}
+
+/// How many bytes `run` gave, if it used all of `stored` and came to the stream's end.
+fn inflate(
+    stored: &[u8],
+    run: impl FnOnce(&mut Decompress) -> Result<Status, DecompressError>,
+) -> Option<usize> {
     INFLATE.with_borrow_mut(|kept| {
-        let inflate = kept.get_or_insert_with(|| Decompress::new(false));
-        inflate.reset(false);
-        match inflate.decompress(stored, out, FlushDecompress::Finish) {
-            Ok(Status::StreamEnd) if inflate.total_in() == stored.len() as u64 => {
-                usize::try_from(inflate.total_out()).ok()
+        let stream = kept.get_or_insert_with(|| Decompress::new(false));
+        stream.reset(false);
+        match run(stream) {
+            Ok(Status::StreamEnd) if stream.total_in() == stored.len() as u64 => {
+                usize::try_from(stream.total_out()).ok()
             }
             _ => None,
         }

@@ -1,6 +1,7 @@
 //! The row `zstd`: one Zstandard frame a block.
 
 use std::cell::RefCell;
+use std::io::Cursor;
 
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound};
 
@@ -10,6 +11,7 @@ pub(crate) const OPERATIONS: Operations = Operations {
     bound: compress_bound,
     compress,
     decompress,
+    append: Some(append),
 };
 
 thread_local! {
@@ -31,10 +33,21 @@ fn compress(level: i8, raw: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 fn decompress(stored: &[u8], out: &mut [u8]) -> Option<usize> {
+    with_decompression(|context| context.decompress(out, stored).ok())
+}
+
+fn append(stored: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut end = Cursor::new(&mut *out);
+    end.set_position(u64::try_from(end.get_ref().len()).ok()?);
+    with_decompression(|context| context.decompress(&mut end, stored).ok())?;
+    Some(())
+}
+
+fn with_decompression<T>(work: impl FnOnce(&mut DCtx<'static>) -> Option<T>) -> Option<T> {
     DECOMPRESSION.with_borrow_mut(|kept| {
         if kept.is_none() {
             *kept = DCtx::try_create();
         }
-        kept.as_mut()?.decompress(out, stored).ok()
+        work(kept.as_mut()?)
     })
 }

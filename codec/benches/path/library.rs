@@ -124,4 +124,28 @@ impl Library {
             }
         }
     }
+
+    /// A block in a vector of its own, which the library makes where it can.
+    #[allow(dead_code)]
+    pub fn decompress_new(&mut self, stored: &[u8], len: usize) -> Vec<u8> {
+        match &mut self.codec {
+            Codec::None => stored.to_vec(),
+            Codec::Lzo(_) => {
+                let mut out = vec![0; len];
+                lzokay::decompress::decompress(stored, &mut out).unwrap();
+                out
+            }
+            Codec::Lz4 { .. } => lz4_flex::block::decompress(stored, len).unwrap(),
+            Codec::Snappy { decoder, .. } => decoder.decompress_vec(stored).unwrap(),
+            Codec::Zlib { inflate, .. } => {
+                inflate.reset(false);
+                let mut out = Vec::with_capacity(len);
+                inflate
+                    .decompress_vec(stored, &mut out, FlushDecompress::Finish)
+                    .unwrap();
+                out
+            }
+            Codec::Zstd { decompression, .. } => decompression.decompress(stored, len).unwrap(),
+        }
+    }
 }

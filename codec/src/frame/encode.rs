@@ -57,7 +57,7 @@ pub fn encode(
 
 /// Like [`encode`], to the same bytes, with up to `threads` threads if `raw` has several MiB: the
 /// caller's and others that end before this returns. `threads` is how many processors are idle now.
-/// Takes twice the frame's memory, and the time of starting threads (some 0.1 ms).
+/// Takes up to 4 MiB of memory for each thread besides, and the time of starting threads (some 0.1 ms).
 ///
 /// # Errors
 /// [`EncodeError`]; `out` is as it was then.
@@ -215,7 +215,7 @@ fn append_blocks(
 }
 
 /// Like [`append_blocks`], with several threads. Each makes index and blocks of a part of the value
-/// at a time; here they are put together.
+/// at a time; here they are put together, a few parts at a time, so that little waits for it.
 fn append_parts(
     spec: CodecSpec,
     operations: Operations,
@@ -224,33 +224,35 @@ fn append_parts(
     threads: usize,
     out: &mut Vec<u8>,
 ) -> bool {
-    let made = share::share(threads, raw.chunks(share::PART_LEN), |part| {
-        let mut made = Vec::new();
-        append_blocks(spec, operations, part, len_max, &mut made).then_some(made)
-    });
-    let Some(parts) = made.and_then(|made| made.into_iter().collect::<Option<Vec<_>>>()) else {
-        return false;
-    };
-    if parts.iter().map(Vec::len).sum::<usize>() > len_max {
-        return false;
-    }
-    let split: Vec<_> = raw
-        .chunks(share::PART_LEN)
-        .zip(&parts)
-        .map(|(raw, part)| part.split_at(index_len(raw.len())))
-        .collect();
-    let mut base: u32 = 0;
-    for (index, blocks) in &split {
-        let (entries, _) = index.as_chunks::<INDEX_ENTRY_LEN>();
-        for entry in entries {
-            let end = u32::from_le_bytes(*entry).saturating_add(base);
-            out.extend_from_slice(&end.to_le_bytes());
+    let index_start = out.len();
+    let blocks_start = index_start.saturating_add(index_len(raw.len()));
+    out.resize(blocks_start, 0);
+    let mut entry_starts = (index_start..blocks_start).step_by(INDEX_ENTRY_LEN);
+    for window in raw.chunks(share::window_len(threads)) {
+        let parts = share::share(threads, window.chunks(share::PART_LEN), |part| {
+            let mut made = Vec::new();
+            append_blocks(spec, operations, part, len_max, &mut made).then_some(made)
+        });
+        let Some(parts) = parts.and_then(|made| made.into_iter().collect::<Option<Vec<_>>>())
+        else {
+            return false;
+        };
+        for (raw, part) in window.chunks(share::PART_LEN).zip(parts) {
+            let (index, blocks) = part.split_at(index_len(raw.len()));
+            let Ok(base) = u32::try_from(out.len().saturating_sub(blocks_start)) else {
+                return false;
+            };
+            let (entries, _) = index.as_chunks::<INDEX_ENTRY_LEN>();
+            for (entry, entry_start) in entries.iter().zip(&mut entry_starts) {
+                // Does not saturate: all of it is shorter than the value.
+                let end = u32::from_le_bytes(*entry).saturating_add(base);
+                fill_in(out, entry_start, &end.to_le_bytes());
+            }
+            out.extend_from_slice(blocks);
+            if out.len().saturating_sub(index_start) > len_max {
+                return false;
+            }
         }
-        // Does not saturate: all of it is shorter than the value.
-        base = base.saturating_add(u32::try_from(blocks.len()).unwrap_or(u32::MAX));
-    }
-    for (_, blocks) in &split {
-        out.extend_from_slice(blocks);
     }
     true
 }

@@ -12,6 +12,12 @@ use crate::frame::BLOCK_LEN;
 /// Bytes of the value in one part: whole blocks.
 pub(super) const PART_LEN: usize = 8 * BLOCK_LEN;
 
+/// Bytes of the value whose parts are made before they are put together: enough work that threads are
+/// worth starting.
+pub(super) fn window_len(threads: usize) -> usize {
+    threads.saturating_mul(4 * PART_LEN)
+}
+
 /// How many threads to use for a value of `len` bytes, if `threads` are to be had.
 pub(super) fn thread_count(threads: usize, len: usize) -> usize {
     threads.min(len / PART_LEN).max(1)

@@ -81,6 +81,28 @@ fn decoding_without_verifying_gives_the_right_length_or_an_error() {
 }
 
 #[test]
+fn a_new_vector_and_one_that_is_used_again_get_the_same() {
+    let mut noise = Noise(17);
+    for spec in compressing_specs() {
+        let (good, _) = framed(spec, &corpora::mixed(2 * BLOCK_LEN + 500));
+        let len = Frame::parse(&good, LIMIT).unwrap().original_len();
+        for _ in 0..40 {
+            let mut bad = good.clone();
+            let at = HEADER_LEN + noise.below(bad.len() - HEADER_LEN);
+            bad[at] ^= 1 + noise.below(255) as u8;
+            let Ok(frame) = Frame::parse(&bad, LIMIT) else {
+                continue;
+            };
+            // Room for more than the value: a block that gives too much must be found by its length.
+            let (mut new, mut used) = (Vec::with_capacity(2 * len), vec![7; len]);
+            let results = (frame.decode_into(&mut new), frame.decode_into(&mut used));
+            assert_eq!(results.0, results.1, "{spec} at {at}");
+            assert!(new == used, "{spec} at {at}");
+        }
+    }
+}
+
+#[test]
 fn every_truncation_and_every_extension_is_an_error() {
     for spec in specs() {
         for value in [

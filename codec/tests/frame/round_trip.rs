@@ -1,7 +1,7 @@
 //! What goes in comes out.
 
 use fonn_codec::frame::BLOCK_LEN;
-use fonn_codec::{CodecSpec, Encoding, Frame, FrameError, Verbatim, encode};
+use fonn_codec::{CodecSpec, Encoding, Frame, FrameError, Verbatim, encode, registry};
 use proptest::prelude::*;
 
 use crate::corpora::{self, CORPORA};
@@ -52,6 +52,24 @@ fn levels_may_change_from_call_to_call() {
             let (frame, encoded) = framed(spec, &value);
             assert_eq!(encoded.encoding, Encoding::Compressed(spec));
             assert_eq!(decoded(&frame).unwrap(), value);
+        }
+    }
+}
+
+#[test]
+fn the_slowest_levels_round_trip() {
+    let Some(zstd) = registry::by_name("zstd").filter(|codec| codec.is_available()) else {
+        return;
+    };
+    let value = [corpora::text(200_000), corpora::object(100_000)].concat();
+    let (fast, _) = framed(CodecSpec::new(zstd, Some(3)).unwrap(), &value);
+    for level in 13..=22 {
+        let spec = CodecSpec::new(zstd, Some(level)).unwrap();
+        for len in [300, 20_000, BLOCK_LEN, value.len()] {
+            let (frame, encoded) = framed(spec, &value[..len]);
+            assert_eq!(encoded.encoding, Encoding::Compressed(spec), "{len}");
+            assert!(decoded(&frame).unwrap() == value[..len], "{spec} {len}");
+            assert!(len < value.len() || frame.len() < fast.len(), "{spec}");
         }
     }
 }

@@ -30,6 +30,23 @@ fn threads_make_the_same_frame_and_the_same_value() {
 }
 
 #[test]
+fn a_value_of_several_turns_is_the_same() {
+    // Two threads put 8 MiB together at a time.
+    let value = corpora::text((17 << 20) + 77);
+    for name in ["lz4", "zstd:1"] {
+        let Ok(spec) = name.parse() else { continue };
+        let (mut alone, mut shared) = (Vec::new(), Vec::new());
+        encode(spec, 256, &value, &mut alone).unwrap();
+        encode_shared(spec, 256, &value, 2, &mut shared).unwrap();
+        assert!(alone == shared, "{name}");
+        let mut back = Vec::new();
+        let frame = Frame::parse(&shared, LIMIT).unwrap();
+        frame.decode_shared(2, &mut back).unwrap();
+        assert!(back == value, "{name}");
+    }
+}
+
+#[test]
 fn a_value_that_hardly_shrinks_is_verbatim_for_threads_too() {
     // Two of 40 blocks can be compressed, of which one is not enough.
     let mut value = corpora::random(39 * BLOCK_LEN);
