@@ -46,14 +46,14 @@ variable "lifecycle_hook" {
 }
 
 variable "drain_seconds" {
-  description = "How long a drained node goes on answering for what it has, before it is removed and ends."
+  description = "How long a node that is to end may take to hand over what it has. It ends sooner if the others have all; what they lack after that is read from the bucket, or missed."
   type        = number
-  default     = 120
+  default     = 900
   nullable    = false
 
   validation {
-    condition     = var.drain_seconds >= 10 && var.drain_seconds <= 7200
-    error_message = "drain_seconds must be from 10 to 7200."
+    condition     = var.drain_seconds >= 10 && var.drain_seconds <= 7020 && floor(var.drain_seconds) == var.drain_seconds
+    error_message = "drain_seconds must be a whole number from 10 to 7020: a hook waits two hours at most, and needs three minutes for the rest."
   }
 }
 

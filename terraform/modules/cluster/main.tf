@@ -56,7 +56,7 @@ locals {
 
   release_object_arn = startswith(var.release.url, "s3://") ? "arn:${data.aws_partition.current.partition}:s3:::${trimprefix(var.release.url, "s3://")}" : null
 
-  # And a minute each for the calls before and after, ten seconds for a clean stop.
+  # And a minute to remove it, twenty seconds to stop, and what the calls before and after take; 7,200 at most.
   hook_seconds = var.drain_seconds + 180
 
   roles = {

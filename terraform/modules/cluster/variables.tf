@@ -2,12 +2,22 @@ variable "name" {
   description = "Name of the cluster; prefix of the names of what is made, and label of the DNS record."
   type        = string
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{0,21}[a-z0-9]$", var.name)) && !strcontains(var.name, "--")
+    error_message = "name must have 2 to 23 lower-case letters, digits and single hyphens, begin with a letter and not end with a hyphen."
+  }
 }
 
 variable "vpc_id" {
   description = "Network of the cluster."
   type        = string
   nullable    = false
+
+  validation {
+    condition     = can(regex("^vpc-[0-9a-z]+$", var.vpc_id))
+    error_message = "vpc_id must be the ID of a network, like vpc-0123456789abcdef0."
+  }
 }
 
 variable "subnet_ids" {
@@ -45,6 +55,11 @@ variable "replicas" {
   type        = number
   default     = 1
   nullable    = false
+
+  validation {
+    condition     = contains([1, 2, 3], var.replicas) && var.replicas <= var.nodes
+    error_message = "replicas must be 1, 2 or 3, and not more than there are nodes."
+  }
 }
 
 variable "router_type" {
@@ -75,6 +90,11 @@ variable "image_id" {
   description = "Machine image, Amazon Linux 2023. null: the newest one at each apply, so that an apply may replace machines."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.image_id == null || can(regex("^ami-[0-9a-f]+$", var.image_id))
+    error_message = "image_id must be the ID of a machine image, like ami-0123456789abcdef0, or null."
+  }
 }
 
 variable "cold_tier" {
@@ -98,12 +118,22 @@ variable "region_name" {
   description = "Name of this cluster in a shared bucket (--region); null: the AWS region."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.region_name == null || can(regex("^[a-z0-9-]{1,32}$", var.region_name))
+    error_message = "region_name must have 1 to 32 lower-case letters, digits and hyphens, as --region wants."
+  }
 }
 
 variable "release" {
   description = "Release archive, as deploy/package makes it: its URL (https:// or s3://) and SHA-256."
   type        = object({ url = string, sha256 = string })
   nullable    = false
+
+  validation {
+    condition     = can(regex("^(https|s3)://[^' ]+$", var.release.url)) && can(regex("^[0-9a-f]{64}$", var.release.sha256))
+    error_message = "release.url must begin with https:// or s3://, and release.sha256 must have 64 hexadecimal digits."
+  }
 }
 
 variable "secrets" {
@@ -114,6 +144,11 @@ variable "secrets" {
     admin = optional(string)
   })
   nullable = false
+
+  validation {
+    condition     = alltrue([for it in values(var.secrets) : it == null || can(regex("^arn:[^:*]+:secretsmanager:[^:*]+:[0-9]{12}:secret:[^*]+$", it))])
+    error_message = "secrets must be ARNs of secrets."
+  }
 }
 
 # Said, not used: its validation is the purpose.
@@ -141,8 +176,8 @@ variable "client_cidrs" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for cidr in var.client_cidrs : can(cidrhost(cidr, 0)) && !endswith(cidr, "/0")])
-    error_message = "client_cidrs must be IPv4 networks, and not all of the internet."
+    condition     = length(var.client_cidrs) >= 1 && alltrue([for cidr in var.client_cidrs : can(cidrhost(cidr, 0)) && !endswith(cidr, "/0")])
+    error_message = "client_cidrs must be at least one IPv4 network, and not all of the internet."
   }
 }
 
@@ -162,6 +197,11 @@ variable "dns" {
   description = "Hosted zone in which the cluster gets a record under its name; null: the load balancer's own name."
   type        = object({ zone_id = string, zone_name = string })
   default     = null
+
+  validation {
+    condition     = var.dns == null || (can(regex("^Z[A-Z0-9]+$", var.dns.zone_id)) && can(regex("^([a-z0-9-]+\\.)+[a-z]+$", var.dns.zone_name)))
+    error_message = "dns.zone_id must be the ID of a hosted zone, and dns.zone_name its name, without a dot at its end."
+  }
 }
 
 variable "node_settings" {
@@ -169,6 +209,12 @@ variable "node_settings" {
   type        = any
   default     = {}
   nullable    = false
+
+  validation {
+    # What is in the file twice is refused by the node at its start; ports are those of security groups and load balancer.
+    condition     = length(setintersection(keys(var.node_settings), ["listen", "admin_listen", "cluster_listen", "node_id", "advertise", "zone", "bootstrap", "join", "users_file", "tls_cert", "tls_key", "tls_client_ca"])) == 0
+    error_message = "node_settings must not set what is set by machine or module: listen, admin_listen, cluster_listen, node_id, advertise, zone, bootstrap, join, users_file, tls_cert, tls_key, tls_client_ca."
+  }
 }
 
 variable "router_settings" {
@@ -176,6 +222,12 @@ variable "router_settings" {
   type        = any
   default     = {}
   nullable    = false
+
+  validation {
+    # What is in the file twice is refused by the router at its start; ports are those of security groups and load balancer.
+    condition     = length(setintersection(keys(var.router_settings), ["listen", "admin_listen", "cluster", "users_file", "tls_cert", "tls_key", "tls_client_ca"])) == 0
+    error_message = "router_settings must not set what is set by machine or module: listen, admin_listen, cluster, users_file, tls_cert, tls_key, tls_client_ca."
+  }
 }
 
 variable "metrics" {
@@ -190,10 +242,15 @@ variable "metrics" {
 }
 
 variable "drain_seconds" {
-  description = "How long a drained node goes on answering for what it has, before it is removed and ends."
+  description = "How long a node that is to end may take to hand over what it has. It ends sooner if the others have all; what they lack after that is read from the bucket, or missed."
   type        = number
-  default     = 120
+  default     = 900
   nullable    = false
+
+  validation {
+    condition     = var.drain_seconds >= 10 && var.drain_seconds <= 7020 && floor(var.drain_seconds) == var.drain_seconds
+    error_message = "drain_seconds must be a whole number from 10 to 7020: a hook waits two hours at most, and needs three minutes for the rest."
+  }
 }
 
 variable "warmup_seconds" {
@@ -201,6 +258,11 @@ variable "warmup_seconds" {
   type        = number
   default     = 180
   nullable    = false
+
+  validation {
+    condition     = var.warmup_seconds >= 0 && var.warmup_seconds <= 3600 && floor(var.warmup_seconds) == var.warmup_seconds
+    error_message = "warmup_seconds must be a whole number from 0 to 3600."
+  }
 }
 
 variable "session_manager" {

@@ -91,3 +91,11 @@ run "user_data_that_is_too_long_is_refused" {
   }
   expect_failures = [output.user_data]
 }
+
+run "a_drain_longer_than_any_hook_is_refused" {
+  command = plan
+  variables {
+    drain_seconds = 7200
+  }
+  expect_failures = [var.drain_seconds]
+}

@@ -166,3 +166,150 @@ run "one_archive_has_one_architecture" {
   }
   expect_failures = [var.router_type]
 }
+
+run "a_name_that_is_too_long_for_load_balancers_is_refused" {
+  command = plan
+  variables {
+    name = "the-cache-of-all-our-builds"
+  }
+  expect_failures = [var.name]
+}
+
+run "a_network_is_an_id" {
+  command = plan
+  variables {
+    vpc_id = "builds"
+  }
+  expect_failures = [var.vpc_id]
+}
+
+run "more_copies_than_nodes_are_refused" {
+  command = plan
+  variables {
+    replicas = 3
+    nodes    = 1
+  }
+  expect_failures = [var.replicas]
+}
+
+run "an_image_is_an_id" {
+  command = plan
+  variables {
+    image_id = "al2023"
+  }
+  expect_failures = [var.image_id]
+}
+
+run "a_region_that_the_node_would_refuse_is_refused" {
+  command = plan
+  variables {
+    region_name = "EU/Central"
+  }
+  expect_failures = [var.region_name]
+}
+
+run "a_release_has_a_checksum" {
+  command = plan
+  variables {
+    release = { url = "s3://releases/fonn.tar.gz", sha256 = "latest" }
+  }
+  expect_failures = [var.release]
+}
+
+run "a_release_over_plain_http_is_refused" {
+  command = plan
+  variables {
+    release = { url = "http://releases/fonn.tar.gz", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+  }
+  expect_failures = [var.release]
+}
+
+run "a_secret_is_an_arn" {
+  command = plan
+  variables {
+    secrets = { users = "fonn/ci/users", tls = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf" }
+  }
+  expect_failures = [var.secrets]
+}
+
+run "nobody_as_client_is_refused" {
+  command = plan
+  variables {
+    client_cidrs = []
+  }
+  expect_failures = [var.client_cidrs]
+}
+
+run "a_zone_is_an_id_and_a_name" {
+  command = plan
+  variables {
+    dns = { zone_id = "cache.example.com", zone_name = "cache.example.com" }
+  }
+  expect_failures = [var.dns]
+}
+
+run "a_zone_has_no_dot_at_its_end" {
+  command = plan
+  variables {
+    dns = { zone_id = "Z1", zone_name = "cache.example.com." }
+  }
+  expect_failures = [var.dns]
+}
+
+run "what_a_machine_sets_itself_is_not_set_twice" {
+  command = plan
+  variables {
+    node_settings = { node_id = "a" }
+  }
+  expect_failures = [var.node_settings]
+}
+
+run "ports_are_those_of_the_security_groups" {
+  command = plan
+  variables {
+    node_settings = { listen = ["0.0.0.0:6379"] }
+  }
+  expect_failures = [var.node_settings]
+}
+
+run "a_router_finds_its_members_itself" {
+  command = plan
+  variables {
+    router_settings = { cluster = ["10.0.0.1:11290"] }
+  }
+  expect_failures = [var.router_settings]
+}
+
+run "a_drain_longer_than_any_hook_is_refused" {
+  command = plan
+  variables {
+    drain_seconds = 7200
+  }
+  expect_failures = [var.drain_seconds]
+}
+
+run "a_warm_up_is_no_day" {
+  command = plan
+  variables {
+    warmup_seconds = 86400
+  }
+  expect_failures = [var.warmup_seconds]
+}
+
+run "other_settings_of_ones_own" {
+  command = apply
+  variables {
+    node_settings   = { ram_budget = "50%", threads = 2 }
+    router_settings = { timeout = "2s" }
+    drain_seconds   = 7020
+  }
+  assert {
+    condition     = strcontains(module.boot["node"].base_toml, "ram_budget = \"50%\"\n") && strcontains(module.boot["router"].base_toml, "timeout = \"2s\"\n")
+    error_message = module.boot["node"].base_toml
+  }
+  # AWS lets a hook wait for two hours.
+  assert {
+    condition     = alltrue([for hook in aws_autoscaling_group.this["node"].initial_lifecycle_hook : hook.heartbeat_timeout <= 7200])
+    error_message = "no hook waits that long"
+  }
+}
