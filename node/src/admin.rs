@@ -27,7 +27,9 @@ use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
+use fonn_proto::grpc::v1::settings_server::SettingsServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
+use fonn_runtime::config::SettingsService;
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Grpc, GrpcError, Readiness};
 use fonn_runtime::users::Authenticator;
@@ -57,6 +59,7 @@ struct State {
     events: Events,
     telemetry: Telemetry,
     users: Option<Arc<Authenticator>>,
+    settings: SettingsServer<SettingsService>,
     node: OnceLock<Node>,
     // Here, since the services are mounted twice: for the admin port and for other members.
     warming: Arc<Semaphore>,
@@ -90,6 +93,7 @@ impl Admin {
         events: Events,
         telemetry: Telemetry,
         users: Option<Arc<Authenticator>>,
+        settings: SettingsServer<SettingsService>,
     ) -> Self {
         Self(Arc::new(State {
             started: Instant::now(),
@@ -97,6 +101,7 @@ impl Admin {
             events,
             telemetry,
             users,
+            settings,
             node: OnceLock::new(),
             warming: Arc::new(Semaphore::new(1)),
             cold_work: Arc::new(Semaphore::new(cold::WORK_MAX)),
@@ -130,11 +135,13 @@ impl Admin {
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
         let telemetry = self.0.telemetry.server();
         let membership = MembershipServer::new(membership::MembershipService(self.clone()));
+        let settings = self.0.settings.clone();
         let users = UsersServer::new(users::UsersService(self.clone()));
         Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(settings.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(users.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with_roles(fonn_runtime::users::ROLES)

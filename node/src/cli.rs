@@ -1,5 +1,7 @@
 //! The life of the process: configuration, start, reload, drain, end.
 
+mod reload;
+
 use std::io::Write as _;
 use std::net::ToSocketAddrs as _;
 use std::num::NonZeroUsize;
@@ -11,8 +13,9 @@ use anyhow::Context as _;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::security::SecurityConfig;
-use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch};
+use fonn_runtime::config::{
+    EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, FileWatch, InForce, SettingsService,
+};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
@@ -27,6 +30,7 @@ use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::telemetry::{self, LogControl};
 use fonn_runtime::users;
 
+use self::reload::Reload;
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
@@ -64,6 +68,28 @@ const DESCRIPTORS_RESERVED: u64 = 512;
 
 /// Events that the admin service remembers.
 const EVENTS_KEPT: usize = 500;
+
+/// What follows from the RAM budget for the tiers below when they are opened, and stays so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sizes {
+    /// Writes that wait for the disk.
+    disk_queue: usize,
+    /// Caches and buffers of the disk tier.
+    disk_memory: usize,
+    /// Uploads and reads of the cold tier.
+    cold_memory: u64,
+}
+
+impl Sizes {
+    fn of(ram_budget: ByteCount) -> Self {
+        let (ram, bytes) = (ram_budget.as_usize(), ram_budget.bytes());
+        Self {
+            disk_queue: (ram / 8).clamp(4 << 20, 64 << 20),
+            disk_memory: (ram / 8).clamp(16 << 20, 512 << 20),
+            cold_memory: (bytes / 4).clamp(32 << 20, 512 << 20),
+        }
+    }
+}
 
 /// Runs the node; the whole of `main`.
 #[must_use]
@@ -137,6 +163,7 @@ async fn run(
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let settings = InForce::new(config.settings(), config.origins.file());
     let telemetry = Telemetry::new(
         clock.clone(),
         metrics.clone(),
@@ -147,7 +174,8 @@ async fn run(
     admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
     let users = security.users.clone();
     users::metrics::register(&metrics, users.clone());
-    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry, users);
+    let told = SettingsService::server(settings.clone(), clock.clone());
+    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry, users, told);
     let routes = http::Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
@@ -209,7 +237,7 @@ async fn run(
             engine: Arc::clone(&engine),
             sharing,
         }),
-        config.pairs(),
+        settings.clone(),
         connections_max(DESCRIPTORS_RESERVED),
         Tuning::default(),
         security.clone(),
@@ -229,7 +257,8 @@ async fn run(
     let _ = engine.identity.set(identity);
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
-    let codecs = Arc::new(Codecs::new(Arc::clone(&engine), &config));
+    let codecs = Codecs::new(Arc::clone(&engine), &config, settings.clone());
+    let codecs = Arc::new(codecs);
     admin_api.open(Node {
         shared: Arc::clone(&shared),
         listeners: names.clone(),
@@ -249,12 +278,21 @@ async fn run(
     // The banner is for people: it goes out as it is, not as a log line.
     let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
 
-    let mut config = config;
+    let mut reload = Reload {
+        sizes: Sizes::of(config.ram_budget),
+        config,
+        settings,
+        engine: &engine,
+        codecs: &codecs,
+        security: &security,
+        log,
+        events: &events,
+    };
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
-            () = reload_signals.recv() => reload(&mut config, &engine, &codecs, &security, log, &events),
-            () = files.changed() => reload_security(&config.security, &engine, &security, &events),
+            () = reload_signals.recv() => reload.all(),
+            () = files.changed() => reload.security(),
             task = background.failed() => break Err(task),
             task = cold_tasks.failed() => break Err(task),
             task = cluster_tasks.failed() => break Err(task),
@@ -354,12 +392,12 @@ async fn open_bucket(cold: &ColdConfig) -> anyhow::Result<Opened> {
 
 /// What the settings mean for the cold tier.
 fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock) -> ColdSetup {
-    let ram = config.ram_budget.bytes();
     let dir = config.data_dir.clone().unwrap_or_default();
-    let memory_bytes = (ram / 4).clamp(32 << 20, 512 << 20);
+    let memory_bytes = Sizes::of(config.ram_budget).cold_memory;
     let options = ColdOptions {
         budget_bytes: cold.budget.map(ByteCount::bytes),
         read_timeout: cold.read_timeout,
+        hedge: cold.hedge,
         spill_age: cold.spill,
         follow_interval: cold.follow,
         // New nodes are looked for less often than known ones are asked: a list costs more.
@@ -415,7 +453,7 @@ pub async fn engine_options(
     };
     let cold = config.cold.as_ref().zip(bucket.as_ref());
     let cold = cold.map(|(cold, bucket)| cold_setup(config, cold, bucket, clock.clone()));
-    let ram = config.ram_budget.as_usize();
+    let (ram, sizes) = (config.ram_budget, Sizes::of(config.ram_budget));
     let mut random = SplitMix64::from_entropy();
     let options = EngineOptions {
         settings: Settings {
@@ -423,7 +461,7 @@ pub async fn engine_options(
             durability: config.durability,
         },
         ram: RamOptions {
-            budget_bytes: ram,
+            budget_bytes: ram.as_usize(),
             lru: config.lru,
             hash_seed: random.next_u64(),
         },
@@ -435,8 +473,8 @@ pub async fn engine_options(
             last: config.codec_last,
             codec_min_bytes: config.codec_min_bytes,
             value_len_max: config.value_len_max(),
-            queue_bytes_max: (ram / 8).clamp(4 << 20, 64 << 20),
-            memory_bytes: (ram / 8).clamp(16 << 20, 512 << 20),
+            queue_bytes_max: sizes.disk_queue,
+            memory_bytes: sizes.disk_memory,
             read_threads: (2 * config.threads).clamp(2, 16),
             settle_percent: SETTLE_PERCENT,
             write_bytes_per_sec_max: None,
@@ -450,89 +488,4 @@ pub async fn engine_options(
         },
     };
     Ok((options, bucket))
-}
-
-/// Reads users and certificates again.
-fn reload_security(config: &SecurityConfig, engine: &Engine, security: &Security, events: &Events) {
-    match config.reload(security) {
-        Ok(()) if config.proves_clients() => {
-            tracing::info!("users and certificates reloaded");
-            events.info(Topic::Settings, "users and certificates were reloaded");
-        }
-        Ok(()) => {}
-        Err(error) => {
-            tracing::error!(%error, "users and certificates stay as they were");
-            events.error(
-                Topic::Settings,
-                format!("users and certificates stay as they were: {error}"),
-            );
-        }
-    }
-    engine.set_users(|| security.users.as_ref().map(|users| users.directory()));
-}
-
-/// Reads the configuration again and applies what can change in a running node.
-fn reload(
-    config: &mut Config,
-    engine: &Engine,
-    codecs: &Codecs,
-    security: &Security,
-    log: &LogControl,
-    events: &Events,
-) {
-    let new = match config::load(std::env::args_os()) {
-        Ok(new) => new,
-        Err(Early::Bad(error)) => {
-            tracing::error!(%error, "the configuration was not reloaded");
-            events.error(
-                Topic::Settings,
-                format!("the configuration was not reloaded: {error}"),
-            );
-            return;
-        }
-        Err(Early::Info(_)) => return,
-    };
-    let fixed = config.needs_restart(&new);
-    if !fixed.is_empty() {
-        tracing::warn!(
-            settings = fixed.join(" "),
-            "these settings change only with a restart"
-        );
-        let names = fixed.join(", ");
-        events.warning(
-            Topic::Settings,
-            format!("these settings change only with a restart: {names}"),
-        );
-    }
-    log.set(&new.log);
-    reload_security(&new.security, engine, security, events);
-    engine.ram().set_budget(new.ram_budget.as_usize());
-    codecs.reload(&new);
-    if let Some(disk) = engine.disk()
-        && let Err(error) = disk.set_budget(new.disk_budget.bytes())
-    {
-        tracing::error!(%error, "--disk-budget was not changed");
-    }
-    if let (Some(cold), Some(new)) = (engine.cold(), &new.cold) {
-        cold.tier().set_budget(new.budget.map(ByteCount::bytes));
-    }
-    tracing::info!(
-        ram_budget = %new.ram_budget,
-        disk_budget = %new.disk_budget,
-        codec_ram = %new.codec_ram,
-        codec_upper = %new.codec_upper,
-        codec_last = %new.codec_last,
-        codec_cold = %new.codec_cold,
-        log = %new.log,
-        "configuration reloaded"
-    );
-    events.info(Topic::Settings, "the configuration was reloaded");
-    config.ram_budget = new.ram_budget;
-    config.disk_budget = new.disk_budget;
-    config.codec_ram = new.codec_ram;
-    config.codec_upper = new.codec_upper;
-    config.codec_last = new.codec_last;
-    config.codec_cold = new.codec_cold;
-    config.codec_min_bytes = new.codec_min_bytes;
-    config.log = new.log;
 }

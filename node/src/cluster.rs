@@ -101,6 +101,8 @@ const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(5);
 const POOL_QUEUE_MAX: usize = 256;
 /// Requests that one connection may have under way, streams of the map included.
 const STREAMS_MAX: u32 = 256;
+/// A leader that was not heard for so long is not named any more; members are told something of it several times a second.
+const LEADER_FRESH: Duration = Duration::from_secs(3);
 
 /// How a member comes into a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -260,7 +262,7 @@ pub struct Status {
     pub epoch: u64,
     /// The term of raft.
     pub term: u64,
-    /// The name of the leader it follows, if any.
+    /// The name of the leader it follows, if there is one that it heard a moment ago.
     pub leader: Option<String>,
     /// The names of those who vote; a raft id where the name is not known.
     pub voters: Vec<String>,
@@ -448,18 +450,21 @@ impl Cluster {
             member.map_or_else(|| format!("{id:x}"), |member| member.info.id.clone())
         };
         let membership = metrics.membership_config.membership();
+        let heard = participant.heard(&metrics).unwrap_or(self.started);
+        let leader_silence = heard.elapsed();
         Status {
             cluster: participant.belonging.cluster(),
             raft_id: participant.raft_id(),
             epoch: state.epoch,
             term: metrics.current_term,
-            leader: metrics.current_leader.map(name),
+            // raft forgets its leader when another term begins, and there is none without a majority.
+            leader: metrics
+                .current_leader
+                .filter(|_| leader_silence < LEADER_FRESH)
+                .map(name),
             voters: membership.voter_ids().map(name).collect(),
             is_leading: leads(&metrics),
-            leader_silence: participant
-                .heard(&metrics)
-                .unwrap_or(self.started)
-                .elapsed(),
+            leader_silence,
             last_log_index: metrics.last_log_index,
             last_applied_index: metrics.last_applied.map(|log_id| log_id.index),
         }

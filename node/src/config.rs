@@ -2,13 +2,14 @@
 
 mod cluster;
 mod cold;
+mod live;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
-use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Layer, one_or_many};
+use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, one_or_many};
 use fonn_runtime::duration::Span;
 use fonn_runtime::memory;
 use fonn_runtime::serve::ListenAddr;
@@ -106,7 +107,7 @@ fonn_runtime::layer! {
         /// Bucket that outlives the node: s3://BUCKET/PREFIX or file:///DIR [default: none]
         #[arg(long, value_name = "URL", env = "FONN_COLD_TIER", help_heading = "Cold tier")]
         pub cold_tier: Option<ColdUrl>,
-        /// Bytes in the bucket under the prefix; what was read least recently goes first [default: unlimited]
+        /// Bytes in the bucket under the prefix, of all regions; each gives up its own that was read least recently. At least 512m is sensible [default: unlimited]
         #[arg(long, value_name = "SIZE", env = "FONN_COLD_BUDGET", help_heading = "Cold tier")]
         pub cold_budget: Option<ColdBudget>,
         /// When entries go to the bucket. on-evict: when the disk gives them up. write-behind:DURATION: at most about so long after they were written [default: write-behind:5s]
@@ -118,6 +119,9 @@ fonn_runtime::layer! {
         /// After this a read from the bucket is a miss [default: 1s]
         #[arg(long, value_name = "DURATION", env = "FONN_COLD_READ_TIMEOUT", help_heading = "Cold tier")]
         pub cold_read_timeout: Option<Span>,
+        /// Send a read from the bucket a second time when it takes longer than 99 of 100 did lately, at most one of 20: shorter waits for some requests more
+        #[arg(long, env = "FONN_COLD_HEDGE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Cold tier")]
+        pub cold_hedge: Option<bool>,
         /// How often other nodes and regions are asked for new segments [default: 10s]
         #[arg(long, value_name = "DURATION", env = "FONN_COLD_FOLLOW", help_heading = "Cold tier")]
         pub cold_follow: Option<Span>,
@@ -241,6 +245,8 @@ pub struct Config {
     pub log: LogFilter,
     /// How.
     pub log_format: LogFormat,
+    /// Where all that comes from.
+    pub origins: Origins,
 }
 
 /// Smallest RAM budget that a node works with.
@@ -257,12 +263,11 @@ pub fn load<I>(args: I) -> Result<Config, Early>
 where
     I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
 {
-    let args: Cli = config::parse_args(args)?;
-    let file = match &args.config {
-        Some(path) => config::load_file::<Settings>(path)?,
-        None => Settings::default(),
-    };
-    Ok(resolve(args.settings.over(file))?)
+    let (settings, origins) = config::load_layers(args, |args: Cli| (args.config, args.settings))?;
+    Ok(Config {
+        origins,
+        ..resolve(settings)?
+    })
 }
 
 /// Fills in the defaults and checks what only shows when all is known.
@@ -365,6 +370,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         codec_min_bytes,
         log: settings.log.unwrap_or_default(),
         log_format: settings.log_format.unwrap_or_default(),
+        origins: Origins::default(),
     })
 }
 
@@ -394,7 +400,7 @@ impl Config {
         self.max_value.as_usize()
     }
 
-    /// Names and values for `stats settings` and `CONFIG GET`.
+    /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
         let data_dir = self
@@ -402,9 +408,11 @@ impl Config {
             .as_ref()
             .map_or("none".to_owned(), |dir| dir.display().to_string());
         let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
+        let min_bytes = ByteCount::new(self.codec_min_bytes as u64);
         [
             ("listen", listen.join(",")),
             ("admin_listen", self.admin_listen.clone()),
+            ("insecure", self.insecure.to_string()),
             ("threads", self.threads.to_string()),
             ("ram_budget", self.ram_budget.to_string()),
             ("max_value", self.max_value.to_string()),
@@ -415,21 +423,35 @@ impl Config {
                 "durability",
                 format!("{:?}", self.durability).to_lowercase(),
             ),
+            ("codec", self.codecs()),
+            ("codec_min_bytes", min_bytes.to_string()),
+            ("log", self.log.to_string()),
             (
-                "codec",
-                format!(
-                    "ram={},upper={},last={},cold={}",
-                    self.codec_ram, self.codec_upper, self.codec_last, self.codec_cold
-                ),
+                "log_format",
+                format!("{:?}", self.log_format).to_lowercase(),
             ),
-            ("codec_min_bytes", self.codec_min_bytes.to_string()),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .chain(self.security.pairs())
-        .chain(self.cold.iter().flat_map(ColdConfig::pairs))
-        .chain(self.cluster.iter().flat_map(ClusterConfig::pairs))
+        .chain(match &self.cold {
+            Some(cold) => cold.pairs(),
+            None => vec![none("cold_tier")],
+        })
+        .chain(match &self.cluster {
+            Some(cluster) => cluster.pairs(),
+            None => vec![none("cluster_listen")],
+        })
         .collect()
+    }
+
+    /// The codecs of all levels, as in `--codec`.
+    #[must_use]
+    pub fn codecs(&self) -> String {
+        format!(
+            "ram={},upper={},last={},cold={}",
+            self.codec_ram, self.codec_upper, self.codec_last, self.codec_cold
+        )
     }
 
     /// What is said at the start: version, tiers with budgets, codecs, durability, listeners.
@@ -476,37 +498,10 @@ impl Config {
         let _ = write!(text, "  admin   {scheme}://{admin}/");
         text
     }
+}
 
-    /// What differs in `new` from this and takes effect only after a restart: the flags' names.
-    #[must_use]
-    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
-        let mut names = Vec::new();
-        let mut differs = |name, differs: bool| {
-            if differs {
-                names.push(name);
-            }
-        };
-        differs("--listen", self.listen != new.listen);
-        differs("--admin-listen", self.admin_listen != new.admin_listen);
-        let (old, other) = (&self.security, &new.security);
-        differs("--users-file", old.users_file != other.users_file);
-        differs("--tls-cert", old.tls != other.tls);
-        differs("--insecure", self.insecure != new.insecure);
-        differs("--threads", self.threads != new.threads);
-        differs("--max-value", self.max_value != new.max_value);
-        differs("--lru", self.lru != new.lru);
-        differs("--data-dir", self.data_dir != new.data_dir);
-        let cold_differs = match (&self.cold, &new.cold) {
-            (Some(old), Some(new)) => old.needs_restart(new),
-            (None, None) => false,
-            _ => true,
-        };
-        differs("--cold-tier", cold_differs);
-        differs("--cluster-listen", self.cluster != new.cluster);
-        differs("--durability", self.durability != new.durability);
-        differs("--log-format", self.log_format != new.log_format);
-        names
-    }
+fn none(key: &str) -> (String, String) {
+    (key.to_owned(), "none".to_owned())
 }
 
 #[cfg(test)]

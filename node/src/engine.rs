@@ -605,7 +605,6 @@ fn read(
     if found.framed {
         let frame = Frame::parse(found.stored.as_slice(), value_len_max).ok()?;
         if want {
-            scratch.clear();
             frame.decode_into(scratch).ok()?;
         }
         return Some(Read {

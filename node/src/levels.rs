@@ -1,6 +1,7 @@
 //! The levels at which values rest, the codec of each, and what it has done.
 
 mod active;
+mod idle;
 mod meter;
 mod signals;
 
@@ -11,6 +12,7 @@ use fonn_codec::policy::LevelKind;
 use fonn_codec::{CodecSpec, SpecError};
 
 pub use active::LevelCodec;
+pub use idle::{IdleCpus, Lent};
 pub use meter::{CodecUse, LevelMeter, thread_cpu};
 pub use signals::{Cpu, Device};
 

@@ -125,6 +125,10 @@ pub struct DiskUsage {
     pub queue_bytes: usize,
     /// Bytes that these may be.
     pub queue_bytes_max: usize,
+    /// Reads that wait for a thread.
+    pub reads_waiting: usize,
+    /// So many may.
+    pub reads_waiting_max: usize,
 }
 
 /// A handle to the disk tier; clones are cheap and mean the same tier. When the last one is dropped
@@ -521,6 +525,8 @@ impl DiskTier {
             queue_depth: queue.orders,
             queue_bytes: queue.bytes,
             queue_bytes_max: shared.options.queue_bytes_max,
+            reads_waiting: shared.reads.len(),
+            reads_waiting_max: reader::READS_MAX,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod cold;
+mod disk;
 mod namespaces;
 
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use fonn_runtime::metrics::{Metrics, Snapshot};
 
 use crate::cluster::Cluster;
 use crate::levels::LevelCodec;
-use crate::lsm::DiskTier;
 use crate::server::Shared;
 use crate::stats::Counter;
 
@@ -44,7 +44,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
             );
         }
         if let Some(disk) = shared.service.engine.disk() {
-            self::disk(snapshot, disk);
+            self::disk::disk(snapshot, disk);
             codecs(snapshot, disk.upper());
             codecs(snapshot, disk.last());
             snapshot.histogram(
@@ -265,79 +265,6 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
         "fonn_sent_bytes_total",
         "Bytes sent to clients.",
         Counter::BytesWritten,
-    );
-}
-
-fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
-    let usage = disk.usage();
-    let mut gauge = |name, help, value: f64| snapshot.gauge(name, help, &[], value);
-    gauge(
-        "fonn_disk_budget_bytes",
-        "Bytes that the data directory may take.",
-        usage.budget_bytes as f64,
-    );
-    gauge(
-        "fonn_disk_used_bytes",
-        "Bytes that the data directory takes.",
-        usage.bytes_on_disk as f64,
-    );
-    gauge(
-        "fonn_disk_entries",
-        "Entries on disk, about.",
-        usage.entries_approx as f64,
-    );
-    gauge(
-        "fonn_disk_generations",
-        "Generations on disk.",
-        usage.generations as f64,
-    );
-    gauge(
-        "fonn_disk_unsettled_bytes",
-        "Bytes of values and keys on disk that have not settled yet, the newest generation's included.",
-        usage.unsettled_bytes as f64,
-    );
-    let stats = disk.stats().snapshot();
-    let mut counter = |name, help, value| snapshot.counter(name, help, &[], value);
-    counter(
-        "fonn_disk_settled_generations_total",
-        "Generations that were written anew when they settled.",
-        stats.generations_settled,
-    );
-    counter(
-        "fonn_disk_settle_failures_total",
-        "Generations that could not be settled and stay as they are; the log has the reason.",
-        stats.settle_failures,
-    );
-    counter(
-        "fonn_disk_settle_read_bytes_total",
-        "Bytes of records read to be written anew.",
-        stats.settle_read_bytes,
-    );
-    counter(
-        "fonn_disk_reclaimed_bytes_total",
-        "Bytes of generations that were written anew for room, less what they became.",
-        stats.reclaimed_bytes,
-    );
-    counter(
-        "fonn_disk_settle_written_bytes_total",
-        "Bytes of records that these became.",
-        stats.settle_written_bytes,
-    );
-    counter(
-        "fonn_disk_recoded_records_total",
-        "Records that got another codec when they settled.",
-        stats.settle_recoded,
-    );
-    counter(
-        "fonn_disk_unsupported_reads_total",
-        "Reads of entries whose codec this build leaves out, answered as misses.",
-        stats.reads_unsupported,
-    );
-    snapshot.counter_f64(
-        "fonn_disk_stalled_seconds_total",
-        "Time that the writer waited for the device.",
-        &[],
-        stats.writer_stalled_ns as f64 / 1e9,
     );
 }
 

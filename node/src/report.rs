@@ -7,6 +7,7 @@ use fonn_runtime::serve::Client;
 use fonn_runtime::size::ByteCount;
 
 use crate::entry::Space;
+use crate::namespaces::Asked;
 use crate::server::Shared;
 use crate::stats::Counter;
 
@@ -16,15 +17,26 @@ fn pair(name: &str, value: impl ToString) -> (String, String) {
     (name.to_owned(), value.to_string())
 }
 
-/// `stats`.
+/// What `stats` says of the process.
+fn process(shared: &Shared) -> Pairs {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    vec![
+        pair("pid", std::process::id()),
+        pair("uptime", shared.started.elapsed().as_secs()),
+        pair("time", now),
+        pair("version", env!("CARGO_PKG_VERSION")),
+        pair("pointer_size", usize::BITS),
+    ]
+}
+
+/// `stats`, for who may know everything.
 #[must_use]
 pub fn general(shared: &Shared) -> Pairs {
     let engine = &shared.service.engine;
     let stats = engine.stats();
     let ram = engine.ram();
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
     let counters = ram.stats().counters;
     let total = |counter| stats.since_reset(counter);
     let misses = [
@@ -35,12 +47,8 @@ pub fn general(shared: &Shared) -> Pairs {
         Counter::MissesDeadline,
         Counter::MissesUnavailable,
     ];
-    let mut pairs = vec![
-        pair("pid", std::process::id()),
-        pair("uptime", shared.started.elapsed().as_secs()),
-        pair("time", now),
-        pair("version", env!("CARGO_PKG_VERSION")),
-        pair("pointer_size", usize::BITS),
+    let mut pairs = process(shared);
+    pairs.extend([
         pair("curr_connections", shared.registry.len()),
         pair("max_connections", shared.connections_max),
         pair(
@@ -51,7 +59,7 @@ pub fn general(shared: &Shared) -> Pairs {
             "get_misses",
             misses.iter().map(|counter| total(*counter)).sum::<u64>(),
         ),
-    ];
+    ]);
     pairs.extend(
         Counter::ALL
             .iter()
@@ -78,6 +86,54 @@ pub fn general(shared: &Shared) -> Pairs {
         ]);
     }
     pairs
+}
+
+/// `stats`, for who is told about one namespace alone: under the same names what is counted by namespace, and
+/// nothing of the rest.
+#[must_use]
+pub fn of_namespace(shared: &Shared, namespace: u16) -> Pairs {
+    let namespaces = shared.service.engine.namespaces();
+    let mut pairs = process(shared);
+    if let Some((hits, misses)) = reads(shared, namespace) {
+        pairs.extend([
+            pair("get_hits", hits),
+            pair("get_misses", misses),
+            pair("cmd_get", hits + misses),
+        ]);
+    }
+    if let Some(stores) = namespaces.asked(namespace, Asked::Store) {
+        pairs.push(pair("cmd_set", stores));
+    }
+    pairs.push(pair("curr_items", entries_in_ram(shared, namespace)));
+    if let Some(quota) = namespaces.quota(namespace) {
+        // They are counted where there is a quota to keep.
+        let bytes = namespaces.disk_account(namespace).bytes;
+        pairs.extend([
+            pair("disk_limit_maxbytes", quota),
+            pair("disk_bytes", bytes),
+        ]);
+    }
+    pairs
+}
+
+/// Hits and misses of a namespace, if its requests are counted apart.
+fn reads(shared: &Shared, namespace: u16) -> Option<(u64, u64)> {
+    let namespaces = shared.service.engine.namespaces();
+    let hits = namespaces.asked(namespace, Asked::Hit)?;
+    Some((hits, namespaces.asked(namespace, Asked::Miss)?))
+}
+
+fn entries_in_ram(shared: &Shared, namespace: u16) -> usize {
+    let ram = shared.service.engine.ram();
+    Space::of_namespace(namespace)
+        .map(|space| ram.len_of(space))
+        .sum()
+}
+
+/// `stats items`, for who is told about one namespace alone.
+#[must_use]
+pub fn items_of_namespace(shared: &Shared, namespace: u16) -> Pairs {
+    vec![pair("items:1:number", entries_in_ram(shared, namespace))]
 }
 
 /// `stats items`: one class, since there are no slabs.
@@ -141,7 +197,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
             },
         ),
     ];
-    all.extend(shared.settings.iter().cloned());
+    all.extend(shared.settings.pairs());
     all.retain(|(name, _)| {
         patterns
             .iter()
@@ -170,9 +226,14 @@ pub async fn keyspace(shared: &Shared, namespace: u16) -> Vec<(u16, u64)> {
     counts
 }
 
-/// `INFO`.
+/// `INFO`; for who is told about one namespace alone without the sections that are of the whole node.
 #[must_use]
-pub fn info(shared: &Shared, sections: &[String], keyspace: &[(u16, u64)]) -> String {
+pub fn info(
+    shared: &Shared,
+    client: Client<'_>,
+    sections: &[String],
+    keyspace: &[(u16, u64)],
+) -> String {
     let engine = &shared.service.engine;
     let stats = engine.stats();
     let total = |counter| stats.since_reset(counter);
@@ -245,11 +306,22 @@ pub fn info(shared: &Shared, sections: &[String], keyspace: &[(u16, u64)]) -> St
     ];
     let mut text = String::new();
     for (name, title, pairs) in table {
-        if wants_section(sections, name) {
+        let pairs = match name {
+            _ if !client.is_confined => Some(pairs),
+            "clients" | "memory" => None,
+            "stats" => reads(shared, client.space.namespace()).map(|(hits, misses)| {
+                vec![pair("keyspace_hits", hits), pair("keyspace_misses", misses)]
+            }),
+            _ => Some(pairs),
+        };
+        if let Some(pairs) = pairs
+            && wants_section(sections, name)
+        {
             put_section(&mut text, title, pairs);
         }
     }
     if let Some(disk) = engine.disk()
+        && !client.is_confined
         && wants_section(sections, "persistence")
     {
         let usage = disk.usage();

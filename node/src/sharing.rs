@@ -101,6 +101,17 @@ enum Unconfirmed {
     Kept(Failure),
 }
 
+/// What a member said about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// All that it knows.
+    All,
+    /// Nothing yet.
+    NotYet,
+    /// That it cannot read what it has.
+    Unreadable,
+}
+
 impl Sharing {
     /// The part of the member `own`, which sends to others through `forwarder`. Without a map it owns nothing.
     #[must_use]
@@ -150,6 +161,7 @@ impl Sharing {
         if !is_newer(held.topology.as_deref()) {
             return;
         }
+        self.note_left_out(holdings.left_out());
         held.holdings = holdings;
         if !is_unbroken {
             held.told_flushes = Some(Vec::new());
@@ -168,6 +180,17 @@ impl Sharing {
         self.epoch.store(topology.epoch(), Ordering::SeqCst);
         held.topology = Some(Arc::new(topology));
         self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Notes that members are not asked of which slots may know something.
+    fn note_left_out(&self, count: u64) {
+        if count > 0 {
+            self.events.add(Event::SourceLeftOut, count);
+            tracing::warn!(
+                count,
+                "more members may know of a slot than are asked: what they alone know is missed"
+            );
+        }
     }
 
     fn store(&self, slot: u16, holding: &Holding) {
@@ -350,12 +373,12 @@ impl Sharing {
                 if self.resolve(engine, &source.id, &target).await {
                     continue;
                 }
-            } else if self
-                .ask(engine, &target, (space, key), &mut gone, acks)
-                .await?
-            {
-                told.push(source.id);
-                continue;
+            } else {
+                let asked = self.ask(engine, &target, (space, key), &mut gone, acks);
+                if asked.await? == Told::All {
+                    told.push(source.id);
+                    continue;
+                }
             }
             tokio::time::sleep(RETRY).await;
         }
@@ -414,14 +437,16 @@ impl Sharing {
         if !is_told || *self.changes.borrow() != generation {
             return false;
         }
+        let mut left_out = 0;
         for slot in (0..SLOT_COUNT).filter(|slot| slots.contains(*slot)) {
             let of_slot = more.iter().filter(|(_, slots)| slots.contains(slot));
             let ids: Vec<Arc<str>> = of_slot.map(|(id, _)| Arc::clone(id)).collect();
-            held.holdings.add_sources(slot, source, &ids, &self.own);
+            left_out += held.holdings.add_sources(slot, source, &ids, &self.own);
             if let Some(holding) = held.holdings.get(slot) {
                 self.store(slot, holding);
             }
         }
+        self.note_left_out(left_out);
         true
     }
 
@@ -463,8 +488,8 @@ impl Sharing {
         by_source
     }
 
-    /// Asks a member about a key, and keeps what it says. False if it does not say yet. `gone` is the version of
-    /// the newest tombstone that was told and not kept: nothing older is.
+    /// Asks a member about a key, and keeps what it says. `gone` is the version of the newest tombstone that was told
+    /// and not kept: nothing older is.
     async fn ask(
         &self,
         engine: &Engine,
@@ -472,21 +497,22 @@ impl Sharing {
         (space, key): (Space, &[u8]),
         gone: &mut Version,
         acks: &mut Acks,
-    ) -> Result<bool, Unconfirmed> {
+    ) -> Result<Told, Unconfirmed> {
         let epoch = self.epoch();
         let envelope = envelope(placement::slot(key), space, epoch);
         let request = Request::Fetch { key };
         self.events.count(Event::Asked);
         let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
         let Ok(answer) = call.await else {
-            return Ok(false);
+            return Ok(Told::NotYet);
         };
         // Before it goes by our map, it may still change what it just said.
         if answer.head().envelope.epoch < epoch {
-            return Ok(false);
+            return Ok(Told::NotYet);
         }
         match answer.reply() {
-            Ok(Reply::Unknown) => Ok(true),
+            Ok(Reply::Unknown) => Ok(Told::All),
+            Ok(Reply::Outcome(Outcome::Failed(Failure::Unavailable))) => Ok(Told::Unreadable),
             Ok(Reply::Entry(entry)) => {
                 if entry.content == Content::Tombstone {
                     // It may stand for all that was forgotten; and the tombstones there are come with the pages.
@@ -497,15 +523,15 @@ impl Sharing {
                         let observed = engine.observe(entry.version).map_err(failure);
                         observed.map_err(Unconfirmed::Kept)?;
                         *gone = entry.version.max(*gone);
-                        return Ok(true);
+                        return Ok(Told::All);
                     }
                 } else if entry.version < *gone {
-                    return Ok(true);
+                    return Ok(Told::All);
                 }
                 let kept = self.keep(engine, &entry, acks).await;
-                kept.map(|()| true).map_err(Unconfirmed::Kept)
+                kept.map(|()| Told::All).map_err(Unconfirmed::Kept)
             }
-            _ => Ok(false),
+            _ => Ok(Told::NotYet),
         }
     }
 

@@ -145,6 +145,8 @@ pub enum StatsKind {
     Empty,
     /// `stats reset`.
     Reset,
+    /// `stats`, of one namespace alone: what a router asks of members for a client that is told no more.
+    Namespace,
 }
 
 /// The answer to a [`ServerCommand`].

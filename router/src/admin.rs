@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use fonn_proto::grpc::DESCRIPTORS;
+use fonn_runtime::clock::Clock;
+use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::http::{self, Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, ask};
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::route::{Map, MemberState};
@@ -16,11 +18,12 @@ use tonic::codegen::http::Request;
 use tonic::codegen::http::header::{AUTHORIZATION, HeaderValue};
 use tonic::{Code, Status};
 
-/// What members answer for a router.
-const SERVICES: [&str; 5] = [
+/// What members answer for a router. Of its settings it answers itself, unless a member is named.
+const SERVICES: [&str; 6] = [
     "fonn.v1.Admin",
     "fonn.v1.Cold",
     "fonn.v1.Membership",
+    "fonn.v1.Settings",
     "fonn.v1.Telemetry",
     "fonn.v1.Users",
 ];
@@ -34,6 +37,7 @@ pub fn routes(
     readiness: Readiness,
     map: Arc<Map>,
     security: &Security,
+    settings: InForce,
 ) -> Result<Routes, GrpcError> {
     let tls = security.members_tls();
     let to_members = ToMembers {
@@ -42,6 +46,7 @@ pub fn routes(
         tls,
     };
     let grpc = Grpc::new()
+        .with(SettingsService::server(settings, Clock::system()))
         .with_roles(ROLES)
         .with_relay(Arc::new(to_members), &SERVICES)
         .with_standard(readiness.clone(), &[DESCRIPTORS])?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, FileWatch};
+use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch, InForce};
 use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
@@ -16,7 +16,7 @@ use fonn_runtime::route::{Forwarder, HotOptions, Map, Upstreams};
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
-use fonn_runtime::telemetry;
+use fonn_runtime::telemetry::{self, LogControl};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -59,16 +59,17 @@ pub fn main_as(release: &Release) -> ExitCode {
         Ok(security) => security,
         Err(error) => return fail(&error.into(), EXIT_CONFIG),
     };
-    if let Err(error) = telemetry::init(&config.log, config.log_format) {
-        return fail(&error.into(), EXIT_FAILURE);
-    }
+    let log = match telemetry::init(&config.log, config.log_format) {
+        Ok(log) => log,
+        Err(error) => return fail(&error.into(), EXIT_FAILURE),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
         .build()
         .context("cannot start the runtime");
     let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, security, files, release));
+        let result = runtime.block_on(run(config, security, files, &log, release));
         runtime.shutdown_background();
         result
     });
@@ -88,6 +89,7 @@ async fn run(
     config: Config,
     security: Security,
     mut files: FileWatch,
+    log: &LogControl,
     release: &Release,
 ) -> anyhow::Result<()> {
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
@@ -107,13 +109,27 @@ async fn run(
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     let map = Arc::new(Map::default());
     let told = Arc::clone(&map);
-    let routes = admin::routes(metrics.clone(), readiness.clone(), told, &security)?;
+    let settings = InForce::new(config.settings(), config.origins.file());
+    let routes = admin::routes(
+        metrics.clone(),
+        readiness.clone(),
+        told,
+        &security,
+        settings.clone(),
+    )?;
     let (address, asks) = (&config.admin_listen, security.clone());
     let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
-    let shared = shared(&config, release, security.clone(), &map, &metrics);
+    let shared = shared(
+        &config,
+        settings.clone(),
+        release,
+        security.clone(),
+        &map,
+        &metrics,
+    );
     crate::metrics::register(&metrics, &shared);
     let seeds = config.cluster.clone();
     let follow = follow(Arc::clone(&map), seeds, security.members_tls());
@@ -135,11 +151,12 @@ async fn run(
     // The banner is for people: it goes out as it is, not as a log line.
     let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
 
+    let mut config = config;
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
-            () = reload_signals.recv() => reload(&config, &security),
-            () = files.changed() => reload(&config, &security),
+            () = reload_signals.recv() => reload(&mut config, &settings, &security, log),
+            () = files.changed() => reload_security(&config, &security),
             task = background.failed() => break Err(task),
         }
     };
@@ -199,8 +216,34 @@ fn follow_users(
     is_known
 }
 
+/// Reads the configuration again and applies what can change in a running router.
+fn reload(config: &mut Config, settings: &InForce, security: &Security, log: &LogControl) {
+    let new = match config::load(std::env::args_os()) {
+        Ok(new) => new,
+        Err(Early::Bad(error)) => {
+            tracing::error!(%error, "the configuration was not reloaded");
+            return;
+        }
+        Err(Early::Info(_)) => return,
+    };
+    log.set(&new.log);
+    config.adopt(&new);
+    let told = config.settings_before(&new);
+    let fixed = told.iter().filter(|it| it.after_restart.is_some());
+    let fixed: Vec<String> = fixed
+        .map(|it| format!("--{}", it.key.replace('_', "-")))
+        .collect();
+    if !fixed.is_empty() {
+        let settings = fixed.join(" ");
+        tracing::warn!(settings, "these settings change only with a restart");
+    }
+    settings.reload(told, Clock::system().wall_ms());
+    reload_security(config, security);
+    tracing::info!(log = %new.log, "configuration reloaded");
+}
+
 /// Reads users and certificate again.
-fn reload(config: &Config, security: &Security) {
+fn reload_security(config: &Config, security: &Security) {
     match config.security.reload(security) {
         Ok(()) => tracing::info!("users and certificates reloaded"),
         Err(error) => tracing::error!(%error, "users and certificates stay as they were"),
@@ -211,6 +254,7 @@ fn reload(config: &Config, security: &Security) {
 #[must_use]
 pub fn shared(
     config: &Config,
+    settings: InForce,
     release: &Release,
     security: Security,
     map: &Arc<Map>,
@@ -231,7 +275,7 @@ pub fn shared(
     );
     Shared::with_tuning(
         router,
-        config.pairs(),
+        settings,
         connections_max(DESCRIPTORS_RESERVED),
         Tuning::default(),
         security,

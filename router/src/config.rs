@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
-use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Layer, one_or_many};
+use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, Setting, one_or_many};
 use fonn_runtime::duration::Span;
 use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::ByteCount;
@@ -22,7 +22,7 @@ configuration file (admin_listen). A flag wins over the environment, the environ
 
 A router keeps nothing: start as many as you like. It learns the members from any one of --cluster and \
 follows them.
-SIGTERM and SIGINT stop it within 10 seconds, SIGHUP reads users and certificate again.
+SIGTERM and SIGINT stop it within 10 seconds, SIGHUP reads users, certificate and log level again.
 Exit codes: 0 clean stop, 1 failed while running, 2 bad configuration.";
 
 /// The command line: flags and environment.
@@ -132,7 +132,12 @@ pub struct Config {
     pub log: LogFilter,
     /// How.
     pub log_format: LogFormat,
+    /// Where all that comes from.
+    pub origins: Origins,
 }
+
+/// The settings that a reload applies; the rest takes a restart.
+const LIVE: [&str; 1] = ["log"];
 
 /// Smallest budget for requests and replies that a router works with.
 const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
@@ -145,12 +150,11 @@ pub fn load<I>(args: I) -> Result<Config, Early>
 where
     I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
 {
-    let args: Cli = config::parse_args(args)?;
-    let file = match &args.config {
-        Some(path) => config::load_file::<Settings>(path)?,
-        None => Settings::default(),
-    };
-    Ok(resolve(args.settings.over(file))?)
+    let (settings, origins) = config::load_layers(args, |args: Cli| (args.config, args.settings))?;
+    Ok(Config {
+        origins,
+        ..resolve(settings)?
+    })
 }
 
 /// Fills in the defaults and checks what only shows when all is known.
@@ -206,11 +210,12 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         ram_budget,
         log: settings.log.unwrap_or_default(),
         log_format: settings.log_format.unwrap_or_default(),
+        origins: Origins::default(),
     })
 }
 
 impl Config {
-    /// Names and values for `stats settings` and `CONFIG GET`.
+    /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
         let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
@@ -222,12 +227,35 @@ impl Config {
             ("threads", self.threads.to_string()),
             ("max_value", self.max_value.to_string()),
             ("ram_budget", self.ram_budget.to_string()),
+            ("insecure", self.insecure.to_string()),
             ("log", self.log.to_string()),
+            (
+                "log_format",
+                format!("{:?}", self.log_format).to_lowercase(),
+            ),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .chain(self.security.pairs())
         .collect()
+    }
+
+    /// The settings as they are in force, in the order of `--help`.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        self.settings_before(self)
+    }
+
+    /// The same, with what a restart would make of them by `new`.
+    #[must_use]
+    pub fn settings_before(&self, new: &Self) -> Vec<Setting> {
+        Setting::all::<Settings>(self.pairs(), &new.pairs(), &LIVE, &self.origins)
+    }
+
+    /// Takes over what `new` has of the settings that change while the router runs.
+    pub fn adopt(&mut self, new: &Self) {
+        self.log = new.log.clone();
+        self.origins.take_over(&LIVE, &new.origins);
     }
 
     /// What is told at the start.

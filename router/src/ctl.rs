@@ -10,9 +10,11 @@ mod args;
 mod cluster;
 mod codec;
 mod cold;
+mod config;
 mod connection;
 mod doctor;
 mod error;
+mod events;
 mod flush;
 mod key;
 mod login;
@@ -98,6 +100,8 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Key(args) => key::run(&connect().await?, args, &output).await,
         Command::Top(args) => top::run(&connect().await?, args, &output).await,
         Command::Namespaces => namespaces::run(&connect().await?, &output).await,
+        Command::Config => config::run(&connect().await?, &output).await,
+        Command::Events(args) => events::run(&connect().await?, args, &output).await,
         Command::Codec { setting } => codec::run(&connect().await?, setting, &output).await,
         Command::Flush(args) => flush::run(&connect().await?, args, &output).await,
         Command::Warm(args) => warm::run(&connect().await?, args, &output).await,

@@ -31,25 +31,32 @@ pub async fn execute(
         ServerCommand::Stats(StatsKind::Reset) => {
             all_done(&ask_all(router, client.space, command).await)
         }
-        ServerCommand::Stats(StatsKind::General) => {
-            let answers = ask_all(router, client.space, command).await;
-            ServerOutcome::Pairs(report::general(server, answers.into_iter().flatten()))
+        ServerCommand::Stats(StatsKind::General | StatsKind::Namespace) => {
+            let answers = ask_all(router, client.space, &general(client)).await;
+            ServerOutcome::Pairs(report::general(
+                server,
+                client,
+                answers.into_iter().flatten(),
+            ))
+        }
+        ServerCommand::Stats(StatsKind::Items) if client.is_confined => {
+            let answers = ask_all(router, client.space, &general(client)).await;
+            ServerOutcome::Pairs(report::items_of_namespace(answers.into_iter().flatten()))
         }
         ServerCommand::Stats(StatsKind::Items) => {
             let answers = ask_all(router, client.space, command).await;
             ServerOutcome::Pairs(report::sum(answers.into_iter().flatten()))
         }
-        ServerCommand::Stats(StatsKind::Settings) => ServerOutcome::Pairs(server.settings.clone()),
+        ServerCommand::Stats(StatsKind::Settings) => ServerOutcome::Pairs(server.settings.pairs()),
         ServerCommand::Stats(StatsKind::Connections) => {
             ServerOutcome::Pairs(report::connections(server))
         }
         ServerCommand::Stats(StatsKind::Empty) => ServerOutcome::Pairs(Vec::new()),
         ServerCommand::Info(sections) => {
-            let general = ServerCommand::Stats(StatsKind::General);
-            let answers = ask_all(router, client.space, &general).await;
+            let answers = ask_all(router, client.space, &general(client)).await;
             let keys = count(router, client.space).await.unwrap_or(0);
             let stats = report::sum(answers.into_iter().flatten());
-            ServerOutcome::Text(report::info(server, sections, &stats, client.space, keys))
+            ServerOutcome::Text(report::info(server, sections, &stats, client, keys))
         }
         ServerCommand::ConfigGet(patterns) => {
             ServerOutcome::Pairs(report::config(server, patterns))
@@ -75,6 +82,14 @@ pub async fn execute(
         ServerCommand::ClusterView => ServerOutcome::Cluster(Arc::new(view(client))),
         ServerCommand::CountInSlot(slot) => count_in_slot(router, client.space, *slot).await,
     }
+}
+
+/// What members are asked for, to tell a client how the cluster does.
+fn general(client: Client<'_>) -> ServerCommand<'static> {
+    ServerCommand::Stats(match client.is_confined {
+        true => StatsKind::Namespace,
+        false => StatsKind::General,
+    })
 }
 
 /// What each serving member says, None where there is no answer.

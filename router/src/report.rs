@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fonn_proto::Space;
 use fonn_proto::request::ServerOutcome;
 use fonn_runtime::glob;
-use fonn_runtime::serve::{Budget as _, Service as _};
+use fonn_runtime::serve::{Budget as _, Client, Service as _};
 
 use crate::service::Shared;
 
@@ -56,8 +56,13 @@ pub fn sum(answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
     sums.into_iter().map(text).collect()
 }
 
-/// `stats`: of the router itself, and the sums over the members.
-pub fn general(shared: &Shared, answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
+/// `stats`: of the router itself, and the sums over the members; for who is told about one namespace alone nothing
+/// but these of the router's clients.
+pub fn general(
+    shared: &Shared,
+    client: Client<'_>,
+    answers: impl Iterator<Item = ServerOutcome>,
+) -> Pairs {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
@@ -70,17 +75,33 @@ pub fn general(shared: &Shared, answers: impl Iterator<Item = ServerOutcome>) ->
         pair("time", now),
         pair("version", env!("CARGO_PKG_VERSION")),
         pair("pointer_size", usize::BITS),
-        pair("curr_connections", shared.registry.len()),
-        pair("max_connections", shared.connections_max),
+    ];
+    if !client.is_confined {
+        pairs.extend([
+            pair("curr_connections", shared.registry.len()),
+            pair("max_connections", shared.connections_max),
+        ]);
+    }
+    pairs.extend([
         pair("map_epoch", topology.map_or(0, |it| it.epoch())),
         pair("members", members.len()),
         pair(
             "members_serving",
             members.iter().filter(|it| it.state.is_serving()).count(),
         ),
-    ];
+    ]);
     pairs.extend(sum(answers));
     pairs
+}
+
+/// `stats items`, for who is told about one namespace alone.
+pub fn items_of_namespace(answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
+    let stats = sum(answers);
+    let entries = stats.into_iter().find(|(name, _)| name == "curr_items");
+    entries
+        .map(|(_, count)| pair("items:1:number", count))
+        .into_iter()
+        .collect()
 }
 
 /// `stats conns`.
@@ -112,7 +133,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
         pair("save", ""),
         pair("appendonly", "no"),
     ];
-    all.extend(shared.settings.iter().cloned());
+    all.extend(shared.settings.pairs());
     all.retain(|(name, _)| {
         patterns
             .iter()
@@ -121,12 +142,12 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
     all
 }
 
-/// `INFO`, with sums over the members for what they count.
+/// `INFO`, with sums over the members for what they count: of all, or of the client's namespace.
 pub fn info(
     shared: &Shared,
     sections: &[String],
     stats: &Pairs,
-    space: Space,
+    client: Client<'_>,
     keys: i64,
 ) -> String {
     let uptime = shared.started.elapsed().as_secs();
@@ -134,6 +155,10 @@ pub fn info(
         let found = stats.iter().find(|(known, _)| known == name);
         found.map_or("0", |(_, value)| value.as_str())
     };
+    let reads = vec![
+        pair("keyspace_hits", stat("get_hits")),
+        pair("keyspace_misses", stat("get_misses")),
+    ];
     let topology = shared.service.map().topology();
     let members = topology.as_deref().map_or(&[][..], |it| it.members());
     let mut cluster = vec![pair("cluster_enabled", 1), pair("members", members.len())];
@@ -171,11 +196,10 @@ pub fn info(
         ),
         (
             "Stats",
-            vec![
-                pair("keyspace_hits", stat("get_hits")),
-                pair("keyspace_misses", stat("get_misses")),
-                pair("evicted_keys", stat("evictions")),
-            ],
+            match client.is_confined {
+                true => reads,
+                false => [reads, vec![pair("evicted_keys", stat("evictions"))]].concat(),
+            },
         ),
         (
             "Replication",
@@ -187,7 +211,7 @@ pub fn info(
             match keys {
                 0 => Vec::new(),
                 keys => vec![(
-                    format!("db{}", space.database()),
+                    format!("db{}", client.space.database()),
                     format!("keys={keys},expires=0,avg_ttl=0"),
                 )],
             },
@@ -200,7 +224,9 @@ pub fn info(
                 it.eq_ignore_ascii_case(title)
                     || ["all", "everything", "default"].contains(&it.as_str())
             });
-        if !is_wanted {
+        // For who is told about one namespace alone there is nothing in these.
+        let is_told = !client.is_confined || !["Clients", "Memory"].contains(&title);
+        if !is_wanted || !is_told {
             continue;
         }
         if !text.is_empty() {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Space, Store};
+use fonn_runtime::config::InForce;
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::release::Release;
 use fonn_runtime::serve::{Answered as _, Job, Listener, Security};
@@ -79,6 +80,7 @@ impl Cluster {
         let config = config::resolve(settings).unwrap();
         let shared = crate::cli::shared(
             &config,
+            InForce::new(config.settings(), None),
             &Release::this(),
             Security::default(),
             &self.map,

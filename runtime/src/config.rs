@@ -3,14 +3,18 @@
 //! A program describes its settings once, as a struct of `Option` and `Vec` fields inside
 //! [`layer!`](crate::layer), deriving `clap::Args` or `clap::Parser` (flags, and the environment
 //! through `#[arg(env = "FONN_…")]`) and `serde::Deserialize`. [`parse_args`] reads the first two
-//! layers, [`load_file`] the third, [`Layer::over`] combines them, and the program fills in its
-//! defaults.
+//! layers, [`load_file`] the third, [`Layer::over`] combines them ([`load_layers`] is all that, and
+//! tells where each value comes from), and the program fills in its defaults. What is in force while it
+//! runs is kept in [`InForce`].
 //!
 //! Invariant: every [`ConfigError`] is one sentence that names the flag or key, the value, and what
 //! would be accepted.
 
 mod fields;
+mod in_force;
+mod origin;
 pub mod security;
+mod service;
 mod watch;
 
 use std::ffi::OsString;
@@ -19,10 +23,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::ArgMatches;
 use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 pub use self::fields::{AdminAddr, one_or_many, threads};
+pub use self::in_force::{InForce, Setting};
+pub use self::origin::{Origin, Origins, load_layers};
+pub use self::service::SettingsService;
 pub use self::watch::FileWatch;
 
 /// Exit code of a clean stop.
@@ -119,6 +127,9 @@ pub trait Layer: Sized {
 
     /// Adds the keys of the layer to `keys`; `name` is the field that holds it.
     fn push_keys(name: &'static str, keys: &mut Vec<&'static str>);
+
+    /// Adds those of them that have a value here.
+    fn push_given(&self, name: &'static str, keys: &mut Vec<&'static str>);
 }
 
 impl<T> Layer for Option<T> {
@@ -129,6 +140,12 @@ impl<T> Layer for Option<T> {
     fn push_keys(name: &'static str, keys: &mut Vec<&'static str>) {
         keys.push(name);
     }
+
+    fn push_given(&self, name: &'static str, keys: &mut Vec<&'static str>) {
+        if self.is_some() {
+            keys.push(name);
+        }
+    }
 }
 
 impl<T> Layer for Vec<T> {
@@ -138,6 +155,12 @@ impl<T> Layer for Vec<T> {
 
     fn push_keys(name: &'static str, keys: &mut Vec<&'static str>) {
         keys.push(name);
+    }
+
+    fn push_given(&self, name: &'static str, keys: &mut Vec<&'static str>) {
+        if !self.is_empty() {
+            keys.push(name);
+        }
     }
 }
 
@@ -186,6 +209,10 @@ macro_rules! layer {
 
             fn push_keys(_name: &'static str, keys: &mut Vec<&'static str>) {
                 $(<$ty as $crate::config::Layer>::push_keys(stringify!($field), keys);)*
+            }
+
+            fn push_given(&self, _name: &'static str, keys: &mut Vec<&'static str>) {
+                $($crate::config::Layer::push_given(&self.$field, stringify!($field), keys);)*
             }
         }
     )+};
@@ -334,9 +361,24 @@ where
     T: clap::Parser,
     I: IntoIterator<Item: Into<OsString> + Clone>,
 {
+    parse_matches(args).map(|(parsed, _)| parsed)
+}
+
+/// The same, and who gave each value.
+fn parse_matches<T, I>(args: I) -> Result<(T, ArgMatches), Early>
+where
+    T: clap::Parser,
+    I: IntoIterator<Item: Into<OsString> + Clone>,
+{
     use clap::error::ErrorKind;
 
-    T::try_parse_from(args).map_err(|error| {
+    let mut command = T::command();
+    let matches = command.try_get_matches_from_mut(args);
+    let parsed = matches.and_then(|matches| {
+        let parsed = T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        Ok((parsed, matches))
+    });
+    parsed.map_err(|error| {
         let text = error.render().to_string();
         match error.kind() {
             ErrorKind::DisplayHelp

@@ -26,7 +26,7 @@ mod stats;
 mod waiters;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,8 +118,11 @@ pub enum CallError {
     /// The member cannot be reached, or was not lately. Nothing was sent.
     #[error("the member cannot be reached")]
     Unavailable,
-    /// The connection ended. The request may have been executed.
-    #[error("the connection to the member ended before it answered")]
+    /// The member ended the connection, or itself. The request may have been executed, but is not any more.
+    #[error("the member ended the connection before it answered")]
+    Closed,
+    /// The connection was given up. The request may have been executed, or still will be.
+    #[error("the connection to the member was given up before it answered")]
     Lost,
     /// No answer in time. The request may have been executed, or still will be.
     #[error("the member did not answer in time")]

@@ -45,6 +45,7 @@ pub use self::security::Security;
 pub use self::service::{Acks, Answered, Client, Event, Execution, Job, Never, NoAcks, Service};
 use self::socket::Accepted;
 pub use self::tuning::Tuning;
+use crate::config::InForce;
 use crate::metrics::striped::Latency;
 
 /// Accepted connections that may wait for their reactor to take them.
@@ -57,8 +58,8 @@ const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Shared<S> {
     /// Who executes commands.
     pub service: Arc<S>,
-    /// What `stats settings` and `CONFIG GET` tell: names and values.
-    pub settings: Vec<(String, String)>,
+    /// What `stats settings` and `CONFIG GET` tell.
+    pub settings: InForce,
     /// Connections that live at the same time at most.
     pub connections_max: usize,
     /// The connections there are.
@@ -78,11 +79,7 @@ pub struct Shared<S> {
 impl<S: Service> Shared<S> {
     /// The shared part of a server.
     #[must_use]
-    pub fn new(
-        service: Arc<S>,
-        settings: Vec<(String, String)>,
-        connections_max: usize,
-    ) -> Arc<Self> {
+    pub fn new(service: Arc<S>, settings: impl Into<InForce>, connections_max: usize) -> Arc<Self> {
         let tuning = Tuning::default();
         Self::with_tuning(
             service,
@@ -97,14 +94,14 @@ impl<S: Service> Shared<S> {
     #[must_use]
     pub fn with_tuning(
         service: Arc<S>,
-        settings: Vec<(String, String)>,
+        settings: impl Into<InForce>,
         connections_max: usize,
         tuning: Tuning,
         security: Security,
     ) -> Arc<Self> {
         Arc::new(Self {
             service,
-            settings,
+            settings: settings.into(),
             connections_max,
             registry: Registry::default(),
             latency: Default::default(),

@@ -2,15 +2,28 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { assertAccessible, eventually, launch, open, PHONE, picture } from "./support/browser.mjs";
-import { builds } from "./support/client.mjs";
+import {
+  allFigures,
+  assertAccessible,
+  eventually,
+  launch,
+  open,
+  openAllFigures,
+  PHONE,
+  picture,
+  secondsFrom,
+  withinSeconds,
+} from "./support/browser.mjs";
+import { builds, Client } from "./support/client.mjs";
 import { Cluster } from "./support/node.mjs";
 
 const NAMES = ["a", "b", "c"];
 const SLOTS = 16_384;
 /** Long enough for curves worth a picture only where pictures are wanted. */
 const LOAD_SECONDS = process.env.FONN_SCREENSHOTS ? 150 : 2;
-/** A member that is killed is agreed to be down after some 2 s, and the page asks every 2 s. */
+/** A member that falls is agreed to be down within 2 s, and the pages are to say so soon after. */
+const DOWN_S = 3;
+/** What a busy machine gets where it is not about time. */
 const DOWN_LIMIT_MS = 30_000;
 /** Who was down counts as up after 5 s of answers. */
 const UP_LIMIT_MS = 60_000;
@@ -59,10 +72,8 @@ const PRIMARY = 'fonn_cluster_slots{part="primary"}';
 
 /** Slots that the member is the primary of whose figures are shown: by them, another number for each. */
 async function primarySlots(page) {
-  const details = page.locator("#node details");
-  if ((await details.getAttribute("open")) === null) await details.locator("summary").click();
-  const shown = details.locator("tbody tr").filter({ has: page.getByText(PRIMARY, { exact: true }) });
-  return Number((await shown.locator("td").textContent()).replaceAll(",", ""));
+  await openAllFigures(page);
+  return (await allFigures(page)).get(PRIMARY);
 }
 
 async function primarySlotsOf(name) {
@@ -98,13 +109,120 @@ test("members, owners of slots and raft are shown, the same by a member and by a
   }
 });
 
+/** The name of the member whose figures a page shows. */
+async function shownMember(page) {
+  return eventually(async () => {
+    const name = (await facts(page))["Figures of"];
+    assert.ok(NAMES.includes(name), name);
+    return name;
+  });
+}
+
+/** Hits of a member, of all tiers. */
+function hitsOf(metrics) {
+  return [...metrics].filter(([name]) => name.startsWith("fonn_hits_total")).reduce((sum, [, hits]) => sum + hits, 0);
+}
+
+test("the figures are those of /metrics of the member that is shown, under load", async () => {
+  const load = builds(cluster.router, { seconds: 20, count: 100 });
+  // A build that ends early must not end the test elsewhere.
+  load.catch(() => {});
+  for (const [door, { url }] of Object.entries(doors)) {
+    const { page, errors } = await open(browser, url);
+    await openAllFigures(page);
+    const member = cluster.member(await shownMember(page));
+    const [compared, grown] = await eventually(async () => {
+      // Counters only grow: the page's sample is between two looks at the member itself.
+      const before = await member.metrics();
+      await page.waitForTimeout(2_500);
+      const shown = await allFigures(page);
+      const after = await member.metrics();
+      let compared = 0;
+      const grown = [];
+      for (const [name, from] of before) {
+        if (!/_total(\{|$)/.test(name)) continue;
+        const there = shown.get(name);
+        assert.ok(there !== undefined, `${door}: ${name} is not on the page`);
+        // The page shows eight digits of what is no whole number.
+        const slack = Math.abs(there) * 1e-6;
+        const to = after.get(name);
+        assert.ok(from - slack <= there && there <= to + slack, `${door}: ${name}: ${from}, ${there}, ${to}`);
+        compared += 1;
+        if (from < there) grown.push(name);
+      }
+      assert.ok(grown.includes('fonn_hits_total{tier="ram"}'), `${door}: no load, only ${grown.join(", ")} grew`);
+      return [compared, grown.length];
+    });
+    assert.ok(compared > 30, `${door}: only ${compared} counters`);
+    assert.ok(grown > 3, `${door}: only ${grown} grew`);
+    assert.deepEqual(errors, [], door);
+    await page.context().close();
+  }
+  await load;
+});
+
+test("each member is shown with its own figures, and all of them together, whoever serves the page", async () => {
+  for (const [door, { url }] of Object.entries(doors)) {
+    const { page, errors } = await open(browser, url);
+    await page.getByRole("heading", { name: "Healthy" }).waitFor();
+    const each = page.locator("#members");
+    await eventually(async () => {
+      let all = 0;
+      for (const name of NAMES) {
+        const hits = hitsOf(await cluster.member(name).metrics());
+        assert.ok(hits > 0, name);
+        all += hits;
+        const cells = each.locator(`tr[data-key="member ${name}"] td`);
+        assert.equal(await cells.nth(0).textContent(), "well", `${door}: ${name}`);
+        assert.equal(await cells.nth(2).textContent(), hits.toLocaleString("en-US"), `${door}: ${name}`);
+        assert.match(await cells.nth(3).textContent(), /^\S+ .?i?B of 128 MiB \(/, `${door}: ${name}`);
+        assert.match(await cells.nth(4).textContent(), / of 1\.00 GiB \(/, `${door}: ${name}`);
+      }
+      const sum = each.locator('tr[data-key="all"] td').nth(2);
+      assert.equal(await sum.textContent(), all.toLocaleString("en-US"), door);
+      assert.match(await page.locator("#health .whole").textContent(), /^3 members together: /, door);
+    });
+    assert.deepEqual(errors, [], door);
+    await page.context().close();
+  }
+});
+
+test("a key that another member owns is found, whoever serves the page", async () => {
+  const client = await Client.connect(cluster.router);
+  const keys = Array.from({ length: 8 }, (_, at) => `obj/looked-up-${at}`);
+  for (const key of keys) await client.set(key, "x".repeat(5000));
+  client.close();
+  for (const [door, { url }] of Object.entries(doors)) {
+    const { page, errors } = await open(browser, url);
+    await page.locator(".node-name", { hasText: "member" }).waitFor();
+    const owners = new Set();
+    for (const key of keys) {
+      await page.getByLabel("Key", { exact: true }).fill(key);
+      await page.getByRole("button", { name: "Look up" }).click();
+      const verdict = page.locator(".key-verdict");
+      await eventually(async () => assert.match(await verdict.textContent(), /^Clients get it from RAM of /));
+      const said = /^Clients get it from RAM of ([abc])\. Owned by \1\.$/.exec(await verdict.textContent());
+      assert.ok(said, `${door}: ${key}: ${await verdict.textContent()}`);
+      owners.add(said[1]);
+      const copy = page.getByRole("region", { name: "Table: Copies of the key" }).locator("tr", { hasText: "RAM" });
+      assert.match(await copy.textContent(), new RegExp(`^${said[1]}RAM.*4\\.88 KiB`), `${door}: ${key}`);
+      if (said[1] !== (await shownMember(page))) await picture(page.locator("#keys"), "key-elsewhere");
+    }
+    assert.ok(owners.size > 1, `${door}: all of ${keys.length} keys are owned by ${[...owners]}`);
+    await assertAccessible(page, door);
+    await page.getByLabel("Key", { exact: true }).fill("absent");
+    await page.getByRole("button", { name: "Look up" }).click();
+    await page.getByText(/^No tier knows this key\. Owned by [abc]\.$/).waitFor();
+    assert.deepEqual(errors, [], door);
+    await page.context().close();
+  }
+});
+
 test("a router's page has figures, those of a member", async () => {
   const { page } = await open(browser, cluster.router.url);
-  await page.locator("#node summary").click();
-  const shown = page.locator("#node details tbody tr", { hasText: "fonn_cluster_epoch" });
-  await shown.waitFor();
-  const told = (await facts(page))["Figures of"];
-  assert.ok(NAMES.includes(told), told);
+  await openAllFigures(page);
+  await eventually(async () => assert.ok((await allFigures(page)).has("fonn_cluster_epoch")));
+  await shownMember(page);
   await page.context().close();
 });
 
@@ -115,7 +233,11 @@ test("the figures of each member are a link away, whoever serves the page, and t
     await shows(page, {});
     assert.equal(await page.getByRole("region", { name: "Member shown" }).count(), 0, door);
     const meant = new Set();
-    page.on("request", (request) => request.method() === "POST" && meant.add(request.headers()["fonn-member"]));
+    // Of its state each member is asked, whoever is shown.
+    page.on("request", (request) => {
+      const isCall = request.method() === "POST" && !request.url().endsWith("/fonn.v1.Admin/Status");
+      if (isCall) meant.add(request.headers()["fonn-member"]);
+    });
     // By the keyboard, as by the mouse.
     await page.getByRole("link", { name: "Figures of c" }).focus();
     meant.clear();
@@ -146,7 +268,7 @@ test("the figures of each member are a link away, whoever serves the page, and t
     await page.getByRole("link", { name: `Back to ${new URL(url).host}` }).click();
     await page.getByRole("region", { name: "Member shown" }).waitFor({ state: "detached" });
     await page.getByRole("heading", { name: "Healthy" }).waitFor();
-    const own = door === "a member" ? "b" : (await facts(page))["Figures of"];
+    const own = door === "a member" ? "b" : await shownMember(page);
     assert.equal(await primarySlots(page), await primarySlotsOf(own), door);
     assert.deepEqual(errors, [], door);
     await page.context().close();
@@ -235,11 +357,19 @@ test("a member is drained over a router's page when that is confirmed, and given
   await Promise.all([page.context().close(), other.page.context().close()]);
 });
 
-test("a member that is killed is down within seconds, which health says, and comes back", async () => {
+test("a member that is killed is down within 3 s, which health says, and comes back", async () => {
   const pages = [];
   for (const { url } of Object.values(doors)) pages.push(await open(browser, url));
   for (const { page } of pages) await page.getByRole("heading", { name: "Healthy" }).waitFor();
-  await cluster.member("c").kill("SIGKILL");
+  // News of the cluster are enough for it: it need not wait until it asks the next time.
+  const patient = await open(browser, `${doors["a member"].url}#member=b`, { isPatient: true });
+  await shows(patient.page, {});
+  const down = pages.map(({ page }) => row(page, "c").locator(".state", { hasText: "down" }));
+  const attempt = () => secondsFrom(() => cluster.member("c").kill("SIGKILL"), ...down);
+  await withinSeconds(DOWN_S, attempt, async () => {
+    await cluster.member("c").run();
+    for (const { page } of pages) await shows(page, {}, UP_LIMIT_MS);
+  });
   await Promise.all(
     pages.map(async ({ page, errors }) => {
       await shows(page, { c: "down" }, DOWN_LIMIT_MS);
@@ -254,6 +384,8 @@ test("a member that is killed is down within seconds, which health says, and com
       assert.deepEqual(errors, []);
     }),
   );
+  await shows(patient.page, { c: "down" });
+  await patient.page.context().close();
   // Its own figures cannot be had, and the page says why; those of the others can.
   await Promise.all(
     pages.map(async ({ page }) => {
@@ -275,7 +407,7 @@ test("a member that is killed is down within seconds, which health says, and com
 test("a router's page goes on when the member that it asks is killed", async () => {
   const { page } = await open(browser, cluster.router.url);
   await shows(page, {});
-  const asked = (await facts(page))["Figures of"];
+  const asked = await shownMember(page);
   await cluster.member(asked).kill("SIGKILL");
   await shows(page, { [asked]: "down" }, DOWN_LIMIT_MS);
   await page.getByText(`1 member is down: ${asked}.`).waitFor();

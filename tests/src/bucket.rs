@@ -8,6 +8,42 @@ use fonn_cold_tier::store::s3::S3Options;
 use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Method, Reply, S3Server};
 use tokio::runtime::Runtime;
 
+/// A way in which a bucket fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// 404 with the code of a bucket that is not there: deleted, or the request went astray.
+    NoSuchBucket,
+    /// Requests are never answered.
+    Hangs,
+    /// 503 with the code of a bucket that is asked too much.
+    SlowDown,
+    /// Requests take place, and the connection is closed without an answer.
+    LosesAnswers,
+    /// Every connection is closed without an answer.
+    Disconnects,
+}
+
+impl Trouble {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::NoSuchBucket,
+        Self::Hangs,
+        Self::SlowDown,
+        Self::LosesAnswers,
+        Self::Disconnects,
+    ];
+
+    const fn reply(self) -> Reply {
+        match self {
+            Self::NoSuchBucket => Reply::Error(404, "NoSuchBucket"),
+            Self::Hangs => Reply::Hang,
+            Self::SlowDown => Reply::Error(503, "SlowDown"),
+            Self::LosesAnswers => Reply::LostAnswer,
+            Self::Disconnects => Reply::Disconnect,
+        }
+    }
+}
+
 /// The bucket, and the server that has it.
 #[derive(Debug)]
 pub struct Bucket {
@@ -131,11 +167,23 @@ impl Bucket {
 
     /// From now on every connection is closed without an answer.
     pub fn go_down(&self) {
+        self.fail(Trouble::Disconnects);
+    }
+
+    /// From now on it fails in this way, and in no other.
+    pub fn fail(&self, trouble: Trouble) {
+        self.server.answer_itself();
         self.server.answer(Answer {
             method: None,
             times: u64::MAX,
-            reply: Reply::Disconnect,
+            reply: trouble.reply(),
         });
+    }
+
+    /// Requests that reached it so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.server.requests()
     }
 
     /// It answers again.

@@ -169,6 +169,21 @@ impl Cluster {
         self.wait_agreed()
     }
 
+    /// Starts a member again that has lost its disk: it asks the others to be taken in, whoever formed the cluster.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_empty(&mut self, index: usize) -> Result<()> {
+        let listens = self.listens.iter().enumerate();
+        let others = listens.filter(|(at, _)| *at != index);
+        let others: Vec<String> = others.map(|(_, it)| it.to_string()).collect();
+        let node = self.nodes.get_mut(index).context("no such member")?;
+        node.start_again_with(|options| {
+            let options = options.flag("--bootstrap", "false");
+            options.flag("--join", others.join(","))
+        })
+    }
+
     /// The same, as a process of that name for the links.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub mod node;
 pub mod peers;
 pub mod process;
 pub mod project;
+pub mod promised;
+pub mod reflection;
 pub mod release;
 pub mod rng;
 pub mod router;

@@ -79,6 +79,7 @@ fn with_json(builder: Builder) -> Builder {
         ("User.role", "json::role"),
         ("User.source", "json::user_source"),
         ("PutUserRequest.role", "json::role"),
+        ("Setting.origin", "json::setting_origin"),
         ("ClusterUser.role", "json::role"),
     ]);
     let mut builder = builder

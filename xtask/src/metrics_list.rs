@@ -13,6 +13,7 @@ use fonn_node::engine::Engine;
 use fonn_node::namespaces::Known;
 use fonn_node::{cli, server, sharing};
 use fonn_runtime::clock::Clock;
+use fonn_runtime::config::InForce;
 use fonn_runtime::metrics::{Metrics, process};
 use fonn_runtime::peer::PeerMetrics;
 use fonn_runtime::release::Release;
@@ -70,6 +71,7 @@ fn scrape_router() -> Result<String> {
     let map = Arc::new(Map::default());
     let shared = fonn_router::cli::shared(
         &config,
+        InForce::default(),
         &Release::this(),
         Security::default(),
         &map,

@@ -4,6 +4,7 @@ import { Code, ConnectError, createClient, type Client, type Interceptor } from 
 import { createGrpcWebTransport } from "@connectrpc/connect-web";
 import { Admin } from "./gen/fonn/v1/admin_pb.js";
 import { Membership } from "./gen/fonn/v1/membership_pb.js";
+import { Settings } from "./gen/fonn/v1/settings_pb.js";
 import { Telemetry } from "./gen/fonn/v1/telemetry_pb.js";
 import { MEMBER_HEADER } from "./member.js";
 
@@ -13,6 +14,7 @@ const CALL_TIMEOUT_MS = 10_000;
 export interface Api {
   admin: Client<typeof Admin>;
   membership: Client<typeof Membership>;
+  settings: Client<typeof Settings>;
   telemetry: Client<typeof Telemetry>;
 }
 
@@ -24,13 +26,14 @@ export interface Heading {
   member(isStream: boolean): string | null;
 }
 
-/** Gives each call its headers. */
+/** Gives each call its headers; what it has already stays. */
 export function headed(heading: Heading): Interceptor {
   return (next) => (request) => {
     const login = heading.login();
     if (login !== null) request.header.set("authorization", login);
     const member = heading.member(request.stream);
-    if (member !== null) request.header.set(MEMBER_HEADER, member);
+    // A call may be for another one than the page is about.
+    if (member !== null && !request.header.has(MEMBER_HEADER)) request.header.set(MEMBER_HEADER, member);
     return next(request);
   };
 }
@@ -40,6 +43,7 @@ export function connect(baseUrl: string, heading: Heading): Api {
   return {
     admin: createClient(Admin, transport),
     membership: createClient(Membership, transport),
+    settings: createClient(Settings, transport),
     telemetry: createClient(Telemetry, transport),
   };
 }

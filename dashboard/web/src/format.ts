@@ -35,7 +35,8 @@ export function count(value: number | null | undefined): string {
 }
 
 /** A whole number with all its digits. */
-export function exact(value: number | null | undefined): string {
+export function exact(value: number | bigint | null | undefined): string {
+  if (typeof value === "bigint") return value.toLocaleString("en-US");
   return known(value) ? value.toLocaleString("en-US", { maximumFractionDigits: 0 }) : UNKNOWN;
 }
 

@@ -1,10 +1,12 @@
 // Whether all is well, in one sentence; and if not, what is wrong and where to look.
 
 import type { Figures } from "./figures.js";
-import { bytes, count, duration, latency, percent, plural } from "./format.js";
+import { bytes, count, dollars, duration, hours, latency, percent, plural } from "./format.js";
 import { MemberState } from "./gen/fonn/v1/cluster_pb.js";
+import { ratioOf, type Standing, type Together } from "./members.js";
 import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
 import type { StatusResponse } from "./gen/fonn/v1/admin_pb.js";
+import type { Assumptions } from "./savings.js";
 import type { Connection } from "./stream.js";
 
 export type Level = "ok" | "warning" | "error";
@@ -32,6 +34,10 @@ export interface Facts {
   status: StatusResponse | null;
   /** The cluster as the node sees it; nothing on a node of its own. */
   membership: MembershipMapResponse | null;
+  /** The member that the figures are of. */
+  source: string | null;
+  /** Each member of the cluster as it says itself; nobody on a node of its own. */
+  standings: readonly Standing[];
 }
 
 /** What happened longer ago is history, not health. */
@@ -77,6 +83,36 @@ export function hitRatio(figures: Figures, spanMs: number, atMs?: number): numbe
   return hits / (hits + misses);
 }
 
+/** What is wrong with a member, as far as its status tells. */
+export function troubles({ status, missing, lately }: Standing): Omit<Problem, "section">[] {
+  if (missing !== "") return [{ level: "warning", text: `no answer: ${missing.replace(/\.$/, "")}` }];
+  if (!status) return [];
+  const found: Omit<Problem, "section">[] = [];
+  const add = (level: Problem["level"], text: string) => found.push({ level, text });
+  const { trouble, lag } = status.cold ?? {};
+  const { errors, deadlines } = lately ?? { errors: 0, deadlines: 0 };
+  if (errors > 0) add("error", `${count(errors)} gets failed on the disk lately`);
+  if (trouble) add("warning", `bucket: ${trouble}`);
+  const age = Number(lag?.ageMs ?? 0n) / 1000;
+  if (age > LAG_SECONDS) {
+    add("warning", `the bucket is ${duration(age)} behind: ${bytes(Number(lag?.bytes ?? 0n))} would be lost with this machine`);
+  }
+  if (deadlines > 0) add("warning", `${count(deadlines)} gets waited too long for the bucket lately`);
+  if (status.notReadyReason !== "") add("warning", `takes no traffic: ${status.notReadyReason}`);
+  return found;
+}
+
+/** What a cluster does as a whole, in a sentence. */
+export function wholeCluster(all: Together, assumptions: Assumptions): string {
+  const span = all.lately ? ` in the last ${duration(all.lately.spanMs / 1000)}` : "";
+  const ratio = ratioOf(all.lately);
+  const lately = all.lately === null ? "" : ratio === null ? `no gets${span}, ` : `${percent(ratio)} of gets${span} are hits, `;
+  const { hits } = all.sinceStart;
+  const saved = `${hours(hits * assumptions.secondsPerHit)} of compiling`;
+  const reads = `${dollars(all.local * assumptions.dollarsPerRead)} of reads`;
+  return `${plural(all.members, "member")} together: ${lately}${count(hits)} hits since their start saved ${saved} and ${reads}.`;
+}
+
 /** With a dot at the end, which what a server says has not. */
 function ended(sentence: string): string {
   return /[.!?]$/.test(sentence) ? sentence : `${sentence}.`;
@@ -100,7 +136,7 @@ function summary(figures: Figures): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function findProblems({ figures, status, membership }: Facts): Problem[] {
+function findProblems({ figures, status, membership, source, standings }: Facts): Problem[] {
   const problems: Problem[] = [];
   const add = (level: Problem["level"], section: string, text: string) =>
     problems.push({ level, section, text });
@@ -115,6 +151,10 @@ function findProblems({ figures, status, membership }: Facts): Problem[] {
     .map((entry) => entry.member?.id);
   if (down.length > 0) {
     add("warning", "cluster", `${plural(down.length, "member is", "members are")} down: ${down.join(", ")}.`);
+  }
+  // The figures tell more of the member that they are of.
+  for (const standing of standings.filter((it) => it.name !== source)) {
+    for (const { level, text } of troubles(standing)) add(level, "members", `${standing.name}: ${text}.`);
   }
   const trouble = status?.cold?.trouble ?? "";
   if (trouble !== "") add("warning", "cold", `Bucket: ${trouble}.`);

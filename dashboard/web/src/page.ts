@@ -10,6 +10,7 @@ import { Events } from "./panels/events.js";
 import { Header } from "./panels/header.js";
 import { Headline } from "./panels/headline.js";
 import { Keys } from "./panels/keys.js";
+import { MembersPanel } from "./panels/members.js";
 import { Namespaces } from "./panels/namespaces.js";
 import { NodePanel } from "./panels/node.js";
 import { SavingsPanel } from "./panels/savings.js";
@@ -18,6 +19,8 @@ import { Trends } from "./panels/trends.js";
 import { VerdictPanel } from "./panels/verdict.js";
 import { whose } from "./panels/whose.js";
 import type { Session } from "./login.js";
+import { Members, ROUND_MS } from "./members.js";
+import { oneAtATime } from "./once.js";
 import { load, save } from "./savings.js";
 import { follow } from "./stream.js";
 import type { Actions, Panel, View } from "./view.js";
@@ -26,6 +29,8 @@ import type { Actions, Panel, View } from "./view.js";
 const STATUS_MS = 2_000;
 /** Events kept here; the process keeps as many. */
 const EVENTS_MAX = 500;
+/** What events about members are about. */
+const CLUSTER_TOPIC = "cluster";
 
 /**
  * Fills the body with the page about a member, or about whoever answers; until `signal` is aborted. `windowMs` is how much of
@@ -46,6 +51,7 @@ export function show(
     figures: new Figures(),
     status: null,
     membership: null,
+    standings: [],
     namespaces: null,
     events: [],
     windowMs,
@@ -59,7 +65,7 @@ export function show(
   const toast = h("p", { class: "toast", role: "status" });
   const actions: Actions = {
     api,
-    refresh: () => void refresh(),
+    refresh,
     say: (text, level = "ok") => {
       setText(toast, text);
       setAttribute(toast, "data-level", level);
@@ -86,11 +92,12 @@ export function show(
   const health = new VerdictPanel();
   const columns: Panel[][] = [
     [new Tiers(), new Namespaces(), new Codecs(actions), cold, new Keys(actions)],
-    [new Events(), new SavingsPanel(actions, view.assumptions.secondsPerHit), new NodePanel()],
+    [new Events(), new SavingsPanel(actions, view.assumptions.secondsPerHit), new NodePanel(actions)],
   ];
   const headline = new Headline();
   const cluster = new Cluster(actions);
-  const panels: Panel[] = [header, health, headline, trends, cluster, ...columns.flat()];
+  const each = new MembersPanel();
+  const panels: Panel[] = [header, health, headline, trends, cluster, each, ...columns.flat()];
   document.body.replaceChildren(
     h("a", { class: "skip", href: "#main" }, "Skip to the figures"),
     header.element,
@@ -102,6 +109,7 @@ export function show(
       headline.element,
       trends.element,
       cluster.element,
+      each.element,
       h("div", { class: "columns" }, ...columns.map((column) =>
         h("div", { class: "column" }, ...column.map((panel) => panel.element)),
       )),
@@ -125,25 +133,48 @@ export function show(
     });
   }
 
-  let asking = false;
-  async function refresh(): Promise<void> {
-    if (asking || document.hidden || view.connection.state !== "live") return;
-    asking = true;
-    try {
-      const [status, membership, namespaces] = await Promise.allSettled([
-        api.admin.status({}, brief),
-        cluster.ask(),
-        api.admin.listNamespaces({}, brief),
-      ]);
-      // Whether there is a connection is for the stream to say.
-      if (status.status === "fulfilled") view.status = status.value;
-      if (membership.status === "fulfilled") view.membership = membership.value;
-      if (namespaces.status === "fulfilled") view.namespaces = namespaces.value;
-      else if (isUnimplemented(namespaces.reason)) view.namespaces = null;
+  const mayAsk = () => !signal.aborted && !document.hidden && view.connection.state === "live";
+
+  const refreshStatus = oneAtATime(async () => {
+    if (!mayAsk()) return;
+    const [status, namespaces] = await Promise.allSettled([
+      api.admin.status({}, brief),
+      api.admin.listNamespaces({}, brief),
+    ]);
+    // Whether there is a connection is for the stream to say.
+    if (status.status === "fulfilled") view.status = status.value;
+    if (namespaces.status === "fulfilled") view.namespaces = namespaces.value;
+    else if (isUnimplemented(namespaces.reason)) view.namespaces = null;
+    draw();
+  });
+
+  const members = new Members();
+  const askMembers = oneAtATime(async () => {
+    if (!mayAsk()) return;
+    await members.ask(api, signal, () => {
+      view.standings = members.standings();
       draw();
-    } finally {
-      asking = false;
+    });
+  });
+
+  // Apart from the rest, which may take its time: a member that falls is to be seen at once.
+  const refreshMap = oneAtATime(async () => {
+    if (!mayAsk()) return;
+    try {
+      view.membership = await cluster.ask();
+    } catch {
+      return;
     }
+    const known = view.standings.length;
+    members.follow(view.membership);
+    view.standings = members.standings();
+    if (view.standings.length !== known) askMembers();
+    draw();
+  });
+
+  function refresh(): void {
+    refreshStatus();
+    refreshMap();
   }
 
   void follow(
@@ -159,26 +190,28 @@ export function show(
         view.source = source;
         view.figures.beginStream();
         view.events = [];
-        void Promise.resolve().then(refresh);
+        queueMicrotask(refresh);
       },
       message: (message) => {
         view.notReady = message.notReadyReason;
         view.events = [...view.events, ...message.events].slice(-EVENTS_MAX);
         view.figures.add(message);
+        if (message.events.some((event) => event.topic === CLUSTER_TOPIC)) refreshMap();
         draw();
       },
       connection: (connection) => {
         const back = connection.state === "live" && view.connection.state !== "live";
         view.connection = connection;
         draw();
-        if (back) void refresh();
+        if (back) refresh();
       },
       logIn: () => session.logIn(api),
     },
     signal,
   );
   const timers = [
-    setInterval(() => void refresh(), STATUS_MS),
+    setInterval(refresh, STATUS_MS),
+    setInterval(askMembers, ROUND_MS),
     // The gap in the curves grows while nobody talks.
     setInterval(() => view.connection.state === "lost" && draw(), 1_000),
   ];

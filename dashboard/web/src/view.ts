@@ -5,6 +5,7 @@ import type { Figures } from "./figures.js";
 import type { ListNamespacesResponse, StatusResponse } from "./gen/fonn/v1/admin_pb.js";
 import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
 import type { Event } from "./gen/fonn/v1/telemetry_pb.js";
+import type { Standing } from "./members.js";
 import type { Assumptions } from "./savings.js";
 import type { Connection } from "./stream.js";
 
@@ -21,6 +22,8 @@ export interface View {
   status: StatusResponse | null;
   /** The cluster as the node sees it; nothing on a node of its own. */
   membership: MembershipMapResponse | null;
+  /** Each member of the cluster as it says itself; nobody on a node of its own. */
+  standings: Standing[];
   /** The namespaces that the user may look into; nothing where there are none, as in a router. */
   namespaces: ListNamespacesResponse | null;
   events: Event[];

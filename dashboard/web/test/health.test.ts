@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { Figures } from "../src/figures.js";
+import { StatusResponseSchema } from "../src/gen/fonn/v1/admin_pb.js";
 import { MemberState } from "../src/gen/fonn/v1/cluster_pb.js";
 import { MembershipMapResponseSchema } from "../src/gen/fonn/v1/membership_pb.js";
 import { WatchResponseSchema } from "../src/gen/fonn/v1/telemetry_pb.js";
 import { verdict, type Facts } from "../src/health.js";
+import type { Standing } from "../src/members.js";
 import { DEFAULTS, load, savings } from "../src/savings.js";
 
 /** Figures whose series went from the first to the second number within a minute. */
@@ -38,6 +40,8 @@ function facts(series: Record<string, [number, number]>, more: Partial<Facts> = 
     figures: figures(series),
     status: null,
     membership: null,
+    source: null,
+    standings: [],
     ...more,
   };
 }
@@ -100,6 +104,31 @@ test("members that are down and a missing leader are named", () => {
   assert.equal(found.problems[0]?.text, "1 member is down: b.");
   const alone = create(MembershipMapResponseSchema, { status: { leader: "" } });
   assert.equal(verdict(facts(GETS, { membership: alone })).level, "error");
+});
+
+test("what another member says of itself is told, of the one that is shown the figures tell", () => {
+  const standing = (name: string, more: Partial<Standing>): Standing => ({
+    name,
+    state: MemberState.ACTIVE,
+    status: create(StatusResponseSchema),
+    missing: "",
+    lately: null,
+    ...more,
+  });
+  const trouble = create(StatusResponseSchema, { cold: { trouble: "access is denied" } });
+  const told = (...standings: Standing[]) => verdict(facts(GETS, { source: "a", standings }));
+  assert.equal(told(standing("a", {}), standing("b", {})).level, "ok");
+  const found = told(standing("a", { status: trouble }), standing("b", { status: trouble }));
+  assert.equal(found.level, "warning");
+  assert.deepEqual(found.problems, [{ level: "warning", section: "members", text: "b: bucket: access is denied." }]);
+  const lately = { hits: 1, misses: 4, errors: 3, deadlines: 1, spanMs: 4000 };
+  const failing = told(standing("b", { lately }));
+  assert.equal(failing.level, "error");
+  assert.match(failing.problems[0]?.text ?? "", /^b: 3 gets failed/);
+  assert.match(failing.problems[1]?.text ?? "", /^b: 1 gets waited/);
+  const behind = create(StatusResponseSchema, { cold: { lag: { ageMs: 90_000n, bytes: 1024n } } });
+  assert.match(told(standing("b", { status: behind })).problems[0]?.text ?? "", /behind: 1.00 KiB/);
+  assert.equal(told(standing("b", { missing: "No answer in time." })).problems[0]?.text, "b: no answer: No answer in time.");
 });
 
 test("savings follow the assumption", () => {

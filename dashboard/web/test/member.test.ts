@@ -25,8 +25,9 @@ test("what cannot be a name is none", () => {
 });
 
 test("calls have the headers that they are to have, and no others", async () => {
-  const sent = async (login: string | null, member: (isStream: boolean) => string | null, stream: boolean) => {
-    const request = { stream, header: new Headers() } as UnaryRequest | StreamRequest;
+  const sent = async (login: string | null, member: (isStream: boolean) => string | null, stream: boolean, to?: string) => {
+    const header = new Headers(to === undefined ? {} : { "fonn-member": to });
+    const request = { stream, header } as UnaryRequest | StreamRequest;
     // What is sent is looked at; nobody looks at the answer.
     await headed({ login: () => login, member })(async () => ({}) as never)(request);
     return Object.fromEntries(request.header);
@@ -36,4 +37,6 @@ test("calls have the headers that they are to have, and no others", async () => 
   const ofSource = (isStream: boolean) => (isStream ? null : "a");
   assert.deepEqual(await sent(null, ofSource, true), {});
   assert.deepEqual(await sent(null, ofSource, false), { "fonn-member": "a" });
+  // A call may say itself whom it is for.
+  assert.deepEqual(await sent(null, () => "a", false, "b"), { "fonn-member": "b" });
 });

@@ -3,16 +3,21 @@
 use std::sync::Arc;
 
 use fonn_codec::CodecSpec;
+use fonn_runtime::config::{InForce, Origin};
 use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::levels::{CodecChoice, Level, LevelSetting};
 
+/// The setting.
+const KEY: &str = "codec";
+
 /// The codecs that were chosen. Whoever changes one does it here, so that what is told is what is done.
 pub struct Codecs {
     engine: Arc<Engine>,
     chosen: Mutex<Chosen>,
+    settings: InForce,
 }
 
 #[derive(Clone, Copy)]
@@ -33,6 +38,12 @@ impl Chosen {
             cold: config.codec_cold,
             min_bytes: config.codec_min_bytes,
         }
+    }
+
+    /// As in `--codec`.
+    fn setting(mut self) -> String {
+        let levels = Level::ALL.map(|level| format!("{level}={}", self.level(level)));
+        levels.join(",")
     }
 
     fn level(&mut self, level: Level) -> &mut CodecChoice {
@@ -57,13 +68,20 @@ pub struct CodecInForce {
 }
 
 impl Codecs {
-    /// The codecs that the engine was opened with.
+    /// The codecs that the engine was opened with; changes are noted in `settings`.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, config: &Config) -> Self {
+    pub fn new(engine: Arc<Engine>, config: &Config, settings: InForce) -> Self {
         Self {
             engine,
             chosen: Mutex::new(Chosen::of(config)),
+            settings,
         }
+    }
+
+    /// Notes what was chosen; the lock on it is held, so that what is told last is what was done last.
+    fn note(&self, chosen: Chosen, origin: Origin) {
+        let now_ms = self.engine.now_ms();
+        self.settings.set(KEY, chosen.setting(), origin, now_ms);
     }
 
     /// Applies what the configuration says.
@@ -73,6 +91,7 @@ impl Codecs {
             self.apply(level, new);
         }
         *chosen = new;
+        self.note(new, config.origins.of(KEY));
     }
 
     /// The levels that there are with their codecs, the fastest first, and the length below which values
@@ -108,6 +127,7 @@ impl Codecs {
         let mut chosen = self.chosen.lock();
         let previous = std::mem::replace(chosen.level(setting.level), setting.codec);
         self.apply(setting.level, *chosen);
+        self.note(*chosen, Origin::Admin);
         Ok((previous, setting.codec))
     }
 

@@ -9,7 +9,8 @@ use fonn_proto::placement::SLOT_COUNT;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;
-use crate::cluster::map::Map;
+use crate::cluster::map::{Map, MapMember};
+use crate::cluster::member::MemberState;
 use crate::cluster::state::Change;
 use crate::cluster::{Cluster, map_member, member_state};
 
@@ -30,6 +31,22 @@ impl MembershipService {
                  --join",
             )
         })
+    }
+
+    /// Refuses to take its slots from a member while no other one that is up could own them: without owners there is no
+    /// map, and everybody would go on by the last one.
+    fn check_slots_stay(&self, node: &str) -> Result<(), Status> {
+        let map = self.cluster()?.map().borrow().clone();
+        let owns = |it: &MapMember| it.share > 0;
+        let could_own = |it: &MapMember| owns(it) && it.state == MemberState::Active;
+        let is_owner = map.member(node).is_some_and(owns);
+        if !is_owner || map.members.iter().any(|it| it.id != node && could_own(it)) {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(format!(
+            "no member but {node} is up, active and of a weight above 0, so nobody would own its slots; have another one \
+             join, come back, or give it a weight first"
+        )))
     }
 
     /// Has a change agreed on; answers when this member knows it too, with what `tell` says of its map.
@@ -132,7 +149,9 @@ impl membership_server::Membership for MembershipService {
         request: Request<v1::DrainRequest>,
     ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
         let v1::DrainRequest { node, undo } = request.into_inner();
-        if undo {
+        if !undo {
+            self.check_slots_stay(&node)?;
+        } else {
             let state = self.cluster()?.state().borrow().clone();
             let known = state.live().find(|member| member.info.id == node);
             let Some(member) = known else {
@@ -192,6 +211,7 @@ impl membership_server::Membership for MembershipService {
         request: Request<v1::RemoveRequest>,
     ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
         let node = request.into_inner().node;
+        self.check_slots_stay(&node)?;
         let change = Change::Remove { id: node.clone() };
         self.change(change, |map| {
             let left = map.members.len();
@@ -212,6 +232,9 @@ impl membership_server::Membership for MembershipService {
             );
             return Err(Status::invalid_argument(why));
         };
+        if weight == 0 {
+            self.check_slots_stay(&node)?;
+        }
         let change = Change::SetWeight {
             id: node.clone(),
             weight,

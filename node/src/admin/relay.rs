@@ -6,8 +6,10 @@ use std::sync::Arc;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
+use fonn_proto::grpc::v1::settings_server::SettingsServer;
 use fonn_proto::grpc::v1::telemetry_server::TelemetryServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
+use fonn_runtime::config::SettingsService;
 use fonn_runtime::http::{GrpcError, Options, Relay, Relayed, ask};
 use tonic::Status;
 use tonic::body::Body;
@@ -24,10 +26,11 @@ use super::users::UsersService;
 use crate::cluster::Cluster;
 
 /// The services that answer for a member, whoever is asked.
-pub(super) const SERVICES: [&str; 5] = [
+pub(super) const SERVICES: [&str; 6] = [
     AdminServer::<AdminService>::NAME,
     ColdServer::<ColdService>::NAME,
     MembershipServer::<MembershipService>::NAME,
+    SettingsServer::<SettingsService>::NAME,
     TelemetryServer::<TelemetryService>::NAME,
     UsersServer::<UsersService>::NAME,
 ];
@@ -42,6 +45,7 @@ pub(super) fn at_member(admin: &Admin) -> Result<Routes, GrpcError> {
         .add_service(bounded.service::<AdminServer<AdminService>>())
         .add_service(bounded.service::<ColdServer<ColdService>>())
         .add_service(bounded.service::<MembershipServer<MembershipService>>())
+        .add_service(bounded.service::<SettingsServer<SettingsService>>())
         .add_service(bounded.service::<TelemetryServer<TelemetryService>>())
         .add_service(bounded.service::<UsersServer<UsersService>>()))
 }

@@ -10,7 +10,7 @@ use fonn_proto::grpc::v1::{
     WarmRequest,
 };
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Delete, Outcome, Redirects, ServerCommand};
+use fonn_proto::{Command, Delete, Outcome, Redirects, ServerCommand, placement};
 use fonn_runtime::events::Topic;
 use fonn_runtime::serve::{Client, Execution, Service as _};
 use tokio_stream::StreamExt as _;
@@ -20,6 +20,7 @@ use super::caller::Caller;
 use super::cold::{self, ColdLocation};
 use super::warm::{self, Wanted};
 use super::{Admin, namespaces, status};
+use crate::cluster::Cluster;
 use crate::engine::{Acks, Job, Located};
 use crate::entry::Space;
 
@@ -57,6 +58,13 @@ fn check_key(key: &[u8]) -> Result<(), Status> {
             "a key of {len} bytes cannot be; keys have 1 to {KEY_LEN_MAX}"
         ))),
     }
+}
+
+/// The names of the owners of a key, by rank.
+fn owners(cluster: &Cluster, key: &[u8]) -> Vec<String> {
+    let map = cluster.map().borrow().clone();
+    let owners = map.owners(placement::slot(key));
+    owners.map(|member| member.id.clone()).collect()
 }
 
 fn copy(tier: Tier, located: Located) -> KeyCopy {
@@ -109,6 +117,8 @@ impl admin_server::Admin for AdminService {
         let space = space(caller.reads(&request.namespace)?, request.database)?;
         let key = request.key;
         check_key(&key)?;
+        let owners = node.cluster.as_ref().map(|it| owners(it, &key));
+        let owners = owners.unwrap_or_default();
         let engine = &node.shared.service.engine;
         let mut copies = Vec::new();
         if let Some(located) = engine.locate_in_ram(space, &key) {
@@ -131,6 +141,7 @@ impl admin_server::Admin for AdminService {
             copies,
             flushed_below_version: engine.flushed_below(space),
             now_ms: engine.now_ms(),
+            owners,
         }))
     }
 
@@ -198,6 +209,7 @@ impl admin_server::Admin for AdminService {
             local: None,
             space: space(namespace, request.database.unwrap_or_default())?,
             is_routed: false,
+            is_confined: false,
         };
         let command = ServerCommand::Flush {
             all_databases: request.database.is_none(),

@@ -4,6 +4,7 @@ mod admin;
 mod cold;
 mod fake;
 mod logins;
+mod settings;
 mod telemetry;
 mod warm;
 
@@ -16,6 +17,7 @@ use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::{Command, ExpirySpec, Redirects, Store};
 use fonn_runtime::clock::Clock;
+use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::events::Events;
 use fonn_runtime::http::{Channel, Options, Readiness, Routes, Server};
 use fonn_runtime::metrics::Metrics;
@@ -41,6 +43,7 @@ struct Rig {
     admin: Admin,
     engine: Arc<Engine>,
     config: config::Config,
+    settings: InForce,
     readiness: Readiness,
     metrics: Metrics,
     telemetry: Telemetry,
@@ -84,7 +87,15 @@ impl Rig {
         let (clock, metrics) = (Clock::system(), Metrics::new());
         let events = Events::new(clock.clone(), 100);
         let telemetry = Telemetry::new(clock, metrics.clone(), readiness.clone(), events.clone());
-        let admin = Admin::new(readiness.clone(), events, telemetry.clone(), users.clone());
+        let settings = InForce::new(config.settings(), config.origins.file());
+        let told = SettingsService::server(settings.clone(), Clock::system());
+        let admin = Admin::new(
+            readiness.clone(),
+            events,
+            telemetry.clone(),
+            users.clone(),
+            told,
+        );
         let routes = Routes::new().with_grpc(admin.grpc().unwrap());
         let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, Options::default());
         let server = server.await.unwrap().with_security(Security {
@@ -98,6 +109,7 @@ impl Rig {
             admin,
             engine,
             config,
+            settings,
             readiness,
             metrics,
             telemetry,
@@ -110,11 +122,15 @@ impl Rig {
     fn open_store(&self, cold: Option<Arc<dyn ColdAdmin>>) {
         let engine = Arc::clone(&self.engine);
         self.admin.open(Node {
-            shared: Shared::new(Tiers::alone(Arc::clone(&engine)), Vec::new(), 100),
+            shared: Shared::new(
+                Tiers::alone(Arc::clone(&engine)),
+                self.settings.clone(),
+                100,
+            ),
             listeners: vec!["127.0.0.1:11211".to_owned()],
             durability: self.config.durability,
             data_dir: self.config.data_dir.clone(),
-            codecs: Arc::new(Codecs::new(engine, &self.config)),
+            codecs: Arc::new(Codecs::new(engine, &self.config, self.settings.clone())),
             cold,
             cluster: None,
         });

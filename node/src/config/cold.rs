@@ -24,7 +24,7 @@ pub struct ColdConfig {
     pub endpoint: Option<String>,
     /// Region of the bucket.
     pub s3_region: Option<String>,
-    /// Bytes in the bucket; None without a bound.
+    /// Bytes in the bucket, of all regions; None without a bound.
     pub budget: Option<ByteCount>,
     /// When entries go there.
     pub spill: SpillMode,
@@ -32,6 +32,8 @@ pub struct ColdConfig {
     pub region: Region,
     /// After so long a read is a miss.
     pub read_timeout: Duration,
+    /// Whether a read that is unusually slow is sent a second time.
+    pub hedge: bool,
     /// How often others are asked for new segments.
     pub follow: Duration,
     /// What requests cost.
@@ -76,6 +78,7 @@ pub(super) fn resolve(
         spill: settings.spill.unwrap_or_default().0,
         region: settings.region.clone().unwrap_or_default().0,
         read_timeout,
+        hedge: settings.cold_hedge.unwrap_or(false),
         follow,
         prices: settings.cold_prices.unwrap_or_default().0,
     }))
@@ -110,8 +113,21 @@ impl ColdConfig {
             ("spill", Spill(self.spill).to_string()),
             ("region", self.region.to_string()),
             ("cold_read_timeout", format!("{:?}", self.read_timeout)),
+            ("cold_hedge", self.hedge.to_string()),
             ("cold_follow", format!("{:?}", self.follow)),
             ("cold_prices", prices.to_string()),
+            (
+                "s3_endpoint",
+                self.endpoint
+                    .as_deref()
+                    .map_or("AWS_ENDPOINT_URL, else AWS".to_owned(), without_login),
+            ),
+            (
+                "s3_region",
+                self.s3_region
+                    .clone()
+                    .unwrap_or("AWS_REGION, else the profile's".to_owned()),
+            ),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
@@ -124,6 +140,16 @@ impl ColdConfig {
             ..new.clone()
         };
         *self != live
+    }
+}
+
+/// A URL without the user and the password that may be in it.
+fn without_login(url: &str) -> String {
+    // By the last @, since a password may have one and a slash too; the path of an endpoint has none.
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        (None, Some((_, rest))) => rest.to_owned(),
+        (_, None) => url.to_owned(),
     }
 }
 

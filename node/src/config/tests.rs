@@ -198,6 +198,67 @@ fn the_banner_tells_tiers_budgets_codecs_durability_and_listeners() {
 }
 
 #[test]
+fn every_setting_is_told_once_in_the_order_of_help() {
+    let config = from_file(
+        r#"
+        data_dir = "/d"
+        cold_tier = "s3://bucket/prefix"
+        s3_endpoint = "http://key:hidden@host:9000"
+        node_id = "a"
+        cluster_listen = "127.0.0.1:11290"
+        bootstrap = true
+        "#,
+    )
+    .unwrap();
+    let settings = config.settings();
+    let told: Vec<&str> = settings.iter().map(|it| it.key.as_str()).collect();
+    assert_eq!(told, config::keys::<Settings>());
+    let value = |key: &str| {
+        let found = settings.iter().find(|it| it.key == key);
+        found.unwrap().value.clone()
+    };
+    assert_eq!(value("s3_endpoint"), "http://host:9000");
+    assert!(settings.iter().all(|it| !it.value.contains("hidden")));
+    // Where there is neither, the one that says so stands for all of its kind.
+    let config = from_file("data_dir = '/d'").unwrap();
+    for key in ["cold_tier", "cluster_listen"] {
+        let it = config.settings().into_iter().find(|it| it.key == key);
+        assert_eq!(it.unwrap().value, "none");
+    }
+    assert!(config.settings().iter().all(|it| it.key != "spill"));
+}
+
+#[test]
+fn what_a_reload_applies_is_in_force_and_the_rest_is_told_for_later() {
+    let mut config = from_file("data_dir = \"/a\"\nram_budget = \"64m\"").unwrap();
+    let new = "data_dir = \"/b\"\nram_budget = \"32m\"\nthreads = 200\nlog = \"debug\"";
+    let new = from_file(new).unwrap();
+    config.adopt(&new);
+    let settings = config.settings_before(&new);
+    let told = |key: &str| {
+        let found = settings.iter().find(|it| it.key == key).unwrap();
+        (
+            found.value.as_str(),
+            found.can_reload,
+            found.after_restart.as_deref(),
+        )
+    };
+    assert_eq!(told("ram_budget"), ("32m", true, None));
+    assert_eq!(told("log"), ("debug", true, None));
+    assert_eq!(told("data_dir"), ("/a", false, Some("/b")));
+    assert_eq!(told("threads").2, Some("200"));
+    // What needs a restart is what a reload does not apply, and nothing is both.
+    let names = config.needs_restart(&new).into_iter();
+    let keys: Vec<String> = names.map(|it| it[2..].replace('-', "_")).collect();
+    let later = settings.iter().filter(|it| it.after_restart.is_some());
+    let mut later: Vec<&str> = later.map(|it| it.key.as_str()).collect();
+    later.sort_unstable();
+    let mut keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, later);
+}
+
+#[test]
 fn a_reload_names_what_needs_a_restart() {
     let old = from_file("data_dir = \"/a\"").unwrap();
     let new = from_file("data_dir = \"/b\"\nram_budget = \"64m\"\nthreads = 200").unwrap();

@@ -71,11 +71,11 @@ impl Engine {
             else {
                 return false;
             };
-            scratch.clear();
             if get.want_value && frame.decode_into(scratch).is_err() {
                 return false;
             }
-            (frame.original_len(), Value::Copied(scratch))
+            let value: &[u8] = if get.want_value { scratch } else { &[] };
+            (frame.original_len(), Value::Copied(value))
         } else {
             let len = found.stored.as_slice().len();
             match found.stored {

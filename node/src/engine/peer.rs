@@ -430,7 +430,8 @@ impl Engine {
 
     /// Entries and tombstones of some slots, about `len_max` bytes of them, from `cursor` on, which is empty
     /// or what the last page said. Entries that are written meanwhile may be missed. With a disk, those that
-    /// are in the bucket alone are not among them: every member has its index.
+    /// are in the bucket alone are not among them: every member has its index. An entry that cannot be read now
+    /// is named, without its value.
     ///
     /// # Errors
     /// If the disk cannot be read or the cursor is none of ours.
@@ -461,7 +462,7 @@ impl Engine {
         })?;
         page.next = last.map_or_else(Vec::new, |(space, key)| position(space, &key));
         for (space, key) in keys {
-            self.add_to(&mut page, space, &key).await;
+            self.add_to(&mut page, space, &key).await?;
             if page.entries.len() >= len_max {
                 page.next = position(space, &key);
                 break;
@@ -491,7 +492,7 @@ impl Engine {
                 }
             });
             for (space, key) in keys {
-                self.add_to(page, space, &key).await;
+                self.add_to(page, space, &key).await?;
             }
             if at == 0 {
                 return Ok(());
@@ -502,13 +503,35 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds what is known of a key. What cannot be read is left out: a cache may forget.
-    async fn add_to(&self, page: &mut SlotEntries, space: Space, key: &[u8]) {
-        if let Ok(Some(transfer)) = self.fetch_for_peer(space, key).await {
-            let entry = transfer.entry(space, key, PAGE_VALUE_LEN_MAX);
-            let pushed = page.entries.push(&entry);
-            debug_assert!(pushed.is_ok(), "no key is so long, and no value");
-        }
+    /// Adds what is known of a key. What cannot be read is named by its version all the same: who takes the page may
+    /// have an older copy, and must not show it.
+    async fn add_to(
+        &self,
+        page: &mut SlotEntries,
+        space: Space,
+        key: &[u8],
+    ) -> Result<(), Failure> {
+        let found = self.fetch_for_peer(space, key).await;
+        let pushed = match &found {
+            Ok(None) => return Ok(()),
+            Ok(Some(transfer)) => {
+                let entry = transfer.entry(space, key, PAGE_VALUE_LEN_MAX);
+                page.entries.push(&entry)
+            }
+            Err(_) => {
+                let Some(version) = self.newest(space, key).await? else {
+                    return Ok(());
+                };
+                let gone = peer::Entry::tombstone(space.0, key, version);
+                let content = match self.hot.flushes.is_visible(space, version) {
+                    true => peer::Content::Omitted { len: 0 },
+                    false => peer::Content::Tombstone,
+                };
+                page.entries.push(&peer::Entry { content, ..gone })
+            }
+        };
+        debug_assert!(pushed.is_ok(), "no key is so long, and no value");
+        Ok(())
     }
 }
 

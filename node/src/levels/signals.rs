@@ -48,6 +48,13 @@ impl Cpu {
         self.waited_us = waited;
         own.max(waiting).min(1.0)
     }
+
+    /// How many processors are idle when they are so busy.
+    #[must_use]
+    pub fn idle(&self, busy: f32) -> usize {
+        // Not rounded down: the thread that asks for help is one of the busy ones and has pauses.
+        ((1.0 - busy.clamp(0.0, 1.0)) * self.cpus).round() as usize
+    }
 }
 
 impl Default for Cpu {
@@ -132,6 +139,16 @@ mod tests {
         }
         let busy = cpu.busy();
         assert!(busy > 0.0 && busy <= 1.0, "{busy}");
+    }
+
+    #[test]
+    fn idle_processors_are_what_is_not_busy() {
+        let cpu = Cpu {
+            cpus: 4.0,
+            ..Cpu::new()
+        };
+        let idle = [0.0, 0.3, 0.55, 0.9, 1.0].map(|busy| cpu.idle(busy));
+        assert_eq!(idle, [4, 3, 2, 0, 0]);
     }
 
     fn thread_time() -> Duration {

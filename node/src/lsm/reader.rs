@@ -21,12 +21,12 @@ use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
 use super::stats::add;
-use super::value::{self, Undecodable};
+use super::value::{self, Decoded, Undecodable};
 use super::{DiskEntry, DiskFound, Shared};
 use crate::entry::{Meta, Space};
 
 /// Reads that may wait.
-const READS_MAX: usize = 8192;
+pub(crate) const READS_MAX: usize = 8192;
 
 /// Keys and the facts about their entries, in key order.
 pub(crate) type ScanPage = Vec<(Vec<u8>, Meta)>;
@@ -96,6 +96,11 @@ impl Reads {
         waiting.0.push_back(read);
         self.filled.notify_one();
         Ok(())
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().0.len()
     }
 
     /// Takes no more reads; those that wait are not answered.
@@ -233,8 +238,11 @@ fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskErro
     let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
         Looked::Whole { record, frame } => {
             add(&stats.read_bytes, record.len() as u64);
-            match value::decode(&frame, shared.options.value_len_max) {
-                Ok(value) => Some((record, frame, value)),
+            match value::decode(&frame, shared.options.value_len_max, &shared.idle_cpus) {
+                Ok(Decoded { value, threads }) => {
+                    add(&stats.values_shared, u64::from(threads > 1));
+                    Some((record, frame, value))
+                }
                 Err(Undecodable::Unsupported(reason)) => {
                     add(&stats.reads_unsupported, 1);
                     shared.warn_of_unsupported(reason);

@@ -24,14 +24,18 @@ use super::generation::Generation;
 use super::index::IndexError;
 use super::stats::add;
 use super::tail::{TailPosition, end_of};
+use crate::levels::thread_cpu;
 
 pub(crate) use rewrite::rewrite;
 
 /// How often it looks for something to do.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The longest rest after one piece of work.
+/// The longest rest for time in which it did not compute, but waited for the disk.
 const REST_MAX: Duration = Duration::from_secs(2);
+
+/// How often it looks up from its rest whether room is waited for.
+const LOOK_UP: Duration = Duration::from_millis(250);
 
 /// How long it waits before it looks again whether writes still wait, or the budget has room.
 const BACKOFF: Duration = Duration::from_millis(20);
@@ -238,6 +242,19 @@ struct Pace<'a> {
     shared: &'a Shared,
     source: &'a Arc<Generation>,
     worked_since: Instant,
+    cpu_since: Duration,
+}
+
+/// How long to rest after work that took so much time and processor time. That of the processor is the share
+/// that is promised; waiting for a slow disk counts too, within bounds: it has no more of the disk than
+/// of the processor.
+fn rest_after(worked: Duration, cpu: Duration, percent: u32) -> Duration {
+    let percent = percent.min(100);
+    if percent == 0 {
+        return Duration::ZERO;
+    }
+    let rest = |work: Duration| work.saturating_mul(100 - percent) / percent;
+    rest(cpu).max(rest(worked).min(REST_MAX))
 }
 
 impl<'a> Pace<'a> {
@@ -246,20 +263,27 @@ impl<'a> Pace<'a> {
             shared,
             source,
             worked_since: Instant::now(),
+            cpu_since: thread_cpu(),
         }
     }
 
-    /// Rests after a piece of work. Waiting for a slow disk counts as work: it has no more of the disk
-    /// than of the processor.
+    /// Rests after a piece of work, unless room is waited for.
     fn rest(&mut self) -> Result<(), Stopped> {
         let shared = self.shared;
-        let rest = match shared.options.settle_percent.min(100) {
-            _ if shared.reclaim.is_urgent() => Duration::ZERO,
-            0 => Duration::ZERO,
-            percent => self.worked_since.elapsed() * (100 - percent) / percent,
-        };
-        if shared.wait_for_close(rest.min(REST_MAX)) {
-            return Err(Stopped::Closing);
+        let cpu = thread_cpu().saturating_sub(self.cpu_since);
+        let worked = self.worked_since.elapsed();
+        let until = Instant::now() + rest_after(worked, cpu, shared.options.settle_percent);
+        loop {
+            let left = match shared.reclaim.is_urgent() {
+                true => Duration::ZERO,
+                false => until.saturating_duration_since(Instant::now()),
+            };
+            if shared.wait_for_close(left.min(LOOK_UP)) {
+                return Err(Stopped::Closing);
+            }
+            if left.is_zero() {
+                break;
+            }
         }
         loop {
             if !is_current(shared, self.source) {
@@ -280,6 +304,42 @@ impl<'a> Pace<'a> {
             }
         }
         self.worked_since = Instant::now();
+        self.cpu_since = thread_cpu();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The share of the time that pieces of work have which take so long each.
+    fn share(pieces: impl Iterator<Item = Duration>, percent: u32) -> f64 {
+        let (mut worked, mut all) = (Duration::ZERO, Duration::ZERO);
+        for piece in pieces {
+            worked += piece;
+            all += piece + rest_after(piece, piece, percent);
+        }
+        worked.as_secs_f64() / all.as_secs_f64()
+    }
+
+    #[test]
+    fn work_has_its_share_of_the_time_however_long_a_piece_takes() {
+        // From a piece of short values to one value that takes a minute to encode.
+        let pieces = || (1..=60_000).step_by(997).map(Duration::from_millis);
+        for percent in [1, 25, 50, 100] {
+            let share = share(pieces(), percent);
+            let promised = f64::from(percent) / 100.0;
+            assert!((share - promised).abs() < 0.001, "{share} of {percent} %");
+        }
+        let minute = Duration::from_secs(60);
+        assert_eq!(rest_after(minute, minute, 0), Duration::ZERO);
+    }
+
+    #[test]
+    fn waiting_for_the_disk_counts_within_bounds() {
+        let (some, little) = (Duration::from_millis(400), Duration::from_millis(1));
+        assert_eq!(rest_after(some, little, 25), 3 * some);
+        assert_eq!(rest_after(100 * some, little, 25), REST_MAX);
     }
 }

@@ -25,7 +25,7 @@ use super::stats::DiskStats;
 use super::throttle::Throttle;
 use super::write::DiskObserver;
 use crate::entry::Space;
-use crate::levels::{Level, LevelCodec};
+use crate::levels::{IdleCpus, Level, LevelCodec};
 
 /// The generation that is ready to be written next.
 #[derive(Default)]
@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) upper: LevelCodec,
     /// The codec of values that settle.
     pub(crate) last: LevelCodec,
+    /// For values that are large enough to be shared among threads.
+    pub(crate) idle_cpus: IdleCpus,
     /// Held while a generation is replaced or dropped: each is several steps on disk.
     pub(crate) structure: Mutex<()>,
     pub(crate) throttle: Throttle,
@@ -109,6 +111,7 @@ impl Shared {
             budget: AtomicU64::new(options.budget_bytes),
             upper: LevelCodec::new(Level::Upper, options.upper, options.codec_min_bytes),
             last: LevelCodec::new(Level::Last, options.last, options.codec_min_bytes),
+            idle_cpus: IdleCpus::default(),
             structure: Mutex::new(()),
             reclaim: Reclaim::default(),
             throttle: Throttle::new(options.write_bytes_per_sec_max),

@@ -77,6 +77,8 @@ counters! {
     records_replayed,
     /// Reads of records whose codec this build leaves out; answered as misses.
     reads_unsupported,
+    /// Large values that several processors encoded or decoded together.
+    values_shared,
     /// Nanoseconds of processor time that the writer used.
     writer_cpu_ns,
     /// Nanoseconds in which the writer waited for the device: in writes, and in syncs that it asked for.

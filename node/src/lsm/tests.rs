@@ -202,6 +202,28 @@ impl Rig {
     }
 }
 
+impl DiskTier {
+    /// Begins a new generation and settles all before it: for tests of the tiers above, whose settling
+    /// thread does not run.
+    pub(crate) async fn settle_all(&self) {
+        let shared = &self.handle.shared;
+        let newest = || shared.generations.newest().unwrap();
+        if newest().log.end() > 0 {
+            within(|| shared.has_spare()).await;
+            let id = newest().id;
+            shared.queue.push_order(Order::Roll);
+            self.barrier().await;
+            assert_ne!(newest().id, id);
+        }
+        for source in shared.generations.snapshot().iter().skip(1) {
+            within(|| source.is_sealed()).await;
+            if !source.has_settled() {
+                assert!(settle::settle(shared, source));
+            }
+        }
+    }
+}
+
 /// Waits until something that another thread does has happened.
 async fn within(mut has_happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + GRACE;

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often the bytes of indexes are counted on disk; in between they are estimated.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often `auto` looks at codecs.
+/// How often it looks at what is scarce, and `auto` at codecs.
 const DECIDE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the newest generation is not written to before the next one begins.
@@ -183,11 +183,11 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Lets `auto` look at the levels on disk.
+    /// Looks at what is scarce, and lets `auto` decide by it for the levels on disk.
     fn decide(&mut self) {
         let shared = self.shared;
         let elapsed = self.decided_at.elapsed();
-        if elapsed < DECIDE_INTERVAL || !(shared.upper.is_auto() || shared.last.is_auto()) {
+        if elapsed < DECIDE_INTERVAL {
             return;
         }
         self.decided_at = Instant::now();
@@ -197,6 +197,7 @@ impl Upkeep<'_> {
         let bytes = stats.written_bytes + stats.settle_written_bytes;
         let queue = shared.queue.in_use().bytes as f32;
         let cpu_busy = self.cpu.busy();
+        shared.idle_cpus.set(self.cpu.idle(cpu_busy));
         let writer_cpu = Duration::from_nanos(stats.writer_cpu_ns);
         let writer_used = writer_cpu.saturating_sub(self.writer_cpu);
         self.writer_cpu = writer_cpu;

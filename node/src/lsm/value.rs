@@ -1,7 +1,8 @@
 //! Values as frames: what goes into a record behind its key.
 //!
 //! The frame is the codec crate's (`docs/formats/value-frame.md`). A value that is stored verbatim is
-//! neither copied into its frame nor out of it.
+//! neither copied into its frame nor out of it. A large one is encoded and decoded by as many threads
+//! as there are idle processors: the writer is one thread, and a client waits for the whole of it.
 
 use bytes::Bytes;
 
@@ -9,8 +10,17 @@ pub(crate) use fonn_codec::frame::is_intact;
 use fonn_codec::frame::{ErrorKind, HEADER_LEN};
 use fonn_codec::{CodecSpec, Encoding, Frame, FrameError, Verbatim, sniff};
 
+use crate::levels::{IdleCpus, Lent};
+
 /// Below it, copying a value is cheaper than writing it from where it is.
 const COPY_LEN_MAX: usize = 2048;
+
+/// From which length on idle processors help: starting a thread costs 0.1 ms, as much as decoding some
+/// 300 KiB.
+const SHARED_LEN_MIN: usize = 4 << 20;
+
+/// Bytes of the value for each that helps, at least.
+const SHARE_LEN: usize = 2 << 20;
 
 /// First byte of a frame of the version that is written.
 const FRAME_FORMAT: u8 = 0xF1;
@@ -25,15 +35,35 @@ pub(crate) struct EncodedValue {
     pub(crate) frame_len: usize,
     /// What follows the bytes in the scratch buffer.
     pub(crate) tail: Bytes,
+    /// Threads that encoded it.
+    pub(crate) threads: usize,
 }
 
-/// Encodes `raw`, appending the frame, or what precedes its tail, to `scratch`. None if it is longer
-/// than a frame can be.
+/// A value that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decoded {
+    pub(crate) value: Bytes,
+    /// Threads that decoded it.
+    pub(crate) threads: usize,
+}
+
+/// Those that help with a value of `len` bytes.
+fn helpers(len: usize, idle: &IdleCpus) -> Lent<'_> {
+    let wanted = if len < SHARED_LEN_MIN {
+        0
+    } else {
+        len / SHARE_LEN - 1
+    };
+    idle.lend(wanted)
+}
+
+/// Encodes `raw` with a codec, if it is not shorter than the bytes beside that; appends the frame, or what
+/// precedes its tail, to `scratch`. None if it is longer than a frame can be.
 pub(crate) fn encode(
-    spec: CodecSpec,
-    min_bytes: usize,
+    (spec, min_bytes): (CodecSpec, usize),
     raw: &Bytes,
     scratch: &mut Vec<u8>,
+    idle: &IdleCpus,
 ) -> Option<EncodedValue> {
     if raw.len() > COPY_LEN_MAX
         && let Some(reason) = reason_to_leave(spec, min_bytes, raw)
@@ -43,13 +73,17 @@ pub(crate) fn encode(
             encoding: Encoding::Verbatim(reason),
             frame_len: HEADER_LEN + raw.len(),
             tail: raw.clone(),
+            threads: 1,
         });
     }
-    let encoded = fonn_codec::encode(spec, min_bytes, raw, scratch).ok()?;
+    let lent = helpers(raw.len(), idle);
+    let threads = 1 + lent.count();
+    let encoded = fonn_codec::encode_shared(spec, min_bytes, raw, threads, scratch).ok()?;
     Some(EncodedValue {
         encoding: encoded.encoding,
         frame_len: encoded.frame_len,
         tail: Bytes::new(),
+        threads,
     })
 }
 
@@ -89,21 +123,27 @@ pub(crate) enum Undecodable {
 
 /// Verifies a frame and decodes it. A value longer than `len_max` counts as damage. A verbatim value
 /// shares `frame`'s memory.
-pub(crate) fn decode(frame: &Bytes, len_max: usize) -> Result<Bytes, Undecodable> {
+pub(crate) fn decode(
+    frame: &Bytes,
+    len_max: usize,
+    idle: &IdleCpus,
+) -> Result<Decoded, Undecodable> {
     let parsed = Frame::parse(frame, len_max).map_err(|error| match error.kind() {
         ErrorKind::Unsupported if is_intact(frame) => Undecodable::Unsupported(error),
         _ => Undecodable::Damaged,
     })?;
     let damaged = |_| Undecodable::Damaged;
     parsed.verify().map_err(damaged)?;
-    match parsed.verbatim() {
-        Some(range) => Ok(frame.slice(range)),
-        None => {
-            let mut value = Vec::new();
-            parsed.decode_into(&mut value).map_err(damaged)?;
-            Ok(value.into())
-        }
+    if let Some(range) = parsed.verbatim() {
+        let value = frame.slice(range);
+        return Ok(Decoded { value, threads: 1 });
     }
+    let lent = helpers(parsed.original_len(), idle);
+    let threads = 1 + lent.count();
+    let mut value = Vec::new();
+    parsed.decode_shared(threads, &mut value).map_err(damaged)?;
+    let value = value.into();
+    Ok(Decoded { value, threads })
 }
 
 #[cfg(test)]
@@ -123,9 +163,14 @@ mod tests {
 
     fn frame(spec: CodecSpec, raw: &Bytes) -> (Vec<u8>, Bytes) {
         let mut scratch = Vec::new();
-        let encoded = encode(spec, 256, raw, &mut scratch).unwrap();
+        let idle = IdleCpus::default();
+        let encoded = encode((spec, 256), raw, &mut scratch, &idle).unwrap();
         assert_eq!(encoded.frame_len, scratch.len() + encoded.tail.len());
         (scratch, encoded.tail)
+    }
+
+    fn decoded(frame: impl Into<Bytes>, len_max: usize) -> Result<Bytes, Undecodable> {
+        decode(&frame.into(), len_max, &IdleCpus::default()).map(|decoded| decoded.value)
     }
 
     #[test]
@@ -154,13 +199,13 @@ mod tests {
         let text: Bytes = b"the same again and again, ".repeat(1000).into();
         let (head, tail) = frame("lz4".parse().unwrap(), &text);
         assert!(tail.is_empty() && head.len() < text.len() / 2);
-        assert_eq!(decode(&head.into(), usize::MAX), Ok(text.clone()));
+        assert_eq!(decoded(head, usize::MAX), Ok(text.clone()));
         let (head, tail) = frame(CodecSpec::none(), &text);
         let stored = Bytes::from([&head[..], &tail].concat());
-        let value = decode(&stored, text.len()).unwrap();
+        let value = decoded(stored.clone(), text.len()).unwrap();
         assert_eq!(value, text);
         assert_eq!(value.as_ptr(), stored[HEADER_LEN..].as_ptr());
-        assert_eq!(decode(&stored, text.len() - 1), Err(Undecodable::Damaged));
+        assert_eq!(decoded(stored, text.len() - 1), Err(Undecodable::Damaged));
     }
 
     #[test]
@@ -171,10 +216,48 @@ mod tests {
             let mut damaged = stored.clone();
             damaged[at] ^= 0x10;
             assert!(!is_intact(&damaged));
-            assert_eq!(
-                decode(&damaged.into(), usize::MAX),
-                Err(Undecodable::Damaged)
-            );
+            assert_eq!(decoded(damaged, usize::MAX), Err(Undecodable::Damaged));
         }
+    }
+
+    #[test]
+    fn idle_processors_help_with_large_values_and_the_bytes_are_the_same() {
+        let spec: CodecSpec = "lz4".parse().unwrap();
+        let idle = IdleCpus::default();
+        for (len, idle_count, threads) in [
+            (SHARED_LEN_MIN - 1, 8, 1),
+            (SHARED_LEN_MIN, 8, 2),
+            (8 << 20, 8, 4),
+            (8 << 20, 1, 2),
+            (8 << 20, 0, 1),
+        ] {
+            idle.set(idle_count);
+            let text = b"over and over, and a little different; ".iter().copied();
+            let raw: Bytes = text.cycle().take(len).collect::<Vec<_>>().into();
+            let mut shared = Vec::new();
+            let encoded = encode((spec, 256), &raw, &mut shared, &idle).unwrap();
+            assert_eq!(encoded.threads, threads, "{len} bytes, {idle_count} idle");
+            assert_eq!(encoded.encoding, Encoding::Compressed(spec));
+            let mut alone = Vec::new();
+            fonn_codec::encode(spec, 256, &raw, &mut alone).unwrap();
+            assert!(shared == alone, "{len} bytes, {idle_count} idle");
+            let decoded = decode(&shared.into(), usize::MAX, &idle).unwrap();
+            assert_eq!(decoded.threads, threads, "{len} bytes, {idle_count} idle");
+            assert!(decoded.value == raw, "{len} bytes, {idle_count} idle");
+            assert_eq!(idle.lend(9).count(), idle_count, "all came back");
+        }
+    }
+
+    #[test]
+    fn what_is_stored_verbatim_needs_nobody() {
+        let idle = IdleCpus::default();
+        idle.set(8);
+        let raw = random(SHARED_LEN_MIN);
+        let mut head = Vec::new();
+        let encoded = encode(("lz4".parse().unwrap(), 256), &raw, &mut head, &idle).unwrap();
+        assert_eq!(encoded.threads, 1);
+        let stored = Bytes::from([&head[..], &encoded.tail].concat());
+        let decoded = decode(&stored, usize::MAX, &idle).unwrap();
+        assert_eq!((decoded.value, decoded.threads), (raw, 1));
     }
 }

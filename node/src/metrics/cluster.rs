@@ -39,7 +39,7 @@ pub(super) fn cluster(snapshot: &mut Snapshot, cluster: &Cluster) {
     );
     gauge(
         "fonn_cluster_has_leader",
-        "1 while this node knows a leader: without one the map stays as it is.",
+        "1 while this node hears a leader, or leads a majority: without one the map stays as it is.",
         flag(status.leader.is_some()),
     );
     gauge(

@@ -44,13 +44,13 @@ pub(super) fn cold(snapshot: &mut Snapshot, tier: &ColdTier) {
     );
     gauge(
         "fonn_cold_region_bytes",
-        "Bytes of this region's segments, which --cold-budget bounds.",
+        "Bytes of this region's segments.",
         status.region_bytes as f64,
     );
-    if let Some(budget) = status.budget_bytes {
+    if let Some(budget) = status.region_budget_bytes {
         gauge(
             "fonn_cold_budget_bytes",
-            "Bytes that this region's segments may take.",
+            "Bytes that this region's segments may take at present: its part of --cold-budget.",
             budget as f64,
         );
     }
@@ -95,6 +95,16 @@ fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
         snapshot.counter("fonn_cold_reads_total", help, &[("result", result)], count);
     }
     let mut counter = |name, help, count| snapshot.counter(name, help, &[], count);
+    counter(
+        "fonn_cold_hedged_reads_total",
+        "Reads from the bucket that were sent a second time, since they were slow (--cold-hedge).",
+        counts.hedged,
+    );
+    counter(
+        "fonn_cold_hedges_won_total",
+        "Of these, such that the second request answered.",
+        counts.hedges_won,
+    );
     counter(
         "fonn_cold_spilled_entries_total",
         "Entries that were brought into the bucket.",

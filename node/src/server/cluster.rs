@@ -53,8 +53,19 @@ pub(super) async fn execute(
             let mut slots: Vec<u16> = pairs.iter().map(|(key, _)| placement::slot(key)).collect();
             slots.sort_unstable();
             slots.dedup();
-            if slots.iter().all(|slot| sharing.is_settled_primary(*slot)) {
-                return store_all(shared, sharing, client, command, acks).await;
+            let since = sharing.epoch();
+            let is_here = || slots.iter().all(|slot| sharing.is_settled_primary(*slot));
+            if is_here() {
+                for slot in &slots {
+                    if let Err(failure) = sharing.check_standing(*slot).await {
+                        return ServerOutcome::Failed(failure);
+                    }
+                }
+                // Another one may own them after a long wait.
+                if !is_here() || sharing.epoch() != since {
+                    return ServerOutcome::Failed(Failure::Busy);
+                }
+                return store_all(shared, sharing, client, command, since, acks).await;
             }
             // All or nothing works on one member.
             let unavailable = ServerOutcome::Failed(Failure::Unavailable);
@@ -72,15 +83,15 @@ pub(super) async fn execute(
     }
 }
 
-/// Stores several keys whose slots are here, and gives them to the other owners.
+/// Stores several keys whose slots are here by the map of epoch `since`, and gives them to the other owners.
 async fn store_all(
     shared: &Shared,
     sharing: &Sharing,
     client: Client<'_>,
     command: &ServerCommand<'_>,
+    since: u64,
     acks: &mut Acks,
 ) -> ServerOutcome {
-    let since = sharing.epoch();
     let outcome = commands::execute(shared, client, command, acks).await;
     let ServerCommand::StoreAllIfNone(pairs) = command else {
         return outcome;

@@ -38,9 +38,17 @@ pub(super) async fn execute(
             }
         }
         ServerCommand::Stats(kind) => match kind {
-            StatsKind::General => ServerOutcome::Pairs(report::general(shared)),
-            StatsKind::Items => ServerOutcome::Pairs(report::items(shared)),
-            StatsKind::Settings => ServerOutcome::Pairs(shared.settings.clone()),
+            StatsKind::General if !client.is_confined => {
+                ServerOutcome::Pairs(report::general(shared))
+            }
+            StatsKind::Items if !client.is_confined => ServerOutcome::Pairs(report::items(shared)),
+            StatsKind::General | StatsKind::Namespace => {
+                ServerOutcome::Pairs(report::of_namespace(shared, space.namespace()))
+            }
+            StatsKind::Items => {
+                ServerOutcome::Pairs(report::items_of_namespace(shared, space.namespace()))
+            }
+            StatsKind::Settings => ServerOutcome::Pairs(shared.settings.pairs()),
             StatsKind::Connections => ServerOutcome::Pairs(report::connections(shared)),
             StatsKind::Empty => ServerOutcome::Pairs(Vec::new()),
             StatsKind::Reset => {
@@ -53,7 +61,7 @@ pub(super) async fn execute(
                 true => report::keyspace(shared, space.namespace()).await,
                 false => Vec::new(),
             };
-            ServerOutcome::Text(report::info(shared, sections, &keyspace))
+            ServerOutcome::Text(report::info(shared, client, sections, &keyspace))
         }
         ServerCommand::ConfigGet(patterns) => {
             ServerOutcome::Pairs(report::config(shared, patterns))

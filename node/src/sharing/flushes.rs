@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use fonn_proto::peer::{Reply, Request};
+use fonn_proto::peer::{Flush, Refusal, Reply, Request};
 use fonn_runtime::route::{Target, envelope};
 
 use super::{Held, OWNERS_WAIT, Sharing};
@@ -36,11 +36,8 @@ impl Sharing {
             .client
             .call(&Request::Flushes, envelope, None, OWNERS_WAIT);
         let Ok(answer) = call.await else { return false };
-        let flushes = match answer.reply() {
-            Ok(Reply::Flushes(flushes)) => flushes.iter().collect(),
-            // An older version does not know of it.
-            Ok(Reply::Refused(_)) => Vec::new(),
-            _ => return false,
+        let Some(flushes) = answer.reply().ok().and_then(|reply| told(&reply)) else {
+            return false;
         };
         if let Err(failure) = engine.adopt_flushes(flushes).await {
             tracing::warn!(
@@ -88,5 +85,33 @@ impl Sharing {
         if *self.changes.borrow() == generation {
             held.told_flushes = None;
         }
+    }
+}
+
+/// The flushes that an answer tells; None if it tells nothing.
+fn told(reply: &Reply<'_>) -> Option<Vec<Flush>> {
+    match reply {
+        Reply::Flushes(flushes) => Some(flushes.iter().collect()),
+        // An older version does not know of it.
+        Reply::Refused(Refusal::Unsupported) => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_proto::{Failure, Outcome};
+
+    use super::*;
+
+    #[test]
+    fn only_who_does_not_know_the_question_has_nothing_to_tell() {
+        let unsupported = Reply::Refused(Refusal::Unsupported);
+        assert_eq!(told(&unsupported), Some(Vec::new()));
+        for refusal in [Refusal::TooLong, Refusal::Malformed, Refusal::Damaged] {
+            assert_eq!(told(&Reply::Refused(refusal)), None, "{refusal:?}");
+        }
+        let busy = Reply::Outcome(Outcome::Failed(Failure::Busy));
+        assert_eq!(told(&busy), None);
     }
 }

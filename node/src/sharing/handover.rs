@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fonn_proto::Version;
-use fonn_proto::peer::{Content, Reply, Request, SlotSet};
+use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet};
 use fonn_proto::placement::{self, SLOT_COUNT};
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::route::{Target, envelope};
 use thiserror::Error;
 
 use super::holdings::{Holding, Part, Source};
-use super::{Sharing, Unconfirmed};
+use super::{Sharing, Told, Unconfirmed};
 use crate::engine::{Acks, Engine};
 use crate::entry::Space;
 
@@ -20,7 +20,7 @@ use crate::entry::Space;
 const PAGE_LEN: u32 = 1 << 20;
 
 /// Bytes a second that are taken over at most: clients come first.
-const RATE: u64 = 64 << 20;
+pub(super) const RATE: u64 = 64 << 20;
 
 /// How long a page may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -126,13 +126,12 @@ impl Sharing {
         let mut cursor = Vec::new();
         let mut taken = 0;
         loop {
-            let (len, next) = self.take_page(engine, target, slots, &cursor).await?;
-            taken += len;
+            let next = self.take_page(engine, target, slots, &cursor, &mut taken);
+            let next = next.await?;
             if next.is_empty() {
                 break;
             }
             cursor = next;
-            tokio::time::sleep(Duration::from_millis(len * 1000 / RATE)).await;
         }
         let floor = self.floor_of(target).await?;
         if floor > 0 {
@@ -146,13 +145,16 @@ impl Sharing {
         Ok(taken)
     }
 
+    /// Brings a page here, and what it only names, no faster than allowed; counts its bytes in `taken`. Returns where the
+    /// next one begins.
     async fn take_page(
         &self,
         engine: &Engine,
         target: &Target,
         slots: &SlotSet,
         cursor: &[u8],
-    ) -> Result<(u64, Vec<u8>), HandoverError> {
+        taken: &mut u64,
+    ) -> Result<Vec<u8>, HandoverError> {
         let epoch = self.epoch();
         let request = Request::FetchSlots {
             slots: slots.clone(),
@@ -173,16 +175,27 @@ impl Sharing {
             let entry = entry.map_err(|_| HandoverError::Senseless)?;
             let space = Space(entry.space);
             match entry.content {
-                Content::Omitted { .. } => {
+                Content::Omitted { len } => {
                     let known = engine.newest(space, entry.key).await;
                     let known = known.map_err(|_| HandoverError::NotKept)?;
-                    if known.is_none_or(|known| known < entry.version)
-                        && !self
-                            .ask(engine, target, (space, entry.key), &mut 0, &mut acks)
-                            .await?
-                    {
-                        return Err(HandoverError::Silent);
+                    if known.is_some_and(|known| known >= entry.version) {
+                        continue;
                     }
+                    let of = (space, entry.key);
+                    match self.ask(engine, target, of, &mut 0, &mut acks).await? {
+                        Told::All => {}
+                        // Neither when it was named nor now. What is older must not show; in the bucket it is found.
+                        Told::Unreadable if len == 0 => {
+                            let gone = Entry::tombstone(entry.space, entry.key, entry.version);
+                            let kept = self.keep(engine, &gone, &mut acks).await;
+                            kept.map_err(|_| HandoverError::NotKept)?;
+                        }
+                        Told::NotYet | Told::Unreadable => return Err(HandoverError::Silent),
+                    }
+                    // What a member says about it is not to be waited for without bounds.
+                    let len = len.min(engine.value_len_max() as u64);
+                    *taken += len;
+                    pace(len).await;
                 }
                 _ => {
                     let kept = self.keep(engine, &entry, &mut acks).await;
@@ -193,7 +206,10 @@ impl Sharing {
         if !acks.wait().await.is_empty() {
             return Err(HandoverError::NotKept);
         }
-        Ok((page.entries.len() as u64, page.next.to_vec()))
+        let len = page.entries.len() as u64;
+        *taken += len;
+        pace(len).await;
+        Ok(page.next.to_vec())
     }
 
     /// The version below which a member may have forgotten what it knew.
@@ -234,11 +250,9 @@ impl Sharing {
                 if entry.version > floor || entry.content == Content::Tombstone {
                     continue;
                 }
-                let space = Space(entry.space);
-                if !self
-                    .ask(engine, target, (space, entry.key), &mut 0, &mut acks)
-                    .await?
-                {
+                let of = (Space(entry.space), entry.key);
+                let told = self.ask(engine, target, of, &mut 0, &mut acks).await?;
+                if told != Told::All {
                     return Err(HandoverError::Silent);
                 }
             }
@@ -251,4 +265,10 @@ impl Sharing {
             cursor = page.next;
         }
     }
+}
+
+/// Waits as long as so many bytes may take.
+async fn pace(len: u64) {
+    let ms = len.saturating_mul(1000) / RATE;
+    tokio::time::sleep(Duration::from_millis(ms)).await;
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
-use fonn_runtime::route::Topology;
+use fonn_runtime::route::{Member, Topology};
 
 /// A member's part in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,8 @@ const SOURCES_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
     slots: Vec<Holding>,
+    /// Sources for which a slot had no room, since the last map.
+    left_out: u64,
 }
 
 /// One map after another, as seen by one member.
@@ -73,6 +75,7 @@ impl Default for Holdings {
     fn default() -> Self {
         Self {
             slots: vec![Holding::default(); usize::from(SLOT_COUNT)],
+            left_out: 0,
         }
     }
 }
@@ -89,6 +92,12 @@ impl Holdings {
         (0..SLOT_COUNT).zip(&self.slots)
     }
 
+    /// How often the last map made a source of a member for which the slot had no room.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// All that `source` knows of a slot is here.
     pub fn settle(&mut self, slot: u16, source: &str) {
         if let Some(holding) = self.slots.get_mut(usize::from(slot)) {
@@ -96,25 +105,28 @@ impl Holdings {
         }
     }
 
-    /// A source has said which sources it had itself; `own` is no source of its own.
-    pub fn add_sources(&mut self, slot: u16, of: &str, more: &[Arc<str>], own: &str) {
+    /// A source has said which sources it had itself; `own` is no source of its own. Returns for how many there was no
+    /// room.
+    pub fn add_sources(&mut self, slot: u16, of: &str, more: &[Arc<str>], own: &str) -> u64 {
         let Some(holding) = self.slots.get_mut(usize::from(slot)) else {
-            return;
+            return 0;
         };
         let told = holding.sources.iter_mut().find(|it| *it.id == *of);
-        let Some(told) = told else { return };
+        let Some(told) = told else { return 0 };
         told.is_asked = true;
         if told.is_known {
             holding.sources.retain(|it| *it.id != *of);
-            return;
+            return 0;
         }
+        let mut left_out = 0;
         for id in more {
             let known = holding.sources.iter().find(|it| it.id == *id);
             // One that is a source already has been asked, or will be.
             if **id != *own && known.is_none_or(|it| it.is_known) {
-                holding.add(id, false);
+                left_out += u64::from(!holding.add(id, false));
             }
         }
+        left_out
     }
 
     /// What the next map makes of it. Milliseconds, not for a reactor.
@@ -124,6 +136,7 @@ impl Holdings {
             true => None,
             false => without(step.new, step.own),
         };
+        let mut left_out = 0;
         let slots = self.iter().map(|(slot, before)| {
             let mut next = Holding {
                 part: part(step.new, slot, step.own),
@@ -133,7 +146,7 @@ impl Holdings {
             next.sources.retain(|source| step.serves(&source.id));
             // By a map that it has not seen it may have been an owner, whom the next one asks.
             if next.part != Part::None || step.has_missed() {
-                step.add_sources(slot, &mut next, absent.as_ref());
+                left_out += step.add_sources(slot, &mut next, absent.as_ref());
                 // Nobody has told yet what happened meanwhile: others know some of it.
                 let was_asking = before.sources.iter().any(|source| !source.is_asked);
                 if was_asking
@@ -147,24 +160,29 @@ impl Holdings {
         });
         Self {
             slots: slots.collect(),
+            left_out,
         }
     }
 }
 
 impl Holding {
-    /// Adds a source, or has it asked again.
-    fn add(&mut self, id: &Arc<str>, is_known: bool) {
+    /// Adds a source, or has it asked again. False if there is no room for it.
+    fn add(&mut self, id: &Arc<str>, is_known: bool) -> bool {
         let known = self.sources.iter_mut().find(|it| it.id == *id);
         if let Some(source) = known {
             source.is_asked = false;
             source.is_known &= is_known;
-        } else if self.sources.len() < SOURCES_MAX {
+            return true;
+        }
+        let has_room = self.sources.len() < SOURCES_MAX;
+        if has_room {
             self.sources.push(Source {
                 id: Arc::clone(id),
                 is_asked: false,
                 is_known,
             });
         }
+        has_room
     }
 }
 
@@ -177,10 +195,17 @@ impl<'a> Step<'a> {
             .map(|owner| owner.id.as_str())
     }
 
+    /// The other members that are there.
+    fn others_serving(self) -> impl Iterator<Item = &'a Member> {
+        let members = self.new.members().iter();
+        members.filter(move |member| member.id != self.own && member.state.is_serving())
+    }
+
     /// Another member that is there.
     fn anybody(self) -> Option<&'a str> {
-        let ids = self.new.members().iter().map(|member| member.id.as_str());
-        ids.filter(|id| *id != self.own).find(|id| self.serves(id))
+        self.others_serving()
+            .next()
+            .map(|member| member.id.as_str())
     }
 
     fn serves(self, id: &str) -> bool {
@@ -188,36 +213,47 @@ impl<'a> Step<'a> {
         member.is_some_and(|member| member.state.is_serving())
     }
 
-    /// Adds whom to ask about a slot that the member owns by the new map.
-    fn add_sources(self, slot: u16, holding: &mut Holding, absent: Option<&Table>) {
-        if !self.is_unbroken {
-            // Whoever owns it beside the member, or owned it while the member was away.
-            if let Some(beside) = self.others(slot).next() {
-                holding.add(&Arc::from(beside), false);
+    /// Adds whom to ask about a slot that the member owns by the new map. Returns for how many there was no room: those
+    /// that matter most come first.
+    fn add_sources(self, slot: u16, holding: &mut Holding, absent: Option<&Table>) -> u64 {
+        let mut left_out = 0;
+        let mut add = |holding: &mut Holding, id: &str, is_known| {
+            left_out += u64::from(!holding.add(&Arc::from(id), is_known));
+        };
+        if let Some(old) = self.old {
+            let went_on = self.is_unbroken && part(old, slot, self.own) != Part::None;
+            if !went_on && let Some(owner) = self.owner_of(old, slot) {
+                add(holding, owner, false);
             }
-            let stand_in = absent.and_then(|table| table.owners(slot).positions().first().copied());
-            if let Some(member) = stand_in.and_then(|at| self.new.members().get(usize::from(at))) {
-                holding.add(&Arc::from(member.id.as_str()), false);
-            }
-            // By maps that it has not seen, anybody may have owned it.
-            if self.has_missed() {
-                let others = self.new.members().iter().map(|member| member.id.as_str());
-                for id in others.filter(|id| *id != self.own && self.serves(id)) {
-                    holding.add(&Arc::from(id), false);
+            let ids = |map: &'a Topology| map.owners(slot).map(|owner| owner.id.as_str());
+            if holding.part == Part::Primary && !ids(old).eq(ids(self.new)) {
+                for id in ids(old).filter(|id| *id != self.own && self.serves(id)) {
+                    add(holding, id, true);
                 }
             }
         }
-        let Some(old) = self.old else { return };
-        let went_on = self.is_unbroken && part(old, slot, self.own) != Part::None;
-        if !went_on && let Some(owner) = self.owner_of(old, slot) {
-            holding.add(&Arc::from(owner), false);
+        if self.is_unbroken {
+            return left_out;
         }
-        let ids = |map: &'a Topology| map.owners(slot).map(|owner| owner.id.as_str());
-        if holding.part == Part::Primary && !ids(old).eq(ids(self.new)) {
-            for id in ids(old).filter(|id| *id != self.own && self.serves(id)) {
-                holding.add(&Arc::from(id), true);
+        // Whoever owns it beside the member, or owned it while the member was away.
+        if let Some(beside) = self.others(slot).next() {
+            add(holding, beside, false);
+        }
+        let stand_in = absent.and_then(|table| table.owners(slot).positions().first().copied());
+        if let Some(member) = stand_in.and_then(|at| self.new.members().get(usize::from(at))) {
+            add(holding, &member.id, false);
+        }
+        // One that has no weight now may have had some then, and stood in.
+        for member in self.others_serving().filter(|it| it.weight == 0) {
+            add(holding, &member.id, false);
+        }
+        // By maps that it has not seen, anybody may have owned it.
+        if self.has_missed() {
+            for member in self.others_serving() {
+                add(holding, &member.id, false);
             }
         }
+        left_out
     }
 
     /// Whether there were maps between the one that it went by and the new one.
@@ -265,7 +301,7 @@ fn without(map: &Topology, own: &str) -> Option<Table> {
 
 #[cfg(test)]
 mod tests {
-    use fonn_runtime::route::{Member, MemberState};
+    use fonn_runtime::route::MemberState;
     use proptest::prelude::*;
 
     use super::*;
@@ -274,15 +310,27 @@ mod tests {
 
     /// A map by the states of the members, in the order of their names.
     fn map(epoch: u64, replicas: usize, states: [MemberState; 4]) -> Option<Topology> {
-        let members = NAMES.iter().zip(states).enumerate();
-        let members: Vec<Member> = members
-            .map(|(at, (name, state))| Member {
-                id: (*name).to_owned(),
+        let rows = NAMES.iter().zip(states);
+        let rows: Vec<_> = rows.map(|(name, state)| (*name, state, 100)).collect();
+        map_of(epoch, replicas, &rows)
+    }
+
+    /// A map of members by name, state and weight.
+    fn map_of(epoch: u64, replicas: usize, rows: &[(&str, MemberState, u32)]) -> Option<Topology> {
+        let members: Vec<Member> = rows
+            .iter()
+            .enumerate()
+            .map(|(at, &(name, state, weight))| Member {
+                id: name.to_owned(),
                 address: format!("10.0.0.1:{}", at + 1),
                 cluster_address: String::new(),
                 zone: "z".to_owned(),
-                weight: 100,
-                share: if state == MemberState::Active { 100 } else { 0 },
+                weight,
+                share: if state == MemberState::Active {
+                    weight
+                } else {
+                    0
+                },
                 state,
             })
             .collect();
@@ -419,5 +467,69 @@ mod tests {
             let sources: Vec<_> = holding.sources.iter().map(|it| it.id.to_string()).collect();
             assert_eq!(sources, std::slice::from_ref(who), "{slot}");
         }
+    }
+
+    #[test]
+    fn who_was_away_asks_those_that_may_have_stood_in_before_they_lost_their_weight() {
+        use MemberState::{Active, Down};
+        let rows = [
+            ("a", Active, 100),
+            ("b", Active, 0),
+            ("c", Down, 0),
+            ("d", Active, 0),
+        ];
+        let now = map_of(9, 1, &rows).unwrap();
+        let holdings = Holdings::default().follow(Step {
+            own: "a",
+            old: None,
+            is_unbroken: false,
+            new: &now,
+        });
+        for (slot, holding) in holdings.iter() {
+            let ids: Vec<_> = holding.sources.iter().map(|it| &*it.id).collect();
+            assert_eq!(
+                (holding.part, ids),
+                (Part::Primary, vec!["b", "d"]),
+                "{slot}"
+            );
+        }
+        // Who was there all the time knows that they had nothing.
+        let before = map_of(8, 1, &rows).unwrap();
+        let unbroken = Holdings::default().follow(Step {
+            own: "a",
+            old: Some(&before),
+            is_unbroken: true,
+            new: &now,
+        });
+        assert!(unbroken.iter().all(|(_, it)| it.sources.is_empty()));
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_all_sources_the_old_owner_is_one_and_the_others_are_counted() {
+        use MemberState::{Active, Draining};
+        let names: Vec<String> = (0..12).map(|number| format!("m{number:02}")).collect();
+        let row = |it: usize, state| (names[it].as_str(), state, 100);
+        let only = |owner: usize| {
+            let rows = (0..12).map(|it| row(it, if it == owner { Active } else { Draining }));
+            rows.collect::<Vec<_>>()
+        };
+        // The last one by name had all slots; maps in between were missed.
+        let old = map_of(1, 1, &only(11)).unwrap();
+        let new = map_of(5, 1, &only(0)).unwrap();
+        let holdings = Holdings::default().follow(Step {
+            own: "m00",
+            old: Some(&old),
+            is_unbroken: false,
+            new: &new,
+        });
+        for (slot, holding) in holdings.iter() {
+            assert_eq!(holding.sources.len(), SOURCES_MAX);
+            let owner = holding.sources.iter().find(|it| *it.id == *"m11");
+            assert!(owner.is_some_and(|it| !it.is_known), "{slot}");
+        }
+        assert_eq!(holdings.left_out(), u64::from(SLOT_COUNT) * 3);
+        // Who is told of the others has no room for them either.
+        let more: Vec<Arc<str>> = names.iter().map(|name| Arc::from(name.as_str())).collect();
+        assert_eq!(holdings.clone().add_sources(7, "m11", &more, "m00"), 3);
     }
 }

@@ -34,9 +34,11 @@ pub enum Event {
     Repaired,
     /// They may still have: there were too many such keys, or one of the owners did not take it for too long.
     NotRepaired,
+    /// A member may know of a slot what this one does not, and is not asked: there are too many such members.
+    SourceLeftOut,
 }
 
-const EVENTS: [(Event, &str); 11] = [
+const EVENTS: [(Event, &str); 12] = [
     (Event::Forwarded, "forwarded"),
     (Event::Asked, "asked"),
     (Event::Taken, "taken"),
@@ -48,6 +50,7 @@ const EVENTS: [(Event, &str); 11] = [
     (Event::CopyConfirmed, "copy_confirmed"),
     (Event::Repaired, "repaired"),
     (Event::NotRepaired, "not_repaired"),
+    (Event::SourceLeftOut, "source_left_out"),
 ];
 
 /// Counters of all events.
@@ -57,7 +60,12 @@ pub struct Events(Counters<{ EVENTS.len() }>);
 impl Events {
     /// Counts one.
     pub fn count(&self, event: Event) {
-        self.0.add(event as usize, 1);
+        self.add(event, 1);
+    }
+
+    /// Counts several.
+    pub fn add(&self, event: Event, count: u64) {
+        self.0.add(event as usize, count);
     }
 
     /// The total since the start.

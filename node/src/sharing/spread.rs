@@ -24,7 +24,7 @@ use crate::entry::Space;
 impl Sharing {
     /// Whether this member may execute writes on a slot. While a leader is heard it knows; else the other owners
     /// have to be there, and go by no newer map.
-    pub(super) async fn check_standing(&self, slot: u16) -> Result<(), Failure> {
+    pub(crate) async fn check_standing(&self, slot: u16) -> Result<(), Failure> {
         // Who has just lost its leader, and that one an owner, has a new one in a moment, and a map without it.
         let deadline = Instant::now() + OWNERS_WAIT;
         loop {

@@ -8,6 +8,7 @@ mod repair;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table, slot};
@@ -38,12 +39,18 @@ pub(super) struct Member {
     address: String,
     /// Runs what takes slots over, if that is wanted.
     background: Option<tokio::runtime::Runtime>,
+    /// Whether the cluster's leader is heard.
+    is_led: Arc<AtomicBool>,
     _dir: TempDir,
 }
 
 impl Member {
     fn start(name: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(name, tempfile::tempdir().unwrap(), options)
+    }
+
+    /// Starts it with the store in `dir`.
+    fn start_in(name: &str, dir: TempDir, options: impl Fn(&TempDir) -> EngineOptions) -> Self {
         let engine = Engine::open(options(&dir)).unwrap();
         engine.keep_tombstones();
         let upstreams = Upstreams::new(
@@ -68,9 +75,14 @@ impl Member {
             .unwrap();
         // What the node's main task does: the process runs.
         let beating = Arc::clone(&sharing);
+        let is_led = Arc::new(AtomicBool::new(true));
+        let hears = Arc::clone(&is_led);
         runtime.spawn(async move {
             loop {
-                beating.beat(Duration::ZERO);
+                beating.beat(match hears.load(Ordering::Relaxed) {
+                    true => Duration::ZERO,
+                    false => PATIENCE,
+                });
                 tokio::time::sleep(super::pulse::BEAT).await;
             }
         });
@@ -81,6 +93,7 @@ impl Member {
             server: Some(server),
             address,
             background: Some(runtime),
+            is_led,
             _dir: dir,
         }
     }
@@ -496,6 +509,34 @@ fn a_write_that_an_owner_does_not_take_is_not_acknowledged() {
     let second = map(2, 2, &[(&members[0], Active), (&members[1], Down)]);
     go_by(&[&members[0]], &second);
     assert_eq!(client.set(&key, "y"), "STORED");
+}
+
+#[test]
+fn without_a_leader_all_or_none_is_stored_where_the_other_owners_are_there_alone() {
+    let mut members = ["a", "b"].map(Member::start);
+    let first = map(1, 2, &[(&members[0], Active), (&members[1], Active)]);
+    go_by(&members.each_ref(), &first);
+    members[0].take_over();
+    until("nothing is lacked", || members[0].is_filled());
+    let key = key_of(&first, &members[0], 0);
+    let mut client = members[0].client();
+    let mut store_all = |key: &str| {
+        client.ask(&format!(
+            "*3\r\n$6\r\nMSETNX\r\n${}\r\n{key}\r\n$1\r\nx\r\n",
+            key.len()
+        ))
+    };
+    members[0].is_led.store(false, Ordering::Relaxed);
+    until("the leader is missed", || {
+        members[0].sharing.pulse.is_leaderless()
+    });
+    assert_eq!(store_all(&key), ":1");
+    // Who is cut off may have been replaced: nothing is executed.
+    members[1].kill();
+    let other = key_of(&first, &members[0], 1);
+    let answer = store_all(&other);
+    assert!(answer.starts_with('-'), "{answer}");
+    assert_eq!(members[0].has(&other), None);
 }
 
 #[test]

@@ -4105,6 +4105,10 @@ pub struct KeyResponse {
     /// The node's wall clock, to compare expiries with.
     #[prost(uint64, tag = "3")]
     pub now_ms: u64,
+    /// The members that own the key by the node's map, the first one first: they are whom clients get it from. None
+    /// where there is no cluster.
+    #[prost(string, repeated, tag = "4")]
+    pub owners: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A copy of a key in one tier.
 #[derive(serde::Serialize)]
@@ -4529,6 +4533,7 @@ pub mod admin_client {
         }
         /// Where the copies of a key are. Only this node is asked, nothing is promoted or counted as a use,
         /// and the cold tier is looked up in the local index: no request goes to the bucket.
+        /// In a cluster the owners of the key are told: what clients get is what these have.
         /// INVALID_ARGUMENT for a key that cannot be one, NOT_FOUND for an unknown namespace.
         pub async fn key(
             &mut self,
@@ -4714,6 +4719,7 @@ pub mod admin_server {
         ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status>;
         /// Where the copies of a key are. Only this node is asked, nothing is promoted or counted as a use,
         /// and the cold tier is looked up in the local index: no request goes to the bucket.
+        /// In a cluster the owners of the key are told: what clients get is what these have.
         /// INVALID_ARGUMENT for a key that cannot be one, NOT_FOUND for an unknown namespace.
         async fn key(
             &self,
@@ -5244,6 +5250,378 @@ pub mod admin_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "fonn.v1.Admin";
     impl<T> tonic::server::NamedService for AdminServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Asks for the settings.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ConfigRequest {}
+/// The settings in force.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ConfigResponse {
+    /// One a key.
+    #[prost(message, repeated, tag = "1")]
+    pub settings: ::prost::alloc::vec::Vec<Setting>,
+    /// The configuration file; empty if there is none.
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// The wall clock of the process, to compare changes with.
+    #[prost(uint64, tag = "3")]
+    pub now_ms: u64,
+}
+/// A setting.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Setting {
+    /// As in the configuration file: the flag without its dashes, with `_`.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// Its value: what follows from it where it is relative, so 25% is bytes. Passwords in URLs are left out.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+    /// Where the value comes from.
+    #[prost(enumeration = "SettingOrigin", tag = "3")]
+    #[serde(serialize_with = "json::setting_origin")]
+    pub origin: i32,
+    /// Whether a reload (SIGHUP) applies another value; else it takes a restart.
+    #[prost(bool, tag = "4")]
+    pub can_reload: bool,
+    /// When a reload or an admin changed it last; 0 if it is as at the start.
+    #[prost(uint64, tag = "5")]
+    pub changed_at_ms: u64,
+    /// What a restart would make of it, if flags, environment or file say something else by now. They were
+    /// last looked at by the last reload.
+    #[prost(string, optional, tag = "6")]
+    pub after_restart: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Where a value comes from. A flag wins over the environment, the environment over the file.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SettingOrigin {
+    /// Not told.
+    Unspecified = 0,
+    /// Nobody said anything.
+    Default = 1,
+    /// The configuration file.
+    File = 2,
+    /// The environment.
+    Environment = 3,
+    /// The command line.
+    Flag = 4,
+    /// An admin changed it over the admin port, until the next restart or reload.
+    Admin = 5,
+}
+impl SettingOrigin {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SETTING_ORIGIN_UNSPECIFIED",
+            Self::Default => "SETTING_ORIGIN_DEFAULT",
+            Self::File => "SETTING_ORIGIN_FILE",
+            Self::Environment => "SETTING_ORIGIN_ENVIRONMENT",
+            Self::Flag => "SETTING_ORIGIN_FLAG",
+            Self::Admin => "SETTING_ORIGIN_ADMIN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SETTING_ORIGIN_UNSPECIFIED" => Some(Self::Unspecified),
+            "SETTING_ORIGIN_DEFAULT" => Some(Self::Default),
+            "SETTING_ORIGIN_FILE" => Some(Self::File),
+            "SETTING_ORIGIN_ENVIRONMENT" => Some(Self::Environment),
+            "SETTING_ORIGIN_FLAG" => Some(Self::Flag),
+            "SETTING_ORIGIN_ADMIN" => Some(Self::Admin),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod settings_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// The settings of one process. For admins: they tell paths and addresses.
+    #[derive(Debug, Clone)]
+    pub struct SettingsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> SettingsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> SettingsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            SettingsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// What is in force, in the order of `--help`. Settings of a cold tier or a cluster that the node does not
+        /// have are left out, but for the one that says so.
+        pub async fn config(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ConfigRequest>,
+        ) -> std::result::Result<tonic::Response<super::ConfigResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Settings/Config");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Settings", "Config"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod settings_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with SettingsServer.
+    #[async_trait]
+    pub trait Settings: std::marker::Send + std::marker::Sync + 'static {
+        /// What is in force, in the order of `--help`. Settings of a cold tier or a cluster that the node does not
+        /// have are left out, but for the one that says so.
+        async fn config(
+            &self,
+            request: tonic::Request<super::ConfigRequest>,
+        ) -> std::result::Result<tonic::Response<super::ConfigResponse>, tonic::Status>;
+    }
+    /// The settings of one process. For admins: they tell paths and addresses.
+    #[derive(Debug)]
+    pub struct SettingsServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> SettingsServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for SettingsServer<T>
+    where
+        T: Settings,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/fonn.v1.Settings/Config" => {
+                    #[allow(non_camel_case_types)]
+                    struct ConfigSvc<T: Settings>(pub Arc<T>);
+                    impl<T: Settings> tonic::server::UnaryService<super::ConfigRequest>
+                    for ConfigSvc<T> {
+                        type Response = super::ConfigResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ConfigRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Settings>::config(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ConfigSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for SettingsServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "fonn.v1.Settings";
+    impl<T> tonic::server::NamedService for SettingsServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

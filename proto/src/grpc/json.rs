@@ -2,7 +2,9 @@
 
 use serde::Serializer;
 
-use super::v1::{EventLevel, MemberState, Role, SegmentState, Severity, Tier, UserSource, WarmEnd};
+use super::v1::{
+    EventLevel, MemberState, Role, SegmentState, SettingOrigin, Severity, Tier, UserSource, WarmEnd,
+};
 
 /// `TIER_RAM` as `ram`.
 fn bare(name: &str, prefix: &str) -> String {
@@ -75,6 +77,14 @@ impl UserSource {
     }
 }
 
+impl SettingOrigin {
+    /// Its name in tables and JSON.
+    #[must_use]
+    pub fn name(self) -> String {
+        bare(self.as_str_name(), "SETTING_ORIGIN_")
+    }
+}
+
 /// A number that this version does not know is from a newer peer: it goes out as it is.
 fn or_number<S: Serializer>(name: Option<String>, value: i32, to: S) -> Result<S::Ok, S::Error> {
     match name {
@@ -118,6 +128,13 @@ pub(super) fn event_level<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S:
 
 pub(super) fn member_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     let name = MemberState::try_from(*value).ok().map(MemberState::name);
+    or_number(name, *value, to)
+}
+
+pub(super) fn setting_origin<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+    let name = SettingOrigin::try_from(*value)
+        .ok()
+        .map(SettingOrigin::name);
     or_number(name, *value, to)
 }
 

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
@@ -241,6 +241,68 @@ fn golden_vectors() {
         [0, 4, 2],
     ];
     assert_eq!(got, expected);
+}
+
+/// Members of these weights, spread over zones in turn.
+fn weighted(weights: &[u16], zones: usize) -> Fleet {
+    let mut fleet = Fleet::of(weights.len(), zones);
+    for (name, weight) in fleet.names.iter_mut().zip(weights) {
+        name.2 = *weight;
+    }
+    fleet
+}
+
+/// Slots of each member, of all ranks.
+fn loads_of_all(table: &Table, replicas: usize) -> HashMap<u16, u64> {
+    let mut all = HashMap::new();
+    for rank in 0..replicas {
+        for (member, load) in loads(table, rank) {
+            *all.entry(member).or_default() += load;
+        }
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn members_of_any_number_weight_and_zone_own_their_share_apart_and_keep_it(
+        weights in proptest::collection::vec(50_u16..=400, 4..=100),
+        zones in 1_usize..=5,
+        replicas in 1_usize..=3,
+        gone in any::<prop::sample::Index>(),
+    ) {
+        let fleet = weighted(&weights, zones);
+        let table = fleet.table(replicas);
+        let zones = zones.min(weights.len());
+        for slot in 0..SLOT_COUNT {
+            let owners = table.owners(slot).positions().to_vec();
+            prop_assert_eq!(owners.len(), replicas);
+            let members: HashSet<u16> = owners.iter().copied().collect();
+            prop_assert_eq!(members.len(), replicas, "slot {}: {:?}", slot, owners);
+            let apart: HashSet<usize> = owners.iter().map(|it| usize::from(*it) % zones).collect();
+            prop_assert_eq!(apart.len(), replicas.min(zones), "slot {}: {:?}", slot, owners);
+        }
+        // The first owner has the load. Further ones may have to stand in a zone whose members are full.
+        let total: f64 = weights.iter().map(|it| f64::from(*it)).sum();
+        for (member, load) in loads(&table, 0) {
+            let share = f64::from(SLOT_COUNT) * f64::from(weights[usize::from(member)]) / total;
+            prop_assert!(load as f64 <= share * 1.10, "member {}: {} of {}", member, load, share);
+        }
+        // What one that goes had is taken over by others, and little else changes hands.
+        let gone = gone.index(weights.len());
+        let rest = fleet.without(gone);
+        let changes = moves((&table, &fleet.ids()), (&rest.table(replicas), &rest.ids()));
+        let taken: usize = changes.iter().map(|it| it.receivers().count()).sum();
+        let least = loads_of_all(&table, replicas).get(&(gone as u16)).copied().unwrap_or(0) as usize;
+        prop_assert!(taken >= least, "{} taken, {} had to be", taken, least);
+        // Of more owners, those in zones or of members that are too heavy to have their share push others around.
+        if replicas == 1 {
+            let most = least + least / 3 + usize::from(SLOT_COUNT) / 100;
+            prop_assert!(taken <= most, "{} taken, {} had to be", taken, least);
+        }
+    }
 }
 
 proptest! {

@@ -77,6 +77,10 @@ pub(super) enum Command {
         #[arg(value_name = "LEVEL=CODEC")]
         setting: Option<CodecSetting>,
     },
+    /// The settings in force, where each comes from, and which a reload changes
+    Config,
+    /// What happened lately: members that come and go, settings that change, what fails
+    Events(Events),
     /// Make every entry of a namespace invisible, on all tiers
     Flush(Flush),
     /// Bring entries from disk and bucket into the free part of RAM, the newest first
@@ -138,6 +142,16 @@ pub(super) struct Top {
     /// Print once and leave; so it does where standard output is no terminal, and with --json
     #[arg(long)]
     pub once: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Events {
+    /// Only events with a higher number than this
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub after: u64,
+    /// Go on with what happens, until it is stopped
+    #[arg(long)]
+    pub follow: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use super::Verdict;
 use super::args;
 use super::connection::Connection;
 use super::error::CtlError;
-use super::output::Output;
+use super::output::{Of, Output};
 use super::progress::Progress;
 use super::table::{Side, Table, pairs, printable};
 use super::words::{bytes, count, dollars, duration, percent, relative};
@@ -26,17 +26,30 @@ pub(super) async fn run(
     output: &Output,
 ) -> Result<Verdict, CtlError> {
     match command {
-        args::Cold::Status => {
-            let mut cold = node.cold();
-            let status = node.call(cold.status(ColdStatusRequest {})).await?;
-            output.show(&status, render_status)?;
-            Ok(Verdict::Good)
-        }
+        args::Cold::Status => status(node, output).await,
         args::Cold::Ls { region, limit } => list(node, region, limit, output).await,
         args::Cold::Inspect { segment, limit } => inspect(node, segment, limit, output).await,
         args::Cold::Verify { segment } => verify(node, segment, output).await,
         args::Cold::Rebuild => rebuild(node, output).await,
     }
+}
+
+/// At a router, of each member: they share the bucket, but each has an index, a backlog and a bill of its own.
+async fn status(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
+    let one = async |node: &Connection| {
+        let mut cold = node.cold();
+        node.call(cold.status(ColdStatusRequest {})).await
+    };
+    match node.everybody().await? {
+        None => output.show(&one(node).await?, render_status)?,
+        Some(everybody) => {
+            for (name, member) in &everybody.members {
+                let status = Of::new(name, one(member).await?);
+                output.show(&status, |it| it.headed(render_status))?;
+            }
+        }
+    }
+    Ok(Verdict::Good)
 }
 
 fn render_status(status: &ColdStatusResponse) -> String {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::grpc::v1::membership_client::MembershipClient;
+use fonn_proto::grpc::v1::settings_client::SettingsClient;
 use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
 use fonn_proto::grpc::v1::users_client::UsersClient;
 use fonn_proto::grpc::v1::{MapEntry, MemberState, MembershipMapRequest, MembershipMapResponse};
@@ -116,6 +117,11 @@ impl Connection {
         &self.addr
     }
 
+    /// Whether one member was named.
+    pub(super) fn is_to_member(&self) -> bool {
+        self.is_to_member
+    }
+
     /// The client of the admin service.
     pub(super) fn admin(&self) -> AdminClient<Channel> {
         AdminClient::with_origin(self.channel.clone(), self.channel.origin())
@@ -130,6 +136,11 @@ impl Connection {
     /// The client of the membership service. Maps of hundreds of members fit the default limit.
     pub(super) fn membership(&self) -> MembershipClient<Channel> {
         MembershipClient::with_origin(self.channel.clone(), self.channel.origin())
+    }
+
+    /// The client of the settings service.
+    pub(super) fn settings(&self) -> SettingsClient<Channel> {
+        SettingsClient::with_origin(self.channel.clone(), self.channel.origin())
     }
 
     /// The client of the users service. Thousands of users fit the default limit.

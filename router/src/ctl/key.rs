@@ -11,7 +11,7 @@ use super::args;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
-use super::table::{Side, Table};
+use super::table::{Side, Table, printable};
 use super::words::{bytes, relative};
 
 /// Bits of a version below its milliseconds.
@@ -31,27 +31,48 @@ pub(super) async fn run(
         namespace: args.namespace,
         database: args.db,
     };
-    let Some(everybody) = node.everybody().await? else {
-        let answer = ask(node, request).await?;
-        output.show(&answer, render)?;
-        return Ok(verdict(&[&answer]));
-    };
     let mut answers = Vec::new();
-    for (name, member) in &everybody.members {
-        let answer = Of::new(name, ask(member, request.clone()).await?);
-        output.show(&answer, |it| it.headed(render))?;
-        answers.push(answer.answer);
+    if let Some(everybody) = node.everybody().await? {
+        for (name, member) in &everybody.members {
+            let (answer, _) = ask(member, &request).await?;
+            answers.push(show(name, answer, output)?);
+        }
+        return Ok(verdict(&answers));
     }
-    Ok(verdict(&answers.iter().collect::<Vec<_>>()))
+    let (answer, own_name) = ask(node, &request).await?;
+    // One member is asked: what clients get is what the owners have, unless only it was wanted.
+    let Some(own_name) = own_name.filter(|_| !node.is_to_member() && !answer.owners.is_empty())
+    else {
+        output.show(&answer, render)?;
+        return Ok(verdict(&[answer]));
+    };
+    let owners = answer.owners.clone();
+    answers.push(show(&own_name, answer, output)?);
+    for owner in owners.iter().filter(|it| **it != own_name) {
+        let (answer, _) = ask(&node.to_member(owner)?, &request).await?;
+        answers.push(show(owner, answer, output)?);
+    }
+    Ok(verdict(&answers))
 }
 
-async fn ask(node: &Connection, request: KeyRequest) -> Result<KeyResponse, CtlError> {
+/// The answer, and the member that it is of, in a cluster.
+async fn ask(
+    node: &Connection,
+    request: &KeyRequest,
+) -> Result<(KeyResponse, Option<String>), CtlError> {
     let mut admin = node.admin();
-    node.call(admin.key(request)).await
+    node.call_signed(admin.key(request.clone())).await
+}
+
+/// Shows the answer of one of several members.
+fn show(member: &str, answer: KeyResponse, output: &Output) -> Result<KeyResponse, CtlError> {
+    let answer = Of::new(member, answer);
+    output.show(&answer, |it| it.headed(render))?;
+    Ok(answer.answer)
 }
 
 /// Good if the newest copy that any of them has is served.
-pub(super) fn verdict(answers: &[&KeyResponse]) -> Verdict {
+pub(super) fn verdict(answers: &[KeyResponse]) -> Verdict {
     let copies = answers.iter().flat_map(|it| &it.copies);
     let newest = copies.map(|it| it.version).max();
     let is_served = |answer: &KeyResponse| {
@@ -60,7 +81,7 @@ pub(super) fn verdict(answers: &[&KeyResponse]) -> Verdict {
             .map(|it| state(it, answer))
             .any(|it| it == State::Served)
     };
-    match answers.iter().any(|it| is_served(it)) {
+    match answers.iter().any(is_served) {
         true => Verdict::Good,
         false => Verdict::Bad,
     }
@@ -129,8 +150,12 @@ fn words(state: State) -> &'static str {
 }
 
 pub(super) fn render(answer: &KeyResponse) -> String {
+    let owners = match answer.owners.as_slice() {
+        [] => String::new(),
+        owners => format!("owned by {}\n", printable(&owners.join(", "))),
+    };
     if answer.copies.is_empty() {
-        return "no tier has this key\n".to_owned();
+        return format!("{owners}no tier has this key\n");
     }
     let mut table = Table::new(&[
         ("TIER", Side::Left),
@@ -167,5 +192,5 @@ pub(super) fn render(answer: &KeyResponse) -> String {
             copy.location.clone(),
         ]);
     }
-    table.render()
+    owners + &table.render()
 }

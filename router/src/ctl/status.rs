@@ -1,5 +1,7 @@
 //! `fonnctl status`.
 
+pub(super) mod members;
+
 use fonn_proto::grpc::v1::{Count, StatusRequest, StatusResponse};
 
 use super::connection::Connection;
@@ -9,8 +11,11 @@ use super::table::pairs;
 use super::words::{bytes, count, duration, percent};
 use super::{Verdict, cluster, codec, cold};
 
-/// Bad is a node that takes no traffic.
+/// Bad is a node that takes no traffic; at a router a member that does not, or is down.
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
+    if let Some(everybody) = node.everybody().await? {
+        return members::run(&everybody, output).await;
+    }
     let mut admin = node.admin();
     let status = node.call(admin.status(StatusRequest {})).await?;
     output.show(&status, render)?;
@@ -24,6 +29,11 @@ pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, C
 fn filled(used: u64, budget: u64) -> String {
     let share = percent(used, budget);
     format!("{} of {} ({share})", bytes(used), bytes(budget))
+}
+
+/// `3 MiB (30 %)`
+fn filled_short(used: u64, budget: u64) -> String {
+    format!("{} ({})", bytes(used), percent(used, budget))
 }
 
 fn sum(counts: &[Count]) -> u64 {

@@ -207,6 +207,7 @@ fn a_key_is_shown_with_what_each_copy_is_good_for() {
         ],
         flushed_below_version: 0,
         now_ms: NOW_MS,
+        owners: Vec::new(),
     };
     assert_eq!(
         key::render(&answer),
@@ -218,6 +219,14 @@ disk  superseded               1 min ago  never    4.0 KiB  1.0 KiB  lz4    1114
     );
     let nothing = KeyResponse::default();
     assert_eq!(key::render(&nothing), "no tier has this key\n");
+    let elsewhere = KeyResponse {
+        owners: vec!["c".to_owned(), "a".to_owned()],
+        ..KeyResponse::default()
+    };
+    assert_eq!(
+        key::render(&elsewhere),
+        "owned by c, a\nno tier has this key\n"
+    );
 }
 
 #[test]
@@ -228,6 +237,7 @@ fn the_state_of_a_copy_follows_what_a_get_would_do() {
             copies: vec![copy.clone()],
             flushed_below_version,
             now_ms: NOW_MS,
+            owners: Vec::new(),
         };
         key::state(copy, &answer)
     };

@@ -59,6 +59,36 @@ fn flag_wins_over_file_and_lists_are_taken_whole() {
     assert_eq!(merged, expected);
 }
 
+/// With `FONN_RUNTIME_TEST_MAX_VALUE` set.
+fn origins_follow_the_layers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fonn.toml");
+    std::fs::write(&path, "threads = 3\nmax_value = '1m'\nlisten = ['a']").unwrap();
+    let load = |flags: &[&str]| {
+        let args = ["fonn-test", "--listen", "b"].iter().chain(flags).copied();
+        load_layers(args, |args: Settings| (Some(path.clone()), args)).unwrap()
+    };
+    let keys = ["threads", "max_value", "listen", "ram_budget"];
+    let (settings, origins) = load(&[]);
+    assert_eq!(
+        keys.map(|key| origins.of(key)),
+        [
+            Origin::File,
+            Origin::Environment,
+            Origin::Flag,
+            Origin::Default
+        ]
+    );
+    assert_eq!(settings.max_value, Some(ByteCount::mib(2)));
+    assert_eq!(origins.file(), Some(&*path));
+    let (_, flags) = load(&["--max-value", "3m", "--threads", "4"]);
+    assert_eq!(flags.of("max_value"), Origin::Flag);
+    let mut mixed = flags.clone();
+    mixed.take_over(&["max_value", "ram_budget"], &origins);
+    assert_eq!(mixed.of("max_value"), Origin::Environment);
+    assert_eq!(mixed.of("threads"), Origin::Flag, "not asked for");
+}
+
 /// The environment of a process cannot be changed safely while others read it, so the test runs
 /// itself in a child.
 #[test]
@@ -72,6 +102,7 @@ fn environment_is_between_flag_and_file() {
         );
         let merged = args(&["--max-value", "3m"]).unwrap().over(lower());
         assert_eq!(merged.max_value, Some(ByteCount::mib(3)));
+        origins_follow_the_layers();
         return;
     }
     let status = std::process::Command::new(std::env::current_exe().unwrap())

@@ -141,7 +141,8 @@ impl Grpc {
     }
 
     /// Adds the services that tools expect: health, by `readiness`, of all services added before, and
-    /// reflection, by encoded `google.protobuf.FileDescriptorSet`s.
+    /// reflection, by encoded `google.protobuf.FileDescriptorSet`s, of which only the services that are here are
+    /// listed.
     ///
     /// # Errors
     /// If a set of descriptors does not decode.
@@ -155,10 +156,13 @@ impl Grpc {
         for set in descriptors {
             builder = builder.register_encoded_file_descriptor_set(set);
         }
+        let names: BTreeSet<&'static str> = self.services().collect();
+        for name in names.iter().chain(&[HEALTH, service_of(REFLECTION)]) {
+            builder = builder.with_service_name(*name);
+        }
         let reflection = builder
             .build_v1()
             .map_err(|error| GrpcError(error.to_string()))?;
-        let names: BTreeSet<&'static str> = self.services().collect();
         let health = Health::new(readiness, names.into_iter().collect());
         Ok(self
             .with_roles(&[(REFLECTION, Role::Read)])

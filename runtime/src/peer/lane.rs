@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::{Sleep, sleep, timeout};
 
+use super::CallError;
 use super::answer::Answer;
 use super::client::Member;
 use super::link::Link;
@@ -126,6 +127,24 @@ enum Ended {
     Owing,
 }
 
+impl Ended {
+    /// What to tell those whose requests were sent. Who ends a connection carries out nothing more that came on it; if we
+    /// give it up, what was sent may still arrive.
+    fn of_sent(&self) -> CallError {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        match self {
+            Self::Closed => CallError::Closed,
+            Self::Io(error) => match error.kind() {
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
+                    CallError::Closed
+                }
+                _ => CallError::Lost,
+            },
+            _ => CallError::Lost,
+        }
+    }
+}
+
 /// The task of a lane: connects when there is something to send, and as often as it takes.
 pub(super) async fn drive(member: Arc<Member>, lane: Arc<Lane>) {
     let mut driver = Driver {
@@ -150,7 +169,7 @@ pub(super) async fn drive(member: Arc<Member>, lane: Arc<Lane>) {
         } else {
             tracing::debug!(member = %member.options.address, %error, "connection to a member ended");
         }
-        driver.end();
+        driver.end(error.of_sent());
     }
 }
 
@@ -407,14 +426,15 @@ impl Driver {
         }
     }
 
-    /// After the end of a connection: nobody waits for it, and nothing of it is left.
-    fn end(&mut self) {
+    /// After the end of a connection: nobody waits for it, and nothing of it is left. `of_sent` is what those are told whose
+    /// requests may have been sent.
+    fn end(&mut self, of_sent: CallError) {
         self.sending = Out::new();
         self.input = BytesMut::new();
         let mut state = self.lane.state.lock();
         // What was taken may have been sent; what is still in the callers' buffer was not.
         let taken = state.batch - 1;
-        state.waiters.fail_all(taken, &mut self.wakers);
+        state.waiters.fail_all(taken, of_sent, &mut self.wakers);
         state.out = Out::new();
         state.batch += 1;
         state.bytes = 0;
@@ -428,7 +448,7 @@ impl Drop for Driver {
     /// A task that is gone answers nobody: neither those who wait nor those who come.
     fn drop(&mut self) {
         self.lane.state.lock().is_closed = true;
-        self.end();
+        self.end(CallError::Lost);
     }
 }
 

@@ -49,7 +49,7 @@ impl Stats {
         match error {
             CallError::Busy => self.busy.inc(),
             CallError::Unavailable => self.unavailable.inc(),
-            CallError::Lost | CallError::TimedOut | CallError::TooLong => {}
+            CallError::Closed | CallError::Lost | CallError::TimedOut | CallError::TooLong => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! The client against a node that does what the test says, over real sockets.
 
 mod faults;
-mod node;
+pub(crate) mod node;
 
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ async fn a_connection_cut_inside_a_reply_tells_its_callers_and_the_next_one_is_n
         .await;
     drop(connection);
     assert_eq!(value(&first.await.unwrap()), b"whole");
-    assert_eq!(second.await.unwrap_err(), CallError::Lost);
+    assert_eq!(second.await.unwrap_err(), CallError::Closed);
     let third = begin(&client, b"third", LONG).unwrap();
     let mut connection = node.accept().await;
     let request = connection.request().await;
@@ -320,7 +320,7 @@ async fn a_member_that_comes_back_is_asked_again() {
         let mut connection = node.accept().await;
         connection.request().await;
         drop(connection);
-        assert_eq!(pending.await.unwrap_err(), CallError::Lost);
+        assert_eq!(pending.await.unwrap_err(), CallError::Closed);
     }
     assert_eq!(client.health().breaker, breaker::Position::Open);
     let pending = loop {

@@ -242,8 +242,9 @@ impl<T> Waiters<T> {
         expired
     }
 
-    /// The connection ended: nothing is owed any more. Requests of batches above `taken` were not sent.
-    pub(super) fn fail_all(&mut self, taken: u64, wakers: &mut Vec<Waker>) {
+    /// The connection ended: nothing is owed any more. Requests of batches above `taken` were not sent; who made the
+    /// others is told `error`.
+    pub(super) fn fail_all(&mut self, taken: u64, error: CallError, wakers: &mut Vec<Waker>) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if !std::mem::take(&mut slot.is_owed) {
                 continue;
@@ -254,7 +255,7 @@ impl<T> Waiters<T> {
                     slot.caller = Caller::HasResult(Err(if slot.batch > taken {
                         CallError::Unavailable
                     } else {
-                        CallError::Lost
+                        error
                     }));
                 }
                 Caller::HasResult(_) => {}

@@ -321,11 +321,9 @@ impl Forwarder {
                     self.events.count(Event::ReplicaRead);
                     rank += 1;
                 }
-                Obstacle::Call(CallError::Lost | CallError::TimedOut)
-                    if !is_repeatable(job.command) =>
-                {
-                    break;
-                }
+                // It may still be carried out, behind what others write after a second try was answered.
+                Obstacle::Call(CallError::Lost | CallError::TimedOut) => break,
+                Obstacle::Call(CallError::Closed) if !is_repeatable(job.command) => break,
                 Obstacle::NoOwner | Obstacle::Call(_) => {
                     let now = Instant::now();
                     let deadline = *map_deadline.get_or_insert(now + MAP_WAIT);
@@ -424,7 +422,7 @@ pub fn envelope(slot: u16, space: Space, epoch: u64) -> Envelope {
     }
 }
 
-/// Whether carrying the command out twice is the same as once: it may have been, unseen.
+/// Whether carrying the command out twice is the same as once: it may have been, unseen, by a member that is gone.
 fn is_repeatable(command: &Command<'_>) -> bool {
     match command {
         Command::Get(get) => !get.changes_entry(),
@@ -438,30 +436,4 @@ fn is_repeatable(command: &Command<'_>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use fonn_proto::{ExpirySpec, Get, Store};
-
-    use super::*;
-
-    #[test]
-    fn only_what_does_no_harm_twice_is_repeated() {
-        let set = Store::set(b"k", b"v", 0, ExpirySpec::Never);
-        let add = Store {
-            mode: StoreMode::Add,
-            ..set.clone()
-        };
-        let cas = Store {
-            compare: Some(1),
-            ..set.clone()
-        };
-        let taking = Get {
-            delete: true,
-            ..Get::new(b"k")
-        };
-        assert!(is_repeatable(&Command::Store(set)));
-        assert!(is_repeatable(&Command::Get(Get::new(b"k"))));
-        assert!(!is_repeatable(&Command::Store(add)));
-        assert!(!is_repeatable(&Command::Store(cas)));
-        assert!(!is_repeatable(&Command::Get(taking)));
-    }
-}
+mod tests;

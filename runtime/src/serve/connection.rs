@@ -336,14 +336,20 @@ impl<'c, S: Service> Driver<'c, S> {
     }
 
     /// Reserves memory for a request that is arriving: what it holds, and what it takes to receive
-    /// `need` bytes of it. Waits a while for it. False if there is none.
+    /// `need` bytes of it (0: it waits with what it has). Waits a while for it. False if there is none.
     async fn admit(
         &mut self,
         arrival: &mut Arrival<'c, S>,
         input: &mut Input,
         need: usize,
     ) -> bool {
-        let bytes = input.capacity_for(need).max(input.held());
+        // Who only waits reserves for what it holds already, which is nothing for a small request: a head that
+        // comes in pieces does not queue behind large bodies, nor does it have to come at their rate.
+        let room = match need {
+            0 => 0,
+            _ => input.capacity_for(need),
+        };
+        let bytes = room.max(input.held());
         let more = bytes.saturating_sub(arrival.bytes);
         if more == 0 {
             return true;

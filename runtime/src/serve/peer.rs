@@ -4,7 +4,8 @@
 //! A read that is at hand is answered in passing, as for clients. Everything else becomes a piece of
 //! [`work`] that owns its request: it is begun at once, so requests take effect in the order of their
 //! arrival, and if it has to wait (for the disk, the bucket, an acknowledgement) those behind it go on.
-//! Only commands on a key whose last command is still under way wait for it.
+//! Only commands on a key whose last command is still under way wait for it. A command that nobody waits for any more
+//! when its turn comes is not executed.
 //!
 //! Bounded: pieces of work and their bytes, then nothing more is parsed; unsent replies, then nothing more
 //! is finished; so a peer that does not read, or asks too much, is read from no more.
@@ -77,6 +78,7 @@ pub(super) async fn serve<S: Service>(
         hits: 0,
         patience: Box::pin(sleep(shared.tuning.stall_max)),
         progress: Instant::now(),
+        received: Instant::now(),
         ends: false,
     };
     poll_fn(|cx| peer.poll(cx)).await
@@ -111,6 +113,8 @@ struct Peer<'c, S: Service> {
     patience: Pin<Box<Sleep>>,
     /// When bytes were last received or sent.
     progress: Instant,
+    /// When bytes were last received.
+    received: Instant,
     /// Nothing more is read; the connection ends when all is answered.
     ends: bool,
 }
@@ -409,7 +413,7 @@ impl<'c, S: Service> Peer<'c, S> {
                 let key = (!self.busy.is_empty()).then(|| self.key(&head, command.key()));
                 let waiting = key.and_then(|key| self.busy.get_mut(&key));
                 if let Some(waiting) = waiting {
-                    let owned = Owned::new(head, body, chunk);
+                    let owned = Owned::new(head, body, chunk, self.received);
                     self.held.works += 1;
                     self.held.bytes += owned.bytes();
                     waiting.push_back(owned);
@@ -429,7 +433,7 @@ impl<'c, S: Service> Peer<'c, S> {
             }
             _ => None,
         };
-        let owned = Owned::new(head, body, chunk);
+        let owned = Owned::new(head, body, chunk, self.received);
         self.held.works += 1;
         self.held.bytes += owned.bytes();
         let is_executed = self.begin(owned, key, cx);
@@ -553,6 +557,7 @@ impl<'c, S: Service> Peer<'c, S> {
                 self.shared.service.count(Event::BytesRead, count as u64);
                 self.connection.at_boundary.store(false, Ordering::Relaxed);
                 self.progress = Instant::now();
+                self.received = self.progress;
                 self.swallow();
             }
             None => {}

@@ -87,6 +87,12 @@ impl Guard {
         self.0.is_none()
     }
 
+    /// Whether who is logged in may be told about its own namespace alone.
+    pub fn is_confined(&self) -> bool {
+        let is_admin = |identity: &Identity| identity.role.may_administer();
+        !self.is_open() && !self.identity().is_some_and(is_admin)
+    }
+
     #[inline]
     fn identity(&self) -> Option<&Identity> {
         self.0.as_ref()?.identity.as_ref()
@@ -237,7 +243,9 @@ fn permit(role: Option<Role>, body: &Body<'_>) -> Result<(), Failure> {
         Body::Server(command) => is_allowed(match command {
             ServerCommand::Flush { .. } | ServerCommand::StoreAllIfNone(_) => role.may_write(),
             // Of the server as a whole, not of the user's namespace.
-            ServerCommand::Stats(StatsKind::Reset | StatsKind::Connections)
+            ServerCommand::Stats(
+                StatsKind::Reset | StatsKind::Connections | StatsKind::Settings,
+            )
             | ServerCommand::ConfigGet(_) => role.may_administer(),
             ServerCommand::Stats(_)
             | ServerCommand::Info(_)

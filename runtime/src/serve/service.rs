@@ -46,6 +46,8 @@ pub struct Client<'c> {
     pub space: Space,
     /// Another member or a router sent it, to this member as to others.
     pub is_routed: bool,
+    /// It is told about its own namespace alone, not about the server as a whole.
+    pub is_confined: bool,
 }
 
 /// How far the execution of a command got.

@@ -31,6 +31,8 @@ pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Membership/Remove", Admin),
     ("fonn.v1.Membership/SetWeight", Admin),
     ("fonn.v1.Membership/SetReplicas", Admin),
+    // It tells paths and addresses, as `CONFIG GET` does, which is for admins too.
+    ("fonn.v1.Settings/Config", Admin),
     // Who gives roles may do everything.
     ("fonn.v1.Users/List", Admin),
     ("fonn.v1.Users/Put", Admin),

@@ -44,9 +44,10 @@ export async function visitor(browser, options = {}) {
   return context;
 }
 
-/** A page that has figures. `errors` gets what the console and scripts complain of, and foreign requests. */
-export async function open(browser, url, { viewport = DESKTOP, colorScheme = "light" } = {}) {
+/** A page that has figures; `isPatient` if it is to ask for nothing every so often. `errors` gets what the console and scripts complain of, and foreign requests. */
+export async function open(browser, url, { viewport = DESKTOP, colorScheme = "light", isPatient = false } = {}) {
   const context = await visitor(browser, { viewport, colorScheme });
+  if (isPatient) await context.addInitScript(() => (globalThis.setInterval = () => 0));
   const page = await context.newPage();
   const errors = [];
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
@@ -85,4 +86,46 @@ export async function eventually(check, limitMs = 30_000) {
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
   }
+}
+
+function figures(page) {
+  return page.locator("#node details", { has: page.locator("summary", { hasText: "All figures" }) });
+}
+
+/** Opens "All figures". */
+export async function openAllFigures(page) {
+  const details = figures(page);
+  if ((await details.getAttribute("open")) === null) await details.locator("summary").click();
+  await details.locator("tbody tr").first().waitFor();
+}
+
+/** The rows of "All figures". */
+export async function allFigures(page) {
+  const rows = await figures(page).locator("tbody tr").evaluateAll((elements) =>
+    elements.map((row) => [row.children[0].textContent, row.children[1].textContent]),
+  );
+  return new Map(rows.map(([name, value]) => [name, Number(value.replaceAll(",", ""))]));
+}
+
+/** How long it takes from what `cause` does until all of this is shown. */
+export async function secondsFrom(cause, ...locators) {
+  const begun = performance.now();
+  await cause();
+  await Promise.all(locators.map((it) => it.waitFor()));
+  return (performance.now() - begun) / 1000;
+}
+
+/**
+ * Fails if none of three attempts takes `limitS` or less: a machine that is busy with something else may be late once.
+ * `attempt` gives the seconds that it took; `again` makes ready for another one.
+ */
+export async function withinSeconds(limitS, attempt, again) {
+  const took = [];
+  while (took.length < 3) {
+    if (took.length > 0) await again();
+    took.push(await attempt());
+    if (took.at(-1) <= limitS) break;
+  }
+  console.log(`within ${limitS} s: ${took.map((it) => it.toFixed(2)).join(", ")}`);
+  assert.ok(took.at(-1) <= limitS, `${took.join(", ")} s, more than ${limitS}`);
 }

@@ -153,15 +153,15 @@ class Router extends Server {
   }
 }
 
-/** Members by these names with a router in front of them; all have `args` besides. */
+/** Members by these names with a router in front of them; all have `args` besides, the members `memberArgs` too. */
 export class Cluster {
-  static async start(names, args = []) {
+  static async start(names, args = [], memberArgs = []) {
     const cluster = new Cluster();
     cluster.members = new Map();
     try {
       let first = null;
       for (const name of names) {
-        const member = await Member.start(name, first, args);
+        const member = await Member.start(name, first, [...args, ...memberArgs]);
         first ??= member.cluster;
         cluster.members.set(name, member);
       }

@@ -258,6 +258,32 @@ fn any_member_takes_changes_and_all_follow() -> Result<()> {
 }
 
 #[test]
+fn the_last_member_that_can_own_slots_keeps_them() -> Result<()> {
+    let three = Three::form()?;
+    for node in ["a", "b"] {
+        text(&admin(&three.nodes[2]), &["weight", node, "0"])?;
+    }
+    wait(&three.all(), "c owns all", |map| {
+        slots(map, "a") == 0 && slots(map, "b") == 0 && slots(map, "c") > 0
+    })?;
+    for arguments in [
+        &["weight", "c", "0"][..],
+        &["drain", "c"],
+        &["remove", "c", "--yes"],
+    ] {
+        let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(error.contains("nobody would own its slots"), "{error}");
+    }
+    assert!(slots(&map(&three.nodes[0])?, "c") > 0);
+    text(&admin(&three.nodes[1]), &["weight", "a", "1"])?;
+    wait(&three.all(), "a owns some", |map| slots(map, "a") > 0)?;
+    text(&admin(&three.nodes[0]), &["weight", "c", "0"])?;
+    wait(&three.all(), "a owns all", |map| slots(map, "c") == 0)?;
+    Ok(())
+}
+
+#[test]
 fn a_node_alone_says_how_it_would_come_into_a_cluster() -> Result<()> {
     let node = NodeOptions::new().in_memory().start()?;
     for arguments in [

@@ -12,6 +12,7 @@ use fonn_tests::client::Dialect;
 use fonn_tests::cluster::Cluster;
 use fonn_tests::delay::DelayProxy;
 use fonn_tests::process::raise_open_files;
+use fonn_tests::promised::at_most;
 use fonn_tests::router::FonnRouter;
 use fonn_tests::usage::rss_bytes;
 
@@ -66,93 +67,127 @@ fn a_read_of_a_paused_member_is_answered_by_the_next_owner() -> Result<()> {
     Ok(())
 }
 
-/// Reads `key` while another client reads what is at hand. How long it took, and the others, sorted.
-fn while_cold(router: &FonnRouter, key: &str, others: u64) -> Result<(Duration, Vec<Duration>)> {
-    let mut client = Dialect::Binary.connect(router.addr())?;
-    let mut other = Dialect::Text.connect(router.addr())?;
-    std::thread::scope(|scope| {
-        let cold = scope.spawn(move || -> Result<Duration> {
-            let begun = Instant::now();
-            ensure!(client.get(key)?.as_deref() == Some(&b"cold"[..]), "{key}");
-            Ok(begun.elapsed())
-        });
-        let mut latencies = Vec::new();
-        for number in (0..others).cycle() {
-            if cold.is_finished() {
-                break;
+/// Three members, two owners a slot, whose bucket is far away and has entries that they have not.
+struct Far {
+    cluster: Cluster,
+    // Dropped after what uses them.
+    _proxy: DelayProxy,
+    _bucket: Bucket,
+}
+
+impl Far {
+    /// The bucket has the keys `cold-0` and so on; a round trip to it takes that long.
+    fn form(keys: u64, round_trip: Duration) -> Result<Self> {
+        let bucket = Bucket::in_process()?;
+        {
+            let cluster = Cluster::form(3, Some(&bucket))?;
+            let router = cluster.router()?;
+            let mut client = Dialect::Binary.connect(router.addr())?;
+            for number in 0..keys {
+                client.set(&format!("cold-{number}"), b"cold", None)?;
             }
-            let begun = Instant::now();
-            let found = other.get(&format!("warm-{number}"))?;
-            ensure!(found.as_deref() == Some(&b"warm"[..]), "warm-{number}");
-            latencies.push(begun.elapsed());
+            wait(&cluster, "not spilled", "fonn_cold_unspilled_bytes", 0.0)?;
+            // The members go, with their disks.
         }
-        let took = cold.join().map_err(|_| anyhow!("a panic"))??;
-        latencies.sort();
-        Ok((took, latencies))
-    })
+        let proxy = DelayProxy::start(bucket.address(), round_trip)?;
+        let endpoint = format!("http://{}", proxy.address());
+        let cluster = Cluster::form_through(3, &bucket, &endpoint)?;
+        cluster.ctl(0, &["replicas", "2"])?;
+        cluster.wait_agreed()?;
+        wait(&cluster, "no index", "fonn_cold_index_ready", 1.0)?;
+        Ok(Self {
+            cluster,
+            _proxy: proxy,
+            _bucket: bucket,
+        })
+    }
+}
+
+/// Waits until a metric of all members is as wanted.
+fn wait(cluster: &Cluster, otherwise: &str, metric: &str, wanted: f64) -> Result<()> {
+    for node in &cluster.nodes {
+        let begun = Instant::now();
+        while node.metric(metric)? != Some(wanted) {
+            ensure!(begun.elapsed() < Duration::from_secs(60), "{otherwise}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    Ok(())
+}
+
+fn read_cold(router: &FonnRouter, key: &str) -> Result<Duration> {
+    let mut client = Dialect::Binary.connect(router.addr())?;
+    let begun = Instant::now();
+    ensure!(client.get(key)?.as_deref() == Some(&b"cold"[..]), "{key}");
+    Ok(begun.elapsed())
+}
+
+/// Reads what is at hand, again and again until it is over. How long each read took.
+fn read_warm(router: &FonnRouter, keys: u64, is_over: impl Fn() -> bool) -> Result<Vec<Duration>> {
+    let mut client = Dialect::Text.connect(router.addr())?;
+    let mut latencies = Vec::new();
+    for number in (0..keys).cycle() {
+        if is_over() {
+            break;
+        }
+        let begun = Instant::now();
+        let found = client.get(&format!("warm-{number}"))?;
+        ensure!(found.as_deref() == Some(&b"warm"[..]), "warm-{number}");
+        latencies.push(begun.elapsed());
+    }
+    Ok(latencies)
+}
+
+/// 99 of 100 took at most that long.
+fn high(latencies: &mut [Duration]) -> Result<Duration> {
+    latencies.sort();
+    let at = latencies.len() * 99 / 100;
+    latencies.get(at).copied().context("nothing was read")
 }
 
 #[test]
 fn a_cold_read_delays_no_other_and_is_one_request_to_the_bucket() -> Result<()> {
     const COLD: u64 = 4;
     const WARM: u64 = 200;
-    let bucket = Bucket::in_process()?;
-    {
-        let cluster = Cluster::form(3, Some(&bucket))?;
-        let router = cluster.router()?;
-        let mut client = Dialect::Binary.connect(router.addr())?;
-        for number in 0..COLD {
-            client.set(&format!("cold-{number}"), b"cold", None)?;
-        }
-        for node in &cluster.nodes {
-            let begun = Instant::now();
-            while node.metric("fonn_cold_unspilled_bytes")? != Some(0.0) {
-                ensure!(begun.elapsed() < Duration::from_secs(60), "not spilled");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        }
-        // The members go, with their disks.
-    }
-    let far = DelayProxy::start(bucket.address(), Duration::from_secs(1))?;
-    let endpoint = format!("http://{}", far.address());
-    let cluster = Cluster::form_through(3, &bucket, &endpoint)?;
-    cluster.ctl(0, &["replicas", "2"])?;
-    cluster.wait_agreed()?;
-    for node in &cluster.nodes {
-        let begun = Instant::now();
-        while node.metric("fonn_cold_index_ready")? != Some(1.0) {
-            ensure!(begun.elapsed() < Duration::from_secs(60), "no index");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-    let router = cluster.router()?;
+    let far = Far::form(COLD, Duration::from_secs(1))?;
+    let router = far.cluster.router()?;
     let mut client = Dialect::Binary.connect(router.addr())?;
     for number in 0..WARM {
         client.set(&format!("warm-{number}"), b"warm", None)?;
     }
+    let (mut with, mut without) = (Vec::new(), Vec::new());
     let mut hedged = 0.0;
     for number in 0..COLD {
-        let (took, others) = while_cold(&router, &format!("cold-{number}"), WARM)?;
-        let at = |percent: usize| others.get(others.len() * percent / 100).copied();
-        let (median, high) = (at(50), at(90));
-        eprintln!(
-            "{took:?}; meanwhile {} others: {median:?}, {high:?}",
-            others.len()
-        );
+        let took = std::thread::scope(|scope| {
+            let cold = scope.spawn(|| read_cold(&router, &format!("cold-{number}")));
+            with.append(&mut read_warm(&router, WARM, || cold.is_finished())?);
+            cold.join().map_err(|_| anyhow!("a panic"))?
+        })?;
         ensure!(
             took >= Duration::from_secs(1),
             "it was not far away: {took:?}"
         );
-        ensure!(others.len() >= 30, "only {} others", others.len());
-        ensure!(high < Some(took / 4), "{high:?} of {took:?}");
+        // The same time with nothing beside it.
+        let begun = Instant::now();
+        without.append(&mut read_warm(&router, WARM, || begun.elapsed() >= took)?);
         // Past the budget a late read goes on alone.
         let now = total(&router, "hedged")? + total(&router, "hedge_denied")?;
         ensure!(now > hedged, "it was not late");
         hedged = now;
     }
+    let counts = (with.len(), without.len());
+    let (with, without) = (high(&mut with)?, high(&mut without)?);
+    eprintln!("99 of 100 reads: {with:?} beside cold reads, {without:?} without; of {counts:?}");
+    ensure!(counts.0 >= 200, "only {} beside cold reads", counts.0);
+    // A read that waited for a cold one would have taken a second.
+    let bound = at_most(
+        without * 2 + Duration::from_millis(5),
+        without * 10 + Duration::from_millis(250),
+    );
+    ensure!(with <= bound, "{with:?} where it is {without:?} else");
     // The next owner was asked for its copy, and had none; it did not go to the bucket for one.
     let mut cold = 0.0;
-    for node in &cluster.nodes {
+    for node in &far.cluster.nodes {
         let page = node.http_get("/metrics")?.body;
         let hits = page
             .lines()
@@ -160,6 +195,35 @@ fn a_cold_read_delays_no_other_and_is_one_request_to_the_bucket() -> Result<()> 
         cold += hits.context("no metric about hits")?.parse::<f64>()?;
     }
     ensure!(cold == COLD as f64, "{cold} reads of the bucket");
+    Ok(())
+}
+
+#[test]
+fn a_router_that_is_told_to_end_answers_what_is_under_way() -> Result<()> {
+    let far = Far::form(1, Duration::from_secs(2))?;
+    let mut router = far.cluster.router()?;
+    let late = |router: &FonnRouter| -> Result<f64> {
+        Ok(total(router, "hedged")? + total(router, "hedge_denied")?)
+    };
+    let before = late(&router)?;
+    let mut client = Dialect::Binary.connect(router.addr())?;
+    let mut idle = Dialect::Text.connect(router.addr())?;
+    ensure!(idle.get("nothing")?.is_none());
+    let reading = std::thread::spawn(move || client.get("cold-0"));
+    let begun = Instant::now();
+    while late(&router)? <= before {
+        ensure!(begun.elapsed() < Duration::from_secs(60), "it was not late");
+        std::thread::yield_now();
+    }
+    ensure!(!reading.is_finished(), "it was answered before the end");
+    router.stop()?;
+    let found = reading
+        .join()
+        .map_err(|_| anyhow!("the client panicked"))??;
+    ensure!(found.as_deref() == Some(&b"cold"[..]), "{found:?}");
+    // Nobody else is served any more.
+    ensure!(idle.get("nothing").is_err());
+    ensure!(Dialect::Text.connect(router.addr()).is_err());
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use fonn_tests::secured::{PASSWORD, Secured, log_in};
 
 /// What a command needs; who has more has this too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Needs {
+pub(crate) enum Needs {
     /// Not even a login.
     Nothing,
     Read,
@@ -27,7 +27,7 @@ const USERS: [(Option<&str>, Needs); 4] = [
 ];
 
 /// The classic commands and the meta commands.
-const TEXT: &[(Needs, &str)] = &[
+pub(crate) const TEXT: &[(Needs, &str)] = &[
     (Nothing, "version"),
     (Nothing, "mn"),
     (Read, "get k"),
@@ -36,7 +36,6 @@ const TEXT: &[(Needs, &str)] = &[
     (Read, "me k"),
     (Read, "stats"),
     (Read, "stats items"),
-    (Read, "stats settings"),
     (Write, "set k 0 0 1\r\nv"),
     (Write, "add k 0 0 1\r\nv"),
     (Write, "replace k 0 0 1\r\nv"),
@@ -55,11 +54,12 @@ const TEXT: &[(Needs, &str)] = &[
     (Write, "md k"),
     (Write, "delete k"),
     (Write, "flush_all"),
+    (Admin, "stats settings"),
     (Admin, "stats conns"),
     (Admin, "stats reset"),
 ];
 
-const RESP: &[(Needs, &str)] = &[
+pub(crate) const RESP: &[(Needs, &str)] = &[
     (Read, "GET k"),
     (Read, "MGET k l"),
     (Read, "STRLEN k"),
@@ -103,9 +103,9 @@ const RESP: &[(Needs, &str)] = &[
 ];
 
 /// Code, key, extras and value.
-type Request = (u8, &'static str, &'static [u8], &'static [u8]);
+pub(crate) type Request = (u8, &'static str, &'static [u8], &'static [u8]);
 
-const BINARY: &[(Needs, Request)] = &[
+pub(crate) const BINARY: &[(Needs, Request)] = &[
     (Nothing, (opcode::VERSION, "", &[], &[])),
     (Nothing, (opcode::NOOP, "", &[], &[])),
     (Read, (opcode::GET, "k", &[], &[])),
@@ -121,6 +121,7 @@ const BINARY: &[(Needs, Request)] = &[
     (Write, (opcode::GAT, "k", &[0; 4], &[])),
     (Write, (opcode::DELETE, "k", &[], &[])),
     (Write, (opcode::FLUSH, "", &[], &[])),
+    (Admin, (opcode::STAT, "settings", &[], &[])),
     (Admin, (opcode::STAT, "reset", &[], &[])),
 ];
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use fonn_tests::bucket::Bucket;
 use fonn_tests::client::TextClient;
 use fonn_tests::cluster::Cluster;
 use fonn_tests::ctl::{failure, fonnctl, json, lines, text};
@@ -156,4 +157,49 @@ fn a_key_is_looked_for_and_a_codec_set_at_every_member_of_a_router() -> Result<(
         ensure!(warmed.iter().any(|it| ended(&it)), "{name}: {warmed:?}");
     }
     Ok(())
+}
+
+#[test]
+fn status_at_a_router_has_a_row_for_each_member_and_is_bad_with_one_that_is_gone() -> Result<()> {
+    let bucket = Bucket::in_process()?;
+    let mut cluster = Cluster::form(3, Some(&bucket))?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let door = router.admin().to_string();
+    let standings = lines(&door, &["status"])?;
+    ensure!(standings.len() == 3, "{standings:?}");
+    for (standing, name) in standings.iter().zip(NAMES) {
+        ensure!(standing["member"] == name, "{standing}");
+        ensure!(standing["state"] == "active", "{standing}");
+        ensure!(standing["status"]["cluster"]["node"] == name, "{standing}");
+    }
+    let shown = text(&door, &["status"])?;
+    ensure!(shown.starts_with("MEMBER  STATE"), "{shown}");
+    // At a member, and of one that is named, it is of that one.
+    let own = cluster.nodes[1].admin().to_string();
+    ensure!(json(&own, &["status"])?["cluster"]["node"] == "b");
+    ensure!(json(&door, &["status", "--member", "c"])?["cluster"]["node"] == "c");
+    let tiers = lines(&door, &["cold", "status"])?;
+    let asked: Vec<&str> = tiers
+        .iter()
+        .filter_map(|it| it["member"].as_str())
+        .collect();
+    ensure!(asked == NAMES, "{tiers:?}");
+
+    cluster.nodes[2].kill9()?;
+    cluster.wait(&[2], "c is down", |states| states["c"] == "down")?;
+    let begun = Instant::now();
+    loop {
+        let output = fonnctl(&door, &["status", "--json"])?;
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        let rows = String::from_utf8(output.stdout)?;
+        let last = rows.lines().last().context("no rows")?;
+        let gone: Value = serde_json::from_str(last)?;
+        ensure!(gone["member"] == "c" && gone["status"].is_null(), "{rows}");
+        if gone["state"] == "down" {
+            return Ok(());
+        }
+        // The member that told the map did not know it yet.
+        ensure!(begun.elapsed() < LIMIT, "{rows}");
+    }
 }

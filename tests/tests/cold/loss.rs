@@ -1,21 +1,23 @@
 //! The machine is lost, with its disk.
 
-use anyhow::Result;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
 
 use fonn_tests::bucket::Bucket;
-use fonn_tests::node::NodeOptions;
+use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::values::{Content, ValuePool};
 
 use crate::support::{
-    Entries, connect, destroy, metric, over, wait_until_ready, wait_until_spilled,
+    Entries, connect, destroy, hits, metric, over, wait_until, wait_until_ready, wait_until_spilled,
 };
 
-/// Most are small, as with a compile cache; one in a hundred has 2 MiB.
+/// Most are small, as with a compile cache; one in five hundred has 2 MiB.
 fn lengths() -> Vec<usize> {
-    (0..100)
-        .map(|at| match at {
-            99 => 2 << 20,
-            90..99 => 100 << 10,
+    (0..500)
+        .map(|at| match at % 100 {
+            99 if at == 499 => 2 << 20,
+            90.. => 100 << 10,
             50..90 => 10 << 10,
             _ => 1 << 10,
         })
@@ -49,26 +51,32 @@ fn a_new_node_with_only_the_bucket_serves_everything_and_so_does_another_region(
     texts.write(&mut *cache, 0..EACH)?;
     wait_until_spilled(&first)?;
 
-    // While the first runs, another region follows it.
+    // While the first runs, another region follows it. Half of all is read there before the first is gone, half after.
     let known = metric(&first, "fonn_cold_index_entries")?;
-    crate::support::wait_until(
+    wait_until(
         "the other region knows all entries",
-        std::time::Duration::from_secs(60),
+        Duration::from_secs(60),
         || Ok(metric(&other, "fonn_cold_index_entries")? >= known),
     )?;
     let mut cache = connect(&other)?;
-    compiled.check(&mut *cache, 0..EACH / 10)?;
+    compiled.check(&mut *cache, 0..EACH)?;
 
     destroy(first)?;
     let mut cache = connect(&other)?;
-    texts.check(&mut *cache, 0..EACH / 10)?;
+    texts.check(&mut *cache, 0..EACH)?;
+    let far = hits(&other, "cold")?;
+    assert!(
+        far >= 2.0 * EACH as f64 * 0.99,
+        "{far} hits out of the bucket"
+    );
+    drop(other);
 
     let second = over(&bucket).start()?;
     wait_until_ready(&second)?;
     let mut cache = connect(&second)?;
     compiled.check(&mut *cache, 0..EACH)?;
     texts.check(&mut *cache, 0..EACH)?;
-    let cold = metric(&second, "fonn_hits_total{tier=\"cold\"}")?;
+    let cold = hits(&second, "cold")?;
     assert!(
         cold >= 2.0 * EACH as f64 * 0.99,
         "{cold} hits out of the bucket"
@@ -78,6 +86,67 @@ fn a_new_node_with_only_the_bucket_serves_everything_and_so_does_another_region(
     let requests = crate::support::requests(&second, "get_range")?;
     texts.check(&mut *cache, 0..100)?;
     assert_eq!(crate::support::requests(&second, "get_range")?, requests);
+    Ok(())
+}
+
+/// A lost machine takes with it what was written in the window that the metric told, and nothing older.
+#[test]
+fn what_is_older_than_the_window_survives_a_loss_in_the_middle_of_writing() -> Result<()> {
+    // Clocks count milliseconds, and an answer takes its time.
+    const SLACK: Duration = Duration::from_millis(500);
+    let bucket = Bucket::in_process()?;
+    let pool = ValuePool::new(Content::Random, 64 << 10);
+    let entries = Entries {
+        pool: &pool,
+        lens: &[1 << 10, 10 << 10, 1 << 10, 64 << 10],
+        prefix: "window/",
+    };
+    let node = over(&bucket).start()?;
+    let mut cache = connect(&node)?;
+    let (acknowledged, asked, window) = std::thread::scope(|scope| -> Result<_> {
+        let writer = scope.spawn(|| {
+            // When each was acknowledged, until the node is gone.
+            let mut acknowledged = Vec::new();
+            for number in 0.. {
+                let mut next = number..number + 1;
+                if entries.write(&mut *cache, next.clone()).is_err() {
+                    break;
+                }
+                acknowledged.extend(next.next().map(|_| Instant::now()));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            acknowledged
+        });
+        // Some segments are in the bucket, and more is on its way.
+        wait_until(
+            "it spills while it is written to",
+            Duration::from_secs(60),
+            || Ok(metric(&node, "fonn_cold_spilled_segments_total")? >= 4.0),
+        )?;
+        let asked = Instant::now();
+        let window = metric(&node, "fonn_cold_unspilled_seconds")?;
+        destroy(node)?;
+        let acknowledged = writer.join().ok().context("the writer panicked")?;
+        Ok((acknowledged, asked, Duration::from_secs_f64(window)))
+    })?;
+    let horizon = asked.checked_sub(window + SLACK).context("no horizon")?;
+    let older = acknowledged.partition_point(|at| *at < horizon) as u64;
+    let count = acknowledged.len() as u64;
+    assert!(
+        window < Duration::from_secs(20) && older >= 100 && older < count,
+        "{older} of {count} are older than {window:?}"
+    );
+
+    let next = over(&bucket).start()?;
+    wait_until_ready(&next)?;
+    let mut cache = connect(&next)?;
+    entries.check(&mut *cache, 0..older)?;
+    // Of the rest some are lost, but none is wrong.
+    for number in older..count {
+        if let Some(got) = cache.get(&entries.key(number))? {
+            entries.judge(number, &got)?;
+        }
+    }
     Ok(())
 }
 
@@ -92,7 +161,23 @@ fn a_stop_brings_what_is_missing_into_the_bucket() -> Result<()> {
     };
     // Long enough that only the stop can have done it.
     let mut node = over(&bucket).flag("--spill", "write-behind:10m").start()?;
+    let at_risk = |node: &FonnNode, of: &str| metric(node, &format!("fonn_cold_unspilled_{of}"));
+    const WHAT: [&str; 3] = ["seconds", "entries", "bytes"];
+    for of in WHAT {
+        assert_eq!(at_risk(&node, of)?, 0.0, "{of}");
+    }
     entries.write(&mut *connect(&node)?, 0..60)?;
+    assert!(at_risk(&node, "entries")? >= 60.0);
+    assert!(at_risk(&node, "bytes")? >= (60 * (64 << 10)) as f64);
+    wait_until("they become older", Duration::from_secs(60), || {
+        Ok(at_risk(&node, "seconds")? > 0.0)
+    })?;
+    node.stop()?;
+    // Its own disk has nothing left that the bucket lacks.
+    node.start_again()?;
+    for of in WHAT {
+        assert_eq!(at_risk(&node, of)?, 0.0, "{of}");
+    }
     node.stop()?;
     std::fs::remove_dir_all(node.data_dir())?;
     let next = over(&bucket).start()?;

@@ -1,6 +1,7 @@
 //! The bucket below the node: what outlives it, what it costs, and what happens when it is gone.
 
 mod auto;
+mod clock;
 mod evict;
 mod kills;
 mod loss;
@@ -9,4 +10,5 @@ mod outage;
 mod requests;
 mod sccache;
 mod support;
+mod under_load;
 mod versions;

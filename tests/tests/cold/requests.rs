@@ -1,6 +1,7 @@
 //! What the bucket is asked, and how often.
 
 use std::sync::Barrier;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -8,7 +9,8 @@ use fonn_tests::bucket::Bucket;
 use fonn_tests::values::{Content, ValuePool};
 
 use crate::support::{
-    Entries, connect, destroy, over, requests, wait_until_ready, wait_until_spilled,
+    Entries, all_requests, connect, destroy, over, requests, requests_on, value_on, wait_until,
+    wait_until_ready, wait_until_spilled,
 };
 
 #[test]
@@ -37,17 +39,60 @@ fn absent_keys_cost_no_request() -> Result<()> {
         lens: &[1000],
         prefix: "there/",
     };
-    let node = over(&bucket).start()?;
+    // Others are asked for what is new so seldom that it does not happen here.
+    let node = over(&bucket).flag("--cold-follow", "1h").start()?;
     entries.write(&mut *connect(&node)?, 0..1000)?;
     wait_until_spilled(&node)?;
     let before = requests(&node, "get_range")?;
+    let (all_before, arrived_before) = (all_requests(&node)?, bucket.requests());
     let mut cache = connect(&node)?;
     for number in 0..100_000 {
         let got = cache.get(&format!("absent/{number:016x}"))?;
         ensure!(got.is_none(), "key {number} is there");
     }
     assert_eq!(requests(&node, "get_range")?, before);
+    // Of every kind, as the node counts them and as they arrived. What comes by the clock may come meanwhile: a
+    // comparison with the bucket in the first minute, and looking for garbage every five.
+    let (all, arrived) = (all_requests(&node)?, bucket.requests());
+    let (all, arrived) = (all - all_before, arrived - arrived_before);
+    assert!(
+        all <= BY_THE_CLOCK as f64 && arrived <= BY_THE_CLOCK,
+        "{all} requests, of which {arrived} arrived"
+    );
     Ok(())
+}
+
+/// Requests of a comparison and of a round of garbage collection in a small bucket.
+const BY_THE_CLOCK: u64 = 20;
+
+#[test]
+fn requests_cost_what_the_operator_says() -> Result<()> {
+    let bucket = Bucket::in_process()?;
+    let first = over(&bucket).start()?;
+    connect(&first)?.set("read", b"value", None)?;
+    wait_until_spilled(&first)?;
+    destroy(first)?;
+    // Dollars a million.
+    let node = over(&bucket)
+        .flag("--cold-prices", "3000000/70000")
+        .start()?;
+    wait_until_ready(&node)?;
+    let mut cache = connect(&node)?;
+    ensure!(cache.get("read")?.is_some());
+    cache.set("written", b"value", None)?;
+    wait_until_spilled(&node)?;
+    // A request may end while a page of metrics is made: the next page is right then.
+    wait_until("the cost is right", Duration::from_secs(60), || {
+        let page = node.http_get("/metrics")?.body;
+        let sum = |operations: &[&str]| -> Result<f64> {
+            operations.iter().map(|it| requests_on(&page, it)).sum()
+        };
+        let writes = sum(&["put", "put_if_absent", "list", "list_uploads"])?;
+        let reads = sum(&["get", "get_range", "get_suffix", "head"])?;
+        let cost = value_on(&page, "fonn_cold_store_cost_dollars_total")?;
+        let expected = writes * 3.0 + reads * 0.07;
+        Ok(writes > 0.0 && reads > 0.0 && (cost - expected).abs() < 0.001)
+    })
 }
 
 #[test]

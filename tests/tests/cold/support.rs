@@ -29,8 +29,12 @@ pub fn over(bucket: &Bucket) -> NodeOptions {
 
 /// A metric that is there, by its name and labels.
 pub fn metric(node: &FonnNode, name: &str) -> Result<f64> {
-    let page = node.http_get("/metrics")?;
-    let mut lines = page.body.lines().filter_map(|line| line.rsplit_once(' '));
+    value_on(&node.http_get("/metrics")?.body, name)
+}
+
+/// The same, on a page of metrics: what is on one page was true at one time.
+pub fn value_on(page: &str, name: &str) -> Result<f64> {
+    let mut lines = page.lines().filter_map(|line| line.rsplit_once(' '));
     let (_, value) = lines
         .find(|(found, _)| *found == name)
         .with_context(|| format!("there is no metric {name}"))?;
@@ -39,9 +43,31 @@ pub fn metric(node: &FonnNode, name: &str) -> Result<f64> {
 
 /// Requests that the node made to the bucket.
 pub fn requests(node: &FonnNode, operation: &str) -> Result<f64> {
+    requests_on(&node.http_get("/metrics")?.body, operation)
+}
+
+/// The same, on a page of metrics.
+pub fn requests_on(page: &str, operation: &str) -> Result<f64> {
+    let name = format!("fonn_cold_store_requests_total{{op=\"{operation}\"}}");
+    value_on(page, &name)
+}
+
+/// Requests of every kind that the node made to the bucket.
+pub fn all_requests(node: &FonnNode) -> Result<f64> {
+    let all = node.metric("fonn_cold_store_requests_total")?;
+    all.context("there is no metric of requests")
+}
+
+/// Gets of one key that this tier answered.
+pub fn hits(node: &FonnNode, tier: &str) -> Result<f64> {
+    metric(node, &format!("fonn_hits_total{{tier=\"{tier}\"}}"))
+}
+
+/// Reads from the bucket with this result.
+pub fn reads(node: &FonnNode, result: &str) -> Result<f64> {
     metric(
         node,
-        &format!("fonn_cold_store_requests_total{{op=\"{operation}\"}}"),
+        &format!("fonn_cold_reads_total{{result=\"{result}\"}}"),
     )
 }
 
@@ -117,12 +143,15 @@ impl Entries<'_> {
         for number in numbers {
             let got = cache.get(&self.key(number))?;
             let got = got.with_context(|| format!("entry {number} is lost"))?;
-            let value = self.pool.value(number, self.len(number));
-            value
-                .check(&got)
-                .with_context(|| format!("entry {number}"))?;
+            self.judge(number, &got)?;
         }
         Ok(())
+    }
+
+    /// It was read: byte for byte as it was written.
+    pub fn judge(&self, number: u64, got: &[u8]) -> Result<()> {
+        let value = self.pool.value(number, self.len(number));
+        value.check(got).with_context(|| format!("entry {number}"))
     }
 }
 

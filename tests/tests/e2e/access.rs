@@ -5,13 +5,16 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fonn_tests::bucket::{Bucket, Trouble};
 use fonn_tests::certificates::Certified;
-use fonn_tests::client::RespReply;
+use fonn_tests::client::{RespReply, binary_request, opcode, status};
 use fonn_tests::ctl::{failure, text, with_input};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::process::Signal;
 
 const PASSWORD: &str = "hunter 2: ü";
+
+const SASL_AUTH: u8 = 0x21;
 
 /// Name, role and what else is in the row.
 type User = (&'static str, &'static str, &'static str);
@@ -315,5 +318,106 @@ fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
     // From the same machine, as before.
     ensure!(text(&node.admin().to_string(), &["status"])?.contains("fonn-node"));
     ensure!(node.http_get("/healthz")?.status == 200);
+    Ok(())
+}
+
+/// The credentials of the bucket and the hashes of passwords: whatever goes wrong, they are in nothing that is told.
+#[test]
+fn secrets_are_in_no_setting_metric_log_or_finding() -> Result<()> {
+    const SECRETS: [&str; 2] = ["Zg7qk3Vt9sUwQx1pLmN5", "Hn4bRt8cYd2wEs6vKj0a"];
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("users.toml");
+    std::fs::write(&file, users_file(&USERS)?)?;
+    let bucket = Bucket::in_process()?;
+    let mut options = NodeOptions::new()
+        .flag("--users-file", &file)
+        .flag("--cold-tier", bucket.url())
+        .flag("--spill", "write-behind:100ms");
+    for (name, value) in bucket.environment() {
+        options = options.env(name, value);
+    }
+    let mut node = options
+        .env("AWS_SECRET_ACCESS_KEY", SECRETS[0])
+        .env("AWS_SESSION_TOKEN", SECRETS[1])
+        .start()?;
+    let admin = node.admin().to_string();
+    let mut told = Vec::new();
+    for trouble in [
+        None,
+        Some(Trouble::Disconnects),
+        Some(Trouble::NoSuchBucket),
+    ] {
+        if let Some(trouble) = trouble {
+            bucket.fail(trouble);
+        }
+        let mut client = node.resp()?;
+        client
+            .call(&[b"AUTH", b"root", PASSWORD.as_bytes()])?
+            .ok()?;
+        for number in 0..20 {
+            client.command(&format!("SET k{number} v"))?.ok()?;
+        }
+        // A miss that asks the bucket where there is trouble.
+        client.command("GET absent")?;
+        let mut settings = Vec::new();
+        for part in client.command("CONFIG GET *")?.array()? {
+            settings.extend(part.bulk()?.unwrap_or_default());
+            settings.push(b'\n');
+        }
+        told.push(String::from_utf8(settings)?);
+        let info = client.command("INFO everything")?.bulk()?;
+        told.push(String::from_utf8(info.unwrap_or_default())?);
+        // The text protocol has no words for a password with a blank.
+        let mut binary = node.binary()?;
+        let plain = format!("\0root\0{PASSWORD}");
+        let reply = binary.call(SASL_AUTH, "PLAIN", &[], plain.as_bytes(), 0)?;
+        ensure!(reply.status == status::OK, "{reply:?}");
+        for kind in ["", "settings", "conns"] {
+            binary.send(&binary_request(
+                opcode::STAT,
+                kind.as_bytes(),
+                &[],
+                &[],
+                0,
+                7,
+            ))?;
+            let mut rows = String::new();
+            loop {
+                let reply = binary.reply()?;
+                ensure!(reply.status == status::OK, "{reply:?}");
+                if reply.key.is_empty() {
+                    break;
+                }
+                rows += &String::from_utf8([reply.key, reply.value, vec![b'\n']].concat())?;
+            }
+            told.push(rows);
+        }
+        told.push(node.http_get("/metrics")?.body);
+        for arguments in [&["doctor"][..], &["status", "--json"], &["cold"]] {
+            let output = Command::new(ctl_program()?)
+                .args(arguments)
+                .env("FONN_ADMIN", &admin)
+                .env("FONN_USER", "root")
+                .env("FONN_PASSWORD", PASSWORD)
+                .stdin(std::process::Stdio::null())
+                .output()?;
+            let text = [output.stdout, output.stderr].concat();
+            told.push(String::from_utf8(text)?);
+        }
+        ensure!(told.iter().all(|it| it.len() > 30), "{told:?}");
+    }
+    // It is there to be found: what is no secret is told.
+    ensure!(told[0].contains(bucket.url()), "{}", told[0]);
+    node.daemon()?.signal(Signal::HUP)?;
+    let log = node.log()?;
+    let is_reloaded = || log.text().contains("configuration reloaded");
+    node.daemon()?
+        .wait_until("the reload", Duration::from_secs(60), is_reloaded)?;
+    told.push(log.text());
+    for text in &told {
+        for secret in [&SECRETS[..], &["hunter", "argon2"]].concat() {
+            ensure!(!text.contains(secret), "{secret} is in {text}");
+        }
+    }
     Ok(())
 }

@@ -3,16 +3,19 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use fonn_tests::bucket::Bucket;
+use fonn_tests::client::{Cache, is_refusal};
 use fonn_tests::load::{self, KeyDistribution, LoadOptions, Protocol, Sizes, Target};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::usage::{disk_bytes, rss_peak_bytes};
+use fonn_tests::values::{Content, ValuePool};
 
 const MIB: u64 = 1 << 20;
 const RAM_BUDGET: u64 = 64 * MIB;
@@ -199,6 +202,77 @@ fn many_large_requests_at_once_stay_within_the_memory_budget() -> Result<()> {
     Ok(())
 }
 
+/// Asks until there is something; what is refused in the words of the protocol is asked again.
+fn until_some<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        match ask() {
+            Ok(Some(found)) => return Ok(found),
+            Err(error) if !is_refusal(&error) => return Err(error),
+            Ok(None) | Err(_) => ensure!(Instant::now() < deadline, "nothing in two minutes"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What is on its way from the bucket at the same time is eight times the RAM budget: it waits for its turn.
+#[test]
+fn many_large_reads_out_of_the_bucket_stay_within_the_memory_budget() -> Result<()> {
+    const CLIENTS: u64 = 64;
+    const LEN: usize = 8 << 20;
+    let bucket = Bucket::in_process()?;
+    let over_bucket = |options: NodeOptions| {
+        let options = options
+            .flag("--cold-tier", bucket.url())
+            .flag("--cold-read-timeout", "20s")
+            .flag("--spill", "write-behind:1s")
+            .flag("--max-value", "16m");
+        let environment = bucket.environment().into_iter();
+        environment.fold(options, |options, (name, value)| options.env(name, value))
+    };
+    let pool = ValuePool::new(Content::Random, LEN);
+    let key = |number: u64| format!("large/{number}");
+    let mut first = over_bucket(NodeOptions::new()).start()?;
+    let mut client = first.text()?;
+    for number in 0..CLIENTS {
+        let value = pool.value(number, LEN).to_vec();
+        until_some(|| client.set(&key(number), &value, None).map(Some))?;
+    }
+    let told = |node: &FonnNode, metric: &str, value: f64| {
+        until_some(|| Ok(node.metric(metric)?.filter(|it| *it == value)))
+    };
+    told(&first, "fonn_cold_unspilled_bytes", 0.0)?;
+    first.kill9()?;
+    drop(first);
+
+    let options = NodeOptions::new()
+        .flag("--ram-budget", "64m")
+        .flag("--disk-budget", "256m");
+    let node = over_bucket(options).start()?;
+    told(&node, "fonn_cold_index_ready", 1.0)?;
+    let watch = Watch::start(&node)?;
+    let barrier = Barrier::new(CLIENTS as usize);
+    thread::scope(|scope| {
+        let read = |number: u64| -> Result<()> {
+            let mut client = node.text()?;
+            barrier.wait();
+            // Whose turn does not come in time is told that there is nothing, and asks again.
+            let got = until_some(|| client.get(&key(number)))?;
+            pool.value(number, LEN).check(&got)
+        };
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || read(number)))
+            .collect();
+        clients.into_iter().try_for_each(|client| {
+            let result = client.join();
+            result.map_err(|_| anyhow!("a client panicked"))?
+        })
+    })?;
+    let from_bucket = node.metric("fonn_cold_reads_total")?;
+    ensure!(from_bucket >= Some(CLIENTS as f64), "{from_bucket:?} reads");
+    watch.check("reads out of the bucket")
+}
+
 /// A cache that forgets the newest values to keep its budget would be of no use.
 #[test]
 fn the_newest_values_are_there_when_the_disk_budget_is_full() -> Result<()> {
@@ -216,7 +290,7 @@ fn the_newest_values_are_there_when_the_disk_budget_is_full() -> Result<()> {
         let mut there = 0;
         for number in 10_000 - 1000..10_000 {
             let key = load::key_of(number, options.key_size);
-            there += u32::from(fonn_tests::client::Cache::get(&mut client, &key)?.is_some());
+            there += u32::from(client.get(&key)?.is_some());
         }
         assert!(
             there >= 990,

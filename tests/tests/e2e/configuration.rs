@@ -247,7 +247,12 @@ fn a_unix_socket_is_served_beside_tcp() -> Result<()> {
 }
 
 /// Writes the file, sends SIGHUP and waits for a line in the log with one of `expected`.
-fn reload(node: &mut FonnNode, file: &Path, content: &str, expected: &[&str]) -> Result<()> {
+pub(super) fn reload(
+    node: &mut FonnNode,
+    file: &Path,
+    content: &str,
+    expected: &[&str],
+) -> Result<()> {
     fs::write(file, content)?;
     let log = node.daemon()?.log();
     let before = log.lines().len();

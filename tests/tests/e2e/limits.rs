@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::client::{Cache, Dialect, binary_request, opcode, resp_request};
 use fonn_tests::load::{self, LoadOptions, Protocol, Sizes, Target};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::raise_open_files;
@@ -43,6 +43,56 @@ fn drive(node: &FonnNode, protocol: Protocol, connections: usize) -> Result<load
         "{report}"
     );
     Ok(report)
+}
+
+/// Nothing is held for it but a little buffer, so nobody is in a hurry.
+#[test]
+fn a_client_that_sends_a_byte_a_second_is_answered_when_it_has_asked() -> Result<()> {
+    // Longer than a client may stop, and longer than a request may take that memory is reserved for.
+    const SECONDS: usize = 75;
+    let node = FonnNode::start()?;
+    let key = |rest: usize| "k".repeat(SECONDS - rest);
+    let requests: [(Vec<u8>, &[u8]); 4] = [
+        (format!("get {}\r\n", key(6)).into_bytes(), b"END\r\n"),
+        (format!("mg {} v\r\n", key(7)).into_bytes(), b"EN\r\n"),
+        (resp_request(&[b"GET", key(20).as_bytes()]), b"$-1\r\n"),
+        (
+            binary_request(opcode::GETK, key(24).as_bytes(), &[], &[], 0, 1),
+            b"\x81\x0c",
+        ),
+    ];
+    thread::scope(|scope| {
+        let clients: Vec<_> = requests
+            .iter()
+            .map(|(request, reply)| {
+                let node = &node;
+                scope.spawn(move || -> Result<()> {
+                    ensure!(request.len() >= SECONDS, "{} bytes", request.len());
+                    let mut stream = TcpStream::connect(node.addr())?;
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+                    for byte in request {
+                        stream.write_all(&[*byte])?;
+                        thread::sleep(Duration::from_secs(1));
+                    }
+                    let mut found = vec![0; reply.len()];
+                    stream.read_exact(&mut found)?;
+                    let text = String::from_utf8_lossy(request);
+                    ensure!(found == *reply, "{text}: {}", found.escape_ascii());
+                    Ok(())
+                })
+            })
+            .collect();
+        for client in clients {
+            client
+                .join()
+                .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    let stalled = node.metric("fonn_connections_stalled_total")?;
+    ensure!(stalled == Some(0.0), "{stalled:?}");
+    Ok(())
 }
 
 #[test]

@@ -449,3 +449,77 @@ fn the_clients_of_the_field_get_the_answers_they_wait_for() -> Result<()> {
     assert!(text.at_end()?);
     Ok(())
 }
+
+#[test]
+fn stats_of_each_kind_are_told_in_text_and_in_binary() -> Result<()> {
+    let node = FonnNode::start()?;
+    let mut text = node.text()?;
+    let mut binary = node.binary()?;
+    for number in 0..7 {
+        assert_eq!(text.store(&format!("set k{number} 0 0 1"), b"v")?, "STORED");
+        text.items(&format!("get k{number}"))?;
+    }
+    // A binary client gets a packet a row, and one without a name at the end.
+    let mut rows = |kind: &str| -> Result<Vec<(String, String)>> {
+        binary.send(&binary_request(
+            opcode::STAT,
+            kind.as_bytes(),
+            &[],
+            &[],
+            0,
+            7,
+        ))?;
+        let mut rows = Vec::new();
+        loop {
+            let reply = binary.reply()?;
+            assert_eq!((reply.status, reply.opaque), (status::OK, 7), "{kind}");
+            if reply.key.is_empty() {
+                return Ok(rows);
+            }
+            rows.push((
+                String::from_utf8(reply.key)?,
+                String::from_utf8(reply.value)?,
+            ));
+        }
+    };
+    let found = |rows: &[(String, String)], name: &str| {
+        let row = rows.iter().find(|(known, _)| known == name);
+        row.map(|(_, value)| value.clone())
+    };
+    for rows in [text.stats("stats items")?, rows("items")?] {
+        assert_eq!(found(&rows, "items:1:number").as_deref(), Some("7"));
+        assert!(found(&rows, "items:1:mem_requested").is_some(), "{rows:?}");
+    }
+    for rows in [text.stats("stats settings")?, rows("settings")?] {
+        let threads = found(&rows, "threads");
+        assert_eq!(threads.as_deref(), Some("2"), "{rows:?}");
+    }
+    for rows in [text.stats("stats conns")?, rows("conns")?] {
+        let protocols = rows.iter().filter(|(name, _)| name.ends_with(":protocol"));
+        let protocols: Vec<_> = protocols.map(|(_, protocol)| protocol.as_str()).collect();
+        assert_eq!(protocols.len(), 2, "{rows:?}");
+        for protocol in ["text", "binary"] {
+            assert!(protocols.contains(&protocol), "{rows:?}");
+        }
+    }
+    for kind in ["sizes", "slabs"] {
+        assert_eq!(text.stats(&format!("stats {kind}"))?, []);
+    }
+    // Counters begin again; what there is stays.
+    for is_text in [true, false] {
+        text.items("get k0")?;
+        assert_ne!(
+            found(&text.stats("stats")?, "get_hits").as_deref(),
+            Some("0")
+        );
+        match is_text {
+            true => assert_eq!(text.command("stats reset")?, "RESET"),
+            false => assert_eq!(rows("reset")?, []),
+        }
+        let rows = text.stats("stats")?;
+        for (name, value) in [("get_hits", "0"), ("cmd_set", "0"), ("curr_items", "7")] {
+            assert_eq!(found(&rows, name).as_deref(), Some(value), "{name}");
+        }
+    }
+    Ok(())
+}

@@ -2,44 +2,31 @@
 
 import { brief, explain } from "../api.js";
 import { ask } from "../dialog.js";
-import { h, section, setShown, setText, Table } from "../dom.js";
+import { h, section, setShown, setText, Table, type Column, type Row } from "../dom.js";
 import { bytes, exact, factor, instant, UNKNOWN } from "../format.js";
-import { Tier, type KeyCopy, type KeyResponse } from "../gen/fonn/v1/admin_pb.js";
+import type { KeyCopy } from "../gen/fonn/v1/admin_pb.js";
+import { askBy, fate, lookUp, TIERS, type Found, type Wanted as Asked } from "../lookup.js";
 import type { Actions, Panel } from "../view.js";
 
-interface Wanted {
-  key: Uint8Array<ArrayBuffer>;
+interface Wanted extends Asked {
   text: string;
-  namespace: string;
-  database: number;
 }
 
-const TIERS: Record<Tier, string> = {
-  [Tier.UNSPECIFIED]: UNKNOWN,
-  [Tier.RAM]: "RAM",
-  [Tier.DISK]: "Disk",
-  [Tier.COLD]: "Bucket",
-};
+const COLUMNS: Column[] = [
+  { title: "Tier" },
+  { title: "Codec" },
+  { title: "Value", numeric: true },
+  { title: "Stored", numeric: true },
+  { title: "Smaller by", numeric: true },
+  { title: "Written" },
+  { title: "Expires" },
+  { title: "Version", numeric: true },
+  { title: "Where" },
+];
 
 /** The upper 48 bits of a version are the time of the write. */
 function writtenAt(version: bigint): number {
   return Number(version >> 16n);
-}
-
-/** What clients get: the newest copy, unless that is none. */
-export function fate(response: KeyResponse): string {
-  const newest = response.copies.reduce<KeyCopy | null>(
-    (best, copy) => (best === null || copy.version > best.version ? copy : best),
-    null,
-  );
-  if (!newest) return "No tier knows this key.";
-  if (newest.version < response.flushedBelowVersion) return "It was flushed: clients get a miss.";
-  if (newest.tombstone) return "It was deleted: clients get a miss.";
-  if (newest.damaged) return "Its newest copy is damaged: clients get a miss.";
-  if (newest.expiresAtMs !== 0n && newest.expiresAtMs <= response.nowMs) {
-    return "It has expired: clients get a miss.";
-  }
-  return `Clients get it from ${TIERS[response.copies[0]?.tier ?? Tier.UNSPECIFIED]}.`;
 }
 
 export class Keys implements Panel {
@@ -49,18 +36,9 @@ export class Keys implements Panel {
   private readonly database = h("input", { id: "key-database", type: "number", min: 0, max: 255, value: 0 });
   private readonly verdict = h("p", { role: "status", class: "key-verdict" });
   private readonly result = h("div", { hidden: true });
-  private readonly table = new Table("Copies of the key", [
-    { title: "Tier" },
-    { title: "Codec" },
-    { title: "Value", numeric: true },
-    { title: "Stored", numeric: true },
-    { title: "Smaller by", numeric: true },
-    { title: "Written" },
-    { title: "Expires" },
-    { title: "Version", numeric: true },
-    { title: "Where" },
-  ]);
+  private readonly copies = h("div");
   private found: Wanted | null = null;
+  private looks = 0;
 
   constructor(private readonly actions: Actions) {
     const field = (id: string, label: string, input: HTMLElement) =>
@@ -80,7 +58,7 @@ export class Keys implements Panel {
       h("button", { type: "submit", class: "primary" }, "Look up"),
     );
     const remove = h("button", { type: "button", class: "danger", click: () => void this.remove() }, "Delete key…");
-    this.result.append(this.table.element, remove);
+    this.result.append(this.copies, remove);
     this.element = section("keys", "Look up a key", form, this.verdict, this.result);
   }
 
@@ -96,16 +74,24 @@ export class Keys implements Panel {
   }
 
   private async look(wanted: Wanted): Promise<void> {
-    const { key, namespace, database } = wanted;
+    const look = (this.looks += 1);
+    setText(this.verdict, "Looking…");
+    setShown(this.result, false);
     try {
-      const response = await this.actions.api.admin.key({ key, namespace, database }, brief);
+      const found = await lookUp(askBy(this.actions.api, wanted));
+      // Another key has been asked for meanwhile.
+      if (look !== this.looks) return;
       this.found = wanted;
-      setText(this.verdict, fate(response));
-      this.table.update(response.copies.map((copy) => row(copy)));
-      setShown(this.result, response.copies.length > 0);
+      setText(this.verdict, fate(found));
+      const rows = rowsOf(found);
+      // In a cluster each row begins with whose copy it is.
+      const columns = found.owners.length === 0 ? COLUMNS : [{ title: "Member" }, ...COLUMNS];
+      const table = new Table("Copies of the key", columns);
+      table.update(rows);
+      this.copies.replaceChildren(table.element);
+      setShown(this.result, rows.length > 0);
     } catch (error) {
-      setText(this.verdict, explain(error));
-      setShown(this.result, false);
+      if (look === this.looks) setText(this.verdict, explain(error));
     }
   }
 
@@ -130,22 +116,29 @@ export class Keys implements Panel {
   }
 }
 
-function row(copy: KeyCopy): { key: string; cells: string[] } {
+/** The copies that are known, those of the first owner first. */
+export function rowsOf({ owners, answers }: Found): Row[] {
+  return answers.flatMap(({ member, response }) =>
+    response.copies.map((copy) => ({
+      key: `${member ?? ""} ${copy.tier}`,
+      cells: owners.length === 0 ? cells(copy) : [member ?? UNKNOWN, ...cells(copy)],
+    })),
+  );
+}
+
+function cells(copy: KeyCopy): string[] {
   const stored = Number(copy.storedBytes);
   const value = Number(copy.valueBytes);
   const notes = [copy.location, copy.dirty ? "not in the next tier yet" : "", copy.damaged ? "damaged" : ""];
-  return {
-    key: String(copy.tier),
-    cells: [
-      TIERS[copy.tier] ?? UNKNOWN,
-      copy.tombstone ? "deleted" : copy.codec || UNKNOWN,
-      copy.tombstone || value === 0 ? UNKNOWN : bytes(value),
-      copy.tombstone ? UNKNOWN : bytes(stored),
-      copy.tombstone || value === 0 || stored === 0 ? UNKNOWN : factor(value / stored),
-      instant(writtenAt(copy.version)),
-      copy.expiresAtMs === 0n ? "never" : instant(Number(copy.expiresAtMs)),
-      exact(Number(copy.version)),
-      notes.filter((note) => note !== "").join(", ") || UNKNOWN,
-    ],
-  };
+  return [
+    TIERS[copy.tier] ?? UNKNOWN,
+    copy.tombstone ? "deleted" : copy.codec || UNKNOWN,
+    copy.tombstone || value === 0 ? UNKNOWN : bytes(value),
+    copy.tombstone ? UNKNOWN : bytes(stored),
+    copy.tombstone || value === 0 || stored === 0 ? UNKNOWN : factor(value / stored),
+    instant(writtenAt(copy.version)),
+    copy.expiresAtMs === 0n ? "never" : instant(Number(copy.expiresAtMs)),
+    exact(copy.version),
+    notes.filter((note) => note !== "").join(", ") || UNKNOWN,
+  ];
 }

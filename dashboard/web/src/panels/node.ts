@@ -1,20 +1,23 @@
-// The node: how it was started, what it uses, and every figure it publishes.
+// The node: how it was started, its settings, what it uses, and every figure it publishes.
 
 import { h, section, setShown, Table } from "../dom.js";
 import { bytes, count, duration, exact, instant } from "../format.js";
-import { NOW_MS, type Panel, type View } from "../view.js";
+import { NOW_MS, type Actions, type Panel, type View } from "../view.js";
 import { Facts } from "./facts.js";
+import { Settings } from "./settings.js";
 
 export class NodePanel implements Panel {
   readonly element: HTMLElement;
   private readonly facts = new Facts();
+  private readonly settings: Settings;
   private readonly filter: HTMLInputElement;
   private readonly details: HTMLDetailsElement;
   private readonly table = new Table("All figures", [{ title: "Metric" }, { title: "Value", numeric: true }]);
   private readonly none = h("p", { class: "note" }, "No metric has this in its name.");
   private view: View | null = null;
 
-  constructor() {
+  constructor(actions: Pick<Actions, "api">) {
+    this.settings = new Settings(actions);
     const redraw = () => this.view && this.showAll(this.view);
     this.filter = h("input", { id: "metric-filter", type: "search", autocomplete: "off", input: redraw });
     this.details = h(
@@ -25,7 +28,7 @@ export class NodePanel implements Panel {
       this.none,
       this.table.element,
     );
-    this.element = section("node", "Node", this.facts.element, this.details);
+    this.element = section("node", "Node", this.facts.element, this.settings.element, this.details);
   }
 
   update(view: View): void {
@@ -43,6 +46,7 @@ export class NodePanel implements Panel {
       ["Open files", count(figures.now("process_open_fds"))],
       ["Started", started === null ? "—" : `${instant(started * 1000)}, ${duration(Number(status?.uptimeMs ?? 0) / 1000)} ago`],
     ]);
+    this.settings.update(view);
     this.showAll(view);
   }
 

@@ -1,7 +1,8 @@
 // Whether all is well: the first thing that is read.
 
-import { h, icon, setAttribute, setText } from "../dom.js";
-import { verdict } from "../health.js";
+import { h, icon, setAttribute, setShown, setText } from "../dom.js";
+import { verdict, wholeCluster } from "../health.js";
+import { together } from "../members.js";
 import type { Panel, View } from "../view.js";
 
 export class VerdictPanel implements Panel {
@@ -9,6 +10,7 @@ export class VerdictPanel implements Panel {
   private readonly picture = h("span", { class: "picture" });
   private readonly title = h("h1");
   private readonly sentence = h("p");
+  private readonly cluster = h("p", { class: "whole", hidden: true });
   private readonly problems = h("ul", { class: "problems" });
   private shown = "";
 
@@ -18,7 +20,7 @@ export class VerdictPanel implements Panel {
       { class: "verdict", id: "health", "aria-label": "Health" },
       this.picture,
       // Only the title interrupts a reader: the sentence changes every second.
-      h("div", {}, h("div", { role: "status" }, this.title), this.sentence, this.problems),
+      h("div", {}, h("div", { role: "status" }, this.title), this.sentence, this.cluster, this.problems),
     );
   }
 
@@ -27,6 +29,9 @@ export class VerdictPanel implements Panel {
     setAttribute(this.element, "data-level", found.level);
     setText(this.title, found.title);
     setText(this.sentence, found.sentence);
+    const all = view.connection.state === "live" ? together(view.standings) : null;
+    setShown(this.cluster, all !== null);
+    if (all) setText(this.cluster, wholeCluster(all, view.assumptions));
     const key = JSON.stringify([found.level, found.problems]);
     if (key === this.shown) return;
     this.shown = key;

@@ -1,15 +1,29 @@
 //! Entries of other members against a map, in any order and across restarts.
 
 use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use fonn_cold_tier::names::Region;
+use fonn_cold_tier::store::fault::FaultStore;
+use fonn_cold_tier::store::memory::MemoryStore;
+use fonn_cold_tier::{ColdOptions, ObjectStore, SpillMode};
 use fonn_proto::Delete;
 use fonn_proto::Outcome;
+use fonn_runtime::clock::Clock;
+use fonn_runtime::tasks::Tasks;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::super::tests::*;
 use super::*;
-use crate::levels::CodecChoice;
+use crate::cold::ColdSetup;
+use crate::engine::{EngineOptions, Settings};
+use crate::levels::{CodecChoice, Level, LevelCodec};
+use crate::lsm::{DiskOptions, Durability};
+use crate::ram::{LruMode, RamOptions};
 
 const SPACE: Space = Space(3);
 const KEYS: usize = 5;
@@ -415,7 +429,9 @@ async fn what_was_dropped_with_an_old_generation_does_not_come_back_as_an_older_
         disk_bytes: 16 << 20,
         ..Choice::default()
     });
-    put(rig.engine(), &entry("k", BASE, false)).await.unwrap();
+    // Files have the time of the system, and this was before it.
+    let older = 1_700_000_000_000 << 16;
+    put(rig.engine(), &entry("k", older, false)).await.unwrap();
     rig.set("k", b"newer").await;
     let filler = vec![7; VALUE_LEN_MAX];
     let dropped = || {
@@ -431,10 +447,107 @@ async fn what_was_dropped_with_an_old_generation_does_not_come_back_as_an_older_
     }
     evict_all(rig.engine());
     assert_eq!(fetch(rig.engine(), "k").await, None, "it is forgotten");
-    assert_eq!(put(rig.engine(), &entry("k", BASE, false)).await, Ok(false));
+    assert_eq!(
+        put(rig.engine(), &entry("k", older, false)).await,
+        Ok(false)
+    );
     assert_eq!(rig.get("k").await, None);
-    // What is written from now on is newer. (Files have the time of the system.)
+    // What is written from now on is newer.
     let now_ms = fonn_runtime::clock::Clock::system().wall_ms();
     let newer = (now_ms + 60_000) << 16;
     assert_eq!(put(rig.engine(), &entry("k", newer, false)).await, Ok(true));
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store in `dir` above a bucket.
+fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
+    let none = CodecChoice::none();
+    let options = ColdOptions {
+        spill_age: SpillMode::WriteBehind(Duration::from_millis(1)),
+        ..ColdOptions::new(dir.join("cold"), Region::default())
+    };
+    let options = EngineOptions {
+        settings: Settings {
+            value_len_max: VALUE_LEN_MAX,
+            durability: Durability::Batched,
+        },
+        ram: RamOptions {
+            budget_bytes: 1 << 20,
+            lru: LruMode::Approximate,
+            hash_seed: 7,
+        },
+        disk: Some(DiskOptions {
+            dir: dir.to_owned(),
+            budget_bytes: 64 << 20,
+            durability: Durability::Batched,
+            upper: none,
+            last: none,
+            codec_min_bytes: 256,
+            value_len_max: VALUE_LEN_MAX,
+            queue_bytes_max: 1 << 20,
+            memory_bytes: 4 << 20,
+            read_threads: 1,
+            settle_percent: 0,
+            write_bytes_per_sec_max: None,
+        }),
+        cold: Some(ColdSetup {
+            options,
+            codec: Arc::new(LevelCodec::new(Level::Cold, none, 256)),
+            store: Arc::clone(bucket) as Arc<dyn ObjectStore>,
+            retries: Arc::default(),
+        }),
+        ram_codec: (none, 64),
+        clock: Clock::system(),
+        spaces: 16,
+    };
+    Engine::open(options).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_now_is_named_so_that_nobody_shows_an_older_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(MemoryStore::new(Clock::system()));
+    let bucket = Arc::new(FaultStore::new(memory, 1));
+    let version = (Clock::system().wall_ms() - 1) << 16;
+    let written = entry("k", version, false);
+    let engine = open_above(dir.path(), &bucket);
+    let tasks = Tasks::new();
+    engine.start_cold(&tasks);
+    assert_eq!(put(&engine, &written).await, Ok(true));
+    engine.drain_cold(Instant::now() + PATIENCE).await;
+    // The bucket alone has it from now on, and is not there.
+    let log = dir.path().join("g0000000001").join("values");
+    let (bytes, stored) = (std::fs::read(&log).unwrap(), value(version));
+    let at = bytes.windows(stored.len()).position(|it| *it == stored);
+    let log = std::fs::File::options().write(true).open(log).unwrap();
+    log.write_all_at(b"x", at.unwrap() as u64).unwrap();
+    bucket.go_down();
+    evict_all(&engine);
+    let all = SlotSet::all();
+    let page = engine.fetch_slots(&all, &[], 1 << 20).await.unwrap();
+    let page = page.entries.page(&page.next);
+    let named: Vec<_> = page.iter().map(Result::unwrap).collect();
+    let named: Vec<_> = named
+        .iter()
+        .map(|it| (it.key, it.version, &it.content))
+        .collect();
+    let unread = peer::Content::Omitted { len: 0 };
+    assert_eq!(named, [(&b"k"[..], version, &unread)]);
+    assert_eq!(
+        engine.fetch_for_peer(SPACE, b"k").await,
+        Err(Failure::Unavailable)
+    );
+    // Who asks for it is told once it can be read.
+    bucket.come_up();
+    let begun = Instant::now();
+    let found = loop {
+        match engine.fetch_for_peer(SPACE, b"k").await {
+            Ok(found) => break found,
+            Err(_) => assert!(begun.elapsed() < PATIENCE, "it stays away"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!(decoded(&found.unwrap()), Some(value(version)));
+    engine.close(PATIENCE);
 }

@@ -7,7 +7,8 @@ use super::*;
 pub(super) fn answer(engine: &Engine, get: &Get<'_>) -> Option<Outcome<'static>> {
     let mut answer = None;
     let word = |outcome: &Outcome<'_>| answer = Some(own(outcome.clone()));
-    let is_answered = engine.answer_hit(SPACE, get, engine.moment(), &mut Vec::new(), word);
+    let mut scratch = b"of the request before".to_vec();
+    let is_answered = engine.answer_hit(SPACE, get, engine.moment(), &mut scratch, word);
     assert_eq!(is_answered, answer.is_some());
     answer
 }

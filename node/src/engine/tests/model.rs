@@ -88,6 +88,7 @@ enum Step {
     MoveClock(i64),
     Upkeep,
     EvictAll,
+    Settle,
     Scan(usize),
     Reopen,
     DropAndOpen,
@@ -183,10 +184,18 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (-100_000..150_000_i64).prop_map(Step::MoveClock),
         3 => Just(Step::Upkeep),
         6 => Just(Step::EvictAll),
+        1 => Just(Step::Settle),
         2 => (1..8_usize).prop_map(Step::Scan),
         2 => Just(Step::Reopen),
         2 => Just(Step::DropAndOpen),
     ]
+}
+
+/// A codec of a level, of those that are compiled in.
+fn codec() -> impl Strategy<Value = CodecChoice> {
+    let all = ["none", "lz4", "snappy", "zlib:1", "zstd:3"];
+    let choices: Vec<CodecChoice> = all.iter().filter_map(|name| name.parse().ok()).collect();
+    proptest::sample::select(choices)
 }
 
 /// What the store should hold.
@@ -319,6 +328,7 @@ impl Bench {
                 self.model.flush_if_due(self.now_ms);
             }
             Step::EvictAll => evict_all(self.rig.engine()),
+            Step::Settle => self.rig.engine().disk().unwrap().settle_all().await,
             Step::Scan(count) => self.scan(*count).await,
             Step::Reopen => {
                 self.rig.reopen();
@@ -485,11 +495,13 @@ proptest! {
     fn every_outcome_is_that_of_a_map(
         steps in proptest::collection::vec(step(), 1..150),
         is_durable in any::<bool>(),
-        is_coded in any::<bool>(),
+        ram_codec in codec(),
+        disk_codecs in (codec(), codec()),
     ) {
         let choice = Choice {
             durability: if is_durable { Durability::Batched } else { Durability::None },
-            ram_codec: if is_coded { "lz4".parse().unwrap() } else { CodecChoice::none() },
+            ram_codec,
+            disk_codecs,
             ..Choice::default()
         };
         block_on(async {

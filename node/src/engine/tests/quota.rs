@@ -203,3 +203,32 @@ fn of_two_changes_of_users_at_once_the_newer_one_stays_in_force() {
     let ram = engine.ram().quota_use(namespace).unwrap();
     assert_eq!(ram.quota_bytes as u64, 2 * QUOTA);
 }
+
+#[tokio::test]
+async fn a_namespace_is_not_told_how_many_entries_others_have_however_many_there_are() {
+    const MANY: u64 = 11_000;
+    let rig = Rig::new(Choice::default());
+    let other = Space::new(SPACE.namespace() + 1, 0);
+    let engine = rig.engine();
+    for number in 0..MANY {
+        rig.set(&format!("k{number}"), b"v").await;
+    }
+    // As long as there is one namespace, about as many as were written are its own.
+    let all = engine.count_entries(SPACE).await.unwrap();
+    assert!(all >= MANY, "{all}");
+    let known = |name: &str, space: Space| Known {
+        name: name.into(),
+        number: space.namespace(),
+        quota: None,
+        base: None,
+    };
+    let both = [known("default", SPACE), known("other", other)];
+    engine.namespaces().set(both);
+    assert_eq!(engine.count_entries(other).await, Ok(0));
+    assert_eq!(engine.count_entries(SPACE).await, Ok(MANY));
+    // Once it was counted that is what is told, until it was counted again.
+    let tasks = enforce(&rig);
+    counted(&rig, |_| true).await;
+    assert_eq!(engine.count_entries(SPACE).await, Ok(MANY));
+    drop(tasks);
+}

@@ -53,10 +53,10 @@ impl Workspace {
         encoded.is_some_and(|encoded| encoded.frame_len < frame.len())
     }
 
-    /// Gives back what a large value took.
+    /// Gives back what a large value took. What is kept is not cleared: decoding would fill it with zeros.
     pub(crate) fn shrink(&mut self) {
         for buffer in [&mut self.value, &mut self.frame] {
-            buffer.clear();
+            buffer.truncate(BUFFER_BYTES_KEPT);
             buffer.shrink_to(BUFFER_BYTES_KEPT);
         }
     }

@@ -178,8 +178,10 @@ impl Rewrite<'_> {
         let last = &self.shared.last;
         // Recoding needs the value and both of its frames in memory.
         let len_max = options.value_len_max.min(options.memory_bytes);
-        let is_recoded =
-            !record.frame().is_empty() && self.workspace.recode(record.frame(), last, len_max);
+        // What has settled was tried, and is as short as it got: it is written anew for room only.
+        let is_recoded = !self.source.has_settled()
+            && !record.frame().is_empty()
+            && self.workspace.recode(record.frame(), last, len_max);
         let start = self.piece.len();
         if is_recoded {
             let frame = &self.workspace.frame;

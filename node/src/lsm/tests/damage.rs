@@ -1,6 +1,12 @@
 //! Kills, torn files, damage, refusals of the file system.
 
+use fonn_codec::CodecSpec;
+use proptest::prelude::*;
+
 use super::*;
+use crate::levels::IdleCpus;
+use crate::lsm::record::{BOUND_FRAME_LEN, HEAD_LEN, Record, write_head};
+use crate::lsm::value;
 
 fn generation(dir: &Path, id: u64) -> std::path::PathBuf {
     dir.join(format!("g{id:010}"))
@@ -267,4 +273,112 @@ async fn without_space_oldest_generations_go_first() {
     rig.shared().wake_upkeep();
     within(|| rig.tier().usage().generations == 1).await;
     assert_eq!(found(&rig, 1..=20).await, (11..=20).collect::<Vec<_>>());
+}
+
+/// The codecs of this build, from which records are made.
+fn specs() -> Vec<CodecSpec> {
+    let all = ["none", "lz4", "snappy", "zlib:6", "zstd:3"];
+    all.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// A record as the writer makes it.
+fn stored(spec: CodecSpec, key: &[u8], raw: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    fonn_codec::encode(spec, 16, raw, &mut frame).unwrap();
+    let meta = Meta {
+        cas_override: Some(4),
+        ..Meta::new(9, 7, 1 << 41)
+    };
+    let frame_len = u32::try_from(frame.len()).unwrap();
+    let mut out = Vec::new();
+    write_head(&mut out, (SPACE, key), &Fact::Put(meta), &frame, frame_len);
+    out.extend_from_slice(&frame);
+    out
+}
+
+/// What a read makes of the bytes of a record.
+fn value_in(record: &[u8], len_max: usize) -> Option<Bytes> {
+    let frame = Bytes::copy_from_slice(Record::parse(record)?.frame);
+    let decoded = value::decode(&frame, len_max, &IdleCpus::default());
+    decoded.ok().map(|decoded| decoded.value)
+}
+
+#[test]
+fn every_change_of_one_byte_of_a_small_record_is_detected() {
+    let values = [vec![], b"short".to_vec(), text_of(300), noise(1, 100)];
+    for spec in specs() {
+        for raw in &values {
+            let good = stored(spec, b"some key", raw);
+            assert_eq!(value_in(&good, 1 << 20).as_ref(), Some(&raw.clone().into()));
+            let mut bad = good.clone();
+            for (at, byte) in good.iter().enumerate() {
+                for change in 1..=255 {
+                    bad[at] = byte ^ change;
+                    let read = value_in(&bad, 1 << 20);
+                    assert_eq!(read, None, "{spec} {} at {at} by {change:#x}", raw.len());
+                }
+                bad[at] = *byte;
+            }
+        }
+    }
+    // A tombstone has no frame.
+    let mut tombstone = Vec::new();
+    let fact = Fact::Tombstone(77);
+    write_head(&mut tombstone, (SPACE, b"some key"), &fact, &[], 0);
+    for at in 0..tombstone.len() {
+        for change in 1..=255 {
+            let mut bad = tombstone.clone();
+            bad[at] ^= change;
+            assert_eq!(Record::parse(&bad), None, "at {at} by {change:#x}");
+        }
+    }
+}
+
+#[test]
+fn random_changes_of_one_byte_of_a_large_record_are_detected() {
+    let raw = [text_of(200_000), noise(2, 100_000)].concat();
+    for spec in specs() {
+        let mut record = stored(spec, b"some key", &raw);
+        for place in noise(3, 8 * 100).chunks(8) {
+            let place = u64::from_le_bytes(place.try_into().unwrap());
+            let (at, change) = (place as usize % record.len(), (place >> 56) as u8 | 1);
+            record[at] ^= change;
+            assert_eq!(value_in(&record, 1 << 20), None, "{spec} at {at}");
+            record[at] ^= change;
+        }
+        assert_eq!(value_in(&record, 1 << 20), Some(raw.clone().into()));
+    }
+}
+
+fn text_of(len: usize) -> Vec<u8> {
+    super::settling::text(8, len)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whoever can write the files can mend checksums, too: that costs the entry, not the process.
+    #[test]
+    fn a_record_with_any_fields_and_right_checksums_does_no_harm(
+        spec in proptest::sample::select(specs()),
+        len in 0..2000_usize,
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut record = stored(spec, b"some key", &text_of(len));
+        for (at, byte) in changes {
+            let at = at.index(record.len());
+            record[at] = byte;
+        }
+        let frame_start = HEAD_LEN + b"some key".len();
+        if let Some((head, payload)) = record[frame_start..].split_first_chunk_mut::<16>() {
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..12]), payload);
+            head[12..].copy_from_slice(&crc.to_le_bytes());
+        }
+        let bound = record.len().min(frame_start + BOUND_FRAME_LEN);
+        let crc = crc32c::crc32c(&record[4..bound]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        if let Some(value) = value_in(&record, 4000) {
+            prop_assert!(value.len() <= 4000);
+        }
+    }
 }

@@ -5,8 +5,12 @@
 
 use std::path::PathBuf;
 
+use fonn_codec::{FrameError, registry};
+use fonn_runtime::config::{Early, parse_file};
+
 use super::settling::text;
 use super::*;
+use crate::config;
 
 /// Where the store is that both builds use.
 fn shared_store() -> Option<PathBuf> {
@@ -16,6 +20,86 @@ fn shared_store() -> Option<PathBuf> {
 /// What a key's value is.
 fn value(key: &str) -> Vec<u8> {
     text(xxhash_rust::xxh3::xxh3_64(key.as_bytes()), 20_000)
+}
+
+/// The codecs that a flag and a line of a file lead to, or why they are refused.
+fn configured(setting: &str) -> [Result<String, String>; 2] {
+    let arguments = ["fonn-node", "--data-dir", "none", "--codec", setting];
+    let by_flag = config::load(arguments).map_err(|early| match early {
+        Early::Bad(error) => error.to_string(),
+        Early::Info(text) => text,
+    });
+    let lines = format!("data_dir = \"none\"\ncodec = [\"{setting}\"]");
+    let by_file = parse_file(Path::new("test.toml"), &lines).and_then(config::resolve);
+    [by_flag, by_file.map_err(|error| error.to_string())]
+        .map(|loaded| loaded.map(|config| config.codecs()))
+}
+
+#[test]
+fn a_codec_that_the_build_leaves_out_is_refused_at_the_start_with_its_feature() {
+    for codec in registry::all() {
+        let name = codec.name();
+        let sentence =
+            format!("codec {name} is not in this build: it needs the cargo feature `{name}`");
+        for level in ["ram", "upper", "last", "cold"] {
+            let setting = format!("{level}={name}");
+            for answer in configured(&setting) {
+                match answer {
+                    Ok(codecs) => {
+                        assert!(codec.is_available(), "{setting} was taken");
+                        assert!(codecs.contains(&setting), "{setting}: {codecs}");
+                    }
+                    Err(error) => {
+                        assert!(!codec.is_available(), "{setting}: {error}");
+                        assert!(error.contains(&sentence), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_reason_why_entries_cannot_be_read_is_one_line_in_the_log() {
+    let rig = Rig::new();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let writer = LogWriter(Arc::clone(&log));
+    let format = fonn_runtime::telemetry::LogFormat::Text;
+    let (dispatch, _control) =
+        fonn_runtime::telemetry::build(&"warn".parse().unwrap(), format, false, move || {
+            writer.clone()
+        });
+    tracing::dispatcher::with_default(&dispatch, || {
+        for _ in 0..3 {
+            for codec in ["zstd", "snappy"] {
+                let feature = codec;
+                let reason = FrameError::AbsentCodec { codec, feature };
+                rig.shared().warn_of_unsupported(reason);
+            }
+        }
+    });
+    let log = String::from_utf8(log.lock().clone()).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    for (line, codec) in lines.iter().zip(["zstd", "snappy"]) {
+        assert!(line.contains("entries on disk cannot be read by this build"));
+        assert!(line.contains(&format!("cargo feature `{codec}`")), "{line}");
+    }
+}
+
+/// Keeps what is logged.
+#[derive(Clone)]
+struct LogWriter(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(all(
@@ -108,8 +192,6 @@ mod with_all {
     feature = "zstd"
 )))]
 mod with_fewer {
-    use fonn_codec::registry;
-
     use super::*;
 
     fn is_available(codec: &str) -> bool {

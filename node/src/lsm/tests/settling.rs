@@ -543,3 +543,45 @@ async fn new_facts_carry_the_stored_bytes_wherever_and_however_they_are_stored()
     assert_eq!(rig.get(b"k3").await.unwrap().value, raw);
     assert_eq!(rig.version_of(b"new").await, Some(30));
 }
+
+/// Bytes that no codec shrinks and that do not look random.
+fn stubborn() -> Vec<u8> {
+    noise(5, 300).iter().map(|byte| byte % 140).collect()
+}
+
+#[tokio::test]
+async fn what_has_settled_is_not_tried_again_when_it_is_written_anew_for_room() {
+    let rig = codecs("lz4", "zstd:3");
+    put_texts(&rig, 1..=20).await;
+    rig.put(b"stubborn", 21, stubborn()).await;
+    rig.roll().await;
+    rig.settle(1).await;
+    let tried = || [0, 1, 4].map(|codec| rig.tier().last().meter().of(codec).values);
+    assert_eq!(tried(), [1, 0, 20], "one did not shrink");
+    for (incarnation, last) in [(2, "zstd:3"), (3, "zstd:9")] {
+        rig.tier().last().set(last.parse().unwrap(), 256);
+        let target = rig.rewrite(1).await;
+        settle::switch(rig.shared(), &rig.generation(1), target).unwrap();
+        assert_eq!(rig.generation(1).incarnation, incarnation);
+        assert_eq!(tried(), [1, 0, 20]);
+    }
+    assert_texts(&rig, 1..=20).await;
+    assert_eq!(rig.get(b"stubborn").await.unwrap().value, stubborn());
+}
+
+#[tokio::test]
+async fn settling_takes_its_share_of_a_processor() {
+    let mut rig = codecs("lz4", "zstd:9");
+    rig.options.settle_percent = 0;
+    put_texts(&rig, 1..=200).await;
+    rig.roll().await;
+    // Opened anew with a share, the thread of its own settles it; so this is asked of that thread's meter.
+    rig.options.settle_percent = 25;
+    let began = Instant::now();
+    rig.reopen();
+    within(|| rig.stats().generations_settled == 1).await;
+    let cpu = rig.tier().last().meter().of(4).cpu;
+    assert_eq!(rig.tier().last().meter().of(4).values, 200);
+    // The last piece is not followed by a rest.
+    assert!(cpu > Duration::ZERO && began.elapsed() > 3 * cpu, "{cpu:?}");
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 
+const GET: u8 = 0x00;
 const SET: u8 = 0x01;
 
 fn tuned(tuning: Tuning) -> Options {
@@ -146,6 +147,47 @@ fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in
     exchange(&mut holder, b"\r\n", b"STORED\r\n");
     exchange(&mut text, &text_set("k", &value), b"STORED\r\n");
     assert_eq!(node.shared.service.engine.inflight(), 0);
+}
+
+/// As sccache sends its headers: in ten writes.
+#[test]
+fn a_small_request_that_comes_in_pieces_waits_for_no_memory() {
+    let node = Node::start(Options {
+        ram_budget: 4 << 20,
+        ..tuned(Tuning {
+            memory_wait: PATIENCE,
+            contended_grace: PATIENCE,
+            ..Tuning::default()
+        })
+    });
+    let mut received = 0;
+    let mut send = |client: &mut TcpStream, bytes: &[u8]| {
+        client.write_all(bytes).unwrap();
+        received += bytes.len() as u64;
+        // On its one reactor nothing comes between that and what the server does about it.
+        until("it is received", || {
+            node.count(Counter::BytesRead) == received
+        });
+    };
+    let mut holder = node.connect();
+    send(&mut holder, b"set big 0 0 1900000\r\nabc");
+    until("it holds memory", || {
+        node.shared.service.engine.inflight() > 0
+    });
+    let held = node.shared.service.engine.inflight();
+    let mut waiting = node.connect();
+    send(&mut waiting, b"set next 0 0 1900000\r\nabc");
+
+    let mut client = node.connect();
+    for opaque in 1..=3 {
+        for piece in binary(GET, opaque, &[], b"absent", b"").chunks(3) {
+            send(&mut client, piece);
+            assert_eq!(node.shared.service.engine.inflight(), held);
+        }
+        let (status, of, _) = binary_reply(&mut client);
+        assert_eq!((status, of), (1, opaque));
+    }
+    assert_eq!(node.count(Counter::Busy), 0);
 }
 
 #[test]

@@ -48,7 +48,17 @@ impl Guarded {
             },
             ..Options::default()
         });
+        let namespaces = node.shared.service.engine.namespaces();
+        namespaces.set_users(Some(&directory(&USERS)));
         Self { node, users }
+    }
+
+    /// A text connection of that user.
+    fn text(&self, user: &str) -> TcpStream {
+        let mut client = self.node.connect();
+        let login = format!("{user} secret");
+        exchange(&mut client, &text_set("a", login.as_bytes()), b"STORED\r\n");
+        client
     }
 
     /// A RESP connection of that user.
@@ -191,6 +201,107 @@ fn namespaces_see_nothing_of_each_other() {
     ask(&mut other, &[b"GET", b"k"], b"$-1\r\n");
     ask(&mut ci, &[b"GET", b"k"], b"$4\r\nmain\r\n");
     ask(&mut ci, &[b"DBSIZE"], b":1\r\n");
+}
+
+/// What is answered until the line that ends it.
+fn lines(client: &mut TcpStream, request: &[u8], end: &str) -> String {
+    client.write_all(request).unwrap();
+    let (mut reply, mut byte) = (String::new(), [0]);
+    while !reply.ends_with(end) {
+        assert_eq!(client.read(&mut byte).unwrap(), 1, "{reply}");
+        reply.push(char::from(byte[0]));
+    }
+    reply
+}
+
+#[test]
+fn what_is_told_of_the_server_is_told_of_the_own_namespace_alone() {
+    let guarded = Guarded::start();
+    let mut ci = guarded.resp("ci");
+    ask(
+        &mut ci,
+        &[b"MSET", b"a", b"1", b"b", b"2", b"c", b"3"],
+        b"+OK\r\n",
+    );
+    ask(&mut ci, &[b"GET", b"a"], b"$1\r\n1\r\n");
+    ask(&mut ci, &[b"GET", b"b"], b"$1\r\n2\r\n");
+    ask(&mut ci, &[b"GET", b"absent"], b"$-1\r\n");
+    let stats = |user: &str, kind: &str| {
+        let request = format!("stats{kind}\r\n");
+        lines(&mut guarded.text(user), request.as_bytes(), "END\r\n")
+    };
+    let own = |[hits, misses, stores, items]: [u32; 4]| {
+        [
+            format!("get_hits {hits}"),
+            format!("get_misses {misses}"),
+            format!("cmd_set {stores}"),
+            format!("curr_items {items}"),
+        ]
+    };
+    for (user, counts) in [
+        ("ci", [2, 1, 3, 3]),
+        ("dev", [2, 1, 3, 3]),
+        ("other", [0; 4]),
+    ] {
+        let told = stats(user, "");
+        for line in own(counts) {
+            assert!(told.contains(&format!("STAT {line}\r\n")), "{user}: {told}");
+        }
+        let names = [
+            "bytes",
+            "_maxbytes",
+            "connections",
+            "hits_",
+            "evict",
+            "auth_errors",
+            "disk",
+            "busy",
+        ];
+        for name in names {
+            assert!(!told.contains(name), "{name} to {user}: {told}");
+        }
+        let items = format!("STAT items:1:number {}\r\nEND\r\n", counts[3]);
+        assert_eq!(stats(user, " items"), items);
+        let settings = lines(&mut guarded.text(user), b"stats settings\r\n", "\r\n");
+        assert!(!settings.starts_with("STAT"), "{settings}");
+
+        let mut client = guarded.resp(user);
+        let info = lines(&mut client, &resp(&[b"INFO"]), "# Keyspace\r\n");
+        for line in [
+            format!("keyspace_hits:{}\r\n", counts[0]),
+            format!("keyspace_misses:{}\r\n", counts[1]),
+        ] {
+            assert!(info.contains(&line), "{user}: {info}");
+        }
+        for name in [
+            "memory",
+            "clients",
+            "evicted",
+            "connections",
+            "disk",
+            "_ram",
+        ] {
+            assert!(!info.contains(name), "{name} to {user}: {info}");
+        }
+    }
+    ask(&mut guarded.resp("other"), &[b"RANDOMKEY"], b"$-1\r\n");
+    // An admin is told of all.
+    let all = stats("root", "");
+    for name in [
+        "limit_maxbytes",
+        "curr_connections",
+        "auth_errors",
+        "get_hits_ram 2",
+    ] {
+        assert!(all.contains(&format!("STAT {name}")), "{all}");
+    }
+    assert!(stats("root", " items").contains("items:1:evicted "));
+    let info = lines(
+        &mut guarded.resp("root"),
+        &resp(&[b"INFO"]),
+        "# Keyspace\r\n",
+    );
+    assert!(info.contains("used_memory:"), "{info}");
 }
 
 #[test]

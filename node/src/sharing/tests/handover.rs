@@ -1,7 +1,19 @@
 //! Slots that change hands.
 
+use std::os::unix::fs::FileExt;
+
+use fonn_cold_tier::names::Region;
+use fonn_cold_tier::store::fault::FaultStore;
+use fonn_cold_tier::store::memory::MemoryStore;
+use fonn_cold_tier::{ColdOptions, ObjectStore, SpillMode};
+use fonn_proto::outcome::Value;
+use fonn_proto::peer::{Content, Entry};
+
 use super::super::metrics::Event;
 use super::*;
+use crate::cold::ColdSetup;
+use crate::engine::Acks;
+use crate::levels::{Level, LevelCodec};
 
 #[test]
 fn a_key_is_found_at_its_old_owner_until_its_slot_is_taken_over() {
@@ -70,6 +82,92 @@ fn values_of_all_sizes_are_taken_over() {
     for number in 0..40 {
         assert_eq!(client.get(&format!("key-{number}")), Some(value(number)));
     }
+}
+
+async fn put(engine: &Engine, key: &str, version: u64, value: &str) {
+    let mut acks = Acks::default();
+    let entry = Entry {
+        content: Content::Value(Value::Copied(value.as_bytes())),
+        ..Entry::tombstone(0, key.as_bytes(), version)
+    };
+    assert_eq!(engine.put_of_peer(&entry, &mut acks).await, Ok(true));
+    assert_eq!(acks.wait().await, []);
+}
+
+/// Options with a bucket below.
+fn above(dir: &TempDir, bucket: &Arc<FaultStore>) -> EngineOptions {
+    let cold = ColdOptions {
+        spill_age: SpillMode::WriteBehind(Duration::from_millis(1)),
+        ..ColdOptions::new(dir.path().join("cold"), Region::default())
+    };
+    EngineOptions {
+        cold: Some(ColdSetup {
+            options: cold,
+            codec: Arc::new(LevelCodec::new(Level::Cold, CodecChoice::none(), 256)),
+            store: Arc::clone(bucket) as Arc<dyn ObjectStore>,
+            retries: Arc::default(),
+        }),
+        ..options(dir)
+    }
+}
+
+#[test]
+fn where_the_newest_cannot_be_read_nothing_older_is_shown() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let memory = Arc::new(MemoryStore::new(Clock::system()));
+    let bucket = Arc::new(FaultStore::new(memory, 1));
+    let dir = tempfile::tempdir().unwrap();
+    let now_ms = Clock::system().wall_ms();
+    let (older, newer) = ((now_ms - 2) << 16, (now_ms - 1) << 16);
+    let log = dir.path().join("g0000000001").join("values");
+    let a = Member::start_in("a", dir, |dir| above(dir, &bucket));
+    let tasks = Tasks::new();
+    runtime.block_on(async {
+        a.engine.start_cold(&tasks);
+        put(&a.engine, "key", newer, "the newer value").await;
+        a.engine.drain_cold(Instant::now() + PATIENCE).await;
+    });
+    // The bucket alone has it from now on, and fails.
+    let bytes = std::fs::read(&log).unwrap();
+    let is_value = |it: &[u8]| it == b"the newer value";
+    let at = bytes.windows(15).position(is_value).unwrap();
+    let log = std::fs::File::options().write(true).open(log).unwrap();
+    log.write_all_at(b"T", at as u64).unwrap();
+    bucket.go_down();
+    let ram = a.engine.ram();
+    ram.reserve(ram.budget());
+    ram.evict_to_budget(0, u32::MAX, usize::MAX);
+    ram.release(ram.budget());
+    let b = Member::start("b");
+    runtime.block_on(put(&b.engine, "key", older, "older"));
+    go_by(&[&a], &map(1, 1, &[(&a, Active)]));
+    go_by(&[&a, &b], &map(2, 1, &[(&a, Draining), (&b, Active)]));
+    b.take_over();
+    until("b has all that can be had", || b.is_filled());
+    let mut client = b.client();
+    assert_eq!(client.get("key"), None);
+    assert_eq!(client.set("key", "new"), "STORED");
+    assert_eq!(client.get("key").as_deref(), Some("new"));
+}
+
+#[test]
+fn large_values_are_taken_over_no_faster_than_allowed() {
+    const COUNT: usize = 60;
+    let members = ["a", "b"].map(Member::start);
+    let [a, b] = &members;
+    go_by(&[a], &map(1, 1, &[(a, Active)]));
+    let (mut client, value) = (a.client(), "x".repeat(1 << 20));
+    for number in 0..COUNT {
+        assert_eq!(client.set(&format!("key-{number}"), &value), "STORED");
+    }
+    let begun = Instant::now();
+    go_by(&[a, b], &map(2, 1, &[(a, Draining), (b, Active)]));
+    b.take_over();
+    until("b has it all", || b.is_filled());
+    let (took, rate) = (begun.elapsed(), super::super::handover::RATE as usize);
+    let least = Duration::from_millis((COUNT * value.len() * 1000 / rate) as u64);
+    // Each wait is of whole milliseconds.
+    assert!(took >= least * 9 / 10, "{took:?} of {least:?}");
 }
 
 #[test]

@@ -27,13 +27,14 @@ const ALL_DATABASES: u16 = 1;
 const PATTERN: u16 = 1;
 
 /// The number of each on the wire, in the flags of `STATS`.
-const STATS_KINDS: [(u16, StatsKind); 6] = [
+const STATS_KINDS: [(u16, StatsKind); 7] = [
     (0, StatsKind::General),
     (1, StatsKind::Items),
     (2, StatsKind::Settings),
     (3, StatsKind::Connections),
     (4, StatsKind::Empty),
     (5, StatsKind::Reset),
+    (6, StatsKind::Namespace),
 ];
 
 pub(super) fn write<'v>(

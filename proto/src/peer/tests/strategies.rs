@@ -232,6 +232,7 @@ pub fn server_command(number: usize, fact: u64, flag: bool, pool: &Pool) -> Serv
         StatsKind::Connections,
         StatsKind::Empty,
         StatsKind::Reset,
+        StatsKind::Namespace,
     ];
     match number % 12 {
         10 => ServerCommand::ClusterView,

@@ -50,8 +50,11 @@ fn the_end_of_a_connection_tells_what_was_not_sent() {
     let unsent = waiters.begin(ticket(now, 10, 5)).unwrap();
     let gone = waiters.begin(ticket(now, 10, 5)).unwrap();
     assert_eq!(waiters.abandon(gone), None);
-    waiters.fail_all(4, &mut Vec::new());
-    assert_eq!(poll(&mut waiters, sent), Poll::Ready(Err(CallError::Lost)));
+    waiters.fail_all(4, CallError::Closed, &mut Vec::new());
+    assert_eq!(
+        poll(&mut waiters, sent),
+        Poll::Ready(Err(CallError::Closed))
+    );
     assert_eq!(
         poll(&mut waiters, unsent),
         Poll::Ready(Err(CallError::Unavailable))
@@ -145,7 +148,7 @@ proptest! {
                     prop_assert_eq!(count, expected);
                 },
                 Step::End => {
-                    waiters.fail_all(1, &mut Vec::new());
+                    waiters.fail_all(1, CallError::Lost, &mut Vec::new());
                     owed.clear();
                     for result in callers.values_mut() {
                         result.get_or_insert(Err(CallError::Lost));

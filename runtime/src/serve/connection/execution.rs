@@ -135,6 +135,7 @@ impl<S: Service> Driver<'_, S> {
                     local: self.connection.local_for(&command),
                     space,
                     is_routed: false,
+                    is_confined: self.guard.is_confined(),
                 };
                 let outcome = Box::pin(self.shared.service.execute_server(
                     self.shared,

@@ -111,6 +111,36 @@ async fn commands_on_one_key_are_executed_in_order() {
 }
 
 #[tokio::test]
+async fn a_command_that_nobody_waits_for_any_more_when_its_turn_comes_is_not_executed() {
+    let running = Running::start(Manner::Held);
+    let client = client(&running);
+    let service = running.service();
+    let first = ask(&client, &set(b"k", b"one"));
+    eventually("it is begun", || service.executed() == 1).await;
+    // This one waits for the first, longer than its caller does; the one behind it does not give up.
+    let timing = Timing {
+        now: Instant::now(),
+        timeout: Duration::from_millis(20),
+    };
+    let second = set(b"k", b"two");
+    let second = client.begin(&second, Envelope::default(), None, timing);
+    let third = ask(&client, &get(b"k"));
+    // Both are there, and then as much time passes.
+    ask(&client, &Request::Ping).await.unwrap();
+    tokio::time::sleep(timing.timeout * 2).await;
+    assert_eq!(
+        second.unwrap().await.unwrap_err(),
+        crate::peer::CallError::TimedOut
+    );
+    eventually("the first goes on", || service.release(1) == 1).await;
+    eventually("the third is begun", || service.executed() == 2).await;
+    eventually("the third goes on", || service.release(1) == 1).await;
+    first.await.unwrap();
+    assert_eq!(value(&third.await.unwrap()).unwrap(), b"one");
+    assert_eq!(service.executed(), 2);
+}
+
+#[tokio::test]
 async fn a_write_that_is_not_acknowledged_is_refused() {
     let running = Running::start(Manner::AtOnce);
     let client = client(&running);

@@ -3,16 +3,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fonn_proto::peer::{Envelope, Head, Refusal, Reply, Request};
+use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Failure, Out, Outcome, Redirects, ServerCommand, Space};
 
 use super::keep;
 use crate::serve::Shared;
 use crate::serve::input::Chunk;
 use crate::serve::registry::Connection;
-use crate::serve::service::{Acks as _, Answered as _, Client, Execution, Job, Service};
+use crate::serve::service::{Acks as _, Answered as _, Client, Event, Execution, Job, Service};
 
 /// What remains to be done for a request.
 pub(super) type Work<S> = Pin<Box<dyn Future<Output = Done<S>> + Send>>;
@@ -44,15 +46,24 @@ pub(super) struct Executed<S: Service> {
 pub(super) struct Owned {
     head: Head,
     body: Bytes,
+    /// When it came.
+    received: Instant,
 }
 
 impl Owned {
     /// Keeps a request. A large one that has a chunk to itself is not copied.
-    pub(super) fn new(head: Head, body: &[u8], chunk: &Chunk) -> Self {
+    pub(super) fn new(head: Head, body: &[u8], chunk: &Chunk, received: Instant) -> Self {
         Self {
             head,
             body: keep(chunk, body),
+            received,
         }
+    }
+
+    /// Whether who asked has given it up: what it was told since may be newer.
+    fn is_overdue(&self) -> bool {
+        let budget = Duration::from_millis(self.head.envelope.budget_ms.into());
+        !budget.is_zero() && self.received.elapsed() > budget
     }
 
     /// Bytes that it holds.
@@ -108,6 +119,14 @@ impl Owned {
         let service = &shared.service;
         let space = Space(self.head.envelope.space);
         match Request::decode_shared(&self.head, &self.body, &self.body) {
+            Ok(Request::Command(_)) if self.is_overdue() => {
+                service.count(Event::Busy, 1);
+                word(&Reply::Outcome(Outcome::Failed(Failure::Busy)));
+            }
+            Ok(Request::Server(_)) if self.is_overdue() => {
+                service.count(Event::Busy, 1);
+                word(&Reply::Server(ServerOutcome::Failed(Failure::Busy)));
+            }
             Ok(Request::Command(command)) => {
                 let job = Job {
                     space,
@@ -141,6 +160,7 @@ impl Owned {
                     local: connection.local_for(&command),
                     space,
                     is_routed: true,
+                    is_confined: false,
                 };
                 let outcome = service.execute_server(shared, client, &command, acks).await;
                 match is_late() {

@@ -62,6 +62,7 @@ fn the_server_as_a_whole_is_for_admins() {
     for command in [
         ServerCommand::Stats(StatsKind::Reset),
         ServerCommand::Stats(StatsKind::Connections),
+        ServerCommand::Stats(StatsKind::Settings),
         ServerCommand::ConfigGet(vec![b"*"]),
     ] {
         let body = Body::Server(command);

@@ -69,7 +69,10 @@ async fn refused(client: Client) {
     let answer = outcome(&client, &set(b"k", b"v")).await;
     let error = answer.map(|answer| format!("{:?}", answer.reply()));
     assert!(
-        matches!(error, Err(CallError::Lost | CallError::Unavailable)),
+        matches!(
+            error,
+            Err(CallError::Closed | CallError::Lost | CallError::Unavailable)
+        ),
         "{error:?}"
     );
 }

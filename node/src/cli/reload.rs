@@ -1,0 +1,143 @@
+//! What SIGHUP does: the configuration is read again, and what can change in a running node is applied.
+
+use fonn_runtime::config::{Early, InForce};
+use fonn_runtime::events::{Events, Topic};
+use fonn_runtime::serve::Security;
+use fonn_runtime::size::ByteCount;
+use fonn_runtime::telemetry::LogControl;
+
+use super::Sizes;
+use crate::admin::codecs::Codecs;
+use crate::config::{self, Config};
+use crate::engine::Engine;
+
+/// What a reload changes, and what it goes by.
+pub(super) struct Reload<'n> {
+    /// What is in force.
+    pub config: Config,
+    /// The same, for who asks.
+    pub settings: InForce,
+    /// What the tiers were opened with.
+    pub sizes: Sizes,
+    pub engine: &'n Engine,
+    pub codecs: &'n Codecs,
+    pub security: &'n Security,
+    pub log: &'n LogControl,
+    pub events: &'n Events,
+}
+
+impl Reload<'_> {
+    /// Reads the configuration again, and applies what can change in a running node.
+    pub(super) fn all(&mut self) {
+        let new = match config::load(std::env::args_os()) {
+            Ok(new) => new,
+            Err(Early::Bad(error)) => {
+                tracing::error!(%error, "the configuration was not reloaded");
+                let message = format!("the configuration was not reloaded: {error}");
+                self.events.error(Topic::Settings, message);
+                return;
+            }
+            Err(Early::Info(_)) => return,
+        };
+        self.tell_what_stays(&new);
+        self.log.set(&new.log);
+        self.security();
+        self.apply(new);
+        let new = &self.config;
+        tracing::info!(
+            ram_budget = %new.ram_budget,
+            disk_budget = %new.disk_budget,
+            codec_ram = %new.codec_ram,
+            codec_upper = %new.codec_upper,
+            codec_last = %new.codec_last,
+            codec_cold = %new.codec_cold,
+            log = %new.log,
+            "configuration reloaded"
+        );
+        self.events
+            .info(Topic::Settings, "the configuration was reloaded");
+    }
+
+    /// Reads users and certificates again.
+    pub(super) fn security(&self) {
+        let config = &self.config.security;
+        match config.reload(self.security) {
+            Ok(()) if config.proves_clients() => {
+                tracing::info!("users and certificates reloaded");
+                self.events
+                    .info(Topic::Settings, "users and certificates were reloaded");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(%error, "users and certificates stay as they were");
+                self.events.error(
+                    Topic::Settings,
+                    format!("users and certificates stay as they were: {error}"),
+                );
+            }
+        }
+        let users = || self.security.users.as_ref().map(|it| it.directory());
+        self.engine.set_users(users);
+    }
+
+    /// What differs in `new` and takes a restart.
+    fn tell_what_stays(&self, new: &Config) {
+        let fixed = self.config.needs_restart(new);
+        if !fixed.is_empty() {
+            let settings = fixed.join(" ");
+            tracing::warn!(settings, "these settings change only with a restart");
+            let names = fixed.join(", ");
+            let message = format!("these settings change only with a restart: {names}");
+            self.events.warning(Topic::Settings, message);
+        }
+        let (sizes, wanted) = (self.sizes, Sizes::of(new.ram_budget));
+        let mut kept = Vec::new();
+        let mut keeps = |what: &str, size: u64, wanted: u64| {
+            if size != wanted {
+                let [size, wanted] = [size, wanted].map(ByteCount::new);
+                kept.push(format!("{what} {size} instead of {wanted}"));
+            }
+        };
+        if self.engine.disk().is_some() {
+            let bytes = |size: usize| size as u64;
+            let [queue, memory] = [sizes.disk_queue, sizes.disk_memory].map(bytes);
+            keeps("disk queue", queue, bytes(wanted.disk_queue));
+            keeps("disk memory", memory, bytes(wanted.disk_memory));
+        }
+        if self.engine.cold().is_some() {
+            keeps("cold tier memory", sizes.cold_memory, wanted.cold_memory);
+        }
+        if !kept.is_empty() {
+            let kept = kept.join(", ");
+            tracing::warn!(
+                kept,
+                "what --ram-budget gives the tiers below RAM changes only with a restart"
+            );
+            let message = format!(
+                "what --ram-budget gives the tiers below RAM changes only with a restart: {kept}"
+            );
+            self.events.warning(Topic::Settings, message);
+        }
+    }
+
+    /// Applies what can be, and notes what is in force then.
+    fn apply(&mut self, mut new: Config) {
+        self.engine.ram().set_budget(new.ram_budget.as_usize());
+        if let Some(disk) = self.engine.disk()
+            && let Err(error) = disk.set_budget(new.disk_budget.bytes())
+        {
+            tracing::error!(%error, "--disk-budget was not changed");
+            new.disk_budget = self.config.disk_budget;
+            let origins = &self.config.origins;
+            new.origins.take_over(&["disk_budget"], origins);
+        }
+        if let (Some(cold), Some(new)) = (self.engine.cold(), &new.cold) {
+            cold.tier().set_budget(new.budget.map(ByteCount::bytes));
+        }
+        self.config.adopt(&new);
+        let settings = self.config.settings_before(&new);
+        self.settings.reload(settings, self.engine.now_ms());
+        // Last, since whoever changes a codec meanwhile is to be overruled in what is done and in what is told.
+        self.codecs.reload(&self.config);
+    }
+}

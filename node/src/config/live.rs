@@ -1,0 +1,77 @@
+//! What of the settings changes while the node runs, and what is told of them.
+
+use fonn_runtime::config::Setting;
+
+use super::{Config, Settings};
+
+/// The settings that a reload applies; the rest takes a restart.
+const LIVE: [&str; 6] = [
+    "ram_budget",
+    "disk_budget",
+    "cold_budget",
+    "codec",
+    "codec_min_bytes",
+    "log",
+];
+
+impl Config {
+    /// The settings as they are in force, in the order of `--help`.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        self.settings_before(self)
+    }
+
+    /// The same, with what a restart would make of them by `new`.
+    #[must_use]
+    pub fn settings_before(&self, new: &Self) -> Vec<Setting> {
+        Setting::all::<Settings>(self.pairs(), &new.pairs(), &LIVE, &self.origins)
+    }
+
+    /// Takes over what `new` has of the settings that change while the node runs.
+    pub fn adopt(&mut self, new: &Self) {
+        self.ram_budget = new.ram_budget;
+        self.ram_budget_source.clone_from(&new.ram_budget_source);
+        self.disk_budget = new.disk_budget;
+        if let (Some(cold), Some(new)) = (&mut self.cold, &new.cold) {
+            cold.budget = new.budget;
+        }
+        self.codec_ram = new.codec_ram;
+        self.codec_upper = new.codec_upper;
+        self.codec_last = new.codec_last;
+        self.codec_cold = new.codec_cold;
+        self.codec_min_bytes = new.codec_min_bytes;
+        self.log = new.log.clone();
+        self.origins.take_over(&LIVE, &new.origins);
+    }
+
+    /// What differs in `new` from this and takes effect only after a restart: the flags' names.
+    #[must_use]
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        let mut differs = |name, differs: bool| {
+            if differs {
+                names.push(name);
+            }
+        };
+        differs("--listen", self.listen != new.listen);
+        differs("--admin-listen", self.admin_listen != new.admin_listen);
+        let (old, other) = (&self.security, &new.security);
+        differs("--users-file", old.users_file != other.users_file);
+        differs("--tls-cert", old.tls != other.tls);
+        differs("--insecure", self.insecure != new.insecure);
+        differs("--threads", self.threads != new.threads);
+        differs("--max-value", self.max_value != new.max_value);
+        differs("--lru", self.lru != new.lru);
+        differs("--data-dir", self.data_dir != new.data_dir);
+        let cold_differs = match (&self.cold, &new.cold) {
+            (Some(old), Some(new)) => old.needs_restart(new),
+            (None, None) => false,
+            _ => true,
+        };
+        differs("--cold-tier", cold_differs);
+        differs("--cluster-listen", self.cluster != new.cluster);
+        differs("--durability", self.durability != new.durability);
+        differs("--log-format", self.log_format != new.log_format);
+        names
+    }
+}

@@ -1,0 +1,146 @@
+//! `fonnctl status` at a router: a row for each member.
+
+use std::pin::pin;
+
+use fonn_proto::grpc::v1::{StatusRequest, StatusResponse};
+use futures_util::stream::{self, StreamExt as _};
+use serde::Serialize;
+
+use super::{filled_short, sum};
+use crate::ctl::Verdict;
+use crate::ctl::connection::Everybody;
+use crate::ctl::error::CtlError;
+use crate::ctl::output::{Of, Output};
+use crate::ctl::table::{Side, Table};
+use crate::ctl::words::{bytes, duration, percent};
+
+/// Members that are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// What is known of a member.
+#[derive(Debug, Default, Serialize)]
+pub(in crate::ctl) struct Standing {
+    /// As the map has it: `active`, `draining`, `down`, …
+    pub state: String,
+    /// Its own status, unless it is down or did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<StatusResponse>,
+    /// Why it did not answer.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+impl Standing {
+    /// What is wrong with the member, in a few words; empty if nothing is.
+    fn trouble(&self) -> String {
+        let Some(status) = &self.status else {
+            return self.error.clone();
+        };
+        if !status.not_ready_reason.is_empty() {
+            return format!("not ready: {}", status.not_ready_reason);
+        }
+        status
+            .cold
+            .as_ref()
+            .map_or_else(String::new, |cold| cold.trouble.clone())
+    }
+
+    fn is_good(&self) -> bool {
+        let status = self.status.as_ref();
+        status.is_some_and(|status| status.not_ready_reason.is_empty())
+    }
+}
+
+/// Asks all members. Bad is one that is down, takes no traffic or does not answer.
+pub(super) async fn run(everybody: &Everybody, output: &Output) -> Result<Verdict, CtlError> {
+    let members = everybody
+        .map
+        .members
+        .iter()
+        .filter_map(|it| it.member.as_ref());
+    let standings = stream::iter(members.map(|member| async move {
+        let way = everybody
+            .members
+            .iter()
+            .find(|(name, _)| *name == member.id);
+        let mut standing = Standing {
+            state: member.state().name(),
+            ..Standing::default()
+        };
+        if let Some((_, way)) = way {
+            let mut admin = way.admin();
+            match way.call(admin.status(StatusRequest {})).await {
+                Ok(status) => standing.status = Some(status),
+                Err(error) => standing.error = error.to_string(),
+            }
+        }
+        Of::new(&member.id, standing)
+    }))
+    .buffered(AT_ONCE)
+    .collect::<Vec<_>>();
+    let standings = pin!(standings).await;
+    if output.is_json() {
+        for it in &standings {
+            output.show(it, |_| String::new())?;
+        }
+    } else {
+        output.show(&(), |()| render(&standings))?;
+    }
+    Ok(match standings.iter().all(|it| it.answer.is_good()) {
+        true => Verdict::Good,
+        false => Verdict::Bad,
+    })
+}
+
+pub(in crate::ctl) fn render(standings: &[Of<Standing>]) -> String {
+    let mut table = Table::new(&[
+        ("MEMBER", Side::Left),
+        ("STATE", Side::Left),
+        ("VERSION", Side::Left),
+        ("UP", Side::Right),
+        ("HITS", Side::Right),
+        ("RAM", Side::Right),
+        ("DISK", Side::Right),
+        ("TO SPILL", Side::Right),
+        ("TROUBLE", Side::Left),
+    ]);
+    for it in standings {
+        let standing = &it.answer;
+        let row = standing.status.as_ref().map_or_else(Default::default, row);
+        let [version, up, hits, ram, disk, to_spill] = row;
+        table.row([
+            it.member.clone(),
+            standing.state.clone(),
+            version,
+            up,
+            hits,
+            ram,
+            disk,
+            to_spill,
+            standing.trouble(),
+        ]);
+    }
+    table.render()
+}
+
+fn row(status: &StatusResponse) -> [String; 6] {
+    let hits = status.lookups.as_ref().map_or_else(String::new, |it| {
+        let hits = sum(&it.hits);
+        percent(hits, hits + sum(&it.misses))
+    });
+    let ram = status.ram.as_ref();
+    let disk = status.disk.as_ref();
+    let lag = status.cold.as_ref().and_then(|cold| cold.lag.as_ref());
+    [
+        status.version.clone(),
+        duration(status.uptime_ms),
+        hits,
+        ram.map_or_else(String::new, |it| {
+            filled_short(it.used_bytes, it.budget_bytes)
+        }),
+        disk.map_or_else(String::new, |it| {
+            filled_short(it.used_bytes, it.budget_bytes)
+        }),
+        lag.map_or_else(String::new, |lag| bytes(lag.bytes)),
+    ]
+}
