@@ -301,7 +301,7 @@ fn codecs(snapshot: &mut Snapshot, level: &LevelCodec) {
         );
         snapshot.counter_f64(
             "fonn_codec_cpu_seconds_total",
-            "Processor time of encoding, for settled values also of decoding what they were; values below 4 KiB are measured one of sixteen times.",
+            "Processor time of encoding, for settled values also of decoding what they were; values below 64 KiB are measured one of sixteen times.",
             &labels,
             used.cpu.as_secs_f64(),
         );
