@@ -24,7 +24,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use fonn_codec::frame::BLOCK_LEN;
-use fonn_codec::{CodecSpec, Frame, encode, encode_shared};
+use fonn_codec::sniff::Runs;
+use fonn_codec::{CodecSpec, Frame, compress, encode, encode_shared, encode_verbatim};
 
 use library::Library;
 
@@ -325,8 +326,20 @@ fn best_of_both(mut job: impl FnMut()) -> [f64; 2] {
 fn incompressible() {
     println!("incompressible values: ns a value; % is over none");
     println!(
-        "{:>8} | {:>9} {:>9} {:>9} | {:>9} {:>7} | {:>9} {:>7} | {:>9} {:>7} {:>9}",
-        "bytes", "copy", "crc", "none", "zip", "%", "random", "%", "sniff zip", "random", "attempt"
+        "{:>8} | {:>9} {:>9} {:>9} | {:>9} {:>7} | {:>9} {:>7} | {:>9} {:>7} | {:>9} {:>7} {:>9}",
+        "bytes",
+        "copy",
+        "crc",
+        "none",
+        "zip",
+        "%",
+        "random",
+        "%",
+        "in a run",
+        "%",
+        "sniff zip",
+        "random",
+        "attempt"
     );
     for len in [
         1 << 10,
@@ -344,10 +357,11 @@ fn incompressible() {
         let randoms: Vec<_> = (0..count.clamp(1, 20) as u64)
             .map(|seed| corpora::random_of(seed + 3, len))
             .collect();
-        let (mut before, mut next, mut sniffed) = (0, 0, 0);
+        let (mut before, mut next, mut later, mut sniffed) = (0, 0, 0, 0);
+        let runs = Runs::default();
         let mut library = Library::new(lz4);
-        let mut outs: [Vec<u8>; 4] = std::array::from_fn(|_| Vec::new());
-        let [copied, plain, zipped, randomized] = &mut outs;
+        let mut outs: [Vec<u8>; 5] = std::array::from_fn(|_| Vec::new());
+        let [copied, plain, zipped, randomized, run_of] = &mut outs;
         let run = |spec, value: &[u8], out: &mut Vec<u8>| {
             out.clear();
             black_box(encode(spec, MIN_BYTES, black_box(value), out).unwrap());
@@ -358,6 +372,7 @@ fn incompressible() {
             as_none,
             as_zip,
             as_random,
+            in_a_run,
             sniff_zip,
             sniff_random,
             attempt,
@@ -384,6 +399,17 @@ fn incompressible() {
                 run(lz4, &randoms[next], randomized);
             },
             &mut || {
+                later = (later + 1) % randoms.len();
+                let value = black_box(&randoms[later]);
+                run_of.clear();
+                match runs.reason_to_leave(lz4, MIN_BYTES, value) {
+                    Some(reason) => {
+                        black_box(encode_verbatim(reason, value, run_of).unwrap());
+                    }
+                    None => runs.tell(value.len(), compress(lz4, value, 1, run_of).is_ok()),
+                }
+            },
+            &mut || {
                 black_box(fonn_codec::sniff::format(black_box(&zip)));
             },
             &mut || {
@@ -400,7 +426,7 @@ fn incompressible() {
         ]);
         let over = |seconds: f64| 100.0 * (seconds / as_none - 1.0);
         println!(
-            "{len:>8} | {:>9.0} {:>9.0} {:>9.0} | {:>9.0} {:>6.1}% | {:>9.0} {:>6.1}% | {:>9.1} {:>7.1} {:>9.0}",
+            "{len:>8} | {:>9.0} {:>9.0} {:>9.0} | {:>9.0} {:>6.1}% | {:>9.0} {:>6.1}% | {:>9.0} {:>6.1}% | {:>9.1} {:>7.1} {:>9.0}",
             copy * 1e9,
             crc * 1e9,
             as_none * 1e9,
@@ -408,6 +434,8 @@ fn incompressible() {
             over(as_zip),
             as_random * 1e9,
             over(as_random),
+            in_a_run * 1e9,
+            over(in_a_run),
             sniff_zip * 1e9,
             sniff_random * 1e9,
             attempt * 1e9,

@@ -35,11 +35,15 @@ mod encode;
 mod error;
 mod header;
 mod share;
+mod stream;
 
 pub use decode::Frame;
-pub use encode::{EncodeError, Encoded, encode, encode_shared};
+pub use encode::{
+    EncodeError, Encoded, compress, encode, encode_shared, encode_verbatim, reason_to_leave,
+};
 pub use error::{ErrorKind, FrameError};
 pub use header::{Encoding, Header, Verbatim, is_intact};
+pub use stream::FrameStream;
 
 /// Bytes of a frame's header. A frame is never longer than this and its value.
 pub const HEADER_LEN: usize = 16;

@@ -29,6 +29,9 @@ mod zlib;
 #[cfg(feature = "zstd")]
 mod zstd;
 
-pub use frame::{Encoded, Encoding, Frame, FrameError, Verbatim, encode, encode_shared};
+pub use frame::{
+    Encoded, Encoding, Frame, FrameError, Verbatim, compress, encode, encode_shared,
+    encode_verbatim, reason_to_leave,
+};
 pub use registry::{Codec, CodecId};
 pub use spec::{CodecSpec, SpecError};

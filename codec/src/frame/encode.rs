@@ -68,16 +68,46 @@ pub fn encode_shared(
     threads: usize,
     out: &mut Vec<u8>,
 ) -> Result<Encoded, EncodeError> {
-    let original_len =
-        u32::try_from(raw.len()).map_err(|_| EncodeError::TooLong { len: raw.len() })?;
-    let threads = share::thread_count(threads, raw.len());
-    let compressed = match reason_for_no_attempt(spec, min_bytes, raw) {
-        Ok(operations) => append_compressed(spec, operations, raw, original_len, threads, out)
-            .ok_or(Verbatim::DidNotShrink),
-        Err(reason) => Err(reason),
+    let reason = match reason_to_leave(spec, min_bytes, raw) {
+        Some(reason) => reason,
+        None => match compress(spec, raw, threads, out) {
+            Ok(encoded) => return Ok(encoded),
+            Err(reason) => reason,
+        },
     };
-    let header =
-        compressed.unwrap_or_else(|reason| append_verbatim(reason, raw, original_len, out));
+    encode_verbatim(reason, raw, out)
+}
+
+/// Why `raw` is better left as it is without an attempt, as [`encode`] decides it: from its length, its
+/// first bytes, and a look at a sample of it.
+#[must_use]
+pub fn reason_to_leave(spec: CodecSpec, min_bytes: usize, raw: &[u8]) -> Option<Verbatim> {
+    match sniff::before_a_look(spec, min_bytes, raw) {
+        None if sniff::looks_random(raw) => Some(Verbatim::LooksRandom),
+        reason => reason,
+    }
+}
+
+/// Appends the frame of `raw` to `out` if `spec` makes it shorter by at least 1/32. The attempt alone: for
+/// callers that have asked [`reason_to_leave`] or [`Runs`](crate::sniff::Runs), and may have another place
+/// for what stays as it is than a copy. `threads` as for [`encode_shared`].
+///
+/// # Errors
+/// Why the value is to rest verbatim; `out` is as it was then. (A value that is too long for a frame is
+/// among these.)
+pub fn compress(
+    spec: CodecSpec,
+    raw: &[u8],
+    threads: usize,
+    out: &mut Vec<u8>,
+) -> Result<Encoded, Verbatim> {
+    let Support::Compiled(operations) = spec.codec().support() else {
+        return Err(Verbatim::NoCodec);
+    };
+    let original_len = u32::try_from(raw.len()).map_err(|_| Verbatim::DidNotShrink)?;
+    let threads = share::thread_count(threads, raw.len());
+    let header = append_compressed(spec, *operations, raw, original_len, threads, out);
+    let header = header.ok_or(Verbatim::DidNotShrink)?;
     Ok(Encoded {
         encoding: header.encoding,
         original_len: raw.len(),
@@ -85,25 +115,23 @@ pub fn encode_shared(
     })
 }
 
-/// The codec's functions, or why not to use them.
-fn reason_for_no_attempt(
-    spec: CodecSpec,
-    min_bytes: usize,
+/// Appends the verbatim frame of `raw` to `out`.
+///
+/// # Errors
+/// [`EncodeError`]; `out` is as it was then.
+pub fn encode_verbatim(
+    reason: Verbatim,
     raw: &[u8],
-) -> Result<Operations, Verbatim> {
-    let Support::Compiled(operations) = spec.codec().support() else {
-        return Err(Verbatim::NoCodec);
-    };
-    if raw.len() < min_bytes || raw.is_empty() {
-        return Err(Verbatim::BelowThreshold);
-    }
-    if sniff::format(raw).is_some() {
-        return Err(Verbatim::Recognized);
-    }
-    if sniff::looks_random(raw) {
-        return Err(Verbatim::LooksRandom);
-    }
-    Ok(*operations)
+    out: &mut Vec<u8>,
+) -> Result<Encoded, EncodeError> {
+    let original_len =
+        u32::try_from(raw.len()).map_err(|_| EncodeError::TooLong { len: raw.len() })?;
+    let header = append_verbatim(reason, raw, original_len, out);
+    Ok(Encoded {
+        encoding: header.encoding,
+        original_len: raw.len(),
+        frame_len: header.frame_len(),
+    })
 }
 
 fn append_verbatim(reason: Verbatim, raw: &[u8], original_len: u32, out: &mut Vec<u8>) -> Header {

@@ -28,7 +28,8 @@ pub enum Encoding {
 /// try again what is known to fail. The numbers are stored and never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verbatim {
-    /// The codec was `none`.
+    /// No codec was asked: it was `none`, or the value came behind many that did not shrink and was not
+    /// looked at ([`Runs`](crate::sniff::Runs)).
     NoCodec = 0,
     /// The value was shorter than the threshold.
     BelowThreshold = 1,
