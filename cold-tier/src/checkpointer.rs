@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::checkpoint::{Manifest, PartBuilder, PartFacts};
+use crate::checkpoint::{Manifest, PartBuilder, PartFacts, ROW_LEN};
 use crate::error::ColdError;
 use crate::index::{Frozen, NOWHERE};
 use crate::names::{CheckpointName, CheckpointObject, KeyHash, WriterId};
@@ -15,7 +15,10 @@ use crate::store::{Body, ObjectKey, Operation};
 /// Entries that are read from the index at a time.
 const PAGE: usize = 16 << 10;
 /// Bytes of an entry in a part.
-const ROW_BYTES: u64 = 56;
+const ROW_BYTES: u64 = ROW_LEN as u64;
+/// Share of the memory for transfers that the entries of a part take: packed and unpacked, they fit into that for
+/// uploads where they are read again.
+const PART_SHARE: u64 = 8;
 /// Checkpoints of a region that are kept.
 const KEPT: usize = 2;
 /// New entries that make a checkpoint due, as a share of all: one in so many.
@@ -78,13 +81,15 @@ async fn write_parts(
     name: &CheckpointName,
     frozen: &Arc<Frozen>,
 ) -> Result<Vec<PartFacts>, ColdError> {
-    // Rows, their packed form, and the page at hand.
-    let rows_max = (shared.options.transfer_bytes() / 4 / ROW_BYTES).max(1024);
+    let part_bytes = (shared.options.transfer_bytes() / PART_SHARE)
+        .min(shared.options.checkpoint_part_bytes as u64);
+    let rows_max = (part_bytes / ROW_BYTES).max(1024);
     let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
     let mut parts = Vec::new();
     let mut after: Option<KeyHash> = None;
     loop {
-        let _held = shared.uploads.hold(rows_max as u64 * ROW_BYTES).await;
+        // Rows, their packed form, and the page at hand.
+        let _held = shared.uploads.hold(rows_max as u64 * ROW_BYTES * 2).await;
         let scanned = Arc::clone(frozen);
         let from = after;
         let (built, last) = shared

@@ -6,6 +6,7 @@
 //! confirmed its deletion.
 
 mod lease;
+mod news;
 mod rewrite;
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ use crate::status::Counters;
 use crate::store::{Operation, StoreError, StoreErrorKind};
 use crate::upload::{Names, Persistence, upload};
 use lease::Lease;
+use news::News;
 use rewrite::Rewriter;
 
 /// Tries of an upload, before the round is given up.
@@ -59,6 +61,7 @@ pub(crate) struct Collector {
     expired: Option<(Instant, HashMap<u32, u64>)>,
     /// When unfinished uploads were looked for.
     uploads_looked_at: Option<Instant>,
+    news: News,
     holds_lease: Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -76,6 +79,7 @@ impl Collector {
             marks_in: None,
             expired: None,
             uploads_looked_at: None,
+            news: News::default(),
             holds_lease,
             shared,
         }
@@ -83,7 +87,7 @@ impl Collector {
 
     /// Collects for ever.
     pub(crate) async fn run(mut self) {
-        let interval = self.shared.options.collect_interval.min(lease::TTL / 3);
+        let interval = self.interval();
         // Until when being over the budget waits: longer after each round that did not help.
         let mut patience = LOOK.min(interval);
         loop {
@@ -109,6 +113,11 @@ impl Collector {
         }
     }
 
+    /// The time between two rounds.
+    fn interval(&self) -> Duration {
+        self.shared.options.collect_interval.min(lease::TTL / 3)
+    }
+
     /// Whether it is this node's turn to make room, by what it knows without asking anybody.
     fn exceeds_budget(&self) -> bool {
         if !self.holds_lease.load(Ordering::Relaxed) {
@@ -125,6 +134,8 @@ impl Collector {
         if !progress.is_ready || !progress.is_caught_up || !is_compared {
             return Ok(());
         }
+        let interval = self.interval();
+        self.news.tell(&self.shared, self.writer, interval).await;
         let holds = self.lease.hold(&self.shared).await?;
         self.holds_lease.store(holds, Ordering::Relaxed);
         if !holds {
@@ -135,6 +146,10 @@ impl Collector {
         }
         self.abort_uploads().await;
         self.count_expired().await?;
+        let (own, part) = self.shared.budget_part();
+        if part.is_some_and(|part| own > part) {
+            self.news.hear(&self.shared, self.writer).await;
+        }
         for _ in 0..ROUNDS_MAX {
             self.carry_marks().await?;
             let planned = self.plan();
@@ -389,7 +404,7 @@ impl Collector {
     /// this still collects.
     async fn abort_uploads(&mut self) {
         // Rounds that only make room come often.
-        let interval = self.shared.options.collect_interval.min(lease::TTL / 3);
+        let interval = self.interval();
         let is_fresh = |at: Instant| at.elapsed() < interval;
         if self.uploads_looked_at.is_some_and(is_fresh) {
             return;

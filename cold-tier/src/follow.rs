@@ -219,7 +219,9 @@ impl Follower {
                 writer: key.writer,
                 seq: cursor.next_seq,
             };
-            let read = match footers::read(&self.shared, &name).await {
+            let read = footers::read(&self.shared, &name).await;
+            self.shared.note_footer(&name, &read);
+            let read = match read {
                 Ok(read) => read,
                 Err(error) if error.is_not_found() => {
                     match self.pass_gap(key, &name).await? {

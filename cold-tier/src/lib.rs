@@ -32,6 +32,7 @@ pub mod names;
 mod observer;
 mod options;
 pub mod plan;
+mod reads;
 mod recent;
 mod restore;
 pub mod segment;
@@ -54,6 +55,6 @@ pub use spill::source::{
     Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
     SpillSourceError,
 };
-pub use status::{ColdStatus, Counts, LastError, SpillLoad, WriterStatus};
+pub use status::{ColdStatus, Counts, LastError, RefusedFooter, SpillLoad, WriterStatus};
 pub use store::{ObjectKey, ObjectStore, StoreError, StoreErrorKind};
 pub use tier::ColdTier;

@@ -18,7 +18,10 @@ pub(crate) struct MemoryGate {
 /// Bytes held; given back on drop.
 #[derive(Debug)]
 #[must_use = "the bytes are given back when it is dropped"]
-pub(crate) struct Held(OwnedSemaphorePermit);
+pub(crate) struct Held {
+    permit: OwnedSemaphorePermit,
+    gate: MemoryGate,
+}
 
 impl Held {
     /// Gives back what is beyond `bytes`.
@@ -27,7 +30,27 @@ impl Held {
             .unwrap_or(usize::MAX)
             .max(1);
         // None if it is not more than that.
-        drop(self.0.split(self.0.num_permits().saturating_sub(units)));
+        let beyond = self.permit.num_permits().saturating_sub(units);
+        drop(self.permit.split(beyond));
+    }
+
+    /// Holds `bytes` together, if it does so or more may be held at once; else nothing changes. Who waited for
+    /// more while holding some could wait for another who does the same.
+    #[must_use]
+    pub(crate) fn try_extend(&mut self, bytes: u64) -> bool {
+        let missing = self.gate.units_for(bytes) as usize;
+        let missing = missing.saturating_sub(self.permit.num_permits());
+        let more = u32::try_from(missing).ok().and_then(|missing| {
+            let units = Arc::clone(&self.gate.units);
+            units.try_acquire_many_owned(missing).ok()
+        });
+        match more {
+            Some(more) => {
+                self.permit.merge(more);
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -48,13 +71,23 @@ impl MemoryGate {
             .acquire_many_owned(self.units_for(bytes))
             .await;
         // The semaphore is never closed.
-        held.ok().map(Held)
+        held.ok().map(|permit| self.held(permit))
     }
 
     /// Holds `bytes` if that is possible at once.
     pub(crate) fn try_hold(&self, bytes: u64) -> Option<Held> {
         let held = Arc::clone(&self.units).try_acquire_many_owned(self.units_for(bytes));
-        held.ok().map(Held)
+        held.ok().map(|permit| self.held(permit))
+    }
+
+    fn held(&self, permit: OwnedSemaphorePermit) -> Held {
+        let gate = self.clone();
+        Held { permit, gate }
+    }
+
+    /// Bytes that may be held together.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        u64::from(self.units_max) * UNIT
     }
 
     fn units_for(&self, bytes: u64) -> u32 {
@@ -97,6 +130,25 @@ mod tests {
         assert_eq!(gate.used_bytes(), 3 << 10);
         held.shrink(0);
         assert_eq!(gate.used_bytes(), 1 << 10);
+    }
+
+    #[tokio::test]
+    async fn more_is_held_at_once_or_not_at_all() {
+        let gate = MemoryGate::new(8 << 10);
+        let mut held = gate.hold(3 << 10).await.unwrap();
+        assert!(held.try_extend(2 << 10));
+        assert_eq!(gate.used_bytes(), 3 << 10);
+        assert!(held.try_extend(5 << 10));
+        assert_eq!(gate.used_bytes(), 5 << 10);
+        let other = gate.hold(2 << 10).await.unwrap();
+        assert!(!held.try_extend(7 << 10));
+        assert_eq!(gate.used_bytes(), 7 << 10);
+        drop(other);
+        // What is larger than all of it passes alone.
+        assert!(held.try_extend(1 << 40));
+        assert_eq!(gate.used_bytes(), gate.capacity_bytes());
+        drop(held);
+        assert_eq!(gate.used_bytes(), 0);
     }
 
     async fn futures_are_pending<F: Future + Unpin>(future: &mut F) -> bool {

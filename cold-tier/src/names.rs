@@ -4,6 +4,7 @@
 //! v1/seg/<region>/<writer>/<seq>.seg              segment
 //! v1/idx/<region>/<writer>/<n>/manifest           checkpoint of an index, written after its parts
 //! v1/idx/<region>/<writer>/<n>/<part>             a part of it
+//! v1/read/<region>/<writer>                      which segments a node has read, and when
 //! v1/lease/<region>/collector                     who collects garbage
 //! v1/probe/<random>                               written and deleted by the doctor
 //! ```
@@ -22,6 +23,8 @@ use crate::store::ObjectKey;
 pub const SEGMENTS: &str = "v1/seg/";
 /// Prefix of the keys of all checkpoints, of every region.
 pub const CHECKPOINTS: &str = "v1/idx/";
+/// Prefix of the keys of what nodes have read, of every region.
+pub const READS: &str = "v1/read/";
 
 /// A text that is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +70,12 @@ impl Region {
     #[must_use]
     pub fn checkpoints_prefix(&self) -> String {
         format!("{CHECKPOINTS}{self}/")
+    }
+
+    /// Key of what one of its nodes has read; the writer is one of its run.
+    #[must_use]
+    pub fn reads_key(&self, writer: WriterId) -> ObjectKey {
+        object_key(&format!("{READS}{self}/{writer}"))
     }
 
     /// Key of the lease of its collector.
@@ -313,6 +322,14 @@ impl CheckpointName {
         };
         parts.next().is_none().then_some((name, object))
     }
+}
+
+/// The region of a node, if `key` is that of what it has read.
+#[must_use]
+pub fn parse_reads_key(key: &str) -> Option<Region> {
+    let (region, writer) = key.strip_prefix(READS)?.split_once('/')?;
+    writer.parse::<WriterId>().ok()?;
+    region.parse().ok()
 }
 
 /// Key of the manifest of checkpoint `n` of a writer.

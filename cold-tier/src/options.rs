@@ -78,7 +78,7 @@ pub struct ColdOptions {
     pub restore: RestoreFrom,
     /// Segments merged since the last checkpoint that make a new one due.
     pub checkpoint_segments: u64,
-    /// Length of a part of a checkpoint, in bytes.
+    /// Most bytes of entries in a part of a checkpoint, before it is packed; less where there is little memory.
     pub checkpoint_part_bytes: usize,
     /// Wall clock for expiry and ages, monotonic clock for waits.
     pub clock: Clock,
@@ -116,7 +116,7 @@ impl ColdOptions {
             segment_target_bytes: 16 << 20,
             restore: RestoreFrom::Checkpoint,
             checkpoint_segments: 256,
-            checkpoint_part_bytes: 32 << 20,
+            checkpoint_part_bytes: 8 << 20,
             clock: Clock::system(),
             #[cfg(any(test, feature = "test-util"))]
             inline_blocking: false,

@@ -1,9 +1,15 @@
 //! The first content of a local index.
+//!
+//! There is no way back to a blank index once entries were written, so all parts of a checkpoint are checked
+//! before. They wait in a file that has no name; in memory is one part at a time, as it is in the bucket and
+//! decoded, within the memory for uploads: nothing is uploaded before there is an index.
+
+mod spool;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::checkpoint::{CheckpointError, Manifest, PartEntries, decode_part};
+use crate::checkpoint::{Manifest, PART_LEN_MAX, PartEntries, PartFacts, ROW_LEN, decode_part};
 use crate::error::ColdError;
 use crate::follow::reconcile;
 use crate::index::{Cursor, IndexError, WriterKey};
@@ -11,7 +17,8 @@ use crate::names::{CHECKPOINTS, CheckpointName, CheckpointObject};
 use crate::options::RestoreFrom;
 use crate::segment::FlushMark;
 use crate::shared::Shared;
-use crate::store::{Operation, PAGE_MAX};
+use crate::store::{ObjectKey, Operation, PAGE_MAX};
+use spool::Spool;
 
 /// How often a checkpoint is tried that the bucket lists and does not give; and if more tries may well
 /// help, since it was only slow or busy.
@@ -104,47 +111,54 @@ pub(crate) async fn checkpoint_objects(
 }
 
 async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<u64, ColdError> {
-    let key = name.key(CheckpointObject::Manifest);
-    let bytes = get(shared, key.as_str(), shared.store.get(&key)).await?;
+    let bytes = get(shared, &name.key(CheckpointObject::Manifest)).await?;
     let manifest = Manifest::decode(&bytes)?;
-    // Parts are small, since they are packed, and are all checked before the index sees any.
-    let mut parts = Vec::with_capacity(manifest.parts.len());
+    drop(bytes);
+    let part_bytes = manifest.parts.iter().map(bytes_in_memory).max();
+    let _held = shared.uploads.hold(part_bytes.unwrap_or(0)).await;
+    let mut spool = blocking_io(shared, |shared| Spool::create(&shared.options.dir)).await?;
     for (index, facts) in manifest.parts.iter().enumerate() {
         let part = u32::try_from(index).unwrap_or(u32::MAX);
-        let key = name.key(CheckpointObject::Part(part));
-        let bytes = get(shared, key.as_str(), shared.store.get(&key)).await?;
-        if crc32c::crc32c(&bytes) != facts.crc32c || bytes.len() as u64 != facts.len {
-            return Err(CheckpointError::Length {
-                part: "checkpoint part",
-                len: bytes.len() as u64,
-                expected: facts.len,
-            }
-            .into());
-        }
-        parts.push(bytes);
+        let bytes = get(shared, &name.key(CheckpointObject::Part(part))).await?;
+        let facts = *facts;
+        let checked = shared
+            .blocking(move |_| {
+                decode_part(&bytes, &facts)?;
+                Ok(bytes)
+            })
+            .await?;
+        spool = blocking_io(shared, move |_| spool.append(&checked)).await?;
     }
     shared.crash_point("before-ingest").await;
     shared
-        .blocking(move |shared| ingest(shared, &manifest, &parts))
+        .blocking(move |shared| ingest(shared, &manifest, &spool))
         .await
 }
 
-async fn get(
-    shared: &Shared,
-    key: &str,
-    call: crate::store::StoreFuture<'_, bytes::Bytes>,
-) -> Result<bytes::Bytes, ColdError> {
-    let len_max = crate::checkpoint::PART_LEN_MAX as u64;
-    Ok(shared.call((Operation::Get, key, len_max), call).await?)
+/// Bytes that a part takes in memory while it is checked or its entries are read.
+fn bytes_in_memory(facts: &PartFacts) -> u64 {
+    facts.len + u64::from(facts.entries) * ROW_LEN as u64
 }
 
-fn ingest(shared: &Shared, manifest: &Manifest, parts: &[bytes::Bytes]) -> Result<u64, ColdError> {
-    // Decoded before anything is written: afterwards there is no way back to a blank index.
-    for (bytes, facts) in parts.iter().zip(&manifest.parts) {
-        decode_part(bytes, facts)?;
-    }
-    let decoded = parts.iter().zip(&manifest.parts).map(|(bytes, facts)| {
-        decode_part(bytes, facts).map_err(|error| IndexError::Broken(error.to_string()))
+/// Work on the spool. Its failure is not one of the index, which is as it was.
+async fn blocking_io<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) -> std::io::Result<T> + Send + 'static,
+) -> Result<T, ColdError> {
+    let done = shared.blocking(move |shared| Ok(work(shared))).await?;
+    done.map_err(|error| IndexError::Io(error).into())
+}
+
+async fn get(shared: &Shared, key: &ObjectKey) -> Result<bytes::Bytes, ColdError> {
+    let call = shared.store.get(key);
+    let about = (Operation::Get, key.as_str(), PART_LEN_MAX as u64);
+    Ok(shared.call(about, call).await?)
+}
+
+fn ingest(shared: &Shared, manifest: &Manifest, spool: &Spool) -> Result<u64, ColdError> {
+    let decoded = manifest.parts.iter().enumerate().map(|(index, facts)| {
+        let bytes = spool.read(index)?;
+        decode_part(&bytes, facts).map_err(|error| IndexError::Broken(error.to_string()))
     });
     let entries = decoded.flat_map(|part| match part {
         Ok(entries) => Rows::Entries(entries),

@@ -22,6 +22,7 @@ mod footer;
 mod header;
 mod record;
 mod scan;
+mod stream;
 mod trailer;
 
 pub use builder::{CHUNK_LEN, SealedSegment, SegmentBuilder};
@@ -32,6 +33,7 @@ pub use footer::{
 pub use header::{FORMAT, HEADER_LEN, SegmentHeader};
 pub use record::{CopyVersion, Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};
 pub use scan::{Records, scan_records, verify};
+pub use stream::{Received, RecordStream, StreamError, Wanted};
 pub use trailer::TRAILER_LEN;
 
 #[cfg(test)]

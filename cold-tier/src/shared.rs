@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::breaker::Breaker;
 use crate::error::ColdError;
-use crate::fetch::{Durations, Fetched};
+use crate::fetch::{Durations, Landed};
 use crate::flight::Flights;
 use crate::health::Health;
 use crate::index::{Index, IndexError, WriterKey};
@@ -26,8 +26,9 @@ use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
 use crate::plan::part_of_budget;
+use crate::reads::OwnReads;
 use crate::recent::Recent;
-use crate::status::Counters;
+use crate::status::{Counters, RefusedFooter};
 use crate::store::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
 
 /// Threads for calls that block: the index and the queue of the node.
@@ -56,13 +57,14 @@ pub(crate) struct Shared {
     pub(crate) observer: Arc<dyn ColdObserver>,
     pub(crate) index: Index,
     pub(crate) breaker: Mutex<Breaker>,
-    pub(crate) flights: Flights<(u32, u64), Fetched>,
+    pub(crate) flights: Flights<(u32, u64), Landed>,
     pub(crate) read_durations: Durations,
     pub(crate) uploads: MemoryGate,
     pub(crate) reads: MemoryGate,
     pub(crate) counters: Counters,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) recent: Mutex<Recent<KeyHash>>,
+    pub(crate) own_reads: Mutex<OwnReads>,
     /// `u64::MAX`: no bound.
     pub(crate) budget: AtomicU64,
     /// Writers of this run: their segments are merged when they are written.
@@ -70,6 +72,8 @@ pub(crate) struct Shared {
     /// Segments that were listed and could not be read. As long as there are any, nobody knows which
     /// versions are in the bucket.
     pub(crate) unreadable: Mutex<HashSet<SegmentName>>,
+    /// The segment whose footer the bucket refuses, and that is waited for.
+    pub(crate) refused: Mutex<Option<RefusedFooter>>,
     /// Why values could not be decoded that are in order: said once each.
     unsupported: Mutex<Vec<FrameError>>,
     pub(crate) random: Mutex<SplitMix64>,
@@ -112,9 +116,11 @@ impl Shared {
                 is_caught_up: false,
             }),
             recent: Mutex::new(Recent::new(256 << 10)),
+            own_reads: Mutex::default(),
             budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
             own_writers: Mutex::default(),
             unreadable: Mutex::default(),
+            refused: Mutex::default(),
             unsupported: Mutex::default(),
             random: Mutex::new(SplitMix64::from_entropy()),
             started: OnceLock::new(),
@@ -139,6 +145,37 @@ impl Shared {
                 "entries in the bucket cannot be read by this build: they are misses until they are \
                  written again, or a build that can read them is started"
             );
+        }
+    }
+
+    /// Notes whether the bucket gives the footer of a segment. One of those that it refuses is told of, and the log
+    /// names it once.
+    pub(crate) fn note_footer<T>(&self, name: &SegmentName, read: &Result<T, ColdError>) {
+        let mut refused = self.refused.lock();
+        match read {
+            Err(ColdError::Store(error)) if is_refusal(error) => {
+                if refused.is_none() {
+                    tracing::warn!(
+                        %name, %error,
+                        "the bucket refuses the footer of a segment: until it gives it, or the segment is deleted, nothing is spilled"
+                    );
+                    *refused = Some(RefusedFooter {
+                        name: name.clone(),
+                        is_denied: error.kind == StoreErrorKind::Denied,
+                        message: error.to_string(),
+                    });
+                }
+            }
+            // A failure of the bucket as a whole says nothing of this object.
+            Err(ColdError::Store(error)) if error.is_retryable() => {}
+            _ => {
+                if refused
+                    .as_ref()
+                    .is_some_and(|refused| refused.name == *name)
+                {
+                    *refused = None;
+                }
+            }
         }
     }
 
@@ -264,6 +301,11 @@ impl Shared {
     #[cfg(not(any(test, feature = "test-util")))]
     #[allow(clippy::unused_async)]
     pub(crate) async fn crash_point(&self, _name: &'static str) {}
+}
+
+/// Whether the bucket answers, and the answer is no.
+fn is_refusal(error: &StoreError) -> bool {
+    !error.is_retryable() && !is_answer(error.kind)
 }
 
 /// Whether a failure is an answer to what was asked, rather than none.

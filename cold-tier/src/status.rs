@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::breaker::BreakerState;
+use crate::names::SegmentName;
 use crate::spill::source::Backlog;
 use crate::store::StoreError;
 
@@ -103,6 +104,18 @@ impl Counters {
     }
 }
 
+/// A footer that the bucket does not give although it is there. It may hide newer copies of anything, so the index is
+/// not complete without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedFooter {
+    /// The segment.
+    pub name: SegmentName,
+    /// Whether a right is missing.
+    pub is_denied: bool,
+    /// What the bucket said.
+    pub message: String,
+}
+
 /// How the cold tier is doing. Counters are since the start of the process.
 #[derive(Clone, Debug)]
 pub struct ColdStatus {
@@ -112,6 +125,8 @@ pub struct ColdStatus {
     /// Whether every writer was followed to its end at least once in this run. Nothing is spilled
     /// before.
     pub caught_up: bool,
+    /// What the two above wait for, if the bucket refuses something that is there.
+    pub refused: Option<RefusedFooter>,
     /// Whether the local index failed; a restart has it built again.
     pub index_failed: bool,
     /// About how many entries the index has.

@@ -23,6 +23,7 @@ pub mod limit;
 pub mod memory;
 pub mod meter;
 pub mod open;
+pub mod pieces;
 pub mod prefix;
 pub mod probe;
 pub mod retry;
@@ -51,6 +52,7 @@ pub use limit::LimitStore;
 pub use memory::MemoryStore;
 pub use meter::MeterStore;
 pub use open::{OpenError, Opened, StoreOptions, open};
+pub use pieces::{Piece, Pieces, Streamed};
 pub use prefix::PrefixStore;
 pub use retry::RetryStore;
 #[cfg(feature = "s3")]
@@ -97,6 +99,21 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     /// the end; [`StoreErrorKind::Invalid`] for an empty one, and for one that selects more than
     /// [`READ_BYTES_MAX`].
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes>;
+
+    /// Reads like [`ObjectStore::get_range`], with the same request, and hands the bytes over as they come: a
+    /// [`Piece::Begin`], then the bytes in order, and once more from the beginning where it is tried again. After an
+    /// error they are of no use. Stores that have the bytes together anyway need not implement it.
+    ///
+    /// # Errors
+    /// Those of [`ObjectStore::get_range`], also after some of the bytes.
+    fn stream_range<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        range: Range<u64>,
+        to: &'a Pieces,
+    ) -> StoreFuture<'a, Streamed> {
+        Box::pin(async move { to.all(key, self.get_range(key, range).await?).await })
+    }
 
     /// Reads the last `len_bytes` of an object, or all of a shorter one, in one request and without
     /// knowing its size.

@@ -109,11 +109,12 @@ impl ColdTier {
     }
 
     /// Looks a key up in the local index: no request to the bucket. Blocks for some microseconds, or
-    /// for a read from the local disk.
+    /// for a read from the local disk. Nothing is there until the index is complete: what has not been read yet may be
+    /// newer, or a tombstone.
     #[must_use]
     pub fn find(&self, space: u16, key: &[u8]) -> Found {
         let shared = &self.shared;
-        if shared.index_failed() {
+        if shared.index_failed() || !shared.is_ready() {
             return Found::Absent;
         }
         let entry = match shared.index.entry(KeyHash::of(space, key)) {
@@ -328,6 +329,7 @@ impl ColdTier {
         ColdStatus {
             ready: progress.is_ready,
             caught_up: progress.is_caught_up,
+            refused: shared.refused.lock().clone(),
             index_failed: shared.index_failed(),
             entries: shared.index.entries_approx(),
             segments: segments.len() as u64,

@@ -12,7 +12,8 @@ use fonn_cold_tier::store::s3::{PART_BYTES, S3Options, UploadChecksum};
 use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Reply, S3Server};
 use fonn_cold_tier::store::suite;
 use fonn_cold_tier::store::{
-    Body, ObjectKey, ObjectStore, Operation, PrefixStore, S3Store, StoreErrorKind,
+    Body, ObjectKey, ObjectStore, Operation, Piece, Pieces, PrefixStore, S3Store, StoreError,
+    StoreErrorKind,
 };
 use fonn_runtime::clock::Clock;
 use hyper::Method;
@@ -237,11 +238,33 @@ async fn bodies_that_are_not_what_was_asked_for_are_refused() {
         let store = store_that_answers(response).await;
         let error = store.get_range(&key("a"), 0..5).await.unwrap_err();
         assert_eq!(error.kind, kind, "{response}: {error:?}");
+        let error = streamed(&store).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{response}: {error:?}");
     }
     let good = "HTTP/1.1 206 Partial Content\r\ncontent-length: 5\r\n\
                 content-range: bytes 0-4/9\r\n\r\n12345";
     let store = store_that_answers(good).await;
     assert_eq!(store.get_range(&key("a"), 0..5).await.unwrap(), "12345");
+    assert_eq!(streamed(&store).await.unwrap(), b"12345");
+}
+
+/// The first five bytes of an object, as they come.
+async fn streamed(store: &S3Store) -> Result<Vec<u8>, StoreError> {
+    let (to, mut pieces) = Pieces::channel();
+    let reading = async {
+        let mut read = Vec::new();
+        while let Some(piece) = pieces.recv().await {
+            match piece {
+                Piece::Begin => read.clear(),
+                Piece::Bytes(bytes) => read.extend_from_slice(&bytes),
+            }
+        }
+        read
+    };
+    let object = key("a");
+    let sending = async move { store.stream_range(&object, 0..5, &to).await };
+    let (sent, read) = tokio::join!(sending, reading);
+    sent.map(|_| read)
 }
 
 #[tokio::test]

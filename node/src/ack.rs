@@ -4,12 +4,15 @@
 //! sends the replies. Writes that the disk refused are told by their index, so that their replies can
 //! be replaced.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fonn_proto::Failure;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::reactor::relayed;
 
 /// The acknowledgements that one connection waits for.
 #[derive(Debug, Default)]
@@ -45,9 +48,9 @@ impl AckGroup {
     /// # Cancel safety
     /// Cancelling it loses nothing but the failures.
     pub async fn wait(&self) -> Vec<(usize, Failure)> {
-        let notified = self.done.notified();
+        let notified = pin!(self.done.notified());
         if self.open.fetch_sub(1, Ordering::AcqRel) != 1 {
-            notified.await;
+            relayed(notified).await;
         }
         std::mem::take(&mut *self.failed.lock())
     }

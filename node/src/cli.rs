@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
+use fonn_runtime::allocator;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{
     EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, FileWatch, InForce, SettingsService,
@@ -35,7 +36,7 @@ use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node};
-use crate::cluster::view::Views;
+use crate::cluster::view::{self, Views};
 use crate::cluster::{self, Cluster};
 use crate::cold::ColdSetup;
 use crate::config::{self, ColdConfig, Config};
@@ -86,7 +87,8 @@ impl Sizes {
         Self {
             disk_queue: (ram / 8).clamp(4 << 20, 64 << 20),
             disk_memory: (ram / 8).clamp(16 << 20, 512 << 20),
-            cold_memory: (bytes / 4).clamp(32 << 20, 512 << 20),
+            // Not most of a small budget: a process that is above its own waits before each large request.
+            cold_memory: (bytes / 4).clamp((32 << 20).min(bytes / 2), 512 << 20),
         }
     }
 }
@@ -110,7 +112,7 @@ pub fn main_as(release: &Release) -> ExitCode {
         Ok(security) => security,
         Err(error) => return fail(&error.into(), EXIT_CONFIG),
     };
-    crate::allocator::configure(config.ram_budget.as_usize());
+    allocator::configure(config.ram_budget.as_usize());
     let log = match telemetry::init(&config.log, config.log_format) {
         Ok(log) => log,
         Err(error) => return fail(&error.into(), EXIT_FAILURE),
@@ -209,6 +211,7 @@ async fn run(
         options.events = Some(events.clone());
         options.tls = tls;
         options.services = services;
+        options.versions = Some(engine.versions());
         let started = Cluster::start(options, &cluster_tasks).await;
         cluster = Some(started.context("starting the cluster")?);
     }
@@ -217,6 +220,8 @@ async fn run(
         crate::metrics::register_cluster(&metrics, cluster);
         // Nobody has set it before.
         let _ = engine.views.set(Views::new(cluster));
+        let views = view::follow(Arc::clone(&engine), cluster.map());
+        cluster_tasks.spawn("cluster-views", OnShutdown::Abort, views);
         let peers = PeerMetrics::register(&metrics);
         let peers = follow::Peers {
             version: release.peer_version,

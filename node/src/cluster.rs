@@ -21,6 +21,7 @@ mod events;
 mod health;
 mod identity;
 mod journal;
+mod lease;
 mod listen;
 mod log_store;
 pub mod map;
@@ -30,6 +31,7 @@ mod participant;
 mod peers;
 mod reconcile;
 pub mod release;
+mod routers;
 mod service;
 #[cfg(test)]
 mod simulation;
@@ -62,13 +64,16 @@ use tonic::transport::Server;
 use fonn_proto::grpc::v1::members_server::MembersServer;
 use fonn_proto::grpc::v1::raft_server::RaftServer;
 use fonn_runtime::events::Events;
+use fonn_runtime::hlc::Hlc;
 use fonn_runtime::pool::{BlockingPool, PoolError, run_blocking};
+use fonn_runtime::random::SplitMix64;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use fonn_runtime::tls::Tls;
 
 use belonging::Belonging;
 use detector::Detector;
 use identity::Identity;
+use lease::{Grants, Role};
 use log_store::LogStore;
 use map::Map;
 use member::MemberInfo;
@@ -76,6 +81,7 @@ use network::Network;
 use participant::{Participant, leads};
 use peers::{MESSAGE_LEN_MAX, Peers};
 use release::Release;
+use routers::Routers;
 use service::Service;
 use state::{Change, State};
 use state_machine::StateMachine;
@@ -147,6 +153,8 @@ pub struct Options {
     pub tls: Option<Arc<Tls>>,
     /// What is served to other members besides.
     pub services: Routes,
+    /// The clock of the versions that the member gives; members bring theirs together. None if it gives none.
+    pub versions: Option<Arc<Hlc>>,
     /// Which links are cut.
     #[cfg(test)]
     faults: tests::faults::Links,
@@ -178,6 +186,7 @@ impl Options {
             events: None,
             tls: None,
             services: Routes::default(),
+            versions: None,
             #[cfg(test)]
             faults: tests::faults::Links::default(),
         }
@@ -276,6 +285,16 @@ pub struct Status {
     pub last_applied_index: Option<u64>,
 }
 
+/// Whether a member may answer for its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How long ago it heard a leader; zero if it leads.
+    pub leader_silence: Duration,
+    /// For how long it does not count as down yet, whatever happens. None if the leader is of a version that does not
+    /// promise that.
+    pub lease: Option<Duration>,
+}
+
 /// One member's part in its cluster; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -330,8 +349,11 @@ impl Cluster {
         let state = Arc::clone(&states.borrow());
         let map = run_blocking(&pool, move || Map::new(&state)).await?;
         let (maps_in, maps) = watch::channel(Arc::new(map));
+        let routers = Routers::new(&info.cluster_address);
         let participant = Arc::new(Participant {
             detector: Mutex::new(Detector::new(options.detector)),
+            grants: Mutex::new(Grants::new(SplitMix64::from_entropy().next_u64())),
+            lease: Mutex::default(),
             options,
             info,
             identity: Mutex::new(identity),
@@ -343,7 +365,9 @@ impl Cluster {
             maps,
             past,
             peers,
-            heard: watch::Sender::new(None),
+            routers,
+            // It may have voted, or acknowledged, a moment ago: whoever it heard then has its vote for as long as if that was now.
+            heard: watch::Sender::new(Some(Instant::now())),
             closing: watch::Sender::new(false),
         });
         let it = || Arc::clone(&participant);
@@ -413,6 +437,13 @@ impl Cluster {
         self.participant.maps.clone()
     }
 
+    /// HOST:PORT for clients of the routers that follow the map, at whichever member, in order; what is known of them
+    /// may be some seconds old.
+    #[must_use]
+    pub fn routers(&self) -> Arc<[String]> {
+        Arc::clone(&self.participant.routers.all().borrow())
+    }
+
     /// What was agreed on at the epochs between two, without these, in order: whoever waits for the newest map may miss
     /// maps in between. None if one of them is not known any more, after a long absence.
     #[must_use]
@@ -467,6 +498,29 @@ impl Cluster {
             leader_silence,
             last_log_index: metrics.last_log_index,
             last_applied_index: metrics.last_applied.map(|log_id| log_id.index),
+        }
+    }
+
+    /// Whether it may answer for its slots, if it goes by the map of `epoch`; to be asked often.
+    #[must_use]
+    pub fn standing(&self, epoch: u64) -> Standing {
+        let (participant, now) = (&self.participant, Instant::now());
+        let role = Role::of(&participant.metrics());
+        let state = participant.state();
+        let heard = self.status().leader_silence;
+        let mut lease = participant.lease.lock();
+        if role.leads.is_some() {
+            lease.lead();
+        }
+        if let Some(left) = role.own_lease(participant.options.election.lease) {
+            // Nobody is elected before, and holds it for down.
+            let member = state.by_raft_id(participant.raft_id());
+            let since = member.map_or(state.epoch, |member| member.since);
+            lease.promise(since, now + left, now);
+        }
+        Standing {
+            leader_silence: lease.silence(now).map_or(heard, |it| it.min(heard)),
+            lease: lease.left(epoch, now),
         }
     }
 

@@ -89,10 +89,10 @@ impl Cold {
             .catch_up(self.tier.version_max(), &self.tier.flush_marks());
     }
 
-    /// Begins to spill, follow and collect, in tasks on the current runtime.
-    pub fn start(&self, disk: &DiskTier, tasks: &Tasks) {
+    /// Begins to spill, follow and collect, in tasks on the current runtime. `hlc` gives the versions.
+    pub fn start(&self, disk: &DiskTier, hlc: Arc<Hlc>, tasks: &Tasks) {
         let is_on_evict = matches!(self.mode, SpillMode::OnEvict);
-        let queue = LogQueue::new(disk.clone(), Arc::clone(&self.gate), is_on_evict);
+        let queue = LogQueue::new(disk.clone(), Arc::clone(&self.gate), hlc, is_on_evict);
         self.tier.start(Arc::new(queue), tasks);
         let choose = codec::choose(self.tier.clone(), Arc::clone(&self.codec), self.mode);
         tasks.spawn("cold-codec", OnShutdown::Abort, choose);

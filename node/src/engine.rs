@@ -32,6 +32,8 @@ mod warm;
 pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
 pub use self::peer::{Framing, PutError, SlotEntries, Transfer};
+#[cfg(test)]
+pub(crate) use self::upkeep::{CEILING_AHEAD_MS, FALL_MARGIN_MS};
 pub use self::upkeep::{EngineOptions, OpenError};
 pub use self::warm::Warmed;
 
@@ -333,6 +335,8 @@ impl Engine {
                     };
                     fetches_left = left;
                     let need = Need::of(job.command);
+                    // Its memory is not held while more is waited for.
+                    drop(fetched.take());
                     match self.fetch(job.space, job.command.key(), need, ticket).await {
                         Ok(known) => fetched = Some(known),
                         Err(why) => {

@@ -2,7 +2,6 @@
 
 pub mod ack;
 pub mod admin;
-mod allocator;
 pub mod cli;
 pub mod cluster;
 pub mod cold;
@@ -15,6 +14,7 @@ pub mod lsm;
 pub mod metrics;
 pub mod namespaces;
 pub mod ram;
+pub mod reactor;
 pub mod report;
 pub mod server;
 pub mod sharing;

@@ -57,6 +57,7 @@ use fonn_proto::{Failure, Version};
 
 use crate::entry::{Meta, Space};
 use crate::levels::LevelCodec;
+use crate::reactor::{Reactor, TurnEnd, relayed};
 use directory::{Directory, GenerationName};
 use generations::{Generations, Opening};
 use queue::Order;
@@ -242,7 +243,9 @@ impl DiskTier {
         shared
             .queue
             .try_push(write)
-            .inspect_err(|_| add(&shared.stats.writes_rejected, 1))
+            .inspect_err(|_| add(&shared.stats.writes_rejected, 1))?;
+        self.hand_over();
+        Ok(())
     }
 
     /// Waits until [`DiskTier::try_write`] would take a write of `cost` ([`Write::cost`]), up to `wait`;
@@ -270,7 +273,9 @@ impl DiskTier {
             .map_err(|(_, failure)| {
                 add(&shared.stats.writes_rejected, 1);
                 failure
-            })
+            })?;
+        self.hand_over();
+        Ok(())
     }
 
     /// Reads an entry that is on disk; None if there is none. As [`DiskTier::find`] without what lies
@@ -389,6 +394,16 @@ impl DiskTier {
         Ok(census)
     }
 
+    /// Has the threads woken for what was queued. Others of this turn of the reactor may follow, and one wake
+    /// does for all.
+    fn hand_over(&self) {
+        let shared = &self.handle.shared;
+        match Reactor::current() {
+            Some(reactor) => reactor.at_turn_end(shared),
+            None => shared.turn_ended(),
+        }
+    }
+
     async fn read<T>(
         &self,
         read: impl FnOnce(oneshot::Sender<Result<T, DiskError>>) -> Read,
@@ -399,7 +414,8 @@ impl DiskTier {
             .reads
             .push(read(answer))
             .inspect_err(|_| add(&shared.stats.reads_rejected, 1))?;
-        answered.await.unwrap_or(Err(DiskError::Closed))
+        self.hand_over();
+        relayed(answered).await.unwrap_or(Err(DiskError::Closed))
     }
 
     /// Reads what was written behind `from`, for the tier below; see [`tail::read`]. Blocks on the disk.

@@ -301,11 +301,17 @@ fn codecs(snapshot: &mut Snapshot, level: &LevelCodec) {
         );
         snapshot.counter_f64(
             "fonn_codec_cpu_seconds_total",
-            "Processor time of encoding, for settled values also of decoding what they were; values below 64 KiB are measured one of sixteen times.",
+            "Processor time of codecs, for settled values also of decoding what they were; none: of attempts in vain. Values below 64 KiB are measured one of sixteen times, looks at values that no codec is tried on are not.",
             &labels,
             used.cpu.as_secs_f64(),
         );
     }
+    snapshot.counter(
+        "fonn_codec_unlooked_values_total",
+        "Values stored as they are without a look, since many of about their length before them did not shrink.",
+        &[("level", name)],
+        level.meter().unlooked(),
+    );
     for (reason, count) in level.changes() {
         snapshot.counter(
             "fonn_codec_changes_total",

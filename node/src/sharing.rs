@@ -13,6 +13,7 @@
 //! know that it is down acknowledges nothing that another owner would have to take ([`spread`]).
 
 pub mod copies;
+mod doubts;
 mod flushes;
 pub mod follow;
 pub mod handover;
@@ -24,7 +25,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,10 +41,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::copies::Confirmations;
+use self::doubts::Doubts;
 use self::holdings::{Holding, Holdings, Part, Source, Step};
 use self::metrics::{Event, Events};
 use self::pulse::Pulse;
 use self::repair::Repairs;
+use crate::cluster::Standing;
 use crate::engine::{Acks, Engine, PutError};
 use crate::entry::Space;
 
@@ -58,6 +61,8 @@ const PRIMARY: u8 = 1;
 const REPLICA: u8 = 2;
 const FILLING: u8 = 4;
 const SHARED: u8 = 8;
+/// Some copies that are here are not shown.
+const DOUBTED: u8 = 16;
 
 /// A member's part in its cluster, as far as data is concerned.
 #[derive(Debug)]
@@ -80,6 +85,7 @@ pub struct Sharing {
     /// Counts up with each map.
     changes: watch::Sender<u64>,
     confirmations: Confirmations,
+    doubts: Doubts,
     repairs: Repairs,
     events: Events,
 }
@@ -89,7 +95,7 @@ struct Held {
     holdings: Holdings,
     topology: Option<Arc<Topology>>,
     /// After an absence, until nothing is lacked any more: the sources that have told what was flushed meanwhile.
-    told_flushes: Option<Vec<Arc<str>>>,
+    told_flushes: Option<BTreeSet<Arc<str>>>,
 }
 
 /// Why a key could not be confirmed.
@@ -129,6 +135,7 @@ impl Sharing {
             resolving: tokio::sync::Mutex::default(),
             changes: watch::Sender::new(0),
             confirmations: Confirmations::default(),
+            doubts: Doubts::default(),
             repairs: Repairs::default(),
             events: Events::default(),
         }
@@ -162,9 +169,11 @@ impl Sharing {
             return;
         }
         self.note_left_out(holdings.left_out());
-        held.holdings = holdings;
+        let before = std::mem::replace(&mut held.holdings, holdings);
+        let next = held.holdings.iter();
+        self.follow_doubts(before.iter(), next, old.as_deref(), &topology);
         if !is_unbroken {
-            held.told_flushes = Some(Vec::new());
+            held.told_flushes = Some(BTreeSet::new());
         }
         let own = topology.member(&self.own);
         if !is_unbroken || !own.is_some_and(|own| own.state.is_serving()) {
@@ -200,8 +209,10 @@ impl Sharing {
             Part::Primary => PRIMARY,
         };
         let flag = |is: bool, flag| if is { flag } else { 0 };
-        let byte =
-            part | flag(!holding.sources.is_empty(), FILLING) | flag(holding.is_shared, SHARED);
+        let byte = part
+            | flag(!holding.sources.is_empty(), FILLING)
+            | flag(holding.is_shared, SHARED)
+            | flag(self.doubts.up_to(slot) != 0, DOUBTED);
         if let Some(cell) = self.slots.get(usize::from(slot)) {
             cell.store(byte, Ordering::SeqCst);
         }
@@ -233,10 +244,14 @@ impl Sharing {
         self.held.lock().topology.clone()
     }
 
-    /// Shows that the process runs. `leader_silence` is how long ago the cluster's leader was heard.
-    pub fn beat(&self, leader_silence: Duration) {
-        self.pulse
-            .beat(self.clock.coarse_monotonic_ms(), leader_silence);
+    /// Shows that the process runs, and how it stands in the cluster.
+    pub fn beat(&self, mut standing: Standing) {
+        let topology = self.topology();
+        if topology.is_some_and(|it| it.members().iter().all(|member| member.id == self.own)) {
+            // There is nobody else to take over.
+            standing.lease = None;
+        }
+        self.pulse.beat(self.clock.coarse_monotonic_ms(), standing);
     }
 
     /// Whether a command that another member sent is executed here.
@@ -255,7 +270,7 @@ impl Sharing {
     #[must_use]
     pub fn answers(&self, key: &[u8]) -> bool {
         let flags = self.flags(placement::slot(key));
-        flags & (PRIMARY | FILLING) == PRIMARY && self.is_sound()
+        flags & (PRIMARY | FILLING | DOUBTED) == PRIMARY && self.is_sound()
     }
 
     /// Executes a command, here or where its key's slot is.
@@ -294,6 +309,11 @@ impl Sharing {
             tokio::time::sleep(RETRY / 4).await;
         };
         let outcome = super::server::execute_here(engine, job, acks, scratch).await;
+        if !self.is_sound()
+            && let Err(outcome) = Box::pin(self.stood(job.command, slot, since, deadline)).await
+        {
+            return outcome;
+        }
         if is_write && !is_unchanged(&outcome) {
             let spread = self
                 .spread(engine, job.space, job.command.key(), since)
@@ -324,6 +344,12 @@ impl Sharing {
             let confirmed = tokio::time::timeout(OWNERS_WAIT, confirm).await;
             if let Err(why) = confirmed.unwrap_or(Err(Unconfirmed::Silent)) {
                 return Err(refused(job.command, why));
+            }
+        }
+        if flags & DOUBTED != 0 {
+            for space in [Some(job.space), job.base].into_iter().flatten() {
+                let hidden = Box::pin(self.hide_doubted(engine, space, job.command.key())).await;
+                hidden.map_err(|why| refused(job.command, Unconfirmed::Kept(why)))?;
             }
         }
         if job.command.is_write() {
@@ -618,7 +644,7 @@ impl Sharing {
     /// Whether this member is the primary of a slot, and needs to ask nobody about it.
     #[must_use]
     pub fn is_settled_primary(&self, slot: u16) -> bool {
-        self.flags(slot) & (PRIMARY | FILLING) == PRIMARY && self.is_sound()
+        self.flags(slot) & (PRIMARY | FILLING | DOUBTED) == PRIMARY && self.is_sound()
     }
 
     /// Slots by what this member has to do with them: as primary, as replica, and those of both that are not

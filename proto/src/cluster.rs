@@ -5,13 +5,22 @@
 //! owner from then on. A [`ClusterView`] is what there is to tell; the RESP dialect words it.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+
+use bytes::Bytes;
 
 use crate::Outcome;
 use crate::placement::{Owners, SLOT_COUNT};
 
 /// Bytes of a [`NodeId`].
 pub const NODE_ID_LEN: usize = 20;
+
+/// Routers that the slots are divided between at most.
+pub const ROUTERS_MAX: usize = 256;
+
+/// The longest address of a router in bytes: a host name of 255, a colon and a port.
+pub const ROUTER_ADDRESS_LEN_MAX: usize = 261;
 
 /// The name that a member has among Redis Cluster clients: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,9 +156,55 @@ pub struct ClusterView {
     me: u16,
     members: Vec<ClusterMember>,
     ranges: Vec<SlotRange>,
+    worded: Worded,
+}
+
+/// The long answers that are made of a view, each made once for all who ask.
+///
+/// They say no more than the view: a copy of it has none yet, and views with and without are the same.
+#[derive(Default)]
+struct Worded([OnceLock<Bytes>; ClusterView::ANSWERS]);
+
+impl Clone for Worded {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Worded {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Worded {}
+
+impl fmt::Debug for Worded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worded").finish_non_exhaustive()
+    }
 }
 
 impl ClusterView {
+    /// How many long answers are kept with a view.
+    pub const ANSWERS: usize = 6;
+
+    /// The long answer of that number, below [`Self::ANSWERS`], made by `word` for the first who asks for it. Thousands of
+    /// ranges take a millisecond, and a megabyte: with many clients that ask at once there is one such buffer.
+    pub fn worded(&self, number: usize, word: impl FnOnce() -> Bytes) -> Bytes {
+        match self.worded.0.get(number) {
+            Some(cell) => cell.get_or_init(word).clone(),
+            None => word(),
+        }
+    }
+
+    /// Whether that answer was made.
+    #[must_use]
+    pub fn is_worded(&self, number: usize) -> bool {
+        let cell = self.worded.0.get(number);
+        cell.is_some_and(|it| it.get().is_some())
+    }
+
     /// Checks a view. `me` is the position of the member that tells it.
     ///
     /// None if it breaks an invariant.
@@ -179,6 +234,7 @@ impl ClusterView {
             me,
             members,
             ranges,
+            worded: Worded::default(),
         })
     }
 
@@ -202,7 +258,39 @@ impl ClusterView {
             me: 0,
             members: vec![member],
             ranges: all.into_iter().collect(),
+            worded: Worded::default(),
         }
+    }
+
+    /// The view of the router at `own`, which divides all slots with the routers at `others` (HOST:PORT each, in any
+    /// order, as often as they come): each has a run of neighboring slots, in the order of the addresses. All routers that
+    /// know of each other say the same. Addresses that are none are left out, and so are those beyond [`ROUTERS_MAX`].
+    ///
+    /// None if `own` is no address.
+    #[must_use]
+    pub fn of_routers<'a>(
+        epoch: u64,
+        own: &str,
+        others: impl IntoIterator<Item = &'a str>,
+    ) -> Option<Self> {
+        let others = others.into_iter();
+        let mut addresses: Vec<&str> = others.filter(|it| is_router_address(it)).collect();
+        addresses.push(own);
+        addresses.sort_unstable();
+        addresses.dedup();
+        if addresses.len() > ROUTERS_MAX {
+            addresses.truncate(ROUTERS_MAX);
+            if !addresses.contains(&own) {
+                addresses.pop();
+                addresses.push(own);
+            }
+        }
+        let me = addresses.iter().position(|it| *it == own);
+        let me = me.filter(|_| is_router_address(own))?;
+        let members: Option<Vec<_>> = addresses.iter().map(|it| router(it)).collect();
+        // There are fewer than fit.
+        let count = u16::try_from(addresses.len()).ok()?;
+        Self::new(epoch, u16::try_from(me).ok()?, members?, division(count))
     }
 
     /// The version of the map.
@@ -287,6 +375,64 @@ impl ClusterView {
         }
         primary
     }
+}
+
+/// All slots divided between `count` owners, the first of which has the first slots: no two have numbers of slots that
+/// differ by more than one. Who would have none has no range.
+#[must_use]
+pub fn division(count: u16) -> Vec<SlotRange> {
+    let (slots, count) = (u32::from(SLOT_COUNT), u32::from(count));
+    let begin = |at: u32| slots.saturating_mul(at).checked_div(count).unwrap_or(slots);
+    let range = |at: u32| {
+        let first = begin(at);
+        let last = begin(at.saturating_add(1)).checked_sub(1)?;
+        Some(SlotRange {
+            first: u16::try_from(first).ok()?,
+            last: u16::try_from(last).ok().filter(|_| first <= last)?,
+            owners: Owners::new(&[u16::try_from(at).ok()?])?,
+        })
+    };
+    (0..count).filter_map(range).collect()
+}
+
+/// The name of the router that clients reach at HOST:PORT: its id follows from it.
+#[must_use]
+pub fn router_name(address: &str) -> String {
+    format!("router {address}")
+}
+
+/// The router at an address, as clients see it.
+fn router(address: &str) -> Option<ClusterMember> {
+    let (host, port) = host_and_port(address)?;
+    Some(ClusterMember {
+        id: NodeId::of_name(&router_name(address)),
+        host: host.to_owned(),
+        port,
+        health: Health::Online,
+    })
+}
+
+/// Whether clients may be sent to HOST:PORT: a name or an address that is not that of all, and a port. Such
+/// addresses come from other processes, and are shown to clients in lines of words.
+#[must_use]
+pub fn is_router_address(text: &str) -> bool {
+    let Some((host, port)) = host_and_port(text) else {
+        return false;
+    };
+    let is_named = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+    let is_any = host.parse::<IpAddr>().is_ok_and(|it| it.is_unspecified());
+    let fits = text.len() <= ROUTER_ADDRESS_LEN_MAX;
+    // Only the address of version 6 has colons, and it needs its brackets.
+    let is_whole = !host.contains(':') || text.starts_with('[');
+    fits && port > 0 && is_whole && !is_any && host.bytes().all(is_named)
+}
+
+/// Whether HOST:PORT is one of this machine alone. Names are not looked up.
+#[must_use]
+pub fn is_loopback(text: &str) -> bool {
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Joins neighboring slots with the same owners; slots without owners are left out.

@@ -25,14 +25,16 @@ mod wording;
 #[cfg(test)]
 mod tests;
 
+pub use cluster::word_as;
 pub use reply::{Reply, put_failure};
 pub use session::DATABASE_COUNT;
 pub use table::{COMMANDS, CommandInfo, Group};
 
 use crate::outcome::Failure;
-use crate::request::{Body, Limits, Request, Step};
+use crate::request::{self, Body, Commands, Limits, Request, Step};
+use crate::{Command, Get};
 use encode::Protocol;
-use frame::{Frame, Framing};
+use frame::{Frame, Framing, plain_get};
 use reply::{Answer, Form};
 use session::Session;
 use wording::ReplyError;
@@ -72,6 +74,12 @@ impl Parser {
     /// [`Step::Request`] or [`Step::Skip`] has taken bytes from its front.
     #[inline]
     pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
+        if self.framing.is_between_requests()
+            && let Some((key, len)) = plain_get(buf)
+        {
+            let request = self.get(key);
+            return Step::Request { request, len };
+        }
         let (request, len) = match self.framing.advance(buf) {
             Frame::Need { total } => return Step::Need { total },
             Frame::Skip { len } => return Step::Skip { len },
@@ -93,6 +101,23 @@ impl Parser {
         };
         Step::Request { request, len }
     }
+
+    /// A `GET`, as the dispatcher would make it.
+    #[inline]
+    fn get<'a>(&mut self, key: &'a [u8]) -> Request<'a> {
+        let session = &mut self.session;
+        let redirects = session.take_redirects()(false);
+        let get = Get {
+            bump: !session.no_touch,
+            ..Get::new(key)
+        };
+        let reply = Reply::redirecting(session.protocol, Form::Value, redirects);
+        Request {
+            database: session.database,
+            body: Body::Data(Commands::from_buf([Command::Get(get)])),
+            reply: request::Reply::Resp(reply),
+        }
+    }
 }
 
 #[cold]
@@ -101,6 +126,6 @@ fn refused<'a>(protocol: Protocol, error: ReplyError, body: Body<'a>) -> Request
     Request {
         database: 0,
         body,
-        reply: crate::request::Reply::Resp(reply),
+        reply: request::Reply::Resp(reply),
     }
 }

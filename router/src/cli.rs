@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fonn_runtime::allocator;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch, InForce};
 use fonn_runtime::http::{self, Readiness};
@@ -23,6 +24,7 @@ use tokio::time::timeout;
 use crate::admin;
 use crate::config::{self, Config};
 use crate::follow::follow;
+use crate::routers::Routers;
 use crate::service::{Router, Server, Shared};
 use crate::users::Followed;
 
@@ -59,6 +61,7 @@ pub fn main_as(release: &Release) -> ExitCode {
         Ok(security) => security,
         Err(error) => return fail(&error.into(), EXIT_CONFIG),
     };
+    allocator::configure(config.ram_budget.as_usize());
     let log = match telemetry::init(&config.log, config.log_format) {
         Ok(log) => log,
         Err(error) => return fail(&error.into(), EXIT_FAILURE),
@@ -108,6 +111,7 @@ async fn run(
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     let map = Arc::new(Map::default());
+    let routers = Routers::new(config.advertise.as_deref(), &names);
     let told = Arc::clone(&map);
     let settings = InForce::new(config.settings(), config.origins.file());
     let routes = admin::routes(
@@ -127,12 +131,12 @@ async fn run(
         settings.clone(),
         release,
         security.clone(),
-        &map,
+        (&map, &routers),
         &metrics,
     );
     crate::metrics::register(&metrics, &shared);
     let seeds = config.cluster.clone();
-    let follow = follow(Arc::clone(&map), seeds, security.members_tls());
+    let follow = follow(Arc::clone(&map), routers, seeds, security.members_tls());
     background.spawn("map", OnShutdown::Abort, follow);
     let mut users_known = follow_users(&config, &security, &map, &background);
     wait_at_start(&map, &mut users_known).await;
@@ -250,14 +254,14 @@ fn reload_security(config: &Config, security: &Security) {
     }
 }
 
-/// What all connections of a router with these settings share.
+/// What all connections of a router with these settings share, which goes by that map and is one of those routers.
 #[must_use]
 pub fn shared(
     config: &Config,
     settings: InForce,
     release: &Release,
     security: Security,
-    map: &Arc<Map>,
+    (map, routers): (&Arc<Map>, &Arc<Routers>),
     metrics: &Metrics,
 ) -> Arc<Shared> {
     let name = format!("router-{}", std::process::id());
@@ -270,6 +274,7 @@ pub fn shared(
     let forwarder = Forwarder::new(upstreams, config.timeout).with_copies(HotOptions::default());
     let router = Router::new(
         forwarder,
+        Arc::clone(routers),
         config.ram_budget.as_usize(),
         config.max_value.as_usize(),
     );

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
+use fonn_proto::cluster::is_router_address;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, Setting, one_or_many};
 use fonn_runtime::duration::Span;
@@ -45,6 +46,9 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER", value_delimiter = ',', help_heading = "Cluster")]
         #[serde(deserialize_with = "one_or_many")]
         pub cluster: Vec<MemberAddr>,
+        /// HOST:PORT at which clients reach this router, told to Redis Cluster clients by all routers [default: the first --listen that is not loopback, if it names one address of this machine]
+        #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
+        pub advertise: Option<ClientAddr>,
         /// From the arrival of a command to its answer at most; a read is a miss then, a write refused [default: 5s]
         #[arg(long, value_name = "DURATION", env = "FONN_TIMEOUT", help_heading = "Cluster")]
         pub timeout: Option<Span>,
@@ -107,11 +111,39 @@ impl FromStr for MemberAddr {
     }
 }
 
+/// The address of the router for clients: HOST:PORT.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ClientAddr(pub String);
+
+impl TryFrom<String> for ClientAddr {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for ClientAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match is_router_address(text) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(format!(
+                "`{text}` is no HOST:PORT at which clients reach this router, as in 10.0.0.9:11211"
+            )),
+        }
+    }
+}
+
 /// The settings in force: every default filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Whom to ask for the map.
     pub cluster: Vec<String>,
+    /// Where clients reach the router, if that was said.
+    pub advertise: Option<String>,
     /// From the arrival of a command to its answer at most.
     pub timeout: Duration,
     /// Where clients connect.
@@ -200,6 +232,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     }
     Ok(Config {
         cluster: settings.cluster.into_iter().map(|it| it.0).collect(),
+        advertise: settings.advertise.map(|it| it.0),
         timeout,
         listen,
         admin_listen: admin.0,
@@ -221,6 +254,7 @@ impl Config {
         let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
         [
             ("cluster", self.cluster.join(",")),
+            ("advertise", self.advertise.clone().unwrap_or_default()),
             ("timeout", format!("{:?}", self.timeout)),
             ("listen", listen.join(",")),
             ("admin_listen", self.admin_listen.clone()),
@@ -301,6 +335,11 @@ mod tests {
             (&["--cluster", "unix:/x"][..], "--cluster"),
             (&["--cluster", "a:1", "--listen", "0.0.0.0:1"], "--listen"),
             (&["--cluster", "a:1", "--timeout", "1ms"], "--timeout"),
+            (
+                &["--cluster", "a:1", "--advertise", "0.0.0.0:1"],
+                "--advertise",
+            ),
+            (&["--cluster", "a:1", "--advertise", "host"], "--advertise"),
             (&["--cluster", "a:1", "--threads", "0"], "--threads"),
             (&["--cluster", "a:1", "--ram-budget", "1m"], "--ram-budget"),
             (&["--cluster", "a:1", "--max-value", "2g"], "--max-value"),

@@ -1,7 +1,8 @@
-//! Following the map that a router serves by: from any member; the last one is kept when nobody can be asked.
+//! Following the map that a router serves by, and who else follows it: from any member; the last map is kept when nobody
+//! can be asked.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
@@ -13,11 +14,16 @@ use fonn_runtime::route::{Map, Member, MemberState, Topology, TopologyError};
 use fonn_runtime::tls::Tls;
 use thiserror::Error;
 
+use crate::routers::Routers;
+
 /// How long a member may take to accept, and to send the map first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the member that tells the map may be behind others: cut off from them, it still answers us.
 const BEHIND_MAX: Duration = Duration::from_millis(500);
+
+/// How long the other routers count while no member tells of them.
+const ROUTERS_KEPT: Duration = Duration::from_secs(3);
 
 /// Between tries, when no member answers.
 const RETRY: Backoff = Backoff {
@@ -49,16 +55,20 @@ pub enum FollowError {
     Map(#[from] TopologyError),
 }
 
-/// Follows the map for ever: from the members named `seeds` (HOST:PORT of their cluster listeners),
-/// and from those in the last map. With `tls`, by which members are known, under TLS.
-pub async fn follow(map: Arc<Map>, seeds: Vec<String>, tls: Option<Arc<Tls>>) {
+/// Follows the map, and who else follows it, for ever: from the members named `seeds` (HOST:PORT of their cluster
+/// listeners), and from those in the last map. With `tls`, by which members are known, under TLS.
+pub async fn follow(
+    map: Arc<Map>,
+    routers: Arc<Routers>,
+    seeds: Vec<String>,
+    tls: Option<Arc<Tls>>,
+) {
     let mut random = SplitMix64::from_entropy();
-    let mut cluster = 0;
+    let mut following = Following::default();
     let mut turn = 0_usize;
     let mut failures = 0;
-    let mut known: Vec<String> = Vec::new();
     loop {
-        let all: Vec<&String> = seeds.iter().chain(&known).collect();
+        let all: Vec<&String> = seeds.iter().chain(&following.members).collect();
         let Some(&address) = all.get(turn % all.len().max(1)) else {
             return;
         };
@@ -66,7 +76,12 @@ pub async fn follow(map: Arc<Map>, seeds: Vec<String>, tls: Option<Arc<Tls>>) {
         let address = address.clone();
         let before = map.generation();
         let tls = tls.as_deref();
-        let error = follow_one(&map, &address, tls, &mut cluster, &mut known).await;
+        let error = follow_one(&map, &routers, &address, tls, &mut following).await;
+        // Others may have come and gone since a member said who there is.
+        let silent_since = *following.silent_since.get_or_insert_with(Instant::now);
+        if silent_since.elapsed() >= ROUTERS_KEPT {
+            routers.forget();
+        }
         if map.generation() == before {
             failures += 1;
         } else {
@@ -74,7 +89,7 @@ pub async fn follow(map: Arc<Map>, seeds: Vec<String>, tls: Option<Arc<Tls>>) {
         }
         tracing::debug!(%address, %error, "no map from a member any more");
         // Every member has its turn before anybody is asked again.
-        let round = seeds.len() + known.len();
+        let round = seeds.len() + following.members.len();
         if failures % round.max(1) as u32 == 0 {
             if failures as usize == round.max(1) {
                 tracing::warn!(%address, %error, "no member tells the map; going by the last one");
@@ -87,15 +102,25 @@ pub async fn follow(map: Arc<Map>, seeds: Vec<String>, tls: Option<Arc<Tls>>) {
     }
 }
 
+/// What is kept from member to member.
+#[derive(Debug, Default)]
+struct Following {
+    cluster: u64,
+    /// The cluster addresses of the members by the last map.
+    members: Vec<String>,
+    /// Since when no member has told anything; none while one does.
+    silent_since: Option<Instant>,
+}
+
 /// Follows the map from one member until that fails.
 async fn follow_one(
     map: &Map,
+    routers: &Routers,
     address: &str,
     tls: Option<&Tls>,
-    cluster: &mut u64,
-    known: &mut Vec<String>,
+    following: &mut Following,
 ) -> FollowError {
-    match try_follow(map, address, tls, cluster, known).await {
+    match try_follow(map, routers, address, tls, following).await {
         Ok(never) => match never {},
         Err(error) => error,
     }
@@ -103,16 +128,19 @@ async fn follow_one(
 
 async fn try_follow(
     map: &Map,
+    routers: &Routers,
     address: &str,
     tls: Option<&Tls>,
-    cluster: &mut u64,
-    known: &mut Vec<String>,
+    following: &mut Following,
 ) -> Result<std::convert::Infallible, FollowError> {
     let config = tls.and_then(Tls::client);
     let channel = Channel::connect_by(address, config, ANSWER_TIMEOUT).await?;
     let origin = channel.origin();
     let mut client = MembersClient::with_origin(channel, origin);
-    let request = v1::MapRequest { cluster: *cluster };
+    let request = v1::MapRequest {
+        cluster: following.cluster,
+        router: routers.own().unwrap_or_default().to_owned(),
+    };
     let asked = tokio::time::timeout(ANSWER_TIMEOUT, client.map(request)).await;
     let mut maps = asked.map_err(|_| FollowError::Timeout)??.into_inner();
     let mut is_first = true;
@@ -130,17 +158,21 @@ async fn try_follow(
         };
         is_first = false;
         let told = next.ok_or(FollowError::Ended)?;
-        *cluster = told.cluster;
-        *known = told
+        following.cluster = told.cluster;
+        following.silent_since = None;
+        following.members = told
             .members
             .iter()
             .map(|member| member.cluster_address.clone())
             .filter(|address| !address.is_empty())
             .collect();
         let epoch = told.epoch;
-        if map.offer(topology(&told)?) {
+        // Where only routers came or went, owners are not computed again.
+        let is_known = map.topology().is_some_and(|it| it.epoch() >= epoch);
+        if !is_known && map.offer(topology(&told)?) {
             tracing::info!(epoch, members = told.members.len(), "map changed");
         }
+        routers.told(epoch, &told.routers);
     }
 }
 
@@ -200,6 +232,7 @@ mod tests {
             cluster: 7,
             epoch,
             replicas: 1,
+            routers: Vec::new(),
             members: vec![
                 member("a", 1, v1::MemberState::Active, 100),
                 member("b", 2, v1::MemberState::Draining, 0),

@@ -1,11 +1,10 @@
 //! Commands about the whole store: asked of all members, and made one answer.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
-use fonn_proto::{ClusterView, Failure, ServerCommand, Space, placement};
+use fonn_proto::{Failure, ServerCommand, Space, placement};
 use fonn_runtime::peer::{CallError, Pending, Timing};
 use fonn_runtime::route::{Target, envelope};
 use fonn_runtime::serve::Client;
@@ -14,7 +13,7 @@ use crate::report;
 use crate::service::{Router, Shared};
 
 /// Between tries of what has to be with all members, while one of them goes by a newer map.
-const RETRY: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_millis(100);
 
 /// A cursor of `SCAN` is that of a member, with the member's position in the map above these bits.
 const POSITION_SHIFT: u32 = 48;
@@ -79,7 +78,7 @@ pub async fn execute(
             ServerOutcome::Text(format!("id={} addr={}", client.id, client.peer))
         }
         ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
-        ServerCommand::ClusterView => ServerOutcome::Cluster(Arc::new(view(client))),
+        ServerCommand::ClusterView => ServerOutcome::Cluster(router.routers().view(client.local)),
         ServerCommand::CountInSlot(slot) => count_in_slot(router, client.space, *slot).await,
     }
 }
@@ -137,12 +136,17 @@ async fn finish(pending: Result<Pending, CallError>) -> Option<ServerOutcome> {
     }
 }
 
-/// Flushes all members, again if one of them goes by a newer map: there may be others by that.
+/// Flushes all members, again if one of them goes by a newer map: there may be others by that. One that does not answer
+/// may have fallen a moment ago, and is not asked by the next map.
 async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> ServerOutcome {
     let deadline = Instant::now() + router.forwarder().timeout();
     loop {
         let done = all_done(&ask_all(router, space, command).await);
-        if done != ServerOutcome::Failed(Failure::Busy) || Instant::now() >= deadline {
+        let may_pass = matches!(
+            done,
+            ServerOutcome::Failed(Failure::Busy | Failure::Unavailable)
+        );
+        if !may_pass || Instant::now() >= deadline {
             return done;
         }
         tokio::time::sleep(RETRY).await;
@@ -175,16 +179,6 @@ async fn count(router: &Router, space: Space) -> Result<i64, Failure> {
         }
     }
     Ok(sum)
-}
-
-/// Who owns which slot, for a client of this router: the router itself, at the address that the client
-/// reached it at. It does not know of other routers, and it is asked for every key anyway.
-fn view(client: Client<'_>) -> ClusterView {
-    let name = match client.local {
-        Some(address) => format!("router {address}"),
-        None => "router".to_owned(),
-    };
-    ClusterView::alone(&name, client.local)
 }
 
 /// Entries of a slot, by its owner.

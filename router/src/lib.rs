@@ -10,6 +10,7 @@ mod follow;
 mod gather;
 pub mod metrics;
 mod report;
+pub mod routers;
 pub mod service;
 mod users;
 

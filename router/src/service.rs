@@ -10,6 +10,7 @@ use fonn_runtime::serve::{self, Client, Execution, FixedBudget, Job, NoAcks, Ser
 use crate::check::Checks;
 use crate::gather;
 use crate::metrics::ConnectionEvents;
+use crate::routers::Routers;
 
 /// What all connections of a router share.
 pub type Shared = serve::Shared<Router>;
@@ -21,6 +22,7 @@ pub type Server = serve::Server<Router>;
 #[derive(Debug)]
 pub struct Router {
     forwarder: Forwarder,
+    routers: Arc<Routers>,
     checks: Checks,
     connections: ConnectionEvents,
     budget: FixedBudget,
@@ -30,9 +32,15 @@ pub struct Router {
 impl Router {
     /// A router that holds up to `budget_bytes` of requests and replies for its clients.
     #[must_use]
-    pub fn new(forwarder: Forwarder, budget_bytes: usize, value_len_max: usize) -> Arc<Self> {
+    pub fn new(
+        forwarder: Forwarder,
+        routers: Arc<Routers>,
+        budget_bytes: usize,
+        value_len_max: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             forwarder,
+            routers,
             checks: Checks::default(),
             connections: ConnectionEvents::default(),
             budget: FixedBudget::new(budget_bytes),
@@ -44,6 +52,12 @@ impl Router {
     #[must_use]
     pub fn forwarder(&self) -> &Forwarder {
         &self.forwarder
+    }
+
+    /// It and the other routers.
+    #[must_use]
+    pub fn routers(&self) -> &Routers {
+        &self.routers
     }
 
     /// The map it goes by.
@@ -115,7 +129,6 @@ impl Service for Router {
             self.events().count(Event::Local);
             return Execution::Done(outcome);
         }
-        self.events().count(Event::Forwarded);
         Execution::Later(self.forwarder.begin(job))
     }
 

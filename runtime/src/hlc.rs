@@ -8,9 +8,15 @@
 //! Invariant: no version is given twice or out of order, whatever the wall clock does, also across
 //! restarts as long as the floor given to [`Hlc::new`] is at least the highest version ever stored.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod timeline;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::clock::Clock;
+
+use self::timeline::Timeline;
 
 /// Bits of a version below the millisecond.
 pub const COUNTER_BITS: u32 = 16;
@@ -37,6 +43,9 @@ pub struct Hlc {
     clock: Clock,
     /// The last version given or observed.
     last: AtomicU64,
+    /// Whether one was given since [`Hlc::take_given`] was asked.
+    given: AtomicBool,
+    timeline: Mutex<Timeline>,
 }
 
 impl Hlc {
@@ -48,15 +57,22 @@ impl Hlc {
         if floor > FLOOR_MAX {
             return Err(VersionOutOfRange { version: floor });
         }
+        let timeline = Timeline::new(floor, clock.wall_ms(), clock.monotonic_ms());
         Ok(Self {
             clock,
             last: AtomicU64::new(floor),
+            given: AtomicBool::new(false),
+            timeline: Mutex::new(timeline),
         })
     }
 
     /// The next version, above every one given or observed before. Never 0.
     #[must_use]
     pub fn next(&self) -> u64 {
+        // Written once in a while, read by all: the line stays shared.
+        if !self.given.load(Ordering::Relaxed) {
+            self.given.store(true, Ordering::Relaxed);
+        }
         // Some milliseconds of delay do not matter: the counter orders what happens in them.
         let wall = at_ms(self.clock.coarse_wall_ms());
         let mut last = self.last.load(Ordering::Relaxed);
@@ -90,6 +106,36 @@ impl Hlc {
     #[must_use]
     pub fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
+    }
+
+    /// The newest version that was given or observed, or that could be given now: what others have to be told, so that
+    /// what they give from now on is not below it. Gives none.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        self.last().max(at_ms(self.clock.wall_ms()))
+    }
+
+    /// Whether a version was given since this was asked last.
+    pub fn take_given(&self) -> bool {
+        self.given.swap(false, Ordering::Relaxed)
+    }
+
+    /// Notes how far the versions are now, for [`Hlc::written_ms`]; to be called about ten times a second.
+    pub fn mark(&self) {
+        let (wall_ms, monotonic_ms) = (self.clock.wall_ms(), self.clock.monotonic_ms());
+        // Read under the lock: marks are in order.
+        let mut timeline = self.timeline.lock();
+        timeline.mark(self.last(), wall_ms, monotonic_ms);
+    }
+
+    /// Unix time in milliseconds at which a version of this process was given, at the latest. Versions may be ahead of the
+    /// wall clock; then it is the time of the [mark](Hlc::mark) before. A version from before the process
+    /// started counts as given at its start, if it does not say an earlier time itself.
+    #[must_use]
+    pub fn written_ms(&self, version: u64) -> u64 {
+        let (wall, monotonic_ms) = (self.clock.wall_ms(), self.clock.monotonic_ms());
+        let age_min_ms = self.timeline.lock().age_min_ms(version, monotonic_ms);
+        wall_ms(version).min(wall.saturating_sub(age_min_ms))
     }
 
     /// How many milliseconds the versions are ahead of the wall clock: borrowed time, or the
@@ -199,6 +245,45 @@ mod tests {
         );
         let distinct: HashSet<u64> = lists.iter().flatten().copied().collect();
         assert_eq!(distinct.len(), 80_000);
+    }
+
+    #[test]
+    fn what_others_are_told_is_no_less_than_what_is_given_next_and_gives_nothing() {
+        let manual = ManualClock::new(1000);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        assert_eq!(hlc.newest(), at_ms(1000));
+        assert!(!hlc.take_given());
+        manual.set_wall_ms(2000);
+        assert_eq!(hlc.newest(), at_ms(2000));
+        assert_eq!(hlc.next(), at_ms(2000));
+        hlc.observe(at_ms(9000)).unwrap();
+        assert_eq!(hlc.newest(), at_ms(9000));
+        assert!(hlc.take_given());
+        assert!(!hlc.take_given());
+    }
+
+    #[test]
+    fn what_was_written_ahead_of_the_clock_is_as_old_as_it_is() {
+        use std::time::Duration;
+        let manual = ManualClock::new(100_000);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        hlc.mark();
+        let before = hlc.next();
+        manual.advance(Duration::from_millis(100));
+        hlc.observe(at_ms(500_000)).unwrap();
+        let ahead = hlc.next();
+        manual.advance(Duration::from_millis(100));
+        hlc.mark();
+        manual.advance(Duration::from_secs(10));
+        assert_eq!(hlc.written_ms(before), 100_000);
+        assert_eq!(hlc.written_ms(ahead), 100_000, "when it was marked last");
+        // The clock is set back; time passes all the same.
+        manual.set_wall_ms(50_000);
+        assert_eq!(hlc.written_ms(ahead), 39_800);
+        // After a restart it was written before that.
+        let hlc = Hlc::new(manual.clock(), ahead + 1).unwrap();
+        manual.advance(Duration::from_secs(3));
+        assert_eq!(hlc.written_ms(ahead), 50_000);
     }
 
     #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 //! It moves requests and knows no tier. Nothing here decides policy; every limit and period arrives as an
 //! option.
 
+pub mod allocator;
 pub mod backoff;
 pub mod clock;
 pub mod config;

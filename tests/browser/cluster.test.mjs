@@ -90,6 +90,11 @@ test("members, owners of slots and raft are shown, the same by a member and by a
       assert.equal(told["Leader"], await cluster.leader(), door);
       assert.deepEqual(told["Voters"].split(", ").sort(), NAMES, door);
       assert.equal(told["Members"], "3 of 3 up", door);
+      const shown = told["Figures of"];
+      const term = (await cluster.member(shown).metrics()).get("fonn_cluster_term");
+      assert.ok(term > 0 && told["Term"] === term.toLocaleString("en-US"), `${door}: ${told["Term"]}, not ${term}`);
+      const heard = shown === told["Leader"] ? /^it leads$/ : /^[\d.]+ (ms|s) ago$/;
+      assert.match(told["Leader heard"], heard, door);
     });
     let sum = 0;
     for (const name of NAMES) {

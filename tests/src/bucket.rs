@@ -121,6 +121,11 @@ impl Bucket {
         self.hold(Method::PUT, take_place);
     }
 
+    /// From now on the objects whose key contains `part` may not be read; None: all may.
+    pub fn deny(&self, part: Option<&str>) {
+        self.server.deny(part);
+    }
+
     /// From now on reads are never answered.
     pub fn hold_reads(&self) {
         self.hold(Method::GET, false);

@@ -133,6 +133,12 @@ impl Cluster {
         })
     }
 
+    /// The cluster listeners of the members, as others reach them.
+    #[must_use]
+    pub fn listens(&self) -> &[SocketAddr] {
+        &self.listens
+    }
+
     /// A router in front of them.
     ///
     /// # Errors
@@ -251,13 +257,14 @@ impl Cluster {
         while agreed < 3 {
             let views = self.nodes.iter().map(view).collect::<Result<Vec<_>>>()?;
             let first = views.first().context("no members")?;
-            let is_agreed = first.1 == self.nodes.len() as f64
-                && first.2 == 0.0
+            let [_, active, filling, has_lease] = *first;
+            let is_agreed = active == self.nodes.len() as f64
+                && (filling, has_lease) == (0.0, 1.0)
                 && views.iter().all(|view| view == first);
             agreed = if is_agreed { agreed + 1 } else { 0 };
             ensure!(
                 begun.elapsed() < AGREEMENT_LIMIT,
-                "epochs, active members and lacking slots are {views:?}"
+                "epochs, active members, lacking slots and leases are {views:?}"
             );
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -329,14 +336,15 @@ fn filling(node: &FonnNode) -> Result<f64> {
     )
 }
 
-/// The epoch of a member's map, how many are active by it, and how many slots it lacks something of.
-fn view(node: &FonnNode) -> Result<(f64, f64, f64)> {
+/// The epoch of a member's map, how many are active by it, how many slots it lacks something of, and whether it answers for its own.
+fn view(node: &FonnNode) -> Result<[f64; 4]> {
     let page = node.http_get("/metrics")?.body;
-    Ok((
+    Ok([
         sample(&page, "fonn_cluster_epoch")?,
         sample(&page, "fonn_cluster_members{state=\"active\"}")?,
         sample(&page, "fonn_cluster_slots{part=\"filling\"}")?,
-    ))
+        sample(&page, "fonn_cluster_has_lease")?,
+    ])
 }
 
 /// One sample of a page of metrics.

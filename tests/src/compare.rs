@@ -6,7 +6,9 @@
 //! is the median over the rounds of operations (or bytes) per processor second of the server.
 
 mod build;
+mod codec;
 mod cold;
+mod disk;
 mod memory;
 mod plot;
 mod scenario;
@@ -16,7 +18,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 pub use self::build::{BuildOptions, compare_build};
+pub use self::codec::{CodecOptions, compare_codecs};
 pub use self::cold::{ColdOptions, compare_cold};
+pub use self::disk::{DiskOptions, compare_disk};
 pub use self::memory::{MemoryOptions, compare_memory};
 pub use self::plot::{Chart, Series};
 pub use self::scenario::{SpeedOptions, compare_speed};

@@ -41,6 +41,29 @@ impl Peer {
         Self::start("memcached", command, addr, (b"version\r\n", b"VERSION "))
     }
 
+    /// Starts memcached with one thread and `ram_mib` MiB of memory over `file` of 8 GiB.
+    ///
+    /// # Errors
+    /// When it does not answer within 20 seconds.
+    pub fn extstore(program: &Path, ram_mib: u64, file: &Path) -> Result<Self> {
+        let addr = free_address()?;
+        let mut command = Command::new(program);
+        command.args(["-U", "0", "-c", "4096", "-t", "1"]);
+        command.arg("-m").arg(ram_mib.to_string());
+        command
+            .arg("-o")
+            .arg(format!("ext_path={}:8g", file.display()));
+        command
+            .arg("-l")
+            .arg(addr.ip().to_string())
+            .arg("-p")
+            .arg(addr.port().to_string());
+        if rustix::process::geteuid().is_root() {
+            command.args(["-u", "nobody"]);
+        }
+        Self::start("memcached", command, addr, (b"version\r\n", b"VERSION "))
+    }
+
     /// Starts Redis without persistence.
     ///
     /// # Errors

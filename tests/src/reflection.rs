@@ -50,6 +50,15 @@ impl Reflected {
         Ok(Self { runtime, channel })
     }
 
+    /// Has every call answered by that member of the cluster.
+    ///
+    /// # Errors
+    /// When that is no name.
+    pub fn for_member(self, name: &str) -> Result<Self> {
+        let channel = self.channel.for_member(name).context("no name")?;
+        Ok(Self { channel, ..self })
+    }
+
     fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         // The timer is the runtime's own.
         let answered = self

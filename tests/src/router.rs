@@ -1,6 +1,7 @@
 //! A router process.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,6 +15,17 @@ use crate::release;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// The router that is built with this package.
+const PROGRAM: &str = "fonn-router-under-test";
+
+/// The program under test: `FONN_ROUTER_BIN`, or the one built with this package.
+///
+/// # Errors
+/// When there is none.
+pub fn router_program() -> Result<PathBuf> {
+    program("FONN_ROUTER_BIN", PROGRAM)
+}
 
 /// A router process; killed when dropped.
 #[derive(Debug)]
@@ -75,10 +87,9 @@ impl FonnRouter {
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "the router still runs");
         // Only the one of this package says that it is another release.
-        let name = "fonn-router-under-test";
         let program = match self.release == Release::this() {
-            true => program("FONN_ROUTER_BIN", name)?,
-            false => built(name)?,
+            true => router_program()?,
+            false => built(PROGRAM)?,
         };
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {

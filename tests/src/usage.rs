@@ -33,6 +33,33 @@ impl Usage {
     }
 }
 
+/// Name and processor time of each living thread of a process, to the nanosecond: `comm` and the first
+/// field of `schedstat` of `/proc/PID/task/TID`. A thread that runs just now is behind by up to a tick.
+///
+/// # Errors
+/// When the process is gone, or the kernel was built without this accounting.
+pub fn thread_times(pid: u32) -> Result<Vec<(String, Duration)>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut times = Vec::new();
+    for task in fs::read_dir(&tasks).with_context(|| format!("listing {tasks}"))? {
+        let task = task?.path();
+        // Threads end.
+        let Ok(name) = fs::read_to_string(task.join("comm")) else {
+            continue;
+        };
+        let Ok(stat) = fs::read_to_string(task.join("schedstat")) else {
+            continue;
+        };
+        let ns = stat.split(' ').next().context("schedstat is empty")?;
+        times.push((
+            name.trim_end().to_owned(),
+            Duration::from_nanos(ns.parse()?),
+        ));
+    }
+    anyhow::ensure!(!times.is_empty(), "no accounting of threads in {tasks}");
+    Ok(times)
+}
+
 /// Resident set of a process in bytes.
 ///
 /// # Errors
@@ -111,6 +138,29 @@ mod tests {
         while Usage::of(std::process::id()).unwrap().cpu == before.cpu {
             sum = (0..100_000).fold(sum, |sum, next| crate::rng::mix(sum ^ next));
         }
+    }
+
+    #[test]
+    fn threads_are_told_apart_by_name() {
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
+        let (begin, begun) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name("busy-bee".to_owned());
+        let thread = thread.spawn(move || {
+            // Until it has run for longer than a tick.
+            let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            while used().tv_sec == 0 && used().tv_nsec < 30_000_000 {}
+            begin.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        begun.recv().unwrap();
+        let times = thread_times(std::process::id()).unwrap();
+        let of_bee: Duration = times
+            .iter()
+            .filter_map(|(name, time)| (name == "busy-bee").then_some(*time))
+            .sum();
+        assert!(of_bee >= Duration::from_millis(20), "{of_bee:?}");
+        drop(end);
+        thread.unwrap().join().unwrap();
     }
 
     #[test]

@@ -37,7 +37,10 @@ fn root() -> PathBuf {
 }
 
 /// All .proto files, compiled, with their comments.
-fn compile() -> Result<FileDescriptorSet> {
+///
+/// # Errors
+/// When one does not compile.
+pub fn compile() -> Result<FileDescriptorSet> {
     let root = root();
     let dir = root.join("fonn/v1");
     let mut files = Vec::new();

@@ -1,5 +1,6 @@
 //! Project tools: `cargo xtask COMMAND`.
 
+mod admin_api;
 mod cluster;
 mod codegen;
 mod generated;
@@ -21,6 +22,7 @@ Usage: cargo xtask COMMAND
 Commands:
   tidy           check who imports whom, the length of files, and that no machine's paths are in them
   codegen        write proto/src/gen/ from proto/fonn/v1/*.proto
+  admin-api      write the reference of the admin port, docs/admin-api.md, from the comments of these
   protocols      write the tables of docs/protocols.md
   sample-config  write deploy/config/node.sample.toml and the settings in README.md
   metrics-list   write the tables of docs/metrics.md
@@ -56,6 +58,7 @@ fn run() -> Result<ExitCode> {
             Ok(ExitCode::from(u8::from(!findings.is_empty())))
         }
         ["codegen"] => write(&codegen::FILES),
+        ["admin-api"] => write(&admin_api::FILES),
         ["protocols"] => write(&protocols::FILES),
         ["sample-config"] => write(&settings::FILES),
         ["metrics-list"] => write(&metrics_list::FILES),

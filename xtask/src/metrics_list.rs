@@ -74,7 +74,7 @@ fn scrape_router() -> Result<String> {
         InForce::default(),
         &Release::this(),
         Security::default(),
-        &map,
+        (&map, &Arc::default()),
         &metrics,
     );
     fonn_router::metrics::register(&metrics, &shared);

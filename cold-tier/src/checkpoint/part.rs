@@ -19,7 +19,7 @@ const MAGIC: [u8; 8] = *b"FONNIDX\n";
 const HEAD_LEN: usize = 20;
 
 /// Hash and value.
-const ROW_LEN: usize = 16 + ENTRY_LEN;
+pub(crate) const ROW_LEN: usize = 16 + ENTRY_LEN;
 
 /// So many fit into a part even if nothing compresses.
 const ENTRIES_MAX: usize = (PART_LEN_MAX - HEAD_LEN - frame::HEADER_LEN) / ROW_LEN;

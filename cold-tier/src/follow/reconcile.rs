@@ -118,6 +118,7 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
     footers::read_many(shared, unknown, |name, read| {
         let (torn, failure) = (&torn, &failure);
         progress.step();
+        shared.note_footer(&name, &read);
         async move {
             let key = WriterKey {
                 region: name.region.clone(),

@@ -14,7 +14,7 @@ pub const KEY_LEN_MAX: usize = u16::MAX as usize;
 const PART: &str = "record";
 
 /// The checksum's own length; it covers everything behind it.
-const CHECKSUM_LEN: usize = 4;
+pub(super) const CHECKSUM_LEN: usize = 4;
 
 const LAYOUT: u8 = 1;
 
@@ -232,6 +232,39 @@ impl<'a> Record<'a> {
             key,
             at: head.at,
             fact: head.fact(frame)?,
+        })
+    }
+}
+
+/// What a record says of itself before its key and frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    /// That of everything behind [`CHECKSUM_LEN`].
+    pub(super) checksum: u32,
+    pub(super) lengths: RecordLengths,
+    pub(super) space: u16,
+    pub(super) at: CopyVersion,
+    /// None of a tombstone.
+    pub(super) facts: Option<Facts>,
+}
+
+impl Start {
+    /// Reads a record's first [`RECORD_HEAD_LEN`] bytes, on trust like [`RecordLengths::peek`].
+    ///
+    /// # Errors
+    /// [`SegmentError`]: the bytes cannot be a record's head.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, SegmentError> {
+        let head = Head::parse(bytes)?;
+        let facts = match head.fact(&[])? {
+            Fact::Put { facts, .. } => Some(facts),
+            Fact::Tombstone => None,
+        };
+        Ok(Self {
+            checksum: head.checksum,
+            lengths: head.lengths(),
+            space: head.space,
+            at: head.at,
+            facts,
         })
     }
 }

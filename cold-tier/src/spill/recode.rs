@@ -7,8 +7,8 @@ use fonn_codec::{CodecId, CodecSpec, Encoded, Frame};
 use crate::codec::ValueCodec;
 
 /// Gives the frame for the bucket: the same bytes where nothing would be gained, that is, if it has
-/// that codec already, is known not to shrink, or no codec is asked for; and where this build cannot decode
-/// it, so that others can.
+/// that codec already, does not shrink or is known not to, or no codec is asked for; and where this build
+/// cannot decode it, so that others can.
 ///
 /// # Errors
 /// [`FrameError`]: it is damaged or of a value of more than `limit` bytes. A wrong byte must not be
@@ -58,11 +58,18 @@ pub(crate) fn recode(
             return Some(as_it_is);
         }
         let mut out = Vec::new();
-        // Longer than a frame can be: it could not have been one.
-        let encoded = fonn_codec::encode(spec, min_bytes, raw, &mut out).ok()?;
-        out.shrink_to_fit();
-        recoded = Some(Bytes::from(out));
-        Some(encoded)
+        let encoded = match fonn_codec::reason_to_leave(spec, min_bytes, raw) {
+            None => fonn_codec::compress(spec, raw, 1, &mut out),
+            Some(reason) => Err(reason),
+        };
+        match encoded {
+            Ok(encoded) if encoded.frame_len < frame.len() => {
+                out.shrink_to_fit();
+                recoded = Some(Bytes::from(out));
+                Some(encoded)
+            }
+            _ => Some(as_it_is),
+        }
     });
     match failure {
         Some(error) => Err(error),
@@ -118,6 +125,24 @@ mod tests {
         assert_eq!(again.as_ptr(), packed.as_ptr());
         let none = recode(&packed, &fixed(CodecSpec::none()), 1 << 20).unwrap();
         assert_eq!(none.as_ptr(), packed.as_ptr());
+    }
+
+    #[test]
+    fn what_does_not_become_shorter_keeps_its_bytes() {
+        let text = b"compressible, and a little different each time; ".repeat(1000);
+        // Not known to be random: it was not looked at.
+        let noise: Vec<u8> = (0..700_u64)
+            .flat_map(|at| {
+                at.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+                    .rotate_left(23)
+                    .to_le_bytes()
+            })
+            .collect();
+        for (present, raw, wanted) in [("zstd:19", &text, "lz4"), ("none", &noise, "zstd")] {
+            let before = frame(present, raw);
+            let after = recode(&before, &fixed(wanted.parse().unwrap()), 1 << 20).unwrap();
+            assert_eq!(after.as_ptr(), before.as_ptr(), "{present} to {wanted}");
+        }
     }
 
     #[test]

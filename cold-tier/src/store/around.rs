@@ -7,14 +7,19 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, StoreFuture, Suffix,
-    Upload,
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, Pieces, StoreFuture,
+    Streamed, Suffix, Upload,
 };
 
 /// A decorator; it is an [`ObjectStore`] by the implementation below.
 pub(super) trait Around: fmt::Debug + Send + Sync + 'static {
     /// The store below.
     fn inner(&self) -> &dyn ObjectStore;
+
+    /// Whether the bytes of a read pass it unseen.
+    fn lets_bytes_pass(&self) -> bool {
+        true
+    }
 
     /// Answers a call; `start` begins it, or begins it anew, in the store below.
     fn around<'a, T: Answer>(
@@ -36,9 +41,9 @@ pub(super) struct Call<'a> {
 
 /// What a successful call gives.
 pub(super) trait Answer: Send + 'static {
-    /// The bytes of an object in it.
-    fn bytes(&self) -> Option<&Bytes> {
-        None
+    /// How many bytes of an object came with it.
+    fn received_bytes(&self) -> u64 {
+        0
     }
 
     /// The same, to be damaged by a test.
@@ -65,9 +70,15 @@ impl Answer for Page {
     }
 }
 
+impl Answer for Streamed {
+    fn received_bytes(&self) -> u64 {
+        self.0
+    }
+}
+
 impl Answer for Bytes {
-    fn bytes(&self) -> Option<&Bytes> {
-        Some(self)
+    fn received_bytes(&self) -> u64 {
+        self.len() as u64
     }
 
     #[cfg(any(test, feature = "test-util"))]
@@ -77,8 +88,8 @@ impl Answer for Bytes {
 }
 
 impl Answer for Suffix {
-    fn bytes(&self) -> Option<&Bytes> {
-        Some(&self.bytes)
+    fn received_bytes(&self) -> u64 {
+        self.bytes.len() as u64
     }
 
     #[cfg(any(test, feature = "test-util"))]
@@ -122,6 +133,20 @@ impl<D: Around> ObjectStore for D {
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
         self.around(call(Operation::GetRange, key.as_str()), move || {
             self.inner().get_range(key, range.clone())
+        })
+    }
+
+    fn stream_range<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        range: Range<u64>,
+        to: &'a Pieces,
+    ) -> StoreFuture<'a, Streamed> {
+        if !self.lets_bytes_pass() {
+            return Box::pin(async move { to.all(key, self.get_range(key, range).await?).await });
+        }
+        self.around(call(Operation::GetRange, key.as_str()), move || {
+            self.inner().stream_range(key, range.clone(), to)
         })
     }
 

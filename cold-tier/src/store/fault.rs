@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fonn_runtime::random::SplitMix64;
@@ -28,6 +29,8 @@ pub enum Fault {
     StaleList,
     /// The object is gone for good, as if somebody else had deleted it.
     Vanish,
+    /// The answer takes so long.
+    Slow(Duration),
     /// A write fails, and leaves an object with a part of the bytes: what no store should do.
     HalfWritten(StoreErrorKind),
 }
@@ -103,7 +106,7 @@ impl Rule {
             Fault::HalfWritten(_) => {
                 matches!(call.operation, Operation::Put | Operation::PutIfAbsent)
             }
-            Fault::Error(_) | Fault::LostAnswer(_) | Fault::Hang => true,
+            Fault::Error(_) | Fault::LostAnswer(_) | Fault::Hang | Fault::Slow(_) => true,
         };
         is_possible
             && self.times > 0
@@ -273,6 +276,11 @@ fn flipped(bytes: &Bytes, at: usize, bit: u32) -> Bytes {
 }
 
 impl Around for FaultStore {
+    /// It damages them.
+    fn lets_bytes_pass(&self) -> bool {
+        false
+    }
+
     fn inner(&self) -> &dyn ObjectStore {
         self.inner.as_ref()
     }
@@ -288,6 +296,7 @@ impl Around for FaultStore {
             match fault {
                 Some(Fault::Error(kind)) => return failure(kind),
                 Some(Fault::Hang) => std::future::pending().await,
+                Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
                 Some(Fault::Vanish) => {
                     // A subject of a read is a key.
                     if let Ok(key) = ObjectKey::new(call.subject) {
@@ -312,8 +321,6 @@ impl Around for FaultStore {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::timeout;
 
     use super::*;

@@ -24,8 +24,9 @@ use fonn_runtime::random::SplitMix64;
 use parking_lot::Mutex;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page,
-    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Suffix, Upload, select, select_suffix,
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces,
+    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix, Upload, select,
+    select_suffix,
 };
 
 /// Where unfinished objects are written. No key can name it.
@@ -34,6 +35,9 @@ const TEMPORARY_DIR: &str = ".tmp";
 /// Age after which an unfinished object is the remains of a crash. Younger ones may belong to
 /// another process.
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
+
+/// Bytes that are read at a time of what is handed over in pieces.
+const STREAM_STEP: u64 = 1 << 20;
 
 /// Objects as files below a root directory; cheap to clone.
 #[derive(Clone, Debug)]
@@ -125,6 +129,38 @@ impl ObjectStore for FsStore {
         self.run(Operation::GetRange, key.as_str(), move |dir| {
             let (file, size) = dir.open(&owned)?;
             read_part(&file, select(&range, size))
+        })
+    }
+
+    fn stream_range<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        range: Range<u64>,
+        to: &'a Pieces,
+    ) -> StoreFuture<'a, Streamed> {
+        Box::pin(async move {
+            let mut at = range.start;
+            to.begin(key).await?;
+            loop {
+                let step = at..range.end.min(at.saturating_add(STREAM_STEP));
+                let asked = step.end.saturating_sub(at);
+                match self.get_range(key, step).await {
+                    // The object ends where the last step did.
+                    Err(error) if error.kind == StoreErrorKind::OutOfRange && at > range.start => {
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                    Ok(bytes) => {
+                        let len = bytes.len() as u64;
+                        at += len;
+                        to.bytes(key, bytes).await?;
+                        if len < asked || at >= range.end {
+                            break;
+                        }
+                    }
+                }
+            }
+            Ok(Streamed(at - range.start))
         })
     }
 

@@ -273,8 +273,7 @@ impl Running<'_> {
         cells.latency.record(self.begun.elapsed());
         match result {
             Ok(answer) => {
-                let received = answer.bytes().map_or(0, |bytes| bytes.len() as u64);
-                cells.received_bytes.add(received);
+                cells.received_bytes.add(answer.received_bytes());
             }
             Err(error) => cells.errors[error.kind.index()].inc(),
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, StoreError,
-    StoreErrorKind, StoreFuture, Suffix, Upload,
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, Pieces, StoreError,
+    StoreErrorKind, StoreFuture, Streamed, Suffix, Upload,
 };
 
 /// The objects of `inner` whose key begins with a prefix and a slash, named without them. Errors name
@@ -78,6 +78,18 @@ impl ObjectStore for PrefixStore {
         Box::pin(async move {
             let key = self.outer(Operation::GetRange, key)?;
             self.inner.get_range(&key, range).await
+        })
+    }
+
+    fn stream_range<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        range: Range<u64>,
+        to: &'a Pieces,
+    ) -> StoreFuture<'a, Streamed> {
+        Box::pin(async move {
+            let key = self.outer(Operation::GetRange, key)?;
+            self.inner.stream_range(&key, range, to).await
         })
     }
 

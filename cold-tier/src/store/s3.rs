@@ -29,8 +29,8 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page,
-    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Suffix, Upload,
+    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces,
+    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix, Upload,
 };
 
 pub use options::{S3Credentials, S3OpenError, S3Options, UploadChecksum};
@@ -113,19 +113,19 @@ impl S3Store {
         }
     }
 
-    /// Reads what a GET answers: all of it if `range` is `None`, and otherwise what that HTTP range
-    /// selects.
-    async fn read(
+    /// Begins to read what a GET answers: all of it if `range` is `None`, and otherwise what that HTTP
+    /// range selects. With the length of the body, which is still to come.
+    async fn begin_read(
         &self,
         subject: Subject<'_>,
         range: Option<String>,
-    ) -> Result<(Bytes, GetObjectOutput), StoreError> {
+    ) -> Result<(GetObjectOutput, u64), StoreError> {
         let request = self.client.get_object();
         let request = request
             .bucket(&self.bucket)
             .key(subject.name)
             .set_range(range);
-        let mut answer = self.answer(subject, 0, request.send()).await?;
+        let answer = self.answer(subject, 0, request.send()).await?;
         let len = answer
             .content_length
             .and_then(|len| u64::try_from(len).ok());
@@ -136,6 +136,16 @@ impl S3Store {
             let cause = "the object is larger than anything of ours";
             return Err(subject.error_because(StoreErrorKind::Invalid, cause));
         }
+        Ok((answer, len))
+    }
+
+    /// Reads all of what a GET answers.
+    async fn read(
+        &self,
+        subject: Subject<'_>,
+        range: Option<String>,
+    ) -> Result<(Bytes, GetObjectOutput), StoreError> {
+        let (mut answer, len) = self.begin_read(subject, range).await?;
         let body = std::mem::take(&mut answer.body);
         let bytes = timeout(self.limit(len), collect(subject, body, len)).await;
         let bytes = bytes.map_err(|_| subject.error(StoreErrorKind::Timeout))??;
@@ -149,21 +159,34 @@ impl S3Store {
         range: String,
     ) -> Result<(Bytes, ContentRange), StoreError> {
         let (bytes, answer) = self.read(subject, Some(range)).await?;
-        let Some(text) = answer.content_range() else {
-            // For an empty object some servers answer this instead of 416.
-            if bytes.is_empty() {
-                return Err(subject.error(StoreErrorKind::OutOfRange));
-            }
-            let cause = "the store ignores ranges";
-            return Err(subject.error_because(StoreErrorKind::Unsupported, cause));
-        };
-        let place = ContentRange::parse(text);
-        let place = place.filter(|place| place.bytes.end - place.bytes.start == bytes.len() as u64);
-        let place = place.ok_or_else(|| {
-            let cause = "the answer has not the length of its range";
-            subject.error_because(StoreErrorKind::Unavailable, cause)
-        })?;
+        let place = place_of(subject, &answer, bytes.len() as u64)?;
         Ok((bytes, place))
+    }
+
+    /// A range as HTTP says it.
+    async fn range_text(
+        &self,
+        subject: Subject<'_>,
+        key: &ObjectKey,
+        range: &Range<u64>,
+    ) -> Result<String, StoreError> {
+        // HTTP cannot say an empty range.
+        let Some(last) = range.end.checked_sub(1).filter(|last| range.start <= *last) else {
+            // What does not exist is not found, whatever is asked of it.
+            self.head(key).await.map_err(|error| StoreError {
+                operation: subject.operation,
+                ..error
+            })?;
+            return Err(subject.error(StoreErrorKind::Invalid));
+        };
+        // Servers read the ends as signed numbers.
+        if last < i64::MAX as u64 {
+            Ok(format!("bytes={}-{last}", range.start))
+        } else if range.start < i64::MAX as u64 {
+            Ok(format!("bytes={}-", range.start))
+        } else {
+            Err(subject.error(StoreErrorKind::OutOfRange))
+        }
     }
 
     async fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
@@ -225,30 +248,30 @@ impl ObjectStore for S3Store {
                 operation: Operation::GetRange,
                 name: key.as_str(),
             };
-            // HTTP cannot say an empty range.
-            let Some(last) = range.end.checked_sub(1).filter(|last| range.start <= *last) else {
-                // What does not exist is not found, whatever is asked of it.
-                self.head(key).await.map_err(|error| StoreError {
-                    operation: Operation::GetRange,
-                    ..error
-                })?;
-                return Err(subject.error(StoreErrorKind::Invalid));
-            };
-            // Servers read the ends as signed numbers.
-            let text = if last < i64::MAX as u64 {
-                format!("bytes={}-{last}", range.start)
-            } else if range.start < i64::MAX as u64 {
-                format!("bytes={}-", range.start)
-            } else {
-                return Err(subject.error(StoreErrorKind::OutOfRange));
-            };
+            let text = self.range_text(subject, key, &range).await?;
             let (bytes, place) = self.read_part(subject, text).await?;
-            let expected = range.start..range.end.min(place.object_size_bytes);
-            if place.bytes != expected {
-                let cause = "the answer is another range than was asked for";
-                return Err(subject.error_because(StoreErrorKind::Unavailable, cause));
-            }
+            check_place(subject, &range, &place)?;
             Ok(bytes)
+        })
+    }
+
+    fn stream_range<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        range: Range<u64>,
+        to: &'a Pieces,
+    ) -> StoreFuture<'a, Streamed> {
+        Box::pin(async move {
+            let subject = Subject {
+                operation: Operation::GetRange,
+                name: key.as_str(),
+            };
+            let text = self.range_text(subject, key, &range).await?;
+            let (mut answer, len) = self.begin_read(subject, Some(text)).await?;
+            check_place(subject, &range, &place_of(subject, &answer, len)?)?;
+            let body = std::mem::take(&mut answer.body);
+            let forwarded = timeout(self.limit(len), forward(subject, body, len, (key, to))).await;
+            forwarded.map_err(|_| subject.error(StoreErrorKind::Timeout))?
         })
     }
 
@@ -396,6 +419,65 @@ fn size(len: Option<i64>) -> u64 {
 fn unix_ms(time: Option<&DateTime>) -> u64 {
     let ms = time.and_then(|time| time.to_millis().ok());
     ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0)
+}
+
+/// Where the `len` bytes of an answer to a ranged request lie in the object.
+fn place_of(
+    subject: Subject<'_>,
+    answer: &GetObjectOutput,
+    len: u64,
+) -> Result<ContentRange, StoreError> {
+    let Some(text) = answer.content_range() else {
+        // For an empty object some servers answer this instead of 416.
+        if len == 0 {
+            return Err(subject.error(StoreErrorKind::OutOfRange));
+        }
+        let cause = "the store ignores ranges";
+        return Err(subject.error_because(StoreErrorKind::Unsupported, cause));
+    };
+    let place = ContentRange::parse(text);
+    let place = place.filter(|place| place.bytes.end - place.bytes.start == len);
+    place.ok_or_else(|| {
+        let cause = "the answer has not the length of its range";
+        subject.error_because(StoreErrorKind::Unavailable, cause)
+    })
+}
+
+/// Refuses an answer that is not of `range`, cut to the object.
+fn check_place(
+    subject: Subject<'_>,
+    range: &Range<u64>,
+    place: &ContentRange,
+) -> Result<(), StoreError> {
+    if place.bytes == (range.start..range.end.min(place.object_size_bytes)) {
+        return Ok(());
+    }
+    let cause = "the answer is another range than was asked for";
+    Err(subject.error_because(StoreErrorKind::Unavailable, cause))
+}
+
+/// Hands over a body of exactly `len` bytes.
+async fn forward(
+    subject: Subject<'_>,
+    mut body: ByteStream,
+    len: u64,
+    (key, to): (&ObjectKey, &Pieces),
+) -> Result<Streamed, StoreError> {
+    let mut received = 0u64;
+    to.begin(key).await?;
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|error| failure::of_body(subject, &error))?;
+        received += chunk.len() as u64;
+        if received > len {
+            break;
+        }
+        to.bytes(key, chunk).await?;
+    }
+    if received == len {
+        return Ok(Streamed(len));
+    }
+    let cause = "the body has not the announced length";
+    Err(subject.error_because(StoreErrorKind::Unavailable, cause))
 }
 
 /// Reads a body of exactly `len` bytes.

@@ -53,6 +53,8 @@ struct Control {
     /// Requests that got to where they hang for ever.
     hanging: AtomicU64,
     answers: Mutex<VecDeque<Answer>>,
+    /// Objects with that in their path may not be read.
+    denied: Mutex<Option<String>>,
 }
 
 /// An answer that the server gives instead of its own.
@@ -156,6 +158,11 @@ impl S3Server {
         self.control.answers.lock().push_back(answer);
     }
 
+    /// From now on the objects whose key contains `part` may not be read; None: all may.
+    pub fn deny(&self, part: Option<&str>) {
+        *self.control.denied.lock() = part.map(str::to_owned);
+    }
+
     /// Requests so far that will never be answered.
     #[must_use]
     pub fn hanging(&self) -> u64 {
@@ -210,7 +217,14 @@ async fn answer(
 ) -> Result<Response<s3s::Body>, HttpError> {
     control.requests.fetch_add(1, Ordering::Relaxed);
     let closed = || Err(HttpError::new(Box::new(io::Error::other("closed"))));
-    match control.next(request.method()) {
+    let is_denied = request.method() == Method::GET
+        && (control.denied.lock().as_deref())
+            .is_some_and(|part| request.uri().path().contains(part));
+    let reply = match is_denied {
+        true => Some(Reply::Error(403, "AccessDenied")),
+        false => control.next(request.method()),
+    };
+    match reply {
         None | Some(Reply::Own) => Service::call(&service, request).await,
         Some(Reply::Pretend) => Ok(Response::new(s3s::Body::empty())),
         Some(Reply::Error(status, code)) => {

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::{Body, Continuation, ObjectKey, ObjectStore, Page, StoreErrorKind};
+use super::{
+    Body, Continuation, ObjectKey, ObjectStore, Page, Piece, Pieces, StoreErrorKind, Streamed,
+};
 
 /// Above the size from which an S3 client uploads in parts.
 const LARGE_LEN: usize = (17 << 20) + 13;
@@ -27,6 +29,7 @@ pub async fn run(store: Arc<dyn ObjectStore>) {
     large_objects_are_whole(store_ref).await;
     ranges_select_bytes(store_ref).await;
     suffixes_are_the_last_bytes(store_ref).await;
+    streams_are_what_ranges_are(store_ref).await;
     absent_objects_are_not_found(store_ref).await;
     delete_can_be_repeated(store_ref).await;
     put_if_absent_never_replaces(store_ref).await;
@@ -145,6 +148,64 @@ async fn ranges_select_bytes(store: &dyn ObjectStore) {
         kind_of(store.get_range(&empty, 0..1)).await,
         StoreErrorKind::OutOfRange
     );
+}
+
+/// The bytes of a range as they came, or how it failed.
+async fn streamed(
+    store: &dyn ObjectStore,
+    key: &ObjectKey,
+    range: std::ops::Range<u64>,
+) -> Result<Vec<u8>, StoreErrorKind> {
+    let (to, mut pieces) = Pieces::channel();
+    let reading = async {
+        let (mut bytes, mut has_begun) = (Vec::new(), false);
+        while let Some(piece) = pieces.recv().await {
+            match piece {
+                Piece::Begin => {
+                    has_begun = true;
+                    bytes.clear();
+                }
+                Piece::Bytes(piece) => {
+                    assert!(has_begun && !piece.is_empty());
+                    bytes.extend_from_slice(&piece);
+                }
+            }
+        }
+        bytes
+    };
+    let sending = async move { store.stream_range(key, range, &to).await };
+    let (sent, bytes) = tokio::join!(sending, reading);
+    let Streamed(len) = sent.map_err(|error| error.kind)?;
+    assert_eq!(len, bytes.len() as u64);
+    Ok(bytes)
+}
+
+async fn streams_are_what_ranges_are(store: &dyn ObjectStore) {
+    let (object, absent) = (key("stream/object"), key("stream/absent"));
+    // Several pieces, and for a directory exactly two steps of reading.
+    let len = 2 << 20;
+    store
+        .put(&object, body(len as usize, 3).into())
+        .await
+        .unwrap();
+    for range in [
+        0..len,
+        0..1,
+        5..1 << 20,
+        3..len - 3,
+        len - 1..len,
+        7..len + 100,
+        len..len + 1,
+        4..4,
+    ] {
+        let read = store.get_range(&object, range.clone()).await;
+        let read = read.map(|bytes| bytes.to_vec()).map_err(|error| error.kind);
+        let streamed = streamed(store, &object, range.clone()).await;
+        assert!(streamed == read, "{range:?}");
+    }
+    let nothing = streamed(store, &absent, 0..10).await;
+    assert_eq!(nothing, Err(StoreErrorKind::NotFound));
+    store.delete(&object).await.unwrap();
 }
 
 async fn suffixes_are_the_last_bytes(store: &dyn ObjectStore) {

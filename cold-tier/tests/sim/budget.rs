@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fonn_cold_tier::store::Operation;
-use fonn_cold_tier::{ColdOptions, Found};
+use fonn_cold_tier::{ColdOptions, Fetched, Found};
 use tokio::time::Duration;
 
 use crate::chaos::busy;
@@ -106,4 +106,97 @@ async fn regions_keep_the_budget_together_and_the_larger_gives_way() {
     }
     eu.crash().await;
     us.crash().await;
+}
+
+/// Which of four sets of entries, the oldest first, the collector's region still has after it made room for half of
+/// them; another region has read the first before, if it `reads`.
+async fn kept_of_four(seed: u64, reads: bool) -> Vec<bool> {
+    const SET: u64 = 250;
+    let mut world = World::new(seed);
+    let eu = world.start(&bounded);
+    eu.tier.set_budget(Some(16 << 20));
+    for set in 0..4 {
+        for number in 0..SET {
+            world.put(&key(set * SET + number), 4000, None);
+        }
+        world.drain(&eu).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    let us = world.start_in(&world.dir().join("us"), &Arc::default(), &|options| {
+        bounded(options);
+        options.region = "us".parse().unwrap();
+        options.budget_bytes = Some(16 << 20);
+    });
+    us.until("the index", |tier| tier.status().caught_up).await;
+    if reads {
+        for number in [16, 18, 100, 240] {
+            let key = key(number);
+            let Found::At(location) = us.tier.find(1, &key) else {
+                panic!("entry {number} is not there");
+            };
+            let fetched = us.tier.fetch(1, &key, &location).await;
+            assert!(matches!(fetched, Fetched::Hit(_)), "{fetched:?}");
+        }
+    }
+    eu.until("the collector", |tier| tier.status().is_collector)
+        .await;
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    eu.tier.set_budget(Some(BUDGET + BUDGET / 5));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let is_there = |set: u64| {
+        let found = eu.tier.find(1, &key(set * SET + 17));
+        matches!(found, Found::At(_))
+    };
+    let kept = (0..4).map(is_there).collect();
+    let bytes = eu.tier.status().region_bytes;
+    assert!(bytes < BUDGET * 4 / 3, "{bytes} of {BUDGET}");
+    eu.crash().await;
+    us.crash().await;
+    kept
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_region_reads_is_not_given_up_before_what_nobody_reads() {
+    assert_eq!(kept_of_four(53, false).await, [false, false, true, true]);
+    // The rest of the first set went too, so there may be room for one more.
+    let kept = kept_of_four(54, true).await;
+    assert_eq!((kept[0], kept[1], kept[3]), (true, false, true), "{kept:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn telling_what_was_read_costs_a_request_a_round_and_none_without_a_budget() {
+    for budget in [None, Some(16 << 20)] {
+        let mut world = World::new(55);
+        let node = world.start(&bounded);
+        node.tier.set_budget(budget);
+        world.put(&key(1), 4000, None);
+        world.drain(&node).await;
+        node.until("the collector", |tier| tier.status().is_collector)
+            .await;
+        let told = |puts: u64| world.calls(Operation::Put) - puts;
+        let puts = world.calls(Operation::Put);
+        for _ in 0..360 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let Found::At(location) = node.tier.find(1, &key(1)) else {
+                panic!("the entry is not there");
+            };
+            let fetched = node.tier.fetch(1, &key(1), &location).await;
+            assert!(matches!(fetched, Fetched::Hit(_)), "{fetched:?}");
+        }
+        let objects = world.objects("v1/read/").await;
+        let puts_while_reading = told(puts);
+        // Nothing is read: nothing is told. The lease is renewed as before.
+        let puts = world.calls(Operation::Put);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let puts_of_the_lease = told(puts);
+        let news = puts_while_reading.saturating_sub(puts_of_the_lease);
+        match budget {
+            None => assert_eq!((objects.len(), news), (0, 0)),
+            Some(_) => {
+                assert_eq!(objects.len(), 1);
+                assert!((5..=13).contains(&news), "{news} in an hour");
+            }
+        }
+        node.crash().await;
+    }
 }

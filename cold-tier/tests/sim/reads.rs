@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fonn_cold_tier::store::fault::{Fault, Rule};
 use fonn_cold_tier::store::s3_server::{Answer, Method, Reply, S3Server};
 use fonn_cold_tier::store::{ObjectStore, Operation, S3Store};
-use fonn_cold_tier::{ColdOptions, ColdTier, Fetched, Found, StoreErrorKind};
+use fonn_cold_tier::{ColdOptions, ColdTier, Fetched, FixedCodec, Found, Location, StoreErrorKind};
 use tokio::time::{Duration, Instant};
 
 use crate::chaos::busy;
@@ -194,4 +194,125 @@ async fn a_bucket_that_is_slow_as_a_whole_gets_few_reads_twice() {
     let counts = node.tier.status().counts;
     assert!((1..=6).contains(&counts.hedged), "{counts:?}");
     node.crash().await;
+}
+
+/// A node with so much memory for its cold tier, and entries of `len` equal bytes that zstd makes next to nothing.
+async fn with_values(seed: u64, memory_bytes: u64, count: u8, len: usize) -> (World, Node) {
+    let mut world = World::new(seed);
+    let node = world.start(&|options| {
+        options.memory_bytes = memory_bytes;
+        options.read_timeout = Duration::from_secs(3600);
+        options.codec = Arc::new(FixedCodec {
+            spec: "zstd:1".parse().unwrap(),
+            min_bytes: 256,
+        });
+    });
+    for number in 0..count {
+        let version = (world.now_ms() << 16) + u64::from(number);
+        let value = put(&vec![number; len], 0);
+        world
+            .queue
+            .push(&key(number.into()), version, value, world.now_ms());
+    }
+    world.drain(&node).await;
+    (world, node)
+}
+
+fn location(node: &Node, number: u64) -> Location {
+    match node.tier.find(1, &key(number)) {
+        Found::At(location) => location,
+        found => panic!("{found:?} for {number}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_take_memory_until_they_are_elsewhere_and_others_wait_for_it() {
+    const LEN: usize = 500_000;
+    // 1,280 KiB are for reads: two such values.
+    const CAPACITY: u64 = 1280 << 10;
+    let (world, node) = with_values(63, 8 << 20, 4, LEN).await;
+    let tier = node.tier.clone();
+    let used = || tier.status().read_memory_bytes;
+    let locations: Vec<Location> = (0..4).map(|number| location(&node, number)).collect();
+    assert!(locations[0].len_bytes() < 1000, "it is compressed");
+    let mut held = Vec::new();
+    for number in 0..2 {
+        let (key, location) = (key(number), &locations[number as usize]);
+        let (fetched, reading) = tier.fetch_shared(1, &key, location).await;
+        let Fetched::Hit(entry) = fetched else {
+            panic!("{fetched:?}");
+        };
+        assert!(entry.value == vec![number as u8; LEN] && entry.frame.is_some());
+        held.push(reading);
+        let bytes = (number + 1) * LEN as u64;
+        assert!(
+            (bytes..bytes + (8 << 10)).contains(&used()),
+            "{} held",
+            used()
+        );
+    }
+    // There is room for the bytes as they are in the bucket, not for the value: it is asked for again.
+    let before = world.calls(Operation::GetRange);
+    let third_key = key(2);
+    let third = tier.fetch_shared(1, &third_key, &locations[2]);
+    tokio::pin!(third);
+    let waited = tokio::time::timeout(Duration::from_secs(60), &mut third).await;
+    assert!(waited.is_err(), "it did not wait: {waited:?}");
+    assert_eq!(world.calls(Operation::GetRange) - before, 1);
+    assert!(used() <= CAPACITY);
+    held.clear();
+    let (fetched, reading) = third.await;
+    assert!(matches!(fetched, Fetched::Hit(_)), "{fetched:?}");
+    assert_eq!(world.calls(Operation::GetRange) - before, 2);
+    drop(reading);
+    assert_eq!(used(), 0);
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_above_all_the_memory_pass_one_after_the_other() {
+    const LEN: usize = 9 << 20;
+    let (_world, node) = with_values(64, 8 << 20, 3, LEN).await;
+    let reads = (0..3).map(|number| {
+        let (tier, location) = (node.tier.clone(), location(&node, number));
+        tokio::spawn(async move {
+            let (fetched, reading) = tier.fetch_shared(1, &key(number), &location).await;
+            // All that there is for reads is this one's.
+            assert_eq!(tier.status().read_memory_bytes, 1280 << 10);
+            drop(reading);
+            matches!(fetched, Fetched::Hit(entry) if entry.value == vec![number as u8; LEN])
+        })
+    });
+    let reads: Vec<_> = reads.collect();
+    for read in reads {
+        assert!(read.await.unwrap());
+    }
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_records_are_read_in_parts_where_there_is_memory_for_them() {
+    const LEN: usize = (20 << 20) + 3;
+    for (memory_bytes, requests) in [(8 << 20, 1), (512 << 20, 3)] {
+        let mut world = World::new(65);
+        let node = world.start(&|options| {
+            options.memory_bytes = memory_bytes;
+            options.read_timeout = Duration::from_secs(3600);
+        });
+        world.put(&key(0), LEN, None);
+        world.drain(&node).await;
+        let before = world.calls(Operation::GetRange);
+        world.check(&node, true).await;
+        assert_eq!(world.calls(Operation::GetRange) - before, requests);
+        // A wrong bit in any of them is found, wherever it is, and helped by a second try unless it is there again.
+        let flipped = Rule::new(Fault::FlipBit).on(Operation::GetRange);
+        world.faults.add(flipped.after(requests - 1).times(1));
+        world.check(&node, true).await;
+        world
+            .faults
+            .add(Rule::new(Fault::FlipBit).on(Operation::GetRange));
+        let fetched = fetch(&node.tier, &key(0)).await;
+        assert_eq!(fetched, Some(Fetched::Damaged));
+        node.crash().await;
+    }
 }

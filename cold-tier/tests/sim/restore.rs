@@ -1,8 +1,11 @@
 //! Checkpoints that the bucket lists and does not give.
 
-use fonn_cold_tier::StoreErrorKind;
+use std::fmt::{self, Write};
+use std::sync::{Arc, Mutex};
+
 use fonn_cold_tier::store::Operation;
 use fonn_cold_tier::store::fault::{Fault, Rule};
+use fonn_cold_tier::{ColdTier, StoreErrorKind};
 use tokio::time::Duration;
 
 use crate::chaos::busy;
@@ -66,4 +69,143 @@ async fn without_any_checkpoint_that_can_be_read_all_footers_are() {
         let footers = footers_read_without(&world, "v1/idx/", kind).await;
         assert!(footers >= segments, "{footers} of {segments} footers");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_footer_that_is_refused_is_named_and_waited_for() {
+    let (mut world, _) = with_checkpoints(72).await;
+    let name = world.objects("v1/seg/").await.remove(3);
+    let refusal = Rule::new(Fault::Error(StoreErrorKind::Denied)).on(Operation::GetSuffix);
+    world.faults.add(refusal.matching(&name));
+    // Without a checkpoint its footer is needed.
+    let checkpoints = Rule::new(Fault::Error(StoreErrorKind::Denied)).on(Operation::Get);
+    world.faults.add(checkpoints.matching("v1/idx/"));
+    world.put(&key(1000), 100, None);
+    let node = world.start(&busy);
+    node.until("it is named", |tier| tier.status().refused.is_some())
+        .await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let status = node.tier.status();
+    let refused = status.refused.unwrap();
+    assert_eq!((refused.name.to_string(), refused.is_denied), (name, true));
+    // It may hold a newer copy of anything, or a tombstone: nothing counts as complete.
+    assert!(!status.ready && !status.caught_up);
+    world.check(&node, false).await;
+    world.faults.clear();
+    node.until("ready", |tier| tier.status().caught_up).await;
+    assert_eq!(node.tier.status().refused, None);
+    world.drain(&node).await;
+    world.check(&node, true).await;
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_index_is_read_no_older_copy_is_served() {
+    let mut world = World::new(74);
+    let node = world.start(&busy);
+    for number in 0..20 {
+        world.put(&key(number), 500, None);
+    }
+    world.drain(&node).await;
+    for number in 0..20 {
+        match number % 2 {
+            0 => world.put(&key(number), 400, None),
+            _ => world.delete(&key(number)),
+        }
+    }
+    world.drain(&node).await;
+    node.crash().await;
+    let segments = world.objects("v1/seg/").await;
+    world.lose_index();
+    // What came first is known long before what came after it.
+    let slow = Rule::new(Fault::Slow(Duration::from_secs(20))).on(Operation::GetSuffix);
+    world
+        .faults
+        .add(slow.matching(&segments[segments.len() - 1]));
+    let node = world.start(&busy);
+    for _ in 0..15 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!node.tier.is_ready());
+        world.check(&node, false).await;
+    }
+    assert!(node.tier.entries_approx() > 0, "nothing is known by now");
+    node.until("ready", ColdTier::is_ready).await;
+    world.check(&node, true).await;
+    node.crash().await;
+}
+
+/// Keeps what is logged: message and fields of each event.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl tracing::field::Visit for Line {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_built_from_the_footers_alone_says_how_far_it_is() {
+    let (world, _) = with_checkpoints(73).await;
+    let segments = world.objects("v1/seg/").await.len();
+    let checkpoints = Rule::new(Fault::Error(StoreErrorKind::Denied)).on(Operation::Get);
+    world.faults.add(checkpoints.matching("v1/idx/"));
+    let slow = Rule::new(Fault::Slow(Duration::from_secs(6))).on(Operation::GetSuffix);
+    world.faults.add(slow);
+    let log = Log::default();
+    let kept = tracing::subscriber::set_default(log.clone());
+    let node = world.start(&busy);
+    node.until("ready", |tier| tier.status().ready).await;
+    drop(kept);
+    world.faults.clear();
+    world.check(&node, true).await;
+    node.crash().await;
+    // A round of reads takes longer than the log waits: each is told of, and each is further.
+    let lines = log.0.lock().unwrap();
+    let number = |line: &str, name: &str| -> Option<usize> {
+        let (_, rest) = line.split_once(&format!("{name}="))?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    let told: Vec<(usize, usize)> = lines
+        .iter()
+        .filter(|line| line.contains("reading footers of segments"))
+        .map(|line| {
+            (
+                number(line, "done").unwrap(),
+                number(line, "total").unwrap(),
+            )
+        })
+        .collect();
+    assert!(told.len() >= 2, "{lines:?}");
+    assert!(told.is_sorted_by(|a, b| a.0 < b.0), "{told:?}");
+    assert!(
+        told.iter()
+            .all(|(done, total)| done <= total && *total == segments)
+    );
 }

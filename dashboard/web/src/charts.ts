@@ -3,7 +3,7 @@
 // The picture is for eyes; the same figures stand beside it as text, which the arrow keys move through.
 
 import uPlot from "uplot";
-import { h, setText } from "./dom.js";
+import { h, setShown, setText } from "./dom.js";
 import { clock, UNKNOWN } from "./format.js";
 
 export interface Curve {
@@ -23,6 +23,8 @@ export interface Options {
   /** Bounds of the values; free if missing. */
   range?: [number, number];
   logarithmic?: boolean;
+  /** Said in the place of curves where there are none. */
+  empty: string;
 }
 
 const HEIGHT = 190;
@@ -35,6 +37,7 @@ export class Chart {
   private readonly plot: HTMLElement;
   private readonly when: HTMLElement;
   private readonly values: HTMLElement[];
+  private readonly empty: HTMLElement;
   private uplot: uPlot | null = null;
   private times: number[] = [];
   private columns: (number | null)[][] = [];
@@ -56,6 +59,7 @@ export class Chart {
     );
     const id = `chart-${options.title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
     const described = `${id}-legend`;
+    this.empty = h("p", { class: "chart-empty", hidden: true }, options.empty);
     const frame = h(
       "div",
       {
@@ -74,7 +78,7 @@ export class Chart {
       { class: "panel chart", "aria-labelledby": id },
       h("div", { class: "chart-head" }, h("h2", { id }, options.title), this.when),
       h("ul", { class: "legend", id: described }, ...legend),
-      frame,
+      h("div", { class: "chart-area" }, frame, this.empty),
     );
     new ResizeObserver(() => this.resize()).observe(this.plot);
   }
@@ -84,6 +88,7 @@ export class Chart {
     this.columns = columns;
     if (this.pointed !== null && this.pointed >= times.length) this.pointed = null;
     this.uplot?.setData(this.drawn());
+    setShown(this.empty, columns.every((column) => column.every((value) => value === null)));
     this.legend();
   }
 

@@ -44,6 +44,8 @@ export interface Facts {
 export const RECENT_MS = 5 * 60_000;
 /** The bucket may lag this far behind. */
 const LAG_SECONDS = 60;
+/** Of the RAM budget: a node gives and takes some all the time, and nobody has to do anything about it. */
+const WITHHELD_SHARE = 0.1;
 /** Of the connections that there may be. */
 const CONNECTIONS_SHARE = 0.9;
 
@@ -179,7 +181,8 @@ function findProblems({ figures, status, membership, source, standings }: Facts)
   const unavailable = recent("fonn_refusals_total", { reason: "unavailable" });
   if (unavailable > 0) add("error", "events", `${count(unavailable)} commands were refused in the last 5 minutes: the disk takes no writes.`);
   const withheld = figures.now("fonn_ram_withheld_bytes") ?? 0;
-  if (withheld > 0) add("warning", "tiers", `RAM entries yield ${bytes(withheld)}: the process is larger than it should be.`);
+  const ram = figures.now("fonn_ram_budget_bytes") ?? 0;
+  if (withheld > ram * WITHHELD_SHARE) add("warning", "tiers", `RAM entries yield ${bytes(withheld)}: the process is larger than it should be.`);
   const open = figures.now("fonn_connections") ?? 0;
   const limit = figures.now("fonn_connections_limit") ?? Infinity;
   if (open > limit * CONNECTIONS_SHARE) add("warning", "node", `${count(open)} of ${count(limit)} connections are open.`);

@@ -79,6 +79,14 @@ test("a bucket that lags is a warning", () => {
   assert.equal(lag(90).problems[0]?.section, "cold");
 });
 
+test("what RAM yields for a while is no problem, much of it is", () => {
+  const ram: Record<string, [number, number]> = { ...GETS, fonn_ram_budget_bytes: [1000, 1000] };
+  assert.equal(verdict(facts({ ...ram, fonn_ram_withheld_bytes: [0, 100] })).level, "ok");
+  const found = verdict(facts({ ...ram, fonn_ram_withheld_bytes: [0, 101] }));
+  assert.equal(found.level, "warning");
+  assert.match(found.problems[0]?.text ?? "", /^RAM entries yield 101 B/);
+});
+
 test("no connection is said before everything else", () => {
   const connection = { state: "lost", sinceMs: 0, reason: "The node has fallen silent." } as const;
   const found = verdict(facts(GETS, { connection, notReady: "draining" }));

@@ -22,6 +22,6 @@ test("the busiest come first, and no more than people read", () => {
 test("what a namespace holds is told with its quota, and not made up", () => {
   assert.equal(filled(namespace({})), "—");
   assert.equal(filled(namespace({ usedBytes: 1024n })), "1.00 KiB");
-  assert.equal(filled(namespace({ usedBytes: 512n, quotaBytes: 1024n })), "512 B of 1.00 KiB (50.0 %)");
+  assert.equal(filled(namespace({ usedBytes: 512n, quotaBytes: 1024n })), "512 B of 1.00 KiB (50.0\u00a0%)");
   assert.equal(filled(namespace({ quotaBytes: 1024n })), "— of 1.00 KiB");
 });

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::types::RaftId;
 
+/// How long a member has for its answer: two fit into the silence after which it is down.
+pub(super) const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
+
 /// Times of the detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -92,7 +95,7 @@ impl Detector {
         watched.last_answer = watched.last_answer.max(now);
     }
 
-    /// To be called each [`Options::period`]: a longer time between two calls was a pause of our own.
+    /// To be called each [`Options::period`] at least: a longer time between two calls was a pause of our own.
     pub(super) fn tick(&mut self, now: Instant) {
         let last = self.last_tick.replace(now).unwrap_or(now);
         let pause = now
@@ -128,6 +131,11 @@ impl Detector {
         let is_stable =
             answering.is_some_and(|since| now.saturating_duration_since(since) >= stable);
         is_down && !is_stable
+    }
+
+    /// Silence after which a member is down.
+    pub(super) const fn silence_max(&self) -> Duration {
+        self.options.silence
     }
 
     /// For how long a member has not answered.

@@ -1,6 +1,7 @@
 //! The tasks that ask everybody whether they are there, and note what changed.
 //!
-//! Every voter asks, so that whoever leads next knows already who is silent; the leader alone decides.
+//! Every voter asks, so that whoever leads next knows already who is silent; the leader alone decides. Its questions carry what it
+//! promises ([`lease`](super::lease)), so it asks for as long as it leads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use tokio::time::MissedTickBehavior;
 
 use fonn_proto::grpc::v1::PingRequest;
 
-use super::detector::Detector;
+use super::ChangeError;
+use super::detector::{ANSWER_DEADLINE, Detector};
+use super::lease::{Grants, Role};
 use super::participant::{Participant, client, leads};
 use super::state::{Change, State};
 use super::types::RaftId;
 
-/// How long a member has for its answer: two fit into the silence after which it is down.
-const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 /// How often the leader looks for what changed.
 const DECIDE_PERIOD: Duration = Duration::from_millis(100);
 /// How long an agreement on it may take.
@@ -38,7 +39,9 @@ pub(super) async fn ask(participant: Arc<Participant>) {
                     let mut detector = participant.detector.lock();
                     detector.watch(&targets.keys().copied().collect(), now);
                     detector.tick(now);
+                    participant.grants.lock().watch(|id| targets.contains_key(&id));
                 }
+                participant.routers.refresh(now);
                 for (raft_id, address) in targets {
                     // One question at a time to each: who is silent costs no more than who is not.
                     if waiting.insert(raft_id) {
@@ -62,11 +65,12 @@ pub(super) async fn ask(participant: Arc<Participant>) {
     }
 }
 
-/// Whom this member asks, if it votes: everybody else.
+/// Whom this member asks, if it votes, or leads without a vote while it is drained: everybody else.
 fn targets(participant: &Participant) -> BTreeMap<RaftId, String> {
     let metrics = participant.metrics();
     let mut voters = metrics.membership_config.membership().voter_ids();
-    if !voters.any(|id| id == participant.raft_id()) {
+    let votes = voters.any(|id| id == participant.raft_id());
+    if !votes && Role::of(&metrics).leads.is_none() {
         return BTreeMap::new();
     }
     let state = participant.state();
@@ -79,14 +83,41 @@ fn targets(participant: &Participant) -> BTreeMap<RaftId, String> {
 }
 
 async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -> (RaftId, bool) {
+    let sent = Instant::now();
+    let role = Role::of(&participant.metrics());
+    let (epoch, sequence, granted) = {
+        let mut grants = participant.grants.lock();
+        // Only now: who is not falling any more is down in it.
+        let state = participant.state();
+        let member = state.by_raft_id(raft_id);
+        let is_down = member.is_none_or(|it| it.is_down);
+        let granted = role.promises().then(|| grants.granted(raft_id, is_down));
+        let since = member.map_or(state.epoch, |it| it.since);
+        (since, grants.question(), granted.unwrap_or(0))
+    };
     let request = PingRequest {
         ends: Some(participant.belonging.ends(raft_id)),
+        version: participant.newest_version(),
+        sequence,
+        granted,
+        is_leading: role.promises(),
+        epoch,
+        routers: participant.routers.question(raft_id),
     };
     let call = |channel| async move { client(channel).ping(request).await };
     let answer = participant
         .peers
         .call(&address, ANSWER_DEADLINE, call)
         .await;
+    if let Ok(answer) = &answer {
+        participant.observe_version(raft_id, answer.version);
+        // One that comes later, to a process that was stopped, promises nothing: others may lead by then.
+        if sent.elapsed() <= ANSWER_DEADLINE {
+            participant.grants.lock().answered(raft_id, sequence);
+        }
+        let news = answer.routers.as_ref();
+        participant.routers.answered(raft_id, news);
+    }
     (raft_id, answer.is_ok())
 }
 
@@ -99,44 +130,76 @@ pub(super) async fn decide(participant: Arc<Participant>) {
             _ = period.tick() => {}
             () = participant.closed() => return,
         }
+        // In this order: an entry of another leader ends that this one leads, before that is looked at.
+        let last = participant.log.last().map(|it| it.leader_id.node_id);
+        let metrics = participant.metrics();
+        let (now, ends) = (Instant::now(), (participant.raft_id(), last));
+        let role = Role::of(&metrics);
+        participant.grants.lock().look(role, ends, now);
         // A leader that is cut off hears nobody; what it found out then must not hold later.
-        if !leads(&participant.metrics()) {
+        if !leads(&metrics) {
             continue;
         }
-        for change in changes(&participant) {
+        // One after the other: who is named later may be heard of again meanwhile.
+        while let Some(change) = next_change(&participant) {
             tracing::info!(?change, "the state of a member changes");
-            if let Err(error) = participant.propose_here(change, CHANGE_DEADLINE).await {
-                tracing::warn!(%error, "the state of a member is not agreed on; trying again");
+            let Change::SetDown { raft_id, .. } = change else {
                 break;
+            };
+            match participant.propose_here(change, CHANGE_DEADLINE).await {
+                // It may be agreed on yet: nothing is promised until it is seen.
+                Err(error @ ChangeError::Unavailable(_)) => {
+                    tracing::warn!(%error, "the state of a member is not agreed on; trying again");
+                    break;
+                }
+                Err(error) => {
+                    participant.grants.lock().settle(raft_id);
+                    tracing::warn!(%error, "the state of a member is not agreed on; trying again");
+                    break;
+                }
+                Ok(_) => participant.grants.lock().settle(raft_id),
             }
         }
     }
 }
 
-fn changes(participant: &Participant) -> Vec<Change> {
+fn next_change(participant: &Participant) -> Option<Change> {
     let state = participant.state();
     let mut detector = participant.detector.lock();
-    falls_and_returns(&state, participant.raft_id(), &mut detector, Instant::now())
+    let mut grants = participant.grants.lock();
+    let watched = (&mut *detector, &mut *grants);
+    fall_or_return(&state, participant.raft_id(), watched, Instant::now())
 }
 
-/// Whom the leader `own` holds for something else than what was agreed on.
-pub(super) fn falls_and_returns(
+/// Somebody whom the leader `own` holds for something else than what was agreed on. Who falls is promised nothing from here
+/// on.
+pub(super) fn fall_or_return(
     state: &State,
     own: RaftId,
-    detector: &mut Detector,
+    (detector, grants): (&mut Detector, &mut Grants),
     now: Instant,
-) -> Vec<Change> {
-    let mut changes = Vec::new();
+) -> Option<Change> {
+    // After a pause of this process, this may be looked at before anybody is asked again.
+    detector.tick(now);
     for member in state.live() {
         let raft_id = member.info.raft_id;
         let is_down = raft_id != own && detector.is_down(raft_id, member.is_down, now);
+        if member.is_down {
+            grants.settle(raft_id);
+        }
         if is_down != member.is_down {
-            changes.push(Change::SetDown {
+            if is_down {
+                if !grants.may_fall(raft_id, detector.silence_max(), now) {
+                    continue;
+                }
+                grants.fall(raft_id);
+            }
+            return Some(Change::SetDown {
                 id: member.info.id.clone(),
                 raft_id,
                 is_down,
             });
         }
     }
-    changes
+    None
 }

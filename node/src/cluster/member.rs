@@ -31,14 +31,6 @@ pub fn is_reachable(text: &str) -> bool {
     is_host && !is_any && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Whether a HOST:PORT is one of this machine alone. Names are not looked up.
-#[must_use]
-pub fn is_loopback(text: &str) -> bool {
-    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
-    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-}
-
 /// What a member says of itself when it joins, and again at each of its starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {

@@ -18,11 +18,13 @@ use super::belonging::Belonging;
 use super::detector::Detector;
 use super::election::defended;
 use super::identity::Identity;
+use super::lease::{Grants, Lease, Question};
 use super::log_store::LogStore;
 use super::map::Map;
 use super::member::MemberInfo;
 use super::network::{PAYLOAD_VERSION, json};
 use super::peers::{MESSAGE_LEN_MAX, Peers};
+use super::routers::Routers;
 use super::state::{Change, Outcome, Refusal, State};
 use super::state_machine::Past;
 use super::types::{LogId, Metrics, Raft, RaftId};
@@ -31,7 +33,7 @@ use super::{ChangeError, Options};
 /// Wait before the leader is looked for again.
 const LEADER_WAIT: Duration = Duration::from_millis(100);
 /// A leader that a majority has answered within this time decides; past it, it may be cut off.
-const QUORUM_FRESH: Duration = Duration::from_secs(1);
+pub(super) const QUORUM_FRESH: Duration = Duration::from_secs(1);
 
 /// One member: its raft participant and what is known around it.
 pub(super) struct Participant {
@@ -47,7 +49,13 @@ pub(super) struct Participant {
     pub(super) maps: watch::Receiver<Arc<Map>>,
     pub(super) past: Past,
     pub(super) peers: Peers,
+    pub(super) routers: Arc<Routers>,
+    /// Locked before the grants, where both are.
     pub(super) detector: Mutex<Detector>,
+    /// What it promises while it leads.
+    pub(super) grants: Mutex<Grants>,
+    /// What it is promised.
+    pub(super) lease: Mutex<Lease>,
     /// When a leader was last heard.
     pub(super) heard: watch::Sender<Option<Instant>>,
     /// Set when the member stops.
@@ -86,12 +94,36 @@ impl Participant {
         self.heard.send_replace(Some(Instant::now()));
     }
 
+    /// Takes in what a question promises.
+    pub(super) fn hear_question(&self, question: Question) {
+        let leader = self.raft.metrics().borrow().current_leader;
+        let silence = self.options.detector.silence;
+        let mut lease = self.lease.lock();
+        lease.hear(question, leader, silence, Instant::now());
+    }
+
     /// When this member last heard a leader; now, if it is one itself that a majority follows.
     pub(super) fn heard(&self, metrics: &Metrics) -> Option<Instant> {
         if leads(metrics) {
             return Some(Instant::now());
         }
         *self.heard.borrow()
+    }
+
+    /// The newest version that this member knows of, to be told to others; 0 if it gives none.
+    pub(super) fn newest_version(&self) -> u64 {
+        let versions = self.options.versions.as_ref();
+        versions.map_or(0, |versions| versions.newest())
+    }
+
+    /// Another member knows of this version: what is given here from now on is above it.
+    pub(super) fn observe_version(&self, from: RaftId, version: u64) {
+        let Some(versions) = &self.options.versions else {
+            return;
+        };
+        if let Err(error) = versions.observe(version) {
+            tracing::warn!(from, %error, "a member tells an impossible version");
+        }
     }
 
     /// The end of its log, as far as its vote defends it.
@@ -203,7 +235,10 @@ impl Participant {
         {
             let old = member.info.raft_id;
             let silence = self.detector.lock().silence(old, Instant::now());
-            let is_alive = silence.is_some_and(|it| it < self.options.detector.silence);
+            let silence_max = self.options.detector.silence;
+            let grants = &self.grants;
+            let may_fall = grants.lock().may_fall(old, silence_max, Instant::now());
+            let is_alive = silence.is_some_and(|it| it < silence_max) || !may_fall;
             if is_alive || old == self.raft_id() {
                 let why = format!(
                     "node {:?} runs at {}: stop it, or give this one another --node-id",

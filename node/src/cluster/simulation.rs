@@ -4,6 +4,8 @@
 //!
 //! `FONN_SIMULATION_SEEDS` says how many seeds (2,000), `FONN_SIMULATION_SEED` which one alone.
 
+mod asking;
+mod data;
 mod log;
 mod node;
 
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use fonn_proto::placement::moves;
 use fonn_runtime::random::SplitMix64;
 
+use self::data::Clients;
 use self::log::{Disk, Payload};
 use self::node::{DECIDE, HEARTBEAT, JOIN, Message, Node, RECONCILE, detector_options};
 use super::map::{Map, MapMember, members};
@@ -25,6 +28,8 @@ use super::types::RaftId;
 const FALL_MAX: Duration = Duration::from_secs(2);
 /// The same for who led: another leader has to be found first.
 const LEADER_FALL_MAX: Duration = Duration::from_secs(2);
+/// The same if that one does not stay: the next waits for what it may have promised.
+const TWO_ELECTIONS_FALL_MAX: Duration = Duration::from_secs(5);
 /// When a cluster of up to seven has come together, and when faults end.
 const FORMED: Duration = Duration::from_secs(6);
 const FAULTS: Duration = Duration::from_secs(12);
@@ -57,6 +62,8 @@ enum Event {
         to: RaftId,
         message: Message,
     },
+    /// A client asks for something.
+    Operate,
 }
 
 /// What the network does.
@@ -89,6 +96,7 @@ struct World {
     /// Who was held for down, and for up again, in the order in which it was agreed on.
     verdicts: Vec<Verdict>,
     judged: usize,
+    clients: Clients,
 }
 
 /// What a leader made of a member.
@@ -111,6 +119,8 @@ struct Slot {
     life: u32,
     /// What it had applied when it was looked at last.
     looked: usize,
+    /// Until then it stands still; what comes waits.
+    paused_until: Instant,
 }
 
 fn info(at: usize, raft_id: RaftId) -> MemberInfo {
@@ -145,6 +155,7 @@ impl World {
             leaders: BTreeMap::new(),
             verdicts: Vec::new(),
             judged: 0,
+            clients: Clients::default(),
         };
         for at in 0..count {
             let info = info(at, 1 + at as u64);
@@ -158,6 +169,7 @@ impl World {
                 disk,
                 life: 0,
                 looked: 0,
+                paused_until: start,
             });
             world.wake(at);
         }
@@ -191,6 +203,7 @@ impl World {
         slot.looked = 0;
         slot.node = Some(Node::new(slot.info.clone(), slot.disk.clone(), seed, now));
         let life = slot.life;
+        self.rule(at);
         for tick in [
             Tick::Campaign,
             Tick::Heartbeat,
@@ -240,6 +253,7 @@ impl World {
             match *next.remove() {
                 Event::Tick { at, life, tick } => self.tick(at, life, tick),
                 Event::Message { from, to, message } => self.deliver(from, to, message),
+                Event::Operate => self.operate(),
             }
         }
         self.now = end;
@@ -251,6 +265,11 @@ impl World {
         let Some(node) = slot.node.as_mut().filter(|_| slot.life == life) else {
             return;
         };
+        if slot.paused_until > now {
+            let until = slot.paused_until;
+            return self.schedule(until, Event::Tick { at, life, tick });
+        }
+        node.turn(now);
         let next = match tick {
             Tick::Campaign => {
                 node.campaign(now);
@@ -291,7 +310,12 @@ impl World {
     fn deliver(&mut self, from: RaftId, to: RaftId, message: Message) {
         let now = self.now;
         let Some(at) = self.place(to) else { return };
+        let until = self.nodes[at].paused_until;
+        if until > now {
+            return self.schedule(until, Event::Message { from, to, message });
+        }
         if let Some(node) = &mut self.nodes[at].node {
+            node.turn(now);
             node.receive(from, message, now);
             self.collect(at);
         }
@@ -435,6 +459,7 @@ impl World {
 struct Totals {
     falls: Falls,
     leader_falls: Falls,
+    two_elections_falls: Falls,
     moved: usize,
     least: usize,
     lost_disks: u32,
@@ -475,6 +500,7 @@ impl Totals {
         Self {
             falls: self.falls.and(other.falls),
             leader_falls: self.leader_falls.and(other.leader_falls),
+            two_elections_falls: self.two_elections_falls.and(other.two_elections_falls),
             moved: self.moved + other.moved,
             least: self.least + other.least,
             lost_disks: self.lost_disks + other.lost_disks,
@@ -515,12 +541,15 @@ fn losses(seed: u64, totals: &mut Totals) {
             world.nodes[at].info.raft_id,
             world.now,
         );
+        let leaders = world.leaders.len();
         world.crash(at);
         world.run_until(FORMED + LOSS * (round + 1));
+        let elections = world.leaders.len() - leaders;
         let fall = world.fall(raft_id, since);
         let fall =
             fall.unwrap_or_else(|| panic!("seed {seed}: {id} is not missed\n{}", world.describe()));
         let (max, seen) = match was_leader {
+            true if elections > 1 => (TWO_ELECTIONS_FALL_MAX, &mut totals.two_elections_falls),
             true => (LEADER_FALL_MAX, &mut totals.leader_falls),
             false => (FALL_MAX, &mut totals.falls),
         };

@@ -3,7 +3,9 @@
 mod encrypted;
 pub(super) mod faults;
 mod hostile;
+mod leases;
 mod lost_disk;
+mod routers;
 mod scale;
 mod versions;
 mod world;
@@ -377,7 +379,7 @@ async fn a_client_follows_the_map_and_is_told_of_the_end() {
         tonic::transport::Endpoint::from_shared(format!("http://{}", nodes[1].address()));
     let channel = endpoint.unwrap().connect().await.unwrap();
     let mut client = super::participant::client(channel);
-    let request = MapRequest { cluster: 0 };
+    let request = MapRequest::default();
     let mut stream = client.map(request).await.unwrap().into_inner();
     let first = stream.message().await.unwrap().unwrap();
     assert_eq!(first.members.len(), 2);

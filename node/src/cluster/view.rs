@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use fonn_proto::ClusterView;
 use fonn_proto::cluster::{self, ClusterMember, Health, NodeId, SlotRange};
 use fonn_proto::placement::Owners;
+use fonn_proto::{ClusterView, resp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Cluster;
 use super::map::{Map, MapMember};
 use super::member::MemberState;
+use crate::engine::Engine;
 
 /// The view of one member, made once for each map.
 #[derive(Debug)]
@@ -62,6 +63,37 @@ impl Views {
         *last = Some((map, Arc::clone(&view)));
         view
     }
+
+    /// Makes the view by the newest map, with what was asked of the one before, so that no reactor has to. Milliseconds.
+    pub fn prepare(&self) {
+        let map = Arc::clone(&self.maps.borrow());
+        let before = match &*self.last.lock() {
+            Some((of, view)) if !Arc::ptr_eq(of, &map) => Arc::clone(view),
+            // Nobody has asked yet, or has just asked.
+            _ => return,
+        };
+        let view = Arc::new(view(&map, &self.own));
+        resp::word_as(&view, &before);
+        let mut last = self.last.lock();
+        if last.as_ref().is_none_or(|(of, _)| of.epoch < map.epoch) {
+            *last = Some((map, view));
+        }
+    }
+}
+
+/// Makes the views of each new map, for as long as there are any.
+pub async fn follow(engine: Arc<Engine>, mut maps: watch::Receiver<Arc<Map>>) {
+    while maps.changed().await.is_ok() {
+        let engine = Arc::clone(&engine);
+        let prepared = tokio::task::spawn_blocking(move || {
+            if let Some(views) = engine.views.get() {
+                views.prepare();
+            }
+        });
+        if prepared.await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Who owns which slot by `map`: members that answer, and the one that tells it in any case.
@@ -89,16 +121,20 @@ fn view(map: &Map, own: &Own) -> ClusterView {
     });
     let owners = |slot| {
         let owners = map.table.as_ref()?.owners(slot);
-        let serving: Vec<u16> = owners
+        let serving = owners
             .positions()
             .iter()
             .filter(|position| {
                 let member = map.members.get(usize::from(**position));
                 member.is_some_and(|it| is_serving(it.state))
             })
-            .filter_map(|position| places.get(usize::from(*position)).copied().flatten())
-            .collect();
-        Owners::new(&serving)
+            .filter_map(|position| places.get(usize::from(*position)).copied().flatten());
+        let (mut ranked, mut count) = ([0; Owners::COUNT_MAX], 0);
+        for (rank, place) in ranked.iter_mut().zip(serving) {
+            *rank = place;
+            count += 1;
+        }
+        Owners::new(ranked.get(..count)?)
     };
     let ranges: Vec<SlotRange> = match map.table {
         Some(_) => cluster::ranges(owners),
@@ -259,5 +295,28 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &views.current()));
         maps.send_replace(Arc::new(Map::default()));
         assert!(views.current().ranges().is_empty());
+    }
+
+    #[test]
+    fn a_view_is_made_before_it_is_asked_for_once_somebody_asks() {
+        let active = |epoch| {
+            let map = map(&[("a", MemberState::Active, 100)], 1);
+            Arc::new(Map { epoch, ..map })
+        };
+        let (maps, receiver) = watch::channel(active(5));
+        let views = Views::of(receiver, "a", "10.0.0.1:1");
+        maps.send_replace(active(6));
+        views.prepare();
+        assert!(views.last.lock().is_none(), "nobody has asked");
+        let asked = views.current();
+        asked.worded(1, || bytes::Bytes::from_static(b"an answer"));
+        maps.send_replace(active(7));
+        views.prepare();
+        let made = views.last.lock().as_ref().map(|(map, _)| map.epoch);
+        assert_eq!(made, Some(7));
+        let view = views.current();
+        assert_eq!(view.epoch(), 7);
+        assert!(view.is_worded(1) && !view.is_worded(0));
+        assert!(view.worded(1, bytes::Bytes::new).starts_with(b"*1\r\n"));
     }
 }

@@ -7,7 +7,7 @@ use fonn_cold_tier::{
     Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
     SpillSourceError,
 };
-use fonn_runtime::hlc;
+use fonn_runtime::hlc::Hlc;
 
 use super::gate::{Gate, copy_version};
 use crate::entry::Meta;
@@ -17,15 +17,18 @@ use crate::lsm::{DiskTier, Fact, TailPosition, TailRecord};
 pub(super) struct LogQueue {
     disk: DiskTier,
     gate: Arc<Gate>,
+    /// Gave the versions of most records, and knows when.
+    hlc: Arc<Hlc>,
     /// Only generations that are about to be dropped are read.
     is_on_evict: bool,
 }
 
 impl LogQueue {
-    pub(super) fn new(disk: DiskTier, gate: Arc<Gate>, is_on_evict: bool) -> Self {
+    pub(super) fn new(disk: DiskTier, gate: Arc<Gate>, hlc: Arc<Hlc>, is_on_evict: bool) -> Self {
         Self {
             disk,
             gate,
+            hlc,
             is_on_evict,
         }
     }
@@ -59,7 +62,7 @@ pub(super) fn facts_of(meta: &Meta) -> Facts {
     }
 }
 
-fn spill_record(record: TailRecord) -> SpillRecord {
+fn spill_record(record: TailRecord, hlc: &Hlc) -> SpillRecord {
     let version = record.fact.version();
     SpillRecord {
         space: record.space.0,
@@ -72,7 +75,7 @@ fn spill_record(record: TailRecord) -> SpillRecord {
             },
             Fact::Tombstone(_) => SpillFact::Tombstone,
         },
-        written_ms: hlc::wall_ms(version),
+        written_ms: hlc.written_ms(version),
         after: cursor(record.after),
     }
 }
@@ -83,8 +86,9 @@ impl SpillSource for LogQueue {
             .disk
             .read_tail(position(from), max_bytes, self.horizon());
         let tailed = read.map_err(|error| SpillSourceError(Box::new(error)))?;
+        let records = tailed.records.into_iter();
         Ok(SpillBatch {
-            records: tailed.records.into_iter().map(spill_record).collect(),
+            records: records.map(|it| spill_record(it, &self.hlc)).collect(),
             end: cursor(tailed.next),
         })
     }
@@ -100,11 +104,43 @@ impl SpillSource for LogQueue {
         Backlog {
             entries: unread.entries,
             bytes: unread.bytes,
-            oldest_written_ms: unread.oldest.map(hlc::wall_ms),
+            oldest_written_ms: unread.oldest.map(|version| self.hlc.written_ms(version)),
         }
     }
 
     fn wait(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.disk.tail_grew())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fonn_runtime::clock::ManualClock;
+    use fonn_runtime::hlc::at_ms;
+
+    use super::*;
+    use crate::entry::Space;
+
+    #[test]
+    fn a_record_is_due_by_when_it_was_written_however_far_versions_are_ahead() {
+        const WALL_MS: u64 = 1_700_000_000_000;
+        let manual = ManualClock::new(WALL_MS);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        hlc.mark();
+        // Another member's clock is half a minute ahead.
+        hlc.observe(at_ms(WALL_MS + 30_000)).unwrap();
+        let record = TailRecord {
+            space: Space(1),
+            key: bytes::Bytes::from_static(b"k"),
+            fact: Fact::Tombstone(hlc.next()),
+            frame: bytes::Bytes::new(),
+            after: TailPosition::default(),
+        };
+        manual.advance(Duration::from_millis(100));
+        hlc.mark();
+        manual.advance(Duration::from_secs(4));
+        assert_eq!(spill_record(record, &hlc).written_ms, WALL_MS);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use fonn_proto::cluster::is_loopback;
 use fonn_runtime::config::ConfigError;
 use fonn_runtime::config::security::SecurityConfig;
 use fonn_runtime::serve::ListenAddr;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::Settings;
 use crate::cluster::Start;
-use crate::cluster::member::{is_loopback, is_name, is_reachable};
+use crate::cluster::member::{is_name, is_reachable};
 
 /// In the place of what is not given.
 const NONE: &str = "none";

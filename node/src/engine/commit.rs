@@ -344,7 +344,7 @@ impl Engine {
         if value.len() >= min_bytes {
             self.ram_codec.offer(value);
             if spec.id() != CodecId::NONE
-                && let Some(stored) = self.ram_frame(value, frame, (spec, min_bytes))
+                && let Some(stored) = self.ram_frame(value, frame, spec)
             {
                 return RamForm {
                     stored,
@@ -359,12 +359,7 @@ impl Engine {
     }
 
     /// The frame of a value; None if it does not shrink.
-    fn ram_frame(
-        &self,
-        value: &[u8],
-        frame: Option<&Bytes>,
-        (spec, min_bytes): (CodecSpec, usize),
-    ) -> Option<Bytes> {
+    fn ram_frame(&self, value: &[u8], frame: Option<&Bytes>, spec: CodecSpec) -> Option<Bytes> {
         let is_same = |frame: &&Bytes| {
             Header::parse(frame, usize::MAX)
                 .is_ok_and(|header| header.encoding() == Encoding::Compressed(spec))
@@ -372,15 +367,14 @@ impl Engine {
         if let Some(frame) = frame.filter(is_same) {
             return Some(frame.clone());
         }
-        let meter = self.ram_codec.meter();
         let mut frame = Vec::new();
-        let (encoded, cpu) = meter.time(value.len(), || {
-            fonn_codec::encode(spec, min_bytes, value, &mut frame)
-        });
-        let encoded = encoded.ok()?;
-        meter.count(encoded.encoding, value.len(), encoded.frame_len, cpu);
+        let attempt = |spec| self.ram_codec.attempt(spec, value, 1, &mut frame);
+        if let Err(reason) = self.ram_codec.plan(value).and_then(attempt) {
+            self.ram_codec.left(reason, value.len());
+            return None;
+        }
         frame.shrink_to_fit();
-        matches!(encoded.encoding, Encoding::Compressed(_)).then(|| Bytes::from(frame))
+        Some(Bytes::from(frame))
     }
 
     pub(super) fn remove(

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use fonn_codec::frame::HEADER_LEN;
 use fonn_cold_tier::Fetched as ColdFetched;
 use fonn_cold_tier::{ColdEntry, Location, Reading};
 use fonn_proto::{Command, Failure, Outcome};
@@ -138,7 +137,20 @@ impl Engine {
         self.cold_get_latency
             .record(start.elapsed().as_nanos() as u64, 1);
         match fetched {
-            ColdFetched::Hit(entry) => Ok(Some(entry_of(entry))),
+            ColdFetched::Hit(entry) => {
+                let mut entry = entry_of(entry);
+                // RAM does not take it: it counts as long as anybody has its bytes, until the last reply is sent.
+                if !self.fits_ram(key.len(), entry.value.len())
+                    && let Some(reading) = reading.take()
+                {
+                    let value = entry.value;
+                    entry.value = Bytes::from_owner(Counted {
+                        value,
+                        _reading: reading,
+                    });
+                }
+                Ok(Some(entry))
+            }
             // The index knows better by now, or this build cannot decode it.
             ColdFetched::Gone | ColdFetched::Damaged | ColdFetched::Unsupported => Ok(None),
             ColdFetched::Deadline => Err(Unknown::Deadline),
@@ -162,10 +174,21 @@ impl Engine {
     }
 }
 
+/// A value that nobody keeps, with the memory that was taken for it.
+struct Counted {
+    value: Bytes,
+    _reading: Reading,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.value
+    }
+}
+
 fn entry_of(entry: ColdEntry) -> DiskEntry {
-    let is_verbatim = entry.frame.len() == entry.value.len() + HEADER_LEN;
     DiskEntry {
-        frame: (!is_verbatim).then_some(entry.frame),
+        frame: entry.frame,
         meta: Meta {
             version: entry.at.version,
             cas_override: entry.facts.cas_override,

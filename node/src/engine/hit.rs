@@ -71,11 +71,17 @@ impl Engine {
             else {
                 return false;
             };
-            if get.want_value && frame.decode_into(scratch).is_err() {
-                return false;
-            }
-            let value: &[u8] = if get.want_value { scratch } else { &[] };
-            (frame.original_len(), Value::Copied(value))
+            let len = frame.original_len();
+            let value: &[u8] = if get.want_value {
+                let value = room(scratch, len);
+                if frame.decode_to(value).is_err() {
+                    return false;
+                }
+                value
+            } else {
+                &[]
+            };
+            (len, Value::Copied(value))
         } else {
             let len = found.stored.as_slice().len();
             match found.stored {
@@ -101,4 +107,16 @@ impl Engine {
         }
         true
     }
+}
+
+/// The first `len` bytes of `scratch`, to be overwritten. It never gets shorter: what LZ4 and Snappy decode into has
+/// to be initialized, and would be filled with zeros each time.
+fn room(scratch: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if scratch.capacity() < len {
+        // What it holds need not move.
+        *scratch = vec![0; len];
+    } else if scratch.len() < len {
+        scratch.resize(len, 0);
+    }
+    scratch.split_at_mut(len).0
 }

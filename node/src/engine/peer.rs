@@ -21,11 +21,11 @@ use fonn_proto::placement::slot;
 use fonn_proto::{Failure, Version};
 use thiserror::Error;
 
-use super::commit::{Content, RamForm, Refused};
+use super::commit::{self, Content, RamForm, Refused};
 use super::{Acks, EVICTIONS_MAX, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
 use crate::entry::{Meta, Space};
 use crate::lsm::{DiskFound, DiskTier, SlotPage};
-use crate::ram::{Found, Stored};
+use crate::ram::{Found, ShardGuard, Stored};
 
 /// Keys that one page may name.
 const PAGE_KEYS_MAX: usize = 4096;
@@ -303,6 +303,54 @@ impl Engine {
         match in_ram {
             Some(version) => Ok(Some(version)),
             None => self.newest_below(space, key).await,
+        }
+    }
+
+    /// Hides what memory and disk have of a key, if its version is `up_to` or lower; for good, as if it had been evicted. Who
+    /// has the same version keeps it.
+    ///
+    /// # Errors
+    /// If the disk cannot be read.
+    pub async fn hide_copy(&self, space: Space, key: &[u8], up_to: Version) -> Result<(), Failure> {
+        let hash = self.hot.ram.hash(space, key);
+        for _ in 0..FETCHES_MAX {
+            let ticket = {
+                let mut shard = self.hot.ram.lock(hash);
+                if let Some(slot) = shard.find(hash, space, key) {
+                    let found = shard.get(slot);
+                    if !found.tombstone && found.meta.version <= up_to {
+                        let version = found.meta.version;
+                        self.hide_under_lock(&mut shard, (hash, space, key), version);
+                    }
+                    return Ok(());
+                }
+                self.hot.ticket(hash)
+            };
+            let below = self.newest_below(space, key).await?;
+            let Some(version) = below.filter(|version| *version <= up_to) else {
+                return Ok(());
+            };
+            let mut shard = self.hot.ram.lock(hash);
+            if self.hot.ticket(hash) == ticket {
+                self.hide_under_lock(&mut shard, (hash, space, key), version);
+                return Ok(());
+            }
+        }
+        Err(Failure::Busy)
+    }
+
+    fn hide_under_lock(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        (hash, space, key): (u64, Space, &[u8]),
+        version: Version,
+    ) {
+        match &self.disk {
+            Some(disk) => self.hot.bury_now(shard, disk, (hash, space, key), version),
+            None => {
+                self.hot.mutated(hash);
+                commit::bury(shard, hash, space, key, version);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fonn_codec::policy::Signals;
 use fonn_cold_tier::{ColdError, ColdTier};
 use fonn_proto::{Failure, Version};
+use fonn_runtime::allocator;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::hlc::{self, Hlc};
 use fonn_runtime::memory;
@@ -14,7 +15,6 @@ use fonn_runtime::tasks::Tasks;
 use parking_lot::Mutex;
 
 use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, multi, pressure};
-use crate::allocator;
 use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
 use crate::levels::{CodecChoice, Cpu, Level, LevelCodec};
@@ -26,10 +26,16 @@ use crate::stats::{Latency, Stats};
 /// Versions are reserved this far ahead of the clock, so that none is given out twice even if the
 /// clock goes back while the node is down. A write whose version is beyond what is reserved (the clock
 /// jumped, or nothing could be saved for a while) waits for the next reservation.
-const CEILING_AHEAD_MS: u64 = 60_000;
+///
+/// It is also how far a member may be ahead of what it told others, when it was killed and started again.
+pub(crate) const CEILING_AHEAD_MS: u64 = 10_000;
 
-/// The reservation is renewed when less than this is left of it.
-const CEILING_RENEW_MS: u64 = 30_000;
+/// The reservation is renewed when less than this is left of it, by a node that has given versions since the last one.
+const CEILING_RENEW_MS: u64 = 5_000;
+
+/// What another member can be ahead of what is known of it, when it is held for down: what it had reserved, the time in which
+/// it was not heard, twice (who led may have fallen too), and time for its wall clock to be corrected.
+pub(crate) const FALL_MARGIN_MS: u64 = CEILING_AHEAD_MS + 5_000;
 
 /// Time between two rounds of upkeep.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -119,6 +125,10 @@ impl Engine {
         if let (Some(cold), Some(disk)) = (&cold, &disk) {
             cold.attach(disk, &hlc);
         }
+        let is_due = state.flushes.iter().any(|mark| {
+            // Noted for later; it is carried out below if that is past.
+            mark.at_ms != 0 && mark.at_ms <= now_ms
+        });
         for mark in &state.flushes {
             let Some(space) = mark.space else { continue };
             match mark.at_ms {
@@ -133,10 +143,16 @@ impl Engine {
             disk: disk.clone(),
             cold: cold.as_ref().map(|cold| cold.tier().clone()),
             hlc,
-            ceiling: AtomicU64::new(if disk.is_some() { 0 } else { Version::MAX }),
+            // What is in use of it is below the clock's floor: the first write reserves.
+            ceiling: AtomicU64::new(match disk {
+                Some(_) => state.version_ceiling,
+                None => Version::MAX,
+            }),
             one_at_a_time: Mutex::new(()),
         };
-        ledger.change(|_| ())?;
+        if is_due {
+            ledger.change(|_| ())?;
+        }
         Ok(Arc::new(Self {
             hot,
             disk,
@@ -185,7 +201,42 @@ impl Engine {
 
     /// Reserves versions, so that at least the one given last may be used.
     pub(super) async fn reserve_versions(&self) -> Result<(), Failure> {
-        self.change_ledger(|_| ()).await
+        let newest = self.ledger.hlc.newest();
+        if self.disk.is_none() {
+            return Ok(());
+        }
+        let ledger = Arc::clone(&self.ledger);
+        match tokio::task::spawn_blocking(move || ledger.reserve(newest)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the state of the store could not be saved");
+                Err(Failure::Unavailable)
+            }
+            Err(_) => Err(Failure::Unavailable),
+        }
+    }
+
+    /// The clock that gives its versions.
+    #[must_use]
+    pub fn versions(&self) -> Arc<Hlc> {
+        Arc::clone(&self.ledger.hlc)
+    }
+
+    /// Moves the clock past all that a member can have given which is held for down, by what is known of it. Blocks on the
+    /// disk, so that no write has to wait for it.
+    pub fn pass_fallen(&self) {
+        let hlc = &self.ledger.hlc;
+        let past = hlc
+            .newest()
+            .saturating_add(FALL_MARGIN_MS << hlc::COUNTER_BITS);
+        if let Err(error) = hlc.observe(past) {
+            tracing::error!(%error, "the clock cannot be moved past what a member that fell has written");
+            return;
+        }
+        // Writes that come wait for it, and tell if it cannot be.
+        if let Err(error) = self.ledger.reserve(past) {
+            tracing::warn!(%error, "the state of the store could not be saved");
+        }
     }
 
     /// Does what is due, again and again; runs until it is dropped.
@@ -222,9 +273,14 @@ impl Engine {
         if let Some(cold) = &self.cold {
             cold.catch_up_once();
         }
-        let newest = self.ledger.hlc.last().max(hlc::at_ms(now_ms));
-        if self.ledger.ceiling().saturating_sub(newest) < CEILING_RENEW_MS << 16 {
-            // Logged where it failed; the next round tries again.
+        self.ledger.hlc.mark();
+        let left = self
+            .ledger
+            .ceiling()
+            .saturating_sub(self.ledger.hlc.newest());
+        // One that gives none saves nothing; the first write after a while waits for it once.
+        if left < CEILING_RENEW_MS << hlc::COUNTER_BITS && self.ledger.hlc.take_given() {
+            // Logged where it failed; writes try again.
             let _ = self.reserve_versions().await;
         }
         // A sixteenth of the shards a round, so that each is visited every 1.6 seconds.
@@ -378,7 +434,7 @@ impl Engine {
     /// Begins to spill, follow and collect, if there is a cold tier, in tasks on the current runtime.
     pub fn start_cold(&self, tasks: &Tasks) {
         if let (Some(cold), Some(disk)) = (&self.cold, &self.disk) {
-            cold.start(disk, tasks);
+            cold.start(disk, self.versions(), tasks);
         }
     }
 
@@ -432,8 +488,23 @@ impl Ledger {
     fn change(&self, change: impl FnOnce(&Self)) -> Result<(), DiskError> {
         let _held = self.one_at_a_time.lock();
         change(self);
-        let newest = self.hlc.last().max(hlc::at_ms(self.hot.clock.wall_ms()));
-        self.save(newest.saturating_add(CEILING_AHEAD_MS << 16))
+        self.save_ahead()
+    }
+
+    /// Reserves versions beyond `wanted`, unless that is done already. Blocks on the disk.
+    fn reserve(&self, wanted: Version) -> Result<(), DiskError> {
+        let _held = self.one_at_a_time.lock();
+        // Many writes come here at once; the first one saves for all.
+        let enough = wanted.saturating_add(CEILING_RENEW_MS << hlc::COUNTER_BITS);
+        if self.ceiling() > enough {
+            return Ok(());
+        }
+        self.save_ahead()
+    }
+
+    fn save_ahead(&self) -> Result<(), DiskError> {
+        let newest = self.hlc.newest();
+        self.save(newest.saturating_add(CEILING_AHEAD_MS << hlc::COUNTER_BITS))
     }
 
     /// Saves that no version above the last one is in use, nor will be.

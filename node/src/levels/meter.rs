@@ -19,6 +19,7 @@ const SAMPLED_EVERY: u32 = 16;
 pub struct LevelMeter {
     codecs: [CodecMeter; METERS],
     calls: AtomicU32,
+    unlooked: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +79,24 @@ impl LevelMeter {
             .fetch_add(bytes_out as u64, Ordering::Relaxed);
         let cpu_ns = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
         meter.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+    }
+
+    /// Counts processor time of an attempt after which the value stays as it is.
+    pub fn count_vain(&self, cpu: Duration) {
+        let [none, ..] = &self.codecs;
+        let cpu_ns = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        none.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+    }
+
+    /// Counts a value that was not even looked at, since many before it did not shrink.
+    pub fn count_unlooked(&self) {
+        self.unlooked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many these were.
+    #[must_use]
+    pub fn unlooked(&self) -> u64 {
+        self.unlooked.load(Ordering::Relaxed)
     }
 
     /// The figures of one codec, by its stored id.

@@ -8,6 +8,8 @@
 //! Invariant: the log is the truth. The index knows every record up to its checkpoint; opening reads
 //! the rest of the log into it, or all of it if the index is unusable.
 
+mod replay;
+
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,7 @@ use super::directory::{GenerationName, disk_bytes, sync_dir};
 use super::error::DiskError;
 use super::index::{Index, IndexError, IndexMemory};
 use super::log::Log;
-use super::record::{IndexEntry, IndexKey, index_key, split_index_key};
+use super::record::{index_key, split_index_key};
 use super::stats::{DiskStats, add};
 use crate::entry::Space;
 
@@ -33,9 +35,6 @@ const LOG_UNFINISHED: &str = "values.new";
 const INDEX: &str = "index";
 const DROPPED: &str = "dropped";
 const SETTLED: &str = "settled";
-
-/// Records that are put into an index in one batch when it is read from the log.
-const REPLAY_BATCH: usize = 1024;
 
 /// A value log and the index over it.
 pub(crate) struct Generation {
@@ -53,6 +52,8 @@ pub(crate) struct Generation {
     sealed: AtomicBool,
     /// Settling has nothing to do here, or cannot do it.
     settled: AtomicBool,
+    /// The tier below had all of it when it was written anew, at other positions.
+    passed: AtomicBool,
     /// Takes no more writes, because its log or index failed. Reads go on.
     failed: AtomicBool,
     /// Up to where the index knows every record of the log.
@@ -66,9 +67,6 @@ pub(crate) struct Opened {
     pub(crate) generation: Generation,
     /// Whether it may go on being written.
     pub(crate) writable: bool,
-    /// Whether records were lost that may have been acknowledged: what older generations hold may be
-    /// outdated by them.
-    pub(crate) lossy: bool,
 }
 
 /// Whether a directory is no generation: never completed, or dropped.
@@ -138,6 +136,7 @@ impl Generation {
             side_bytes_since: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
             settled: AtomicBool::new(is_settled),
+            passed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             committed: AtomicU64::new(0),
             contents: OnceLock::new(),
@@ -182,7 +181,7 @@ impl Generation {
     ///
     /// # Errors
     /// [`DiskError::Io`] if the operating system refuses, [`DiskError::Index`] if not even a new index
-    /// can be made.
+    /// can be made, or if records are lost of which nobody knows what they replaced or deleted.
     pub(crate) fn open(
         dir: PathBuf,
         name: GenerationName,
@@ -194,8 +193,8 @@ impl Generation {
         let index_dir = dir.join(INDEX);
         let opened = Index::open(&index_dir, memory)
             .and_then(|index| index.checkpoint().map(|checkpoint| (index, checkpoint)));
-        let (index, checkpoint, rebuilt) = match opened {
-            Ok((index, checkpoint)) => (index, checkpoint, false),
+        let (index, checkpoint) = match opened {
+            Ok(opened) => opened,
             Err(IndexError::Io(error)) => return Err(DiskError::io("open", &index_dir)(error)),
             Err(IndexError::Broken(reason)) => {
                 error!(
@@ -206,7 +205,7 @@ impl Generation {
                 std::fs::remove_dir_all(&index_dir).map_err(DiskError::io("remove", &index_dir))?;
                 let index = Index::open(&index_dir, memory)
                     .map_err(|error| failure(id, &index_dir, error))?;
-                (index, 0, true)
+                (index, 0)
             }
         };
         let generation = Self::new(dir, name, log, index);
@@ -224,74 +223,21 @@ impl Generation {
             return Ok(Opened {
                 generation,
                 writable: false,
-                lossy: false,
             });
         }
-        let (replayed, lost_bytes) = generation
+        let replayed = generation
             .replay(checkpoint)
             .map_err(|error| failure(id, &index_dir, error))?;
-        add(&stats.records_replayed, replayed);
-        if lost_bytes > 0 {
-            warn!(
-                generation = id,
-                lost_bytes, "cut the damaged end off a value log"
-            );
-        }
+        add(&stats.records_replayed, replayed.records);
+        add(&stats.records_damaged, replayed.damaged);
+        add(&stats.log_bytes_cut, replayed.cut_bytes);
         generation.measure();
         generation.set_committed(generation.log.end());
         Ok(Opened {
             // What is written now is to be settled some day, and that happens once.
             writable: !generation.has_settled(),
             generation,
-            lossy: rebuilt && lost_bytes > 0,
         })
-    }
-
-    /// Puts every record from `offset` on into the index, and cuts what follows the last intact one.
-    fn replay(&self, offset: u64) -> Result<(u64, u64), IndexError> {
-        let mut batch: Vec<(IndexKey, IndexEntry)> = Vec::new();
-        let mut replayed = 0;
-        let mut records = self.log.records(offset);
-        while let Some(record) = records.next()? {
-            let entry = IndexEntry {
-                fact: record.fact,
-                offset: record.offset,
-                record_len: record.len(),
-            };
-            batch.push((index_key(record.space, record.key()), entry));
-            replayed += 1;
-            if batch.len() == REPLAY_BATCH {
-                self.replay_batch(&mut batch, None)?;
-            }
-        }
-        let (intact_end, file_end) = (records.position(), records.end());
-        if intact_end < file_end {
-            self.log.cut(intact_end)?;
-        }
-        if replayed > 0 {
-            self.replay_batch(&mut batch, Some(intact_end))?;
-            self.index.persist()?;
-        }
-        Ok((replayed, file_end - intact_end))
-    }
-
-    /// The newest record of a key counts, as when they were written.
-    fn replay_batch(
-        &self,
-        batch: &mut Vec<(IndexKey, IndexEntry)>,
-        checkpoint: Option<u64>,
-    ) -> Result<(), IndexError> {
-        let mut newest = std::collections::HashMap::<IndexKey, IndexEntry>::new();
-        for (key, entry) in batch.drain(..) {
-            let known = match newest.get(&key) {
-                Some(known) => Some(*known),
-                None => self.index.get(&key)?,
-            };
-            if known.is_none_or(|known| known.fact.version() <= entry.fact.version()) {
-                newest.insert(key, entry);
-            }
-        }
-        self.index.commit(newest.into_iter(), checkpoint)
     }
 
     /// Bytes on disk, about.
@@ -367,6 +313,17 @@ impl Generation {
         self.set_settled();
         // Without the file, a restart looks again.
         let _ = File::create(self.dir.join(SETTLED));
+    }
+
+    /// Notes that the tier below had all that the incarnation before this one held. It is not remembered across a
+    /// restart, after which the tier below reads it once more, and finds that it has it.
+    pub(crate) fn mark_passed(&self) {
+        self.passed.store(true, Ordering::Release);
+    }
+
+    /// Whether a position in an incarnation before this one is behind all of it.
+    pub(crate) fn is_passed(&self) -> bool {
+        self.passed.load(Ordering::Acquire)
     }
 
     /// Whether it is only read from now on.

@@ -160,14 +160,6 @@ impl Opening<'_> {
                 Ok(opened) => {
                     writable |= list.is_empty() && opened.writable;
                     list.push(Arc::new(opened.generation));
-                    if opened.lossy {
-                        error!(
-                            generation = name.id,
-                            "records are lost: dropping all older generations"
-                        );
-                        add(&self.stats.generations_broken, 1);
-                        break;
-                    }
                 }
                 Err(io @ DiskError::Io { .. }) => return Err(io),
                 Err(reason) => {

@@ -4,6 +4,7 @@
 //! not be written completely is cut off again, so records follow each other without gaps up to
 //! [`Log::end`]. Reads may run at the same time from any thread.
 
+mod damage;
 mod records;
 
 use std::fs::{File, OpenOptions};
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+pub(crate) use damage::Damage;
 pub(crate) use records::{Records, Stored};
 
 /// Slices that one system call takes (`IOV_MAX` of Linux).
@@ -130,6 +132,14 @@ impl Log {
         Ok(out.into())
     }
 
+    /// What is at `at`, where a walk met no intact record before the end.
+    ///
+    /// # Errors
+    /// Of reading.
+    pub(crate) fn damage(&self, at: u64) -> io::Result<Damage> {
+        damage::look(self, at)
+    }
+
     /// Walks the records from `offset` on, which is where one begins.
     pub(crate) fn records(&self, offset: u64) -> Records<'_> {
         Records::new(self, offset)
@@ -148,7 +158,7 @@ pub(crate) struct AppendError {
 mod tests {
     use super::*;
     use crate::entry::Space;
-    use crate::lsm::record::{Fact, write_head};
+    use crate::lsm::record::{Fact, Record, write_head};
 
     fn tombstone(key: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -200,6 +210,42 @@ mod tests {
             assert_eq!(keys, [b"a".to_vec()]);
             assert_eq!(intact_end, a.len() as u64);
             assert_eq!(log.end(), (a.len() + torn) as u64);
+        }
+    }
+
+    #[test]
+    fn a_record_with_one_damaged_byte_tells_whose_it_was_and_where_the_next_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut put = Vec::new();
+        let mut frame = Vec::new();
+        fonn_codec::encode(fonn_codec::CodecSpec::none(), 0, b"a value", &mut frame).unwrap();
+        let fact = Fact::Put(crate::entry::Meta::new(7, 1, 2));
+        let frame_len = u32::try_from(frame.len()).unwrap();
+        write_head(&mut put, (Space(1), b"some key"), &fact, &frame, frame_len);
+        put.extend_from_slice(&frame);
+        let behind = tombstone(b"another key");
+        for record in [put, tombstone(b"a key")] {
+            for place in 0..record.len() {
+                for change in [1, 0x80, 0xff] {
+                    let path = dir.path().join("values");
+                    let mut damaged = record.clone();
+                    damaged[place] ^= change;
+                    std::fs::write(&path, [&damaged[..], &behind].concat()).unwrap();
+                    let context = format!("byte {place} by {change:#x}");
+                    let log = Log::open(&path).unwrap();
+                    assert!(log.records(0).next().unwrap().is_none(), "{context}");
+                    let Damage::Named(named) = log.damage(0).unwrap() else {
+                        panic!("{context}");
+                    };
+                    let good = Record::parse(&record).unwrap();
+                    assert_eq!(
+                        (named.key(), named.fact),
+                        (good.key, good.fact),
+                        "{context}"
+                    );
+                    assert_eq!(u64::from(named.len()), record.len() as u64, "{context}");
+                }
+            }
         }
     }
 

@@ -110,7 +110,8 @@ impl Queue {
         }
     }
 
-    /// Adds a write, if there is room for it.
+    /// Adds a write, if there is room for it. The writer takes it when it looks; if it sleeps, it is woken by
+    /// [`Queue::hand_over`].
     #[expect(
         clippy::result_large_err,
         reason = "a refused write goes back as it came, without allocating"
@@ -126,8 +127,15 @@ impl Queue {
         }
         lanes.order_bytes += cost;
         lanes.orders.push_back(Order::Write(write));
-        self.filled.notify_one();
         Ok(())
+    }
+
+    /// Wakes the writer if something waits.
+    pub(crate) fn hand_over(&self) {
+        let lanes = self.lanes.lock();
+        if !lanes.orders.is_empty() {
+            self.filled.notify_one();
+        }
     }
 
     /// Adds a write, waiting for room.

@@ -20,7 +20,7 @@ use super::generations::Snapshot;
 use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
-use super::stats::add;
+use super::stats::{DiskStats, add};
 use super::value::{self, Decoded, Undecodable};
 use super::{DiskEntry, DiskFound, Shared};
 use crate::entry::{Meta, Space};
@@ -84,7 +84,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Adds a read, unless too many are waiting.
+    /// Adds a read, unless too many are waiting. A thread that is awake may take it at once; that one is
+    /// woken for it takes [`Reads::hand_over`].
     pub(crate) fn push(&self, read: Read) -> Result<(), DiskError> {
         let mut waiting = self.waiting.lock();
         if waiting.1 {
@@ -94,8 +95,20 @@ impl Reads {
             return Err(DiskError::Busy);
         }
         waiting.0.push_back(read);
-        self.filled.notify_one();
         Ok(())
+    }
+
+    /// Wakes a thread if something waits. One is enough: it wakes the next before it begins if there is
+    /// more.
+    pub(crate) fn hand_over(&self, stats: &DiskStats) {
+        let waiting = self.waiting.lock();
+        self.wake_for(&waiting.0, stats);
+    }
+
+    fn wake_for(&self, waiting: &VecDeque<Read>, stats: &DiskStats) {
+        if !waiting.is_empty() && self.filled.notify_one() {
+            add(&stats.read_wakes, 1);
+        }
     }
 
     /// How many wait.
@@ -111,13 +124,14 @@ impl Reads {
         self.filled.notify_all();
     }
 
-    fn take(&self) -> Option<Read> {
+    fn take(&self, stats: &DiskStats) -> Option<Read> {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.1 {
                 return None;
             }
             if let Some(read) = waiting.0.pop_front() {
+                self.wake_for(&waiting.0, stats);
                 return Some(read);
             }
             self.filled.wait(&mut waiting);
@@ -127,7 +141,7 @@ impl Reads {
 
 /// Body of a read thread.
 pub(crate) fn run(shared: &Shared) {
-    while let Some(read) = shared.reads.take() {
+    while let Some(read) = shared.reads.take(&shared.stats) {
         // fjall may panic; whoever waits hears that the read failed.
         if catch_unwind(AssertUnwindSafe(|| serve(shared, read))).is_err() {
             add(&shared.stats.reads_failed, 1);

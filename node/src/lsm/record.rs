@@ -126,6 +126,11 @@ impl Lengths {
         HEAD_LEN as u64 + self.key as u64 + self.frame as u64
     }
 
+    /// Bytes of the record that its checksum covers, and the checksum itself.
+    pub(crate) fn bound(&self) -> usize {
+        HEAD_LEN + self.key + self.frame.min(BOUND_FRAME_LEN)
+    }
+
     /// Reads them from the first [`HEAD_LEN`] bytes; None if these cannot be a head.
     pub(crate) fn peek(head: &[u8]) -> Option<Self> {
         let mut fields = Reader(head);
@@ -153,6 +158,14 @@ impl Lengths {
     }
 }
 
+/// Whether the first [`Lengths::bound`] bytes of a record are those that were written.
+pub(crate) fn is_head_intact(bound: &[u8]) -> bool {
+    let Some((checksum, covered)) = bound.split_first_chunk() else {
+        return false;
+    };
+    u32::from_le_bytes(*checksum) == crc32c::crc32c(covered)
+}
+
 /// A record whose head, key and binding to the frame were verified. The frame's own checksum is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
@@ -169,12 +182,11 @@ impl<'a> Record<'a> {
         if lengths.record() != bytes.len() as u64 {
             return None;
         }
-        let bound = HEAD_LEN + lengths.key + lengths.frame.min(BOUND_FRAME_LEN);
-        let mut fields = Reader(bytes);
-        if fields.u32()? != crc32c::crc32c(bytes.get(4..bound)?) {
+        if !is_head_intact(bytes.get(..lengths.bound())?) {
             return None;
         }
-        fields.u8()?;
+        let mut fields = Reader(bytes);
+        fields.skip(5)?;
         let bits = fields.u8()?;
         let space = Space(fields.u16()?);
         fields.skip(4)?;

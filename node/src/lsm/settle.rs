@@ -199,6 +199,11 @@ pub(crate) fn switch(
     }
     // Should the new incarnation be dropped and removed first, the old one must not count again.
     mark_dropped(source);
+    let end = end_of(source);
+    let below = shared.below.as_ref();
+    if source.is_passed() || below.is_some_and(|it| it.has_passed(end)) {
+        target.mark_passed();
+    }
     let target = Arc::new(target);
     shared.generations.replace(source, target);
     shared.set_settling_bytes(0);

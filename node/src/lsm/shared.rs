@@ -26,6 +26,7 @@ use super::throttle::Throttle;
 use super::write::DiskObserver;
 use crate::entry::Space;
 use crate::levels::{IdleCpus, Level, LevelCodec};
+use crate::reactor::TurnEnd;
 
 /// The generation that is ready to be written next.
 #[derive(Default)]
@@ -442,5 +443,13 @@ impl Shared {
         if let Some(Err(error)) = spare.map(Generation::remove) {
             tracing::debug!(%error, "cannot remove the generation in reserve");
         }
+    }
+}
+
+/// What a reactor has queued in one turn is handed over at its end.
+impl TurnEnd for Shared {
+    fn turn_ended(&self) {
+        self.reads.hand_over(&self.stats);
+        self.queue.hand_over();
     }
 }

@@ -37,6 +37,8 @@ counters! {
     reads_corrupt,
     /// Reads turned away because too many were waiting.
     reads_rejected,
+    /// Read threads that were woken: one for all that a reactor read in a turn, and others while more waits.
+    read_wakes,
     /// Bytes of records that were read for them.
     read_bytes,
     /// Values written.
@@ -75,6 +77,10 @@ counters! {
     indexes_rebuilt,
     /// Records that opening found in a value log and not in its index.
     records_replayed,
+    /// Records that opening found damaged in the end of a value log; they are misses.
+    records_damaged,
+    /// Bytes that opening cut off value logs, because they were never written whole.
+    log_bytes_cut,
     /// Reads of records whose codec this build leaves out; answered as misses.
     reads_unsupported,
     /// Large values that several processors encoded or decoded together.

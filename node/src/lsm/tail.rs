@@ -20,7 +20,7 @@ use crate::entry::Space;
 /// A position in the sequence of all records: everything before it was passed.
 ///
 /// A generation is rewritten when it settles, which moves its records; `rewrite` counts how often. Then a
-/// reader begins anew with that generation.
+/// reader begins anew with that generation, unless the tier below had all of it before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TailPosition {
     /// Number of the generation.
@@ -199,8 +199,17 @@ fn position_in(generation: &Generation, from: TailPosition) -> TailPosition {
         rewrite: generation.rewrite(),
         offset: 0,
     };
-    let is_here = (from.generation, from.rewrite) == (start.generation, start.rewrite);
-    if is_here { from } else { start }
+    if from.generation != start.generation {
+        return start;
+    }
+    if from.rewrite == start.rewrite {
+        return from;
+    }
+    // A node at rest writes its newest generation anew, with the reader at its end: none of that is late.
+    if generation.is_passed() {
+        return end_of(generation);
+    }
+    start
 }
 
 /// Whether a read of the key would find this record.

@@ -6,6 +6,7 @@ mod eviction;
 mod features;
 mod model;
 mod quota;
+mod replay;
 mod settling;
 
 use std::collections::HashSet;

@@ -8,9 +8,9 @@ use bytes::Bytes;
 
 pub(crate) use fonn_codec::frame::is_intact;
 use fonn_codec::frame::{ErrorKind, HEADER_LEN};
-use fonn_codec::{CodecSpec, Encoding, Frame, FrameError, Verbatim, sniff};
+use fonn_codec::{Frame, FrameError, Verbatim};
 
-use crate::levels::{IdleCpus, Lent};
+use crate::levels::{IdleCpus, Lent, LevelCodec};
 
 /// Below it, copying a value is cheaper than writing it from where it is.
 const COPY_LEN_MAX: usize = 2048;
@@ -29,8 +29,6 @@ const FRAME_FORMAT: u8 = 0xF1;
 /// is written from where it is.
 #[derive(Debug)]
 pub(crate) struct EncodedValue {
-    /// How the value is stored.
-    pub(crate) encoding: Encoding,
     /// Length of the whole frame in bytes.
     pub(crate) frame_len: usize,
     /// What follows the bytes in the scratch buffer.
@@ -57,49 +55,43 @@ fn helpers(len: usize, idle: &IdleCpus) -> Lent<'_> {
     idle.lend(wanted)
 }
 
-/// Encodes `raw` with a codec, if it is not shorter than the bytes beside that; appends the frame, or what
-/// precedes its tail, to `scratch`. None if it is longer than a frame can be.
+/// Encodes `raw` with the codec of a level, if it is not shorter than the bytes beside that; appends the frame,
+/// or what precedes its tail, to `scratch`. None if it is longer than a frame can be.
 pub(crate) fn encode(
-    (spec, min_bytes): (CodecSpec, usize),
+    level: &LevelCodec,
     raw: &Bytes,
     scratch: &mut Vec<u8>,
     idle: &IdleCpus,
 ) -> Option<EncodedValue> {
-    if raw.len() > COPY_LEN_MAX
-        && let Some(reason) = reason_to_leave(spec, min_bytes, raw)
-    {
+    let attempt = level.plan(raw).and_then(|spec| {
+        let lent = helpers(raw.len(), idle);
+        let threads = 1 + lent.count();
+        let encoded = level.attempt(spec, raw, threads, scratch)?;
+        Ok((encoded, threads))
+    });
+    let reason = match attempt {
+        Ok((encoded, threads)) => {
+            return Some(EncodedValue {
+                frame_len: encoded.frame_len,
+                tail: Bytes::new(),
+                threads,
+            });
+        }
+        Err(reason) => reason,
+    };
+    let tail = if raw.len() > COPY_LEN_MAX {
         scratch.extend_from_slice(&verbatim_header(reason, raw)?);
-        return Some(EncodedValue {
-            encoding: Encoding::Verbatim(reason),
-            frame_len: HEADER_LEN + raw.len(),
-            tail: raw.clone(),
-            threads: 1,
-        });
-    }
-    let lent = helpers(raw.len(), idle);
-    let threads = 1 + lent.count();
-    let encoded = fonn_codec::encode_shared(spec, min_bytes, raw, threads, scratch).ok()?;
-    Some(EncodedValue {
-        encoding: encoded.encoding,
-        frame_len: encoded.frame_len,
-        tail: Bytes::new(),
-        threads,
-    })
-}
-
-/// Why the codec would not even be tried, as [`fonn_codec::encode`] decides it.
-fn reason_to_leave(spec: CodecSpec, min_bytes: usize, raw: &[u8]) -> Option<Verbatim> {
-    if spec == CodecSpec::none() {
-        Some(Verbatim::NoCodec)
-    } else if raw.len() < min_bytes {
-        Some(Verbatim::BelowThreshold)
-    } else if sniff::format(raw).is_some() {
-        Some(Verbatim::Recognized)
-    } else if sniff::looks_random(raw) {
-        Some(Verbatim::LooksRandom)
+        raw.clone()
     } else {
-        None
-    }
+        fonn_codec::encode_verbatim(reason, raw, scratch).ok()?;
+        Bytes::new()
+    };
+    level.left(reason, raw.len());
+    Some(EncodedValue {
+        frame_len: HEADER_LEN + raw.len(),
+        tail,
+        threads: 1,
+    })
 }
 
 /// The header of a verbatim frame. `verbatim_frames_are_the_codec_crates` holds it to the format.
@@ -148,7 +140,10 @@ pub(crate) fn decode(
 
 #[cfg(test)]
 mod tests {
+    use fonn_codec::{CodecSpec, Encoding};
+
     use super::*;
+    use crate::levels::{CodecChoice, Level};
 
     fn random(len: usize) -> Bytes {
         let mut state = 88_172_645_463_325_252_u64;
@@ -161,10 +156,14 @@ mod tests {
         (0..len).map(|_| next()).collect::<Vec<_>>().into()
     }
 
+    fn level(spec: CodecSpec) -> LevelCodec {
+        LevelCodec::new(Level::Upper, CodecChoice::Fixed(spec), 256)
+    }
+
     fn frame(spec: CodecSpec, raw: &Bytes) -> (Vec<u8>, Bytes) {
         let mut scratch = Vec::new();
         let idle = IdleCpus::default();
-        let encoded = encode((spec, 256), raw, &mut scratch, &idle).unwrap();
+        let encoded = encode(&level(spec), raw, &mut scratch, &idle).unwrap();
         assert_eq!(encoded.frame_len, scratch.len() + encoded.tail.len());
         (scratch, encoded.tail)
     }
@@ -235,9 +234,10 @@ mod tests {
             let text = b"over and over, and a little different; ".iter().copied();
             let raw: Bytes = text.cycle().take(len).collect::<Vec<_>>().into();
             let mut shared = Vec::new();
-            let encoded = encode((spec, 256), &raw, &mut shared, &idle).unwrap();
+            let encoded = encode(&level(spec), &raw, &mut shared, &idle).unwrap();
             assert_eq!(encoded.threads, threads, "{len} bytes, {idle_count} idle");
-            assert_eq!(encoded.encoding, Encoding::Compressed(spec));
+            let frame = Frame::parse(&shared, usize::MAX).unwrap();
+            assert_eq!(frame.encoding(), Encoding::Compressed(spec));
             let mut alone = Vec::new();
             fonn_codec::encode(spec, 256, &raw, &mut alone).unwrap();
             assert!(shared == alone, "{len} bytes, {idle_count} idle");
@@ -254,7 +254,8 @@ mod tests {
         idle.set(8);
         let raw = random(SHARED_LEN_MIN);
         let mut head = Vec::new();
-        let encoded = encode(("lz4".parse().unwrap(), 256), &raw, &mut head, &idle).unwrap();
+        let lz4 = level("lz4".parse().unwrap());
+        let encoded = encode(&lz4, &raw, &mut head, &idle).unwrap();
         assert_eq!(encoded.threads, 1);
         let stored = Bytes::from([&head[..], &encoded.tail].concat());
         let decoded = decode(&stored, usize::MAX, &idle).unwrap();

@@ -428,6 +428,7 @@ impl Writer<'_> {
     }
 
     fn tell(&self, writes: Vec<Write>, results: Vec<Result<Staging, Failure>>) {
+        let mut acks = Vec::with_capacity(writes.len());
         for (write, result) in writes.into_iter().zip(results) {
             let result = result.map(|_| ());
             if result.is_err() {
@@ -437,9 +438,11 @@ impl Writer<'_> {
             self.shared
                 .observer
                 .written(write.space, &write.key, version, result);
-            if let Some(ack) = write.ack {
-                ack.complete(result);
-            }
+            acks.extend(write.ack.map(|ack| (ack, result)));
+        }
+        // One behind the other: then a reactor is woken once for as many as possible.
+        for (ack, result) in acks {
+            ack.complete(result);
         }
     }
 }

@@ -61,6 +61,32 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         stats.reads_corrupt,
     );
     counter(
+        "fonn_disk_replay_damaged_records_total",
+        "Records that the start found damaged at the end of a value log, answered as misses; the log names the place.",
+        stats.records_damaged,
+    );
+    counter(
+        "fonn_disk_replay_cut_bytes_total",
+        "Bytes at the end of value logs that the start cut off, because they were never written whole.",
+        stats.log_bytes_cut,
+    );
+    counter(
+        "fonn_disk_read_wakes_total",
+        "Times that a sleeping read thread was woken; one that is awake takes the next read without.",
+        stats.read_wakes,
+    );
+    let wakes = crate::reactor::wakes();
+    counter(
+        "fonn_disk_woken_tasks_total",
+        "Requests that went on because a thread of the disk tier had done what they waited for.",
+        wakes.tasks,
+    );
+    counter(
+        "fonn_disk_reactor_wakes_total",
+        "Wakes of reactors that this took: one for all requests that were ready before the reactor had looked.",
+        wakes.reactors,
+    );
+    counter(
         "fonn_disk_failed_reads_total",
         "Reads that the device or an index refused, answered as misses.",
         stats.reads_failed,

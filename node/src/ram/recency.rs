@@ -10,6 +10,11 @@
 //! last move. After 64 epochs without a move, four turns of the list, an entry can look freshly moved;
 //! it has been evicted long before that unless nothing is evicted at all, and then one lost move is
 //! harmless.
+//!
+//! Where all entries are read about as often as each other, each read is due by that measure, although nothing is
+//! evicted. So an entry that was used in this second already is not moved again, as long as less than a
+//! thirty-second of the list has come in it: that is as far as it can have come nearer to eviction than
+//! others that were used in the same second.
 
 use super::LruMode;
 use super::slab::{NIL, Slab};
@@ -25,6 +30,17 @@ const EPOCHS_PER_TURN: usize = 16;
 /// Epochs after which a use moves the entry again.
 const EPOCHS_TO_MOVE: u8 = 2;
 
+/// The part of the list that may come in one second while entries are moved once in it at most.
+const SLOW_PART: usize = 32;
+
+/// A use of an entry, in the caller's seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    pub now_s: u32,
+    /// When it was used before.
+    pub before_s: u32,
+}
+
 /// The list's ends and its clock.
 #[derive(Debug)]
 pub(super) struct Recency {
@@ -34,6 +50,9 @@ pub(super) struct Recency {
     linked: usize,
     epoch: u8,
     moves: usize,
+    /// The second in which an entry came last, and how many came in it.
+    came_s: u32,
+    came: usize,
 }
 
 impl Recency {
@@ -45,6 +64,8 @@ impl Recency {
             linked: 0,
             epoch: 0,
             moves: 0,
+            came_s: 0,
+            came: 0,
         }
     }
 
@@ -69,17 +90,33 @@ impl Recency {
     }
 
     /// Counts a use.
-    pub fn touch(&mut self, slab: &mut Slab, id: u32) {
+    pub fn touch(&mut self, slab: &mut Slab, id: u32, at: Use) {
         let due = match self.mode {
             LruMode::Strict => true,
+            LruMode::Approximate if !Self::is_linked(slab, id) => true,
             LruMode::Approximate => {
                 let since = self.epoch.wrapping_sub(state::epoch(slab.at(id).packed));
-                since % state::EPOCHS >= EPOCHS_TO_MOVE || !Self::is_linked(slab, id)
+                since % state::EPOCHS >= EPOCHS_TO_MOVE
+                    && (at.before_s != at.now_s || self.is_fast(at.now_s))
             }
         };
         if due {
             self.move_to_head(slab, id);
         }
+    }
+
+    /// Whether so much has come in this second that the order within it matters.
+    fn is_fast(&self, now_s: u32) -> bool {
+        self.came_s == now_s && self.came >= self.linked / SLOW_PART
+    }
+
+    /// An entry was written: it becomes the most recently used.
+    pub fn insert(&mut self, slab: &mut Slab, id: u32, now_s: u32) {
+        if self.came_s != now_s {
+            (self.came_s, self.came) = (now_s, 0);
+        }
+        self.came += 1;
+        self.move_to_head(slab, id);
     }
 
     /// Makes an entry the most recently used, whether it was in the list or not.
@@ -142,6 +179,10 @@ impl Recency {
 mod tests {
     use super::*;
 
+    fn at(before_s: u32, now_s: u32) -> Use {
+        Use { now_s, before_s }
+    }
+
     fn linked(slab: &mut Slab, recency: &mut Recency, count: usize) -> Vec<u32> {
         let ids: Vec<u32> = (0..count).map(|_| slab.take().unwrap()).collect();
         for &id in &ids {
@@ -176,7 +217,7 @@ mod tests {
         let (mut slab, mut recency) = (Slab::default(), Recency::new(LruMode::Strict));
         let ids = linked(&mut slab, &mut recency, 4);
         for id in [ids[0], ids[2], ids[2], ids[0]] {
-            recency.touch(&mut slab, id);
+            recency.touch(&mut slab, id, at(0, 0));
         }
         assert_eq!(from_tail(&slab, &recency), [ids[1], ids[3], ids[2], ids[0]]);
     }
@@ -186,23 +227,51 @@ mod tests {
         let (mut slab, mut recency) = (Slab::default(), Recency::new(LruMode::Approximate));
         let ids = linked(&mut slab, &mut recency, 160);
         let before = from_tail(&slab, &recency);
-        recency.touch(&mut slab, ids[155]);
+        recency.touch(&mut slab, ids[155], at(0, 1));
         assert_eq!(
             from_tail(&slab, &recency),
             before,
             "it was moved a moment ago"
         );
-        recency.touch(&mut slab, ids[100]);
+        recency.touch(&mut slab, ids[100], at(0, 1));
         let after = from_tail(&slab, &recency);
         assert_eq!(after.last(), Some(&ids[100]), "60 of 160 have moved since");
-        for _ in 0..1000 {
-            recency.touch(&mut slab, ids[100]);
+        for now_s in 1..1000 {
+            recency.touch(&mut slab, ids[100], at(now_s, now_s + 1));
         }
         assert_eq!(
             from_tail(&slab, &recency),
             after,
             "a hot entry does not wear out the clock"
         );
+    }
+
+    #[test]
+    fn within_a_second_an_entry_is_moved_once_unless_much_of_the_list_comes_in_it() {
+        let (mut slab, mut recency) = (Slab::default(), Recency::new(LruMode::Approximate));
+        let ids = linked(&mut slab, &mut recency, 160);
+        let oldest = ids[0];
+        recency.touch(&mut slab, oldest, at(0, 7));
+        assert_eq!(from_tail(&slab, &recency).last(), Some(&oldest));
+        // All others are read once, and so move; the one above is used again and again meanwhile.
+        for &id in &ids[1..] {
+            recency.touch(&mut slab, id, at(0, 7));
+            recency.touch(&mut slab, oldest, at(7, 7));
+        }
+        assert_eq!(from_tail(&slab, &recency).first(), Some(&oldest));
+        // Some that come in this second do not change that, but a thirty-second of all does.
+        let mut come = |recency: &mut Recency, count: usize| {
+            for _ in 0..count {
+                let id = slab.take().unwrap();
+                slab.at_mut(id).block = 0;
+                Recency::init_unlinked(&mut slab, id);
+                recency.insert(&mut slab, id, 7);
+            }
+            recency.touch(&mut slab, oldest, at(7, 7));
+            from_tail(&slab, recency).last() == Some(&oldest)
+        };
+        assert!(!come(&mut recency, 3));
+        assert!(come(&mut recency, 3));
     }
 
     #[test]
@@ -218,7 +287,7 @@ mod tests {
             assert!(from_tail(&slab, &recency).is_empty());
             recency.link_at_tail(&mut slab, ids[1]);
             recency.link_at_tail(&mut slab, ids[0]);
-            recency.touch(&mut slab, ids[2]);
+            recency.touch(&mut slab, ids[2], at(0, 0));
             assert_eq!(from_tail(&slab, &recency), [ids[0], ids[1], ids[2]]);
         }
     }

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::arena::{self, Arena};
 use super::owners::{Allowance, ENTRY_OVERHEAD, Lists};
 use super::payload::{self, Extras, Parts};
-use super::recency::Recency;
+use super::recency::{Recency, Use};
 use super::shared::SharedValues;
 use super::slab::{Slab, Slot};
 use super::state::{self, DIRTY, FETCHED, FRAMED, HAS_CAS, HAS_FLAGS, SHARED, SLACK, TOMBSTONE};
@@ -229,7 +229,7 @@ impl Shard {
         match self.write(hash, &parts, entry.meta.version, packed) {
             Ok(id) => {
                 let space = entry.space;
-                self.recency.of(|| space).move_to_head(&mut self.slab, id);
+                self.recency.of(|| space).insert(&mut self.slab, id, now_s);
                 Ok(id)
             }
             Err(refused) => {
@@ -466,13 +466,14 @@ impl Shard {
         }
         let block = slot.block;
         slot.packed |= FETCHED;
-        if payload::last_used_s(self.arena.block(block)) != now_s {
+        let before_s = payload::last_used_s(self.arena.block(block));
+        if before_s != now_s {
             payload::set_last_used_s(self.arena.block_mut(block), now_s);
         }
         let arena = &self.arena;
         self.recency
             .of(|| payload::space(arena.block(block)))
-            .touch(&mut self.slab, id);
+            .touch(&mut self.slab, id, Use { now_s, before_s });
     }
 
     pub fn set_dirty(&mut self, id: u32) {

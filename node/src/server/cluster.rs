@@ -17,7 +17,7 @@ use crate::sharing::Sharing;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between tries while another member goes by a newer map.
-const RETRY: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_millis(100);
 
 /// Executes a server command. What a router or another member sent is for this member alone. Statistics, counts and scans are of this member alone.
 pub(super) async fn execute(
@@ -33,6 +33,9 @@ pub(super) async fn execute(
             loop {
                 // First here: who comes in after that is told by this member or is among the others.
                 let own = commands::execute(shared, client, command, acks).await;
+                if own == ServerOutcome::Failed(Failure::Unavailable) {
+                    return own;
+                }
                 let others = sharing.others();
                 let asked = others
                     .iter()
@@ -41,8 +44,10 @@ pub(super) async fn execute(
                 let mut outcomes = std::iter::once(own).chain(answers);
                 match outcomes.find(|outcome| *outcome != ServerOutcome::Done) {
                     None => return ServerOutcome::Done,
-                    // By a newer map there may be others.
-                    Some(ServerOutcome::Failed(Failure::Busy)) if Instant::now() < deadline => {
+                    // By a newer map there may be others, and who does not answer may be gone.
+                    Some(ServerOutcome::Failed(Failure::Busy | Failure::Unavailable))
+                        if Instant::now() < deadline =>
+                    {
                         tokio::time::sleep(RETRY).await;
                     }
                     Some(failed) => return failed,

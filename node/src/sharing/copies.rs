@@ -19,7 +19,7 @@ use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
 
 use super::metrics::Event;
-use super::{FILLING, PRIMARY, REPLICA, Sharing};
+use super::{DOUBTED, FILLING, PRIMARY, REPLICA, Sharing};
 use crate::engine::{Acks, Engine};
 
 /// How long the first owner may take to confirm a copy; who asked for it goes there then.
@@ -120,7 +120,7 @@ impl Sharing {
             return word(&Reply::Refused(Refusal::Malformed));
         }
         let flags = self.flags(placement::slot(get.key));
-        let is_owner = flags & (PRIMARY | REPLICA) != 0 && flags & FILLING == 0;
+        let is_owner = flags & (PRIMARY | REPLICA) != 0 && flags & (FILLING | DOUBTED) == 0;
         if !is_owner || !self.is_sound() {
             return word(&Reply::WrongOwner);
         }

@@ -26,7 +26,7 @@ impl Sharing {
     ) -> bool {
         let is_wanted = |held: &Held| {
             let told = held.told_flushes.as_ref();
-            told.is_some_and(|told| told.iter().all(|id| **id != *source))
+            told.is_some_and(|told| !told.contains(source))
         };
         if !is_wanted(&self.held.lock()) {
             return true;
@@ -50,7 +50,7 @@ impl Sharing {
         let mut held = self.held.lock();
         let is_current = *self.changes.borrow() == generation;
         if let Some(told) = held.told_flushes.as_mut().filter(|_| is_current) {
-            told.push(Arc::from(source));
+            told.insert(Arc::from(source));
         }
         is_current
     }

@@ -50,11 +50,14 @@ pub fn start(
     );
     let forwarder = Forwarder::new(upstreams.of_member(own), FORWARD_TIMEOUT);
     let sharing = Arc::new(Sharing::new(own, forwarder, clock));
+    sharing.doubt_by(engine);
+    // Before it goes by any map.
+    sharing.beat(cluster.standing(0));
     let it = || Arc::clone(&sharing);
     tasks.spawn(
         "sharing-map",
         OnShutdown::Abort,
-        follow(it(), cluster.clone()),
+        follow(it(), Arc::clone(engine), cluster.clone()),
     );
     tasks.spawn(
         "sharing-pulse",
@@ -68,7 +71,7 @@ pub fn start(
     sharing
 }
 
-async fn follow(sharing: Arc<Sharing>, cluster: Cluster) {
+async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
     let mut maps = cluster.map();
     loop {
         let newest = Arc::clone(&maps.borrow_and_update());
@@ -77,12 +80,12 @@ async fn follow(sharing: Arc<Sharing>, cluster: Cluster) {
             0 => Vec::new(),
             epoch => cluster.states_between(epoch, newest.epoch),
         };
-        let it = Arc::clone(&sharing);
+        let (it, engine) = (Arc::clone(&sharing), Arc::clone(&engine));
         let applied = tokio::task::spawn_blocking(move || {
             for state in &missed {
-                it.follow_map(&Map::new(state));
+                it.follow_map(&engine, &Map::new(state));
             }
-            it.follow_map(&newest);
+            it.follow_map(&engine, &newest);
         });
         if applied.await.is_err() {
             return;
@@ -94,10 +97,15 @@ async fn follow(sharing: Arc<Sharing>, cluster: Cluster) {
 }
 
 impl Sharing {
-    /// Goes by a map of the cluster. Milliseconds, not for a reactor.
-    fn follow_map(&self, map: &Map) {
+    /// Goes by a map of the cluster. Milliseconds, and a write of the disk where a member fell; not for a reactor.
+    fn follow_map(&self, engine: &Engine, map: &Map) {
         match topology(map) {
             Ok(topology) => {
+                // Before anything is written in its place: what it wrote is older, and comes back with it.
+                let old = self.topology();
+                if old.is_some_and(|old| has_fallen(&self.own, &old, &topology)) {
+                    engine.pass_fallen();
+                }
                 let own = map.member(&self.own);
                 let since = own.map_or(u64::MAX, |member| member.since);
                 self.go_by(topology, since <= self.epoch());
@@ -113,8 +121,23 @@ async fn beat(sharing: Arc<Sharing>, cluster: Cluster) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        sharing.beat(cluster.status().leader_silence);
+        sharing.beat(cluster.standing(sharing.epoch()));
     }
+}
+
+/// Whether another member than `own` that may have written by the old map cannot be asked any more by the new one, and was not
+/// drained before.
+fn has_fallen(own: &str, old: &Topology, new: &Topology) -> bool {
+    let mut others = old.members().iter().filter(|member| member.id != own);
+    others.any(|before| {
+        let is_now = new.member(&before.id).map(|member| member.state);
+        match (before.state, is_now) {
+            (MemberState::Active | MemberState::Draining, Some(MemberState::Down)) => true,
+            // Another one of its name has come in, with another disk; or it was removed as it was.
+            (MemberState::Active, Some(MemberState::Joining) | None) => true,
+            _ => false,
+        }
+    })
 }
 
 /// The map as routers have it.

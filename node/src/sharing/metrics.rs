@@ -84,6 +84,9 @@ pub fn register(metrics: &Metrics, sharing: &Arc<Sharing>) {
             let labels = [("part", *part)];
             snapshot.gauge("fonn_cluster_slots", help, &labels, count as f64);
         }
+        let help = "1 while this node answers for its slots: it is promised not to be held for down, or has heard no leader for so long that it goes by its last map.";
+        let is_sound = f64::from(u8::from(sharing.is_sound()));
+        snapshot.gauge("fonn_cluster_has_lease", help, &[], is_sound);
         let help = "What members did for each other, by kind.";
         for (event, label) in EVENTS {
             let labels = [("event", label)];

@@ -6,9 +6,15 @@
 //!
 //! One that did not hear the leader for as long, and then does, is told what changed meanwhile; until that is
 //! known to be gone by, it answers for no slot either.
+//!
+//! One that hears the leader answers for its slots as long as it was promised not to be held for down; one that is not
+//! promised anything any more, and does not hear the leader either, until that has been so for a while: then there may be
+//! none, and it goes by the last map.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::cluster::Standing;
 
 /// How often the process proves that it runs.
 pub const BEAT: Duration = Duration::from_millis(100);
@@ -23,7 +29,11 @@ const SILENCE_MAX: Duration = Duration::from_millis(1000);
 /// From the leader's first word after a break until what it said is known to be gone by.
 const MAP_WAIT: Duration = Duration::from_millis(300);
 
-/// How long the leader is waited for after a break.
+/// A promise is taken to end earlier by this: two clocks are read, one of which stands still between ticks of the kernel, and what was found
+/// out by the first is done a moment later.
+const PROMISE_GUARD: Duration = Duration::from_millis(50);
+
+/// How long the leader is waited for after a break, and after the last promise.
 const LEADER_WAIT: Duration = Duration::from_secs(3);
 
 /// The process's pulse; times are milliseconds of one monotonic clock.
@@ -41,6 +51,8 @@ pub struct Pulse {
     is_leaderless: AtomicBool,
     /// Whether it has been silent for [`BREAK_MIN`].
     is_cut_off: AtomicBool,
+    /// Until when it is promised, or not asked for, that this member does not count as down.
+    promised_ms: AtomicU64,
 }
 
 impl Pulse {
@@ -55,6 +67,7 @@ impl Pulse {
             silence_ms: AtomicU64::new(u64::MAX),
             is_leaderless: AtomicBool::new(false),
             is_cut_off: AtomicBool::new(false),
+            promised_ms: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -64,6 +77,7 @@ impl Pulse {
     pub fn is_sound(&self, now_ms: u64) -> bool {
         self.is_sound.load(Ordering::Acquire)
             && !is_break(self.beat_ms.load(Ordering::Acquire), now_ms)
+            && now_ms < self.promised_ms.load(Ordering::Acquire)
     }
 
     /// Whether the leader was heard lately: it would have to miss this member for longer before others go on without
@@ -79,8 +93,18 @@ impl Pulse {
         self.is_leaderless.load(Ordering::Acquire)
     }
 
-    /// One beat. `leader_silence` says how long ago the leader was heard.
-    pub fn beat(&self, now_ms: u64, leader_silence: Duration) {
+    /// One beat. `standing` tells how long ago the leader was heard, and what it promised.
+    pub fn beat(&self, now_ms: u64, standing: Standing) {
+        let leader_silence = standing.leader_silence;
+        let promised_ms = match standing.lease {
+            Some(left) if leader_silence < LEADER_WAIT => {
+                now_ms.saturating_add(as_ms(left.saturating_sub(PROMISE_GUARD)))
+            }
+            // By the last map: nobody can hold it for down, or it cannot know. Of who promises nothing it is heard that it is
+            // there, as ever.
+            _ => u64::MAX,
+        };
+        self.promised_ms.store(promised_ms, Ordering::Release);
         if is_break(self.beat_ms.load(Ordering::Acquire), now_ms) {
             self.is_sound.store(false, Ordering::Release);
             self.woke_ms.store(now_ms.max(1), Ordering::Release);
@@ -132,11 +156,54 @@ mod tests {
 
     const LONG_AGO: Duration = Duration::from_secs(60);
 
+    /// Where nothing is promised, and not asked for.
+    const fn heard(leader_silence: Duration) -> Standing {
+        Standing {
+            leader_silence,
+            lease: None,
+        }
+    }
+
+    #[test]
+    fn who_hears_the_leader_goes_on_as_long_as_that_promised() {
+        let pulse = Pulse::new(1000);
+        let led = |silence_ms, left_ms| Standing {
+            leader_silence: Duration::from_millis(silence_ms),
+            lease: Some(Duration::from_millis(left_ms)),
+        };
+        pulse.beat(1100, led(50, 0));
+        assert!(!pulse.is_sound(1100), "the leader may not get its answers");
+        pulse.beat(1200, led(50, 1500));
+        assert!(pulse.is_sound(2600) && !pulse.is_sound(2650));
+        for now_ms in (1300..2800).step_by(100) {
+            pulse.beat(now_ms, led(50, 2700_u64.saturating_sub(now_ms)));
+            assert_eq!(pulse.is_sound(now_ms), now_ms < 2650, "{now_ms}");
+        }
+    }
+
+    #[test]
+    fn who_is_promised_nothing_any_more_and_hears_nobody_goes_by_the_last_map_after_a_while() {
+        let pulse = Pulse::new(1000);
+        let cut_off = |silence_ms: u64| Standing {
+            leader_silence: Duration::from_millis(silence_ms),
+            lease: Some(Duration::from_millis(1500_u64.saturating_sub(silence_ms))),
+        };
+        for silence_ms in (0..5000).step_by(100) {
+            pulse.beat(1000 + silence_ms, cut_off(silence_ms));
+            let is_sound = pulse.is_sound(1000 + silence_ms);
+            assert_eq!(
+                is_sound,
+                !(1450..3000).contains(&silence_ms),
+                "{silence_ms}"
+            );
+        }
+    }
+
     #[test]
     fn a_process_that_beats_is_sound() {
         let pulse = Pulse::new(1000);
         for now_ms in (1000..10_000).step_by(100) {
-            pulse.beat(now_ms, LONG_AGO);
+            pulse.beat(now_ms, heard(LONG_AGO));
             assert!(pulse.is_sound(now_ms + 50));
         }
     }
@@ -146,17 +213,17 @@ mod tests {
         let pulse = Pulse::new(1000);
         // Before anything of it ran again.
         assert!(!pulse.is_sound(9000));
-        pulse.beat(9000, LONG_AGO);
+        pulse.beat(9000, heard(LONG_AGO));
         assert!(!pulse.is_sound(9010));
         // What was heard before the break says nothing.
-        pulse.beat(9100, Duration::from_millis(200));
+        pulse.beat(9100, heard(Duration::from_millis(200)));
         assert!(!pulse.is_sound(9110));
-        pulse.beat(9200, Duration::from_millis(50));
+        pulse.beat(9200, heard(Duration::from_millis(50)));
         // It may have said more than is known yet.
         assert!(!pulse.is_sound(9210));
         for now_ms in [9300, 9400, 9500] {
             assert!(!pulse.is_sound(now_ms));
-            pulse.beat(now_ms, Duration::from_millis(50));
+            pulse.beat(now_ms, heard(Duration::from_millis(50)));
         }
         assert!(pulse.is_sound(9510));
     }
@@ -166,7 +233,7 @@ mod tests {
         let pulse = Pulse::new(1000);
         assert!(!pulse.is_led(), "it was never heard");
         for (silence_ms, is_led) in [(0, true), (999, true), (1000, false), (60_000, false)] {
-            pulse.beat(1100, Duration::from_millis(silence_ms));
+            pulse.beat(1100, heard(Duration::from_millis(silence_ms)));
             assert_eq!(pulse.is_led(), is_led, "{silence_ms}");
         }
     }
@@ -174,37 +241,37 @@ mod tests {
     #[test]
     fn who_hears_the_leader_after_a_long_silence_waits_for_what_it_says() {
         let pulse = Pulse::new(1000);
-        pulse.beat(1100, Duration::from_millis(900));
+        pulse.beat(1100, heard(Duration::from_millis(900)));
         assert!(!pulse.is_leaderless() && pulse.is_sound(1110));
-        pulse.beat(1300, Duration::from_millis(1100));
+        pulse.beat(1300, heard(Duration::from_millis(1100)));
         assert!(pulse.is_leaderless() && pulse.is_sound(1310));
         // A short silence changes nothing.
-        pulse.beat(1400, Duration::from_millis(10));
+        pulse.beat(1400, heard(Duration::from_millis(10)));
         assert!(!pulse.is_leaderless() && pulse.is_sound(1410));
-        pulse.beat(3000, Duration::from_millis(1600));
+        pulse.beat(3000, heard(Duration::from_millis(1600)));
         assert!(!pulse.is_sound(3010), "the process stood still as well");
         for now_ms in (3100..9000).step_by(100) {
-            pulse.beat(now_ms, LONG_AGO);
+            pulse.beat(now_ms, heard(LONG_AGO));
         }
         assert!(pulse.is_sound(9000), "by the last map");
-        pulse.beat(9000, Duration::from_millis(50));
+        pulse.beat(9000, heard(Duration::from_millis(50)));
         for now_ms in [9100, 9200] {
             assert!(!pulse.is_sound(now_ms));
-            pulse.beat(now_ms, Duration::from_millis(50));
+            pulse.beat(now_ms, heard(Duration::from_millis(50)));
         }
-        pulse.beat(9300, Duration::from_millis(50));
+        pulse.beat(9300, heard(Duration::from_millis(50)));
         assert!(pulse.is_sound(9310));
     }
 
     #[test]
     fn without_a_leader_it_goes_by_the_last_map_after_a_while() {
         let pulse = Pulse::new(1000);
-        pulse.beat(9000, LONG_AGO);
+        pulse.beat(9000, heard(LONG_AGO));
         for now_ms in (9100..11_900).step_by(100) {
-            pulse.beat(now_ms, LONG_AGO);
+            pulse.beat(now_ms, heard(LONG_AGO));
             assert!(!pulse.is_sound(now_ms));
         }
-        pulse.beat(12_000, LONG_AGO);
+        pulse.beat(12_000, heard(LONG_AGO));
         assert!(pulse.is_sound(12_000));
     }
 }

@@ -9,15 +9,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fonn_proto::Failure;
 use fonn_proto::Outcome;
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::placement;
+use fonn_proto::{Command, Failure};
 use fonn_runtime::peer::CallError;
 use fonn_runtime::route::envelope;
 
 use super::metrics::Event;
-use super::{OWNERS_WAIT, PRIMARY, RETRY, SHARED, Sharing};
+use super::{OWNERS_WAIT, PRIMARY, REPLICA, RETRY, SHARED, Sharing, Unconfirmed, refused};
 use crate::engine::Engine;
 use crate::entry::Space;
 
@@ -36,6 +36,29 @@ impl Sharing {
                 return standing;
             }
             tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// What was executed while it became unclear whether this member owns the slot counts if it did all the time: waits until
+    /// that is known.
+    #[cold]
+    pub(super) async fn stood(
+        &self,
+        command: &Command<'_>,
+        slot: u16,
+        since: u64,
+        deadline: Instant,
+    ) -> Result<(), Outcome<'static>> {
+        while !self.is_sound() {
+            if Instant::now() >= deadline {
+                return Err(refused(command, Unconfirmed::Silent));
+            }
+            tokio::time::sleep(RETRY / 4).await;
+        }
+        let owns = self.flags(slot) & (PRIMARY | REPLICA) != 0;
+        match owns && self.broken.load(Ordering::SeqCst) <= since {
+            true => Ok(()),
+            false => Err(refused(command, Unconfirmed::Kept(Failure::Unavailable))),
         }
     }
 

@@ -21,6 +21,7 @@ use fonn_runtime::tasks::{OnShutdown, Tasks};
 use tempfile::TempDir;
 
 use super::{OWNERS_WAIT, Sharing};
+use crate::cluster::Standing;
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
 use crate::levels::CodecChoice;
@@ -30,6 +31,14 @@ use crate::server::{Server, Shared, Tiers};
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a member stands that heard a leader so long ago, which promises nothing.
+const fn heard(leader_silence: Duration) -> Standing {
+    Standing {
+        leader_silence,
+        lease: None,
+    }
+}
 
 pub(super) struct Member {
     name: String,
@@ -60,6 +69,7 @@ impl Member {
         );
         let forwarder = Forwarder::new(upstreams.of_member(name), 2 * OWNERS_WAIT);
         let sharing = Arc::new(Sharing::new(name, forwarder, Clock::system()));
+        sharing.doubt_by(&engine);
         let tiers = Arc::new(Tiers {
             engine: Arc::clone(&engine),
             sharing: Some(Arc::clone(&sharing)),
@@ -79,10 +89,10 @@ impl Member {
         let hears = Arc::clone(&is_led);
         runtime.spawn(async move {
             loop {
-                beating.beat(match hears.load(Ordering::Relaxed) {
+                beating.beat(heard(match hears.load(Ordering::Relaxed) {
                     true => Duration::ZERO,
                     false => PATIENCE,
-                });
+                }));
                 tokio::time::sleep(super::pulse::BEAT).await;
             }
         });
@@ -417,11 +427,11 @@ fn a_process_that_stood_still_answers_for_nothing_until_it_heard_the_leader() {
     assert_eq!(answers(), (true, true, true));
     time.advance(Duration::from_secs(5));
     assert_eq!(answers(), (false, false, false));
-    sharing.beat(Duration::from_secs(9));
+    sharing.beat(heard(Duration::from_secs(9)));
     assert_eq!(answers(), (false, false, false));
     for _ in 0..5 {
         time.advance(super::pulse::BEAT);
-        sharing.beat(Duration::from_millis(20));
+        sharing.beat(heard(Duration::from_millis(20)));
     }
     assert_eq!(answers(), (true, true, true));
 }

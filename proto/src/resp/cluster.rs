@@ -5,9 +5,17 @@
 //! member may be the primary of some slots and hold copies of others. `SLOTS` and `SHARDS` say so, slots
 //! with the same owners being a shard. `NODES` has one role a node: there a member is a primary unless
 //! all it has are the copies of one other. There is no cluster bus, so its port is 0.
+//!
+//! `SLOTS` of three members is a megabyte: each slot is placed by itself, so that as few as possible move when members come
+//! and go, and two thirds of all slots have another primary than the one before. The command has no shorter form
+//! for ranges with the same owners; `SHARDS`, which has, is a fifth of it. So each is worded once for a view, and shared by
+//! all replies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::encode::{
     Protocol, put_array_len, put_bulk, put_error, put_integer, put_map_len, put_text,
@@ -62,6 +70,17 @@ pub(super) const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
+/// Words of a view what was asked of the one `before` it: it will be asked again. Milliseconds, not for a reactor.
+pub fn word_as(view: &ClusterView, before: &ClusterView) {
+    for answer in [Long::Slots, Long::Shards, Long::Nodes] {
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            if before.is_worded(answer.number(protocol)) {
+                drop(answer.of(view, protocol));
+            }
+        }
+    }
+}
+
 /// Answers a question from a view.
 pub(super) fn put_answer(
     out: &mut Out,
@@ -72,17 +91,9 @@ pub(super) fn put_answer(
     let me = usize::from(view.me());
     let my_id = view.members().get(me).map(|member| member.id);
     match question {
-        Question::Slots => put_slots(out, protocol, view),
-        Question::Shards => put_shards(out, protocol, view),
-        Question::Nodes => {
-            let mut text = String::new();
-            let slots = slots_of_all(view);
-            for position in 0..view.members().len() {
-                add_line(&mut text, view, position, slots.get(position));
-                text.push('\n');
-            }
-            put_text(out, protocol, &text);
-        }
+        Question::Slots => out.put_shared(&Long::Slots.of(view, protocol)),
+        Question::Shards => out.put_shared(&Long::Shards.of(view, protocol)),
+        Question::Nodes => out.put_shared(&Long::Nodes.of(view, protocol)),
         Question::MyId => put_bulk(
             out,
             my_id
@@ -107,6 +118,52 @@ pub(super) fn put_answer(
     }
 }
 
+/// The answers that grow with the number of ranges.
+#[derive(Clone, Copy)]
+enum Long {
+    Slots,
+    Shards,
+    Nodes,
+}
+
+impl Long {
+    /// The answer, made if nobody has asked for it yet.
+    fn of(self, view: &ClusterView, protocol: Protocol) -> Bytes {
+        view.worded(self.number(protocol), || {
+            let mut worded = Out::new();
+            match self {
+                Self::Slots => put_slots(&mut worded, protocol, view),
+                Self::Shards => put_shards(&mut worded, protocol, view),
+                Self::Nodes => put_nodes(&mut worded, protocol, view),
+            }
+            Bytes::from(worded.to_vec())
+        })
+    }
+
+    /// Under which number the view keeps it: the protocols word it differently.
+    const fn number(self, protocol: Protocol) -> usize {
+        let answer = match self {
+            Self::Slots => 0,
+            Self::Shards => 1,
+            Self::Nodes => 2,
+        };
+        match protocol {
+            Protocol::Resp2 => answer,
+            Protocol::Resp3 => answer + ClusterView::ANSWERS / 2,
+        }
+    }
+}
+
+fn put_nodes(out: &mut Out, protocol: Protocol, view: &ClusterView) {
+    let mut text = String::new();
+    let slots = slots_of_all(view);
+    for position in 0..view.members().len() {
+        add_line(&mut text, view, position, slots.get(position));
+        text.push('\n');
+    }
+    put_text(out, protocol, &text);
+}
+
 /// There may be thousands of ranges, but few members: each is worded once.
 fn put_slots(out: &mut Out, protocol: Protocol, view: &ClusterView) {
     let worded: Vec<Vec<u8>> = view
@@ -125,7 +182,7 @@ fn put_slots(out: &mut Out, protocol: Protocol, view: &ClusterView) {
         let told = owners
             .enumerate()
             .filter(|(rank, it)| *rank == 0 || is_there(*it));
-        let told: smallvec::SmallVec<[usize; 3]> = told.map(|(_, it)| it).collect();
+        let told: SmallVec<[usize; 3]> = told.map(|(_, it)| it).collect();
         put_array_len(out, 2 + told.len());
         put_integer(out, range.first.into());
         put_integer(out, range.last.into());
@@ -146,13 +203,14 @@ fn slots_member(protocol: Protocol, member: &ClusterMember) -> Vec<u8> {
     out.to_vec()
 }
 
+/// There may be thousands of shards too: with two owners a slot nearly every pair of members is one.
 fn put_shards(out: &mut Out, protocol: Protocol, view: &ClusterView) {
     // By owners, the primary first.
-    let mut shards: BTreeMap<Vec<u16>, Vec<&SlotRange>> = BTreeMap::new();
+    let mut shards: BTreeMap<SmallVec<[u16; 3]>, Vec<&SlotRange>> = BTreeMap::new();
     let mut is_owner = vec![false; view.members().len()];
     for range in view.ranges() {
         let owners = range.owners.positions();
-        shards.entry(owners.to_vec()).or_default().push(range);
+        shards.entry(owners.into()).or_default().push(range);
         for owner in owners {
             if let Some(is_owner) = is_owner.get_mut(usize::from(*owner)) {
                 *is_owner = true;
@@ -161,9 +219,14 @@ fn put_shards(out: &mut Out, protocol: Protocol, view: &ClusterView) {
     }
     for (position, is_owner) in (0..).zip(is_owner) {
         if !is_owner {
-            shards.entry(vec![position]).or_default();
+            shards.entry([position].as_slice().into()).or_default();
         }
     }
+    let worded: Vec<[Vec<u8>; 2]> = view
+        .members()
+        .iter()
+        .map(|member| ["master", "replica"].map(|role| shards_member(protocol, member, role)))
+        .collect();
     put_array_len(out, shards.len());
     for (owners, ranges) in &shards {
         put_map_len(out, protocol, 2);
@@ -176,39 +239,37 @@ fn put_shards(out: &mut Out, protocol: Protocol, view: &ClusterView) {
         put_bulk(out, b"nodes");
         put_array_len(out, owners.len());
         for (rank, position) in owners.iter().enumerate() {
-            if let Some(member) = view.members().get(usize::from(*position)) {
-                put_shard_member(out, protocol, member, rank);
-            }
+            let roles = worded.get(usize::from(*position));
+            let member = roles.and_then(|it| it.get(rank.min(1)));
+            out.put(member.map_or(&[][..], Vec::as_slice));
         }
     }
 }
 
-fn put_shard_member(out: &mut Out, protocol: Protocol, member: &ClusterMember, rank: usize) {
+fn shards_member(protocol: Protocol, member: &ClusterMember, role: &str) -> Vec<u8> {
     let (id, host) = (member.id.to_string(), member.host.as_bytes());
-    let role = match rank {
-        0 => "master",
-        _ => "replica",
-    };
     let health = match member.health {
         Health::Online => "online",
         Health::Loading => "loading",
         Health::Failed => "fail",
     };
-    put_map_len(out, protocol, 7);
-    put_bulk(out, b"id");
-    put_bulk(out, id.as_bytes());
-    put_bulk(out, b"port");
-    put_integer(out, member.port.into());
-    put_bulk(out, b"ip");
-    put_bulk(out, host);
-    put_bulk(out, b"endpoint");
-    put_bulk(out, host);
-    put_bulk(out, b"role");
-    put_bulk(out, role.as_bytes());
-    put_bulk(out, b"replication-offset");
-    put_integer(out, 0);
-    put_bulk(out, b"health");
-    put_bulk(out, health.as_bytes());
+    let mut out = Out::new();
+    put_map_len(&mut out, protocol, 7);
+    put_bulk(&mut out, b"id");
+    put_bulk(&mut out, id.as_bytes());
+    put_bulk(&mut out, b"port");
+    put_integer(&mut out, member.port.into());
+    put_bulk(&mut out, b"ip");
+    put_bulk(&mut out, host);
+    put_bulk(&mut out, b"endpoint");
+    put_bulk(&mut out, host);
+    put_bulk(&mut out, b"role");
+    put_bulk(&mut out, role.as_bytes());
+    put_bulk(&mut out, b"replication-offset");
+    put_integer(&mut out, 0);
+    put_bulk(&mut out, b"health");
+    put_bulk(&mut out, health.as_bytes());
+    out.to_vec()
 }
 
 fn put_replicas(out: &mut Out, view: &ClusterView, primary: usize) {

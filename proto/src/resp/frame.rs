@@ -14,6 +14,7 @@ use super::inline;
 use super::number::{Length, length};
 use super::table::{self, CommandInfo};
 use super::wording::{self, ReplyError};
+use crate::command::RESP_KEY_LEN_MAX;
 use crate::request::Limits;
 
 /// Most arguments of one request.
@@ -144,6 +145,12 @@ impl Framing {
             command: None,
             refusal: None,
         }
+    }
+
+    /// Whether the next byte is the first one of a request.
+    #[inline]
+    pub(super) fn is_between_requests(&self) -> bool {
+        matches!(self.phase, Phase::Start | Phase::Done { .. })
     }
 
     /// Refuses the array that is being read, if it has an argument that has not arrived as a whole.
@@ -422,6 +429,26 @@ impl Framing {
             self.unquoted = Vec::new();
         }
     }
+}
+
+/// The key, and the length of the request, if `buf` begins with what nearly all reads are: an array of `GET` and one key
+/// that a key may be, all of it there. The long way comes to the same.
+#[inline]
+pub(super) fn plain_get(buf: &[u8]) -> Option<(&[u8], usize)> {
+    const HEAD: &[u8; 14] = b"*2\r\n$3\r\nGET\r\n$";
+    let behind = buf.strip_prefix(HEAD)?;
+    let Length::Number { number, len } = length(behind) else {
+        return None;
+    };
+    let key_len = usize::try_from(number).ok()?;
+    if !(1..=RESP_KEY_LEN_MAX).contains(&key_len) {
+        return None;
+    }
+    let end = len + key_len;
+    let (key, b"\r\n") = behind.get(len..end + 2)?.split_at_checked(key_len)? else {
+        return None;
+    };
+    Some((key, HEAD.len() + end + 2))
 }
 
 /// The stream is broken at the byte at `offset`.

@@ -1,15 +1,17 @@
-//! `fonnctl doctor`: ports, readiness and clock, seen from here; the bucket, seen by the node.
+//! `fonnctl doctor`: ports, readiness and clock, seen from here; the bucket, seen by the node. At a router, of each member.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fonn_proto::grpc::v1::{DoctorRequest, Finding, Severity, StatusRequest, StatusResponse};
+use fonn_proto::grpc::v1::{
+    ClusterMember, DoctorRequest, Finding, Severity, StatusRequest, StatusResponse,
+};
 use tokio::net::TcpStream;
 
 use super::Verdict;
 use super::connection::Connection;
 use super::error::CtlError;
-use super::output::Output;
+use super::output::{Of, Output};
 use super::table::printable;
 use super::words::duration;
 
@@ -18,37 +20,109 @@ const PORT_TIMEOUT: Duration = Duration::from_secs(3);
 const CLOCK_FAILED_MS: u64 = 10 * 60 * 1000;
 const CLOCK_WARNING_MS: u64 = 2000;
 
-/// Bad is any check that failed.
-pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
-    let mut verdict = Verdict::Good;
-    let mut tell = |finding: &Finding| {
-        if finding.severity() == Severity::Failed {
-            verdict = Verdict::Bad;
+/// Where findings go: of one member among others, below its name or with it.
+struct Findings<'a> {
+    member: Option<&'a str>,
+    output: &'a Output,
+    is_headed: bool,
+    verdict: Verdict,
+}
+
+impl<'a> Findings<'a> {
+    fn new(member: Option<&'a str>, output: &'a Output) -> Self {
+        Self {
+            member,
+            output,
+            is_headed: false,
+            verdict: Verdict::Good,
         }
-        output.show(finding, render)
+    }
+
+    fn tell(&mut self, finding: Finding) -> Result<(), CtlError> {
+        if finding.severity() == Severity::Failed {
+            self.verdict = Verdict::Bad;
+        }
+        let Some(member) = self.member else {
+            return Ok(self.output.show(&finding, render)?);
+        };
+        let is_headed = std::mem::replace(&mut self.is_headed, true);
+        let of = Of::new(member, finding);
+        let text = |of: &Of<Finding>| match is_headed {
+            true => render(&of.answer),
+            false => of.headed(render),
+        };
+        Ok(self.output.show(&of, text)?)
+    }
+}
+
+/// Bad is any check that failed; at a router, of any member, and a member that is down or does not answer.
+pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
+    let Some(everybody) = node.everybody().await? else {
+        let mut findings = Findings::new(None, output);
+        examine(node, None, &mut findings).await?;
+        return Ok(findings.verdict);
     };
+    let mut all = Verdict::Good;
+    for entry in &everybody.map.members {
+        let Some(member) = &entry.member else {
+            continue;
+        };
+        let mut findings = Findings::new(Some(&member.id), output);
+        let way = everybody.members.iter().find(|(id, _)| *id == member.id);
+        let examined = match way {
+            Some((_, way)) => examine(way, Some(member), &mut findings).await,
+            None => Err(CtlError::NotNow("it is down by the map".to_owned())),
+        };
+        match examined {
+            Ok(()) => {}
+            // The others would say the same, or nobody reads it.
+            Err(error @ (CtlError::Denied(_) | CtlError::Output(_))) => return Err(error),
+            Err(error) => findings.tell(finding(
+                "member",
+                Severity::Failed,
+                error.to_string(),
+                "look whether its process runs, and whether the router reaches its --cluster-listen",
+            ))?,
+        }
+        if findings.verdict == Verdict::Bad {
+            all = Verdict::Bad;
+        }
+    }
+    Ok(all)
+}
+
+/// Checks a node, at its own admin port; or a member, through the router that is asked.
+async fn examine(
+    node: &Connection,
+    member: Option<&ClusterMember>,
+    findings: &mut Findings<'_>,
+) -> Result<(), CtlError> {
     let asked = Instant::now();
     let status = node.call(node.admin().status(StatusRequest {})).await?;
     let took_ms = asked.elapsed().as_millis() as u64;
-    tell(&admin_port(node.addr(), &status, took_ms))?;
-    tell(&readiness(&status))?;
-    tell(&clock(status.now_ms, local_now_ms(), took_ms))?;
+    findings.tell(match member {
+        None => admin_port(node.addr(), &status, took_ms),
+        Some(_) => through_router(node.addr(), &status, took_ms),
+    })?;
+    findings.tell(readiness(&status))?;
+    findings.tell(clock(status.now_ms, local_now_ms(), took_ms))?;
     let admin_host = node.addr().rsplit_once(':').map_or("", |(host, _)| host);
-    for listener in &status.listeners {
-        tell(&client_port(listener, admin_host).await)?;
+    // A member may be on another machine than the router: what counts is where it says that clients reach it.
+    let told = member.map(|it| vec![it.client_address.clone()]);
+    for listener in told.as_ref().unwrap_or(&status.listeners) {
+        findings.tell(client_port(listener, admin_host).await)?;
     }
     if status.cold.is_none() && status.ram.is_some() {
         let message = "this node has no cold tier (--cold-tier)".to_owned();
-        tell(&finding("bucket", Severity::Skipped, message, ""))?;
-        return Ok(verdict);
+        return findings.tell(finding("bucket", Severity::Skipped, message, ""));
     }
-    let mut findings = node.call(node.cold().doctor(DoctorRequest {})).await?;
-    while let Some(news) = node.next(&mut findings).await? {
+    let mut told = node.call(node.cold().doctor(DoctorRequest {})).await?;
+    while let Some(news) = node.next(&mut told).await? {
         if let Some(finding) = news.finding {
-            tell(&finding)?;
+            findings.tell(finding)?;
         }
     }
-    Ok(verdict)
+    Ok(())
 }
 
 fn local_now_ms() -> u64 {
@@ -71,6 +145,17 @@ fn admin_port(addr: &str, status: &StatusResponse, took_ms: u64) -> Finding {
     Finding {
         duration_ms: took_ms,
         ..finding("admin port", Severity::Ok, message, "")
+    }
+}
+
+fn through_router(addr: &str, status: &StatusResponse, took_ms: u64) -> Finding {
+    let message = format!(
+        "fonn-node {} answers through the router at {addr}",
+        status.version
+    );
+    Finding {
+        duration_ms: took_ms,
+        ..finding("member", Severity::Ok, message, "")
     }
 }
 

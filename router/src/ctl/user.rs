@@ -13,7 +13,7 @@ use super::Verdict;
 use super::args::{self, NONE, PutUser, RemoveUser};
 use super::connection::Connection;
 use super::error::CtlError;
-use super::output::Output;
+use super::output::{Of, Output};
 use super::password::{STDIN, Wanted, hash_password, read_password};
 use super::table::{Side, Table, printable};
 
@@ -66,11 +66,50 @@ pub(super) fn new_password(
     Ok(Some(password))
 }
 
-/// Shows the users.
+/// Shows the users: at a router those of all members once where they say the same, else those of each.
 pub(super) async fn list(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
-    let list = node.call(node.users().list(ListUsersRequest {})).await?;
-    output.show(&list, render)?;
+    let Some(everybody) = node.everybody().await? else {
+        let list = node.call(node.users().list(ListUsersRequest {})).await?;
+        output.show(&list, render)?;
+        return Ok(Verdict::Good);
+    };
+    let mut lists = Vec::new();
+    for (name, member) in &everybody.members {
+        let list = member
+            .call(member.users().list(ListUsersRequest {}))
+            .await?;
+        lists.push(Of::new(name, list));
+    }
+    match lists.first() {
+        _ if !output.is_json() => output.show(&lists, |lists| together(lists))?,
+        Some(first) if lists.iter().all(|it| it.answer == first.answer) => {
+            output.show(&first.answer, render)?;
+        }
+        _ => {
+            for list in &lists {
+                output.show(list, |it| it.headed(render))?;
+            }
+        }
+    }
     Ok(Verdict::Good)
+}
+
+/// The users by several members.
+fn together(lists: &[Of<ListUsersResponse>]) -> String {
+    // Where they differ who logs in is somebody else, or nobody, by the member that has the key.
+    let Some(first) = lists.first() else {
+        return "every member is down\n".to_owned();
+    };
+    if lists.iter().all(|it| it.answer == first.answer) {
+        let count = lists.len();
+        return format!(
+            "{}the same at {count} of {count} members that are up\n",
+            render(&first.answer)
+        );
+    }
+    let all: String = lists.iter().map(|it| it.headed(render)).collect();
+    all + "members differ: give all of them, and the routers, the same --users-file; of a change that was just agreed on one \
+           may not have heard yet\n"
 }
 
 fn render(list: &ListUsersResponse) -> String {
@@ -223,6 +262,28 @@ mod tests {
         let path = file.path().to_str().unwrap();
         let (put, login) = parsed(&["ci", "--new-password-file", path]).unwrap();
         assert_eq!(new_password(&put, &login).unwrap().unwrap(), b"hunter 2");
+    }
+
+    #[test]
+    fn what_all_members_say_is_told_once_and_what_they_do_not_for_each() {
+        let of = |member: &str, users: &[&str]| {
+            let user = |name: &&str| User {
+                name: (*name).to_owned(),
+                ..User::default()
+            };
+            let users = users.iter().map(user).collect();
+            Of::new(member, ListUsersResponse { users })
+        };
+        let same = together(&[of("a", &["ci"]), of("b", &["ci"])]);
+        assert_eq!(same.matches("\nci ").count(), 1, "{same}");
+        assert!(
+            same.ends_with("the same at 2 of 2 members that are up\n"),
+            "{same}"
+        );
+        let differ = together(&[of("a", &["ci"]), of("b", &["ci", "new"])]);
+        assert!(differ.starts_with("member a\nUSER"), "{differ}");
+        assert_eq!(differ.matches("\nci ").count(), 2, "{differ}");
+        assert!(differ.contains("members differ"), "{differ}");
     }
 
     #[test]

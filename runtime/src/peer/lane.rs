@@ -29,6 +29,10 @@ use super::waiters::Waiters;
 /// The receive buffer while no large reply comes in.
 const INPUT_LEN: usize = 64 * 1024;
 
+/// What is read of a reply first that comes behind a large one, and is most likely large as well: its head, to know
+/// how much memory it needs. What is read more than that is copied there.
+const LARGE_HEAD_LEN: usize = 2 * 1024;
+
 /// A buffer for requests that grew beyond this is given back when it is empty.
 const OUTPUT_KEPT: usize = 256 * 1024;
 
@@ -152,6 +156,7 @@ pub(super) async fn drive(member: Arc<Member>, lane: Arc<Lane>) {
         lane,
         sending: Out::new(),
         input: BytesMut::new(),
+        follows_large: false,
         tick: Box::pin(sleep(std::time::Duration::ZERO)),
         is_ticking: false,
         heard: Instant::now(),
@@ -179,6 +184,8 @@ struct Driver {
     /// Requests on their way into the socket.
     sending: Out,
     input: BytesMut,
+    /// The last reply got an allocation of its own.
+    follows_large: bool,
     tick: Pin<Box<Sleep>>,
     is_ticking: bool,
     /// When something came from the member, or nothing was owed.
@@ -269,10 +276,8 @@ impl Driver {
                 Poll::Ready(ready) => ready?,
                 Poll::Pending => return Ok(()),
             }
-            if self.input.capacity() == self.input.len() {
-                self.input.reserve(INPUT_LEN);
-            }
-            match stream.try_read(&mut self.input) {
+            let len_max = self.prepare_input();
+            match stream.try_read(&mut self.input, len_max) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(count) => {
                     self.heard = Instant::now();
@@ -285,6 +290,20 @@ impl Driver {
         }
         cx.waker().wake_by_ref();
         Ok(())
+    }
+
+    /// Makes room for a read; returns how much of it is to be read.
+    fn prepare_input(&mut self) -> usize {
+        if self.follows_large && self.input.is_empty() {
+            if self.input.capacity() < LARGE_HEAD_LEN {
+                self.input = BytesMut::with_capacity(LARGE_HEAD_LEN);
+            }
+            return LARGE_HEAD_LEN;
+        }
+        if self.input.capacity() == self.input.len() {
+            self.input.reserve(INPUT_LEN);
+        }
+        usize::MAX
     }
 
     /// Gives all whole replies in the receive buffer to their callers.
@@ -303,6 +322,7 @@ impl Driver {
                 }
                 Ok(Step::Frame { head, body, len }) => {
                     let id = head.envelope.id;
+                    self.follows_large = len > INPUT_LEN;
                     let answer =
                         if body.len() < SHARE_LEN_MIN || body.len() < self.input.capacity() / 2 {
                             let answer = Answer::copied(head, body);
@@ -339,7 +359,7 @@ impl Driver {
             self.member.succeed();
         }
         self.wakers.drain(..).for_each(Waker::wake);
-        if self.input.is_empty() && self.input.capacity() < INPUT_LEN / 2 {
+        if self.input.is_empty() && self.input.capacity() < INPUT_LEN / 2 && !self.follows_large {
             // Back to the start of the allocation, if no answer holds it.
             self.input.reserve(INPUT_LEN);
         }
@@ -484,7 +504,7 @@ async fn connect(member: &Member, body_len_max: u32) -> Result<(Link, u32, Bytes
             return Ok((stream, hello.body_len_max, input));
         }
         stream.readable().await?;
-        match stream.try_read(&mut input) {
+        match stream.try_read(&mut input, usize::MAX) {
             Ok(0) => return Err(Ended::Closed),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

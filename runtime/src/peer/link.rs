@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use fonn_proto::Out;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
@@ -75,12 +75,13 @@ impl Link {
         poll_fn(|cx| self.poll_write_ready(cx)).await
     }
 
-    /// Reads what there is into the spare capacity of `buf`. 0 means that the member closed.
-    pub(super) fn try_read(&self, buf: &mut BytesMut) -> io::Result<usize> {
-        let room = buf.capacity() - buf.len();
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes (without TLS). 0 means that the
+    /// member closed.
+    pub(super) fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
+        let room = (buf.capacity() - buf.len()).min(len_max);
         match self {
             Self::Bare(stream) => {
-                let read = stream.try_read_buf(buf);
+                let read = stream.try_read_buf(&mut buf.limit(room));
                 if let Ok(count) = read
                     && 0 < count
                     && count < room

@@ -90,6 +90,41 @@ async fn replies_out_of_order_find_their_callers_and_requests_go_out_in_one_writ
 }
 
 #[tokio::test]
+async fn large_and_small_replies_in_any_turn_are_those_that_were_sent() {
+    let node = Node::bind().await;
+    let client = start(options(&node));
+    // Behind a large one the next is read head first; one that is small after all, and several at once.
+    let lens = [
+        100_000, 70_000, 10, 5, 100_000, 40_000, 70_000, 1_900, 30_000, 10,
+    ];
+    let keys: Vec<String> = (0..lens.len())
+        .map(|number| format!("key-{number}"))
+        .collect();
+    let pending: Vec<_> = keys
+        .iter()
+        .map(|key| begin(&client, key.as_bytes(), LONG).unwrap())
+        .collect();
+    let mut connection = node.accept().await;
+    let mut requests = Vec::new();
+    for _ in &keys {
+        requests.push(connection.request().await);
+    }
+    let value_of = |at: usize| vec![b'a' + at as u8; lens[at]];
+    let answer = async {
+        for (at, request) in requests.iter().enumerate() {
+            connection.reply(request, &hit(&value_of(at))).await;
+        }
+    };
+    let take = async {
+        for (at, pending) in pending.into_iter().enumerate() {
+            assert!(value(&pending.await.unwrap()) == value_of(at), "reply {at}");
+        }
+    };
+    tokio::join!(answer, take);
+    assert_eq!(client.usage(), (0, 0));
+}
+
+#[tokio::test]
 async fn a_connection_cut_inside_a_reply_tells_its_callers_and_the_next_one_is_new() {
     let node = Node::bind().await;
     let client = start(options(&node));

@@ -12,6 +12,7 @@ use fonn_proto::peer::{Envelope, Reply, Request};
 use fonn_proto::{Command, Failure, Get, Outcome, Space, StoreMode, placement};
 
 use self::copies::Asked;
+use super::budget::Retries;
 use super::hot::HotOptions;
 use super::stats::{Event, Events};
 use super::upstream::Upstreams;
@@ -147,6 +148,7 @@ impl Future for Forwarded {
 pub struct Forwarder {
     upstreams: Upstreams,
     events: Events,
+    retries: Retries,
     /// From the arrival of a command to its answer at most.
     timeout: Duration,
     /// What makes a key hot, if reads may be answered by other owners than the first.
@@ -161,6 +163,7 @@ impl Forwarder {
         Self {
             upstreams,
             events: Events::default(),
+            retries: Retries::default(),
             timeout,
             hot: None,
             hasher: RandomState::new(),
@@ -198,7 +201,27 @@ impl Forwarder {
     /// Sends a command to the owner of its key.
     pub fn begin(&self, job: &Job<'_>) -> Forwarded {
         let now = Instant::now();
+        self.events.count(Event::Forwarded);
         self.try_begin(job, now, now, Way::First)
+    }
+
+    /// Whether another owner comes behind the one of that rank.
+    fn has_next(&self, job: &Job<'_>, rank: usize) -> bool {
+        let slot = placement::slot(job.command.key());
+        self.upstreams.owner(slot, rank + 1).is_some()
+    }
+
+    /// Whether a command may be sent once more after that: always if it was not sent, else within a budget.
+    fn may_retry(&self, error: CallError) -> bool {
+        let was_sent = match error {
+            CallError::Busy | CallError::Unavailable | CallError::TooLong => false,
+            CallError::Closed | CallError::Lost | CallError::TimedOut => true,
+        };
+        let may = !was_sent || self.retries.spend(self.events.total(Event::Forwarded));
+        if !may {
+            self.events.count(Event::RetryDenied);
+        }
+        may
     }
 
     fn try_begin(&self, job: &Job<'_>, since: Instant, now: Instant, way: Way) -> Forwarded {
@@ -313,9 +336,10 @@ impl Forwarder {
                     return Came::Known(Outcome::Failed(Failure::Busy));
                 }
                 Obstacle::Call(CallError::TooLong) => return self.refuse(job, Failure::TooLarge),
-                Obstacle::NoOwner | Obstacle::Call(_) if is_read => {
-                    // The next in rank, as far as there are any; else it is a miss, at once.
-                    if again.obstacle == Obstacle::NoOwner {
+                // The next in rank, as far as there are any; else it is a miss, at once.
+                Obstacle::NoOwner if is_read => break,
+                Obstacle::Call(error) if is_read => {
+                    if self.has_next(job, rank) && !self.may_retry(error) {
                         break;
                     }
                     self.events.count(Event::ReplicaRead);
@@ -324,6 +348,7 @@ impl Forwarder {
                 // It may still be carried out, behind what others write after a second try was answered.
                 Obstacle::Call(CallError::Lost | CallError::TimedOut) => break,
                 Obstacle::Call(CallError::Closed) if !is_repeatable(job.command) => break,
+                Obstacle::Call(error) if !self.may_retry(error) => break,
                 Obstacle::NoOwner | Obstacle::Call(_) => {
                     let now = Instant::now();
                     let deadline = *map_deadline.get_or_insert(now + MAP_WAIT);

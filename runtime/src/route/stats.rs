@@ -42,6 +42,8 @@ events! {
     HedgeWon => "hedge_won",
     /// A slow read was not asked of another owner: there were too many.
     HedgeDenied => "hedge_denied",
+    /// A command that was sent and not answered was not sent again: there were too many.
+    RetryDenied => "retry_denied",
     /// A write waited for another map.
     MapWait => "map_wait",
     /// Refused because too much is under way to its owner.

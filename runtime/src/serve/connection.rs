@@ -62,6 +62,7 @@ pub fn task_len<S: Service>() -> usize {
 /// Serves a connection until either side closes it.
 pub(super) async fn serve<S: Service>(registered: Registered<S>) {
     let shared = &registered.shared;
+    let now = Instant::now();
     let mut driver = Driver {
         shared,
         connection: &registered.connection,
@@ -72,7 +73,8 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
         current: Current::default(),
         window: Window::default(),
         scratch: Vec::new(),
-        batch: Batch::new(Instant::now()),
+        batch: Batch::new(now),
+        touch_at: now,
         turn: 0,
         peer: None,
         guard: Guard::new(&shared.security, &registered.connection.peer),
@@ -93,7 +95,8 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
 struct Driver<'c, S: Service> {
     shared: &'c Shared<S>,
     connection: &'c Arc<Connection>,
-    session: Option<Session>,
+    /// Boxed, since it is taken out for each batch and put back.
+    session: Option<Box<Session>>,
     out: Out,
     acks: S::Acks,
     late: Vec<Late>,
@@ -101,6 +104,8 @@ struct Driver<'c, S: Service> {
     window: Window,
     scratch: Vec<u8>,
     batch: Batch<S::Moment>,
+    /// When the connection is noted as used again.
+    touch_at: Instant,
     /// Work done since others had their turn.
     turn: usize,
     /// What was received, once it turned out to be from another member of the cluster.
@@ -119,6 +124,8 @@ struct Current {
     is_aside: bool,
     /// Whether it waits for answers itself.
     is_late: bool,
+    /// Whether no other request came behind it.
+    is_last: bool,
 }
 
 /// What stopped the parsing of a chunk.
@@ -411,7 +418,7 @@ impl<'c, S: Service> Driver<'c, S> {
         let _ = Box::pin(timeout(self.shared.tuning.linger, async {
             while left > 0 {
                 buf.clear();
-                match socket.try_read(&mut buf) {
+                match socket.try_read(&mut buf, usize::MAX) {
                     Ok(0) => return,
                     Ok(count) => left = left.saturating_sub(count),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -487,6 +494,7 @@ impl<'c, S: Service> Driver<'c, S> {
                         // It was about who the client is, or was refused.
                     } else if !self.answer_read(&request.body, &mut reply, space, &mut queue) {
                         self.begin_request(&mut queue);
+                        self.current.is_last = parsed.consumed == data.len();
                         self.execute(request.body, &mut reply, space, chunk, &mut queue)
                             .await?;
                         self.end_request(&reply, &mut queue);
@@ -510,6 +518,9 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         if S::ANSWERS_LATER {
             self.settle(&mut queue).await?;
+        } else {
+            // Nothing ever enters it, which the compiler does not know: its drop is not worth a look at all its parts.
+            std::mem::forget(queue);
         }
         self.session = Some(session);
         Ok(parsed)
@@ -573,7 +584,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 let session = Session::new(dialect, self.shared.limits(), self.connection.id);
                 let number = dialect_index(dialect) as u8 + 1;
                 self.connection.dialect.store(number, Ordering::Relaxed);
-                self.session = Some(session);
+                self.session = Some(Box::new(session));
                 true
             }
         }

@@ -25,6 +25,9 @@ pub const SMALL_LEN: usize = 1024;
 pub struct Input {
     buf: BytesMut,
     large: bool,
+    /// The last request was a large one, and so is the next, most likely: no more than its head is read into the
+    /// pooled buffer, since what lies there is copied when its own allocation is there.
+    follows_large: bool,
 }
 
 /// Bytes to parse.
@@ -146,7 +149,11 @@ impl Input {
             // like the end of the stream.
             self.buf.reserve(SMALL_LEN);
         }
-        match socket.try_read(&mut self.buf) {
+        let len_max = match self.follows_large && self.buf.is_empty() {
+            true => SMALL_LEN,
+            false => usize::MAX,
+        };
+        match socket.try_read(&mut self.buf, len_max) {
             Ok(count) => Ok(Some(count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.release_if_empty();
@@ -173,6 +180,7 @@ impl Input {
     pub fn restore(&mut self, chunk: Chunk, consumed: usize) {
         match chunk {
             Chunk::Pooled(mut buf) => {
+                self.follows_large &= consumed == 0;
                 if consumed == buf.len() {
                     // The allocation is kept for the next read, from its start; a wait gives it back.
                     buf.clear();
@@ -190,6 +198,7 @@ impl Input {
                 }
             }
             Chunk::Large { mut bytes, .. } => {
+                self.follows_large |= consumed > 0;
                 bytes.advance(consumed);
                 if bytes.is_empty() {
                     return;
@@ -233,6 +242,8 @@ impl Drop for Input {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     fn large(value_len: usize, capacity: usize) -> Chunk {
@@ -280,7 +291,7 @@ mod tests {
     fn what_waits_for_the_rest_of_a_small_request_is_small() {
         let mut input = Input {
             buf: pool::take(),
-            large: false,
+            ..Input::default()
         };
         input.buf.extend_from_slice(b"get k");
         input.settle(6);
@@ -301,5 +312,31 @@ mod tests {
         input.restore(chunk, 100_000);
         assert_eq!((&input.buf[..], input.large), (&b"next"[..], false));
         assert_eq!(shared.map(|it| it.len()), Some(100_004));
+    }
+
+    #[tokio::test]
+    async fn behind_a_large_request_no_more_than_a_head_is_read_ahead_until_a_small_one_came() {
+        let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+        let socket = Socket::Unix(ours);
+        let mut input = Input::default();
+        input.make_room(100_000);
+        input.buf.extend_from_slice(&[b'x'; 100_000]);
+        let chunk = input.take();
+        input.restore(chunk, 100_000);
+
+        theirs.write_all(&[b'y'; 9_000]).await.unwrap();
+        socket.readable().await.unwrap();
+        assert_eq!(input.read(&socket).unwrap(), Some(SMALL_LEN));
+        let chunk = input.take();
+        input.restore(chunk, 0);
+        // Now its length is known: the rest goes where it belongs.
+        input.make_room(8_000);
+        assert_eq!(input.read(&socket).unwrap(), Some(9_000 - SMALL_LEN));
+        let chunk = input.take();
+        input.restore(chunk, 9_000);
+
+        theirs.write_all(&[b'z'; 9_000]).await.unwrap();
+        socket.readable().await.unwrap();
+        assert_eq!(input.read(&socket).unwrap(), Some(9_000));
     }
 }

@@ -14,14 +14,20 @@ pub const POOLED_LEN: usize = 16 * 1024;
 /// Buffers of a kind that a reactor keeps.
 const POOL_MAX: usize = 64;
 
+/// Bytes of scratch vectors that a reactor keeps, and of one of these.
+const SCRATCH_BYTES_MAX: usize = 2 << 20;
+const SCRATCH_LEN_MAX: usize = 1 << 20;
+
 struct Pool {
     buffers: Vec<BytesMut>,
     scratch: Vec<Vec<u8>>,
+    /// The capacity of all of these.
+    scratch_bytes: usize,
 }
 
 thread_local! {
     static POOL: RefCell<Pool> = const {
-        RefCell::new(Pool { buffers: Vec::new(), scratch: Vec::new() })
+        RefCell::new(Pool { buffers: Vec::new(), scratch: Vec::new(), scratch_bytes: 0 })
     };
 }
 
@@ -45,20 +51,56 @@ pub fn give_back(mut buf: BytesMut) {
     }
 }
 
-/// An empty vector to decode values into.
+/// A vector to decode values into. What it holds is of no interest, but that it is initialized: decoders that
+/// need that do not have it filled with zeros first.
 pub fn take_scratch() -> Vec<u8> {
-    POOL.with_borrow_mut(|pool| pool.scratch.pop())
-        .unwrap_or_default()
+    POOL.with_borrow_mut(|pool| {
+        let scratch = pool.scratch.pop().unwrap_or_default();
+        pool.scratch_bytes = pool.scratch_bytes.saturating_sub(scratch.capacity());
+        scratch
+    })
 }
 
 /// Takes a vector back.
-pub fn give_back_scratch(mut scratch: Vec<u8>) {
-    if (1..=2 * POOLED_LEN).contains(&scratch.capacity()) {
-        scratch.clear();
-        POOL.with_borrow_mut(|pool| {
-            if pool.scratch.len() < POOL_MAX {
-                pool.scratch.push(scratch);
-            }
-        });
+pub fn give_back_scratch(scratch: Vec<u8>) {
+    let bytes = scratch.capacity();
+    if !(1..=SCRATCH_LEN_MAX).contains(&bytes) {
+        return;
+    }
+    POOL.with_borrow_mut(|pool| {
+        if pool.scratch.len() < POOL_MAX && pool.scratch_bytes + bytes <= SCRATCH_BYTES_MAX {
+            pool.scratch_bytes += bytes;
+            pool.scratch.push(scratch);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_come_back_as_they_were_within_a_bound() {
+        let all = || {
+            let taken: Vec<Vec<u8>> = std::iter::repeat_with(take_scratch)
+                .take_while(|it| it.capacity() > 0)
+                .collect();
+            taken
+        };
+        // Other tests may have used this thread.
+        all();
+        give_back_scratch(vec![7; 100_000]);
+        assert_eq!(take_scratch(), vec![7; 100_000]);
+        assert_eq!(take_scratch(), Vec::<u8>::new());
+        give_back_scratch(Vec::with_capacity(SCRATCH_LEN_MAX + 1));
+        assert_eq!(all(), Vec::<Vec<u8>>::new());
+        for _ in 0..10 {
+            give_back_scratch(vec![1; SCRATCH_LEN_MAX]);
+        }
+        assert_eq!(all().len(), SCRATCH_BYTES_MAX / SCRATCH_LEN_MAX);
+        for _ in 0..1000 {
+            give_back_scratch(vec![1; 10]);
+        }
+        assert_eq!(all().len(), POOL_MAX);
     }
 }

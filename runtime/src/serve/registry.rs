@@ -31,7 +31,7 @@ pub struct Connection {
     pub(super) dialect: AtomicU8,
     /// Whether it waits for the first byte of a request.
     pub(super) at_boundary: AtomicBool,
-    /// Seconds after `opened` of its last request.
+    /// Seconds after `opened` of its last request, or up to a second before it.
     last_request_s: AtomicU32,
 }
 

@@ -4,9 +4,10 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use fonn_proto::Out;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
@@ -89,12 +90,16 @@ impl Socket {
     /// # Cancel safety
     /// Safe.
     pub async fn readable(&self) -> io::Result<()> {
-        poll_fn(|cx| match self {
+        poll_fn(|cx| self.poll_readable(cx)).await
+    }
+
+    /// As [`Socket::readable`], for who waits for something else too.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
             Self::Encrypted(stream) => stream.poll_read_ready(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx),
-        })
-        .await
+        }
     }
 
     /// Waits until there is room to write; see [`Socket::readable`].
@@ -125,17 +130,18 @@ impl Socket {
         drop(ready);
     }
 
-    /// Reads what there is into the spare capacity of `buf`. 0 means that the peer closed.
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes (without TLS, which has
+    /// taken more from the kernel anyway). 0 means that the peer closed.
     ///
     /// A read that leaves room has emptied the socket: the readiness is taken back at once, so that the
     /// next read waits for the kernel's word instead of asking in vain. Polling is edge-triggered and on
     /// the same thread, so nothing that arrives from here on is missed.
-    pub fn try_read(&self, buf: &mut BytesMut) -> io::Result<usize> {
-        let room = buf.capacity() - buf.len();
+    pub fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
+        let room = (buf.capacity() - buf.len()).min(len_max);
         let read = match self {
-            Self::Tcp(stream) => stream.try_read_buf(buf),
+            Self::Tcp(stream) => stream.try_read_buf(&mut buf.limit(room)),
             Self::Encrypted(stream) => return stream.try_read(buf),
-            Self::Unix(stream) => stream.try_read_buf(buf),
+            Self::Unix(stream) => stream.try_read_buf(&mut buf.limit(room)),
         };
         if let Ok(count) = read
             && 0 < count

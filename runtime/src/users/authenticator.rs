@@ -367,6 +367,24 @@ impl Authenticator {
         Ok(())
     }
 
+    /// Keeps the thread that hashes busy, until what is returned is dropped.
+    #[cfg(test)]
+    pub(crate) fn occupy(&self) -> std::sync::mpsc::SyncSender<()> {
+        let (end, ended) = std::sync::mpsc::sync_channel(0);
+        let (begin, begun) = std::sync::mpsc::sync_channel(1);
+        let job = move || begin.send(()).is_ok() && ended.recv().is_ok();
+        // It is run whether or not anybody waits for it.
+        drop(self.pool.submit(job).unwrap());
+        begun.recv().unwrap();
+        end
+    }
+
+    /// How many attempts wait or are checked.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.turns.waiting()
+    }
+
     /// Users may have been replaced while the password was checked: the digest is of one as it was then.
     fn remember(&self, digest: [u8; 32]) {
         let mut remembered = self.remembered.lock();
@@ -469,6 +487,28 @@ mod tests {
             "{:?}",
             start.elapsed()
         );
+    }
+
+    /// How long an answer takes does not tell which users there are.
+    #[tokio::test]
+    async fn a_user_that_does_not_exist_costs_a_hash_as_one_that_does() {
+        let auth = Arc::new(authenticator(&[("ci", "read-write")]));
+        let busy = auth.occupy();
+        let attempts = [&b"ci"[..], b"nobody", b"\xff"].map(|user| {
+            let (auth, user) = (Arc::clone(&auth), user.to_vec());
+            // Of another source each, so that none waits for its turn.
+            let source = IpAddr::from([10, 0, 1, user.len() as u8]);
+            tokio::spawn(async move { auth.check(&user, b"guess", Some(source)).await })
+        });
+        while auth.pool.depth() < attempts.len() {
+            let is_told = |it: &tokio::task::JoinHandle<_>| it.is_finished();
+            assert!(!attempts.iter().any(is_told), "nobody hashed it");
+            tokio::task::yield_now().await;
+        }
+        drop(busy);
+        for attempt in attempts {
+            assert_eq!(attempt.await.unwrap().err(), Some(Refusal::Wrong));
+        }
     }
 
     #[tokio::test]

@@ -68,6 +68,12 @@ impl Turns {
             place,
         })
     }
+
+    /// Attempts of all sources.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.0.lock().len
+    }
 }
 
 struct Place<'a> {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,9 +10,11 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BuildOptions, ColdOptions, MemoryOptions, Programs, SpeedOptions, compare_build, compare_cold,
-    compare_memory, compare_speed,
+    BuildOptions, CodecOptions, ColdOptions, DiskOptions, MemoryOptions, Programs, SpeedOptions,
+    compare_build, compare_codecs, compare_cold, compare_disk, compare_memory, compare_speed,
 };
+use fonn_tests::load::parse_size;
+use fonn_tests::values::Content;
 
 /// Measures Fonn beside memcached and redis-server, each with one serving thread.
 ///
@@ -67,6 +70,54 @@ enum Command {
         /// Builds of each kind; the fastest counts.
         #[arg(long, default_value_t = 3)]
         rounds: usize,
+    },
+    /// Processor time of a set under one codec and under another, changed live in one node.
+    Codec {
+        /// Length of values in bytes, with a suffix k or m.
+        #[arg(long, default_value = "1k")]
+        value_len: String,
+        /// What values look like.
+        #[arg(long, value_enum, default_value = "random")]
+        content: Content,
+        /// The codec that is measured.
+        #[arg(long, default_value = "lz4")]
+        codec: String,
+        /// The codec that it is measured beside.
+        #[arg(long, default_value = "none")]
+        beside: String,
+        /// The level that has them.
+        #[arg(long, default_value = "upper")]
+        level: String,
+        /// About how long each is in force at a time, in seconds.
+        #[arg(long, default_value_t = 0.7)]
+        seconds: f64,
+        /// Turns of each.
+        #[arg(long, default_value_t = 200)]
+        pairs: usize,
+    },
+    /// Sets and gets of a working set of four times the RAM, beside memcached with extstore.
+    Disk {
+        /// Length of values in bytes, with a suffix k or m.
+        #[arg(long, default_value = "16k")]
+        value_len: String,
+        /// RAM of each server in MiB.
+        #[arg(long, default_value_t = 64)]
+        ram_mib: u64,
+        /// Gets that are measured.
+        #[arg(long, default_value_t = 100_000)]
+        gets: u64,
+        /// A codec of fonn's disk tier, for fresh and settled values (repeatable).
+        #[arg(long = "codec", default_values = ["none", "lz4", "zstd:3"])]
+        codecs: Vec<String>,
+        /// Requests in flight on each connection.
+        #[arg(long, default_value_t = NonZeroUsize::MIN)]
+        pipeline: NonZeroUsize,
+        /// Measurements of each; medians count.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Directory on the device that is measured, instead of that for temporary files.
+        #[arg(long)]
+        dir: Option<PathBuf>,
     },
     /// Spilling and reading beside the bare SDK on the same S3 server.
     Cold {
@@ -128,6 +179,45 @@ fn main() -> Result<()> {
             round_trip: Duration::from_millis(latency_ms),
             rounds,
         })?,
+        Command::Codec {
+            value_len,
+            content,
+            codec,
+            beside,
+            level,
+            seconds,
+            pairs,
+        } => compare_codecs(&CodecOptions {
+            value_len: parse_size(&value_len)?,
+            content,
+            codec,
+            beside,
+            level,
+            turn: Duration::try_from_secs_f64(seconds)
+                .with_context(|| format!("--seconds {seconds}: expected a duration"))?,
+            pairs,
+            fonn_flags: flags(&arguments.fonn_flag)?,
+        })?,
+        Command::Disk {
+            value_len,
+            ram_mib,
+            gets,
+            codecs,
+            pipeline,
+            rounds,
+            dir,
+        } => compare_disk(
+            &programs(&arguments.fonn_flag, false)?,
+            &DiskOptions {
+                value_len: parse_size(&value_len)?,
+                ram_mib,
+                gets,
+                codecs,
+                pipeline,
+                rounds,
+                dir,
+            },
+        )?,
         Command::Cold {
             entries,
             value_len,
@@ -149,12 +239,17 @@ fn main() -> Result<()> {
 fn programs(fonn_flags: &[String], fonn_on_disk: bool) -> Result<Programs> {
     let mut programs = Programs::find()?;
     programs.fonn_on_disk = fonn_on_disk;
-    for flag in fonn_flags {
+    programs.fonn_flags = flags(fonn_flags)?;
+    Ok(programs)
+}
+
+fn flags(given: &[String]) -> Result<Vec<(String, String)>> {
+    let split = |flag: &String| {
         let (name, value) = flag.split_once('=').with_context(|| {
             format!("--fonn-flag {flag}: expected a flag and its value, NAME=VALUE")
         })?;
         let name = format!("--{}", name.trim_start_matches('-'));
-        programs.fonn_flags.push((name, value.to_owned()));
-    }
-    Ok(programs)
+        Ok((name, value.to_owned()))
+    };
+    given.iter().map(split).collect()
 }

@@ -197,6 +197,31 @@ impl BinaryClient {
         Ok(reply)
     }
 
+    /// Sends a request, quiet or not, and reads all that is said to it.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    pub fn answers(
+        &mut self,
+        opcode: u8,
+        key: &str,
+        extras: &[u8],
+        value: &[u8],
+    ) -> Result<Vec<BinaryReply>> {
+        /// Of the request behind it, which is always answered.
+        const END: u32 = 0x0e0d;
+        let mut both = request(opcode, key.as_bytes(), extras, value, 0, 0);
+        both.extend(request(opcode::NOOP, b"", &[], &[], 0, END));
+        self.send(&both)?;
+        let mut answers = Vec::new();
+        loop {
+            match self.reply()? {
+                end if end.opaque == END => return Ok(answers),
+                answer => answers.push(answer),
+            }
+        }
+    }
+
     /// Stores a value with flags; `cas` 0 means unconditionally.
     ///
     /// # Errors

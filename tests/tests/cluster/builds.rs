@@ -178,7 +178,7 @@ fn a_build_goes_on_when_the_router_is_killed_and_comes_back() -> Result<()> {
 #[test]
 fn a_build_goes_on_through_the_other_router_when_one_is_killed() -> Result<()> {
     builds_go_on(both_routers, |scene| {
-        // A client uses the one that answered first: that is the one to be lost.
+        // Both are used, each for half of the slots; the one that is used more is lost.
         let received = |router: &FonnRouter| router.metric("fonn_router_received_bytes_total");
         let [first, second] = scene.routers.each_ref().map(received);
         let used = usize::from(second? > first?);

@@ -105,6 +105,38 @@ fn a_password_that_came_under_tls_is_not_sent_on_to_a_member_without() -> Result
     Ok(())
 }
 
+/// Whoever makes itself an admin of a router is none of the members.
+#[test]
+fn a_login_that_only_the_router_knows_is_refused_by_the_member() -> Result<()> {
+    let secrets = Secrets::new()?;
+    let listen = free_address()?;
+    let _node = NodeOptions::new()
+        .flag("--node-id", "a")
+        .flag("--cluster-listen", listen.to_string())
+        .flag("--bootstrap", "true")
+        .flag("--users-file", &secrets.users)
+        .start()?;
+    let known = std::fs::read_to_string(&secrets.users)?;
+    let more = format!("{known}{}", known.replace("'root'", "'intruder'"));
+    let users = format!("{}.router", secrets.users);
+    std::fs::write(&users, more)?;
+    let router = FonnRouter::start_with(&[listen], vec![("--users-file", users)])?;
+    let intruder = Some(("intruder", PASSWORD));
+    for arguments in [
+        &["status", "--member", "a"][..],
+        &["flush", "default", "--yes"],
+        &["user", "list"],
+    ] {
+        let (code, text) = ctl(router.admin(), intruder, arguments)?;
+        let is_refused = code == Some(3) && text.contains("wrong user name or password");
+        ensure!(is_refused, "{arguments:?}: {code:?} {text}");
+    }
+    // Whom both know is let in.
+    let (code, text) = ctl(router.admin(), Some(("root", PASSWORD)), &["status"])?;
+    ensure!(code == Some(0), "{code:?} {text}");
+    Ok(())
+}
+
 /// A users file with an admin.
 struct Secrets {
     users: String,

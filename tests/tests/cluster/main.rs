@@ -14,6 +14,7 @@ mod reads;
 mod reflection;
 mod relay;
 mod roles;
+mod routers;
 mod settings;
 mod start;
 mod together;

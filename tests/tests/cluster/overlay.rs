@@ -154,7 +154,7 @@ fn no_command_of_an_overlay_changes_its_base_in_any_protocol() -> Result<()> {
         }
         for (needs, (code, key, extras, value)) in BINARY {
             if *needs == Needs::Write {
-                overlay.binary.call(*code, key, extras, value, 0)?;
+                overlay.binary.answers(*code, key, extras, value)?;
                 unchanged(&format!("{code:#04x}"))?;
                 overlay.forget()?;
             }
@@ -198,9 +198,10 @@ fn each_member_keeps_the_quota_of_what_is_written_through_a_router() -> Result<(
             format!("own{number}"),
             pool.value(number, VALUE_LEN).to_vec(),
         );
-        // A member that is too far past it refuses for as long as it counts.
+        // A member that is too far past it refuses for as long as it counts, and a machine with much to do is late.
         while let RespReply::Error(error) = pr.call(&[b"SET", key.as_bytes(), &value])? {
-            ensure!(error.starts_with("OOM"), "{error}");
+            let is_for_now = error.starts_with("OOM") || error.starts_with("TRYAGAIN");
+            ensure!(is_for_now, "{error}");
             ensure!(begun.elapsed() < LIMIT, "refused for ever: {error}");
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -63,17 +63,6 @@ enum Fault {
 }
 
 impl Fault {
-    /// One that must not show. With one owner a slot a member that falls twice within a minute may bring back what it wrote
-    /// in between (docs/cluster.md tells it), and one that is slow to start falls twice.
-    fn draw_for(replicas: u64, random: &mut Rng) -> Self {
-        loop {
-            match Self::draw(random) {
-                Self::Killed(_) if replicas == 1 => {}
-                fault => return fault,
-            }
-        }
-    }
-
     fn draw(random: &mut Rng) -> Self {
         let one = random.below(MEMBERS as u64) as usize;
         let other = (one + 1 + random.below(MEMBERS as u64 - 1) as usize) % MEMBERS;
@@ -386,7 +375,7 @@ impl Run {
 
     /// One fault under load, until all agree again; then what clients saw is judged.
     fn round(&mut self, round: u64, random: &mut Rng, totals: &mut Totals) -> Result<()> {
-        let fault = Fault::draw_for(self.replicas, random);
+        let fault = Fault::draw(random);
         let (replicas, since, values) = (self.replicas, self.since, &self.values);
         let (cluster, links) = (&mut self.cluster, &self.links);
         let killed = match fault {

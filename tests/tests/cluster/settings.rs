@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use fonn_tests::ctl::lines;
+use fonn_tests::client::{RespClient, RespReply};
+use fonn_tests::ctl::{lines, with_input};
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
 use fonn_tests::router::FonnRouter;
@@ -109,5 +110,65 @@ fn a_reload_changes_the_log_level_of_a_router_and_tells_what_waits_for_a_restart
     let max_value = max_value.context("no max_value")?;
     let is_old = max_value["value"] == "1m" && max_value["can_reload"] == false;
     ensure!(is_old && max_value["after_restart"] == "2m", "{max_value}");
+    Ok(())
+}
+
+#[test]
+fn a_reload_puts_no_other_users_of_a_router_in_force() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (file, before, other) = (path("router.toml"), path("before"), path("other"));
+    let hash = with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?.stdout;
+    let hash = String::from_utf8(hash)?;
+    let row = |name: &str| {
+        let hash = hash.trim();
+        format!("[[user]]\nname = '{name}'\nrole = 'admin'\nhash = '{hash}'\n")
+    };
+    std::fs::write(&before, row("root"))?;
+    std::fs::write(&other, row("new"))?;
+    std::fs::write(&file, format!("users_file = {before:?}\n"))?;
+    let listen = free_address()?;
+    let _node = NodeOptions::new()
+        .flag("--node-id", "a")
+        .flag("--cluster-listen", listen.to_string())
+        .flag("--bootstrap", "true")
+        .start()?;
+    let router = FonnRouter::start_with(&[listen], vec![("--config", file.clone())])?;
+    let log_in = |user: &str| -> Result<(RespClient, RespReply)> {
+        let mut client = RespClient::connect(router.addr())?;
+        let answer = client.command(&format!("AUTH {user} {PASSWORD}"))?;
+        Ok((client, answer))
+    };
+    let (mut held, answer) = log_in("root")?;
+    answer.ok()?;
+
+    std::fs::write(&file, format!("users_file = {other:?}\n"))?;
+    let pid = Pid::from_raw(i32::try_from(router.pid()?)?).context("no process")?;
+    kill_process(pid, Signal::HUP)?;
+    let begun = Instant::now();
+    loop {
+        let (_, text) = ctl(
+            router.admin(),
+            Some(("root", PASSWORD)),
+            &["config", "--json"],
+        )?;
+        let own = text.lines().next().context("nothing is told")?;
+        let own: Value = serde_json::from_str(own)?;
+        let settings = own["settings"].as_array().context("no settings")?;
+        let users = settings.iter().find(|it| it["key"] == "users_file");
+        let users = users.context("no users_file")?;
+        if users["after_restart"] == other.as_str() {
+            ensure!(users["value"] == before.as_str(), "{users}");
+            break;
+        }
+        ensure!(begun.elapsed() < LIMIT, "not reloaded: {users}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    held.command("SET k v")?.ok()?;
+    log_in("root")?.1.ok()?;
+    let (_, new) = log_in("new")?;
+    ensure!(matches!(new, RespReply::Error(_)), "{new:?}");
+    let bare = RespClient::connect(router.addr())?.command("GET k")?;
+    ensure!(matches!(bare, RespReply::Error(_)), "{bare:?}");
     Ok(())
 }

@@ -1,5 +1,9 @@
 //! What is of one member alone is asked of all of them at a router.
 
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -157,6 +161,96 @@ fn a_key_is_looked_for_and_a_codec_set_at_every_member_of_a_router() -> Result<(
         ensure!(warmed.iter().any(|it| ended(&it)), "{name}: {warmed:?}");
     }
     Ok(())
+}
+
+#[test]
+fn events_of_all_members_are_followed_at_a_router() -> Result<()> {
+    let cluster = Cluster::form(3, None)?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let door = router.admin().to_string();
+    let mut following = Command::new(fonn_tests::node::ctl_program()?)
+        .args(["events", "--follow", "--json"])
+        .env("FONN_ADMIN", &door)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = following.stdout.take().context("no standard output")?;
+    let (to, told) = sync_channel(64);
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stdout).lines();
+        // The test has what it wants when nobody receives any more.
+        lines
+            .map_while(Result::ok)
+            .all(|line| to.send(line).is_ok())
+    });
+    // Of each what is remembered comes first, and then what happens.
+    for (about, change) in [
+        ("is ready after", None),
+        ("zlib:4", Some("last=zlib:4")),
+        ("zlib:2", Some("last=zlib:2")),
+    ] {
+        if let Some(change) = change {
+            text(&door, &["codec", change])?;
+        }
+        let mut from = BTreeSet::new();
+        while from.len() < 3 {
+            let event: Value = serde_json::from_str(&told.recv_timeout(LIMIT)?)?;
+            let member = event["member"].as_str().context("of whom?")?;
+            let message = event["message"].as_str().context("no message")?;
+            if message.contains(about) {
+                from.insert(member.to_owned());
+            }
+        }
+        ensure!(from.iter().eq(NAMES.iter()), "{about}: {from:?}");
+    }
+    following.kill()?;
+    following.wait()?;
+    Ok(())
+}
+
+#[test]
+fn the_doctor_at_a_router_examines_every_member_and_names_the_one_that_is_gone() -> Result<()> {
+    let mut cluster = Cluster::form(3, None)?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let door = router.admin().to_string();
+    let findings = lines(&door, &["doctor"])?;
+    for name in NAMES {
+        for check in ["member", "readiness", "clock", "client port"] {
+            let is_it = |it: &&Value| it["member"] == name && it["check"] == check;
+            let found: Vec<_> = findings.iter().filter(is_it).collect();
+            ensure!(found.len() == 1, "{name}, {check}: {findings:?}");
+            ensure!(found[0]["severity"] == "ok", "{}", found[0]);
+        }
+    }
+    let shown = text(&door, &["doctor"])?;
+    ensure!(shown.starts_with("member a\nok "), "{shown}");
+    // Of one that is named it is told as of a node.
+    let own = lines(&door, &["doctor", "--member", "b"])?;
+    ensure!(own.iter().all(|it| it["member"].is_null()), "{own:?}");
+
+    cluster.nodes[2].kill9()?;
+    let begun = Instant::now();
+    loop {
+        let output = fonnctl(&door, &["doctor", "--json"])?;
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        let rows = String::from_utf8(output.stdout)?;
+        let rows: Vec<Value> = rows
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()?;
+        let failed = rows.iter().filter(|it| it["severity"] == "failed");
+        let failed: Vec<&str> = failed.filter_map(|it| it["member"].as_str()).collect();
+        ensure!(failed == ["c"], "{rows:?}");
+        let is_last = rows
+            .iter()
+            .any(|it| it["message"] == "it is down by the map");
+        if is_last {
+            return Ok(());
+        }
+        // The member that told the map did not know it yet.
+        ensure!(begun.elapsed() < LIMIT, "{rows:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod auto;
 mod clock;
 mod evict;
 mod kills;
+mod large;
 mod loss;
 mod operator;
 mod outage;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::values::{Content, ValuePool};
 
 use crate::support::{
-    Entries, connect, destroy, metric, over, wait_until_ready, wait_until_spilled,
+    Entries, connect, destroy, metric, over, wait_until, wait_until_ready, wait_until_spilled,
 };
 
 const LEN: usize = 4 << 10;
@@ -385,4 +386,51 @@ fn a_new_machine_is_warmed_from_the_bucket() -> Result<()> {
         (299.0, 0.0, 0.0)
     );
     Ok(())
+}
+
+/// One object that may not be read keeps the index from being complete: it may be newer than all that is known. The node
+/// says which it is and what is missing, and goes on by itself once it may read it.
+#[test]
+fn a_footer_that_may_not_be_read_is_named_with_the_right_that_is_missing() -> Result<()> {
+    let bucket = Bucket::in_process()?;
+    let pool = ValuePool::new(Content::Random, 4 << 10);
+    let entries = Entries {
+        pool: &pool,
+        lens: &[4 << 10],
+        prefix: "denied/",
+    };
+    let first = over(&bucket).start()?;
+    let mut cache = connect(&first)?;
+    for part in 0..3 {
+        entries.write(&mut *cache, part * 20..(part + 1) * 20)?;
+        wait_until_spilled(&first)?;
+    }
+    let segments = names(&first)?;
+    let name = segments.first().context("there is no segment")?.clone();
+    destroy(first)?;
+
+    bucket.deny(Some(&name));
+    let node = over(&bucket).start()?;
+    wait_until("it says what it waits for", Duration::from_secs(60), || {
+        let told = text(&admin(&node), &["cold", "status"])?;
+        Ok(told.contains(&name) && told.contains("s3:GetObject"))
+    })?;
+    assert_eq!(metric(&node, "fonn_cold_index_ready")?, 0.0);
+    let found = findings(&node)?;
+    let index = found.iter().find(|(check, _, _)| check == "cold index");
+    let (_, severity, finding) = index.with_context(|| format!("no such check: {found:?}"))?;
+    assert_eq!(severity, "failed");
+    let said = |field: &str| finding[field].as_str().unwrap_or_default().to_owned();
+    assert!(said("message").contains(&name), "{finding}");
+    assert!(said("remedy").contains("s3:GetObject"), "{finding}");
+    // It takes traffic meanwhile.
+    assert_eq!(node.http_get("/readyz")?.status, 200);
+
+    bucket.deny(None);
+    wait_until_ready(&node)?;
+    entries.check(&mut *connect(&node)?, 0..60)?;
+    wait_until("nothing is wrong any more", Duration::from_secs(60), || {
+        let told = text(&admin(&node), &["cold", "status"])?;
+        Ok(!told.contains("trouble"))
+    })
 }

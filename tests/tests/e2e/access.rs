@@ -1,6 +1,6 @@
 //! Who may use the admin port: `fonnctl` and plain HTTP against a node with users and a certificate.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use fonn_tests::client::{RespReply, binary_request, opcode, status};
 use fonn_tests::ctl::{failure, text, with_input};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::process::Signal;
+
+use super::configuration::reload;
 
 const PASSWORD: &str = "hunter 2: ü";
 
@@ -241,6 +243,55 @@ fn a_users_file_that_is_replaced_is_read_without_a_signal() -> Result<()> {
     Ok(())
 }
 
+/// Whoever can change the configuration cannot put other users in the place of those that are in force, nor have nobody
+/// asked for a login: that takes a restart. And a file that is no good changes nothing.
+#[test]
+fn a_reload_takes_no_other_users_file_and_none_that_is_broken() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (file, before, other) = (path("fonn.toml"), path("before"), path("other"));
+    std::fs::write(&before, users_file(&USERS)?)?;
+    std::fs::write(&other, users_file(&[("new", "admin", "")])?)?;
+    std::fs::write(&file, format!("users_file = {before:?}\n"))?;
+    let mut node = NodeOptions::new()
+        .in_memory()
+        .flag("--config", &file)
+        .start()?;
+    let log_in = |node: &FonnNode, user: &str| -> Result<RespReply> {
+        node.resp()?
+            .call(&[b"AUTH", user.as_bytes(), PASSWORD.as_bytes()])
+    };
+    let mut held = node.resp()?;
+    held.call(&[b"AUTH", b"ci", PASSWORD.as_bytes()])?.ok()?;
+    let broken = users_file(&[("ci", "master", "")])?;
+    for (users, configuration, expected) in [
+        (None, format!("users_file = {other:?}\n"), "--users-file"),
+        (None, String::new(), "--users-file"),
+        (
+            Some(broken),
+            format!("users_file = {before:?}\n"),
+            "stay as they were",
+        ),
+    ] {
+        if let Some(users) = users {
+            std::fs::write(&before, users)?;
+        }
+        reload(&mut node, Path::new(&file), &configuration, &[expected])?;
+        held.command("SET k v")?.ok()?;
+        log_in(&node, "ci")?.ok()?;
+        let new = log_in(&node, "new")?;
+        ensure!(matches!(new, RespReply::Error(_)), "{expected}: {new:?}");
+        let bare = node.resp()?.command("GET k")?;
+        ensure!(matches!(bare, RespReply::Error(_)), "{expected}: {bare:?}");
+    }
+    let log = node.log()?.text();
+    ensure!(
+        log.contains("master") && !log.contains("argon2") && !log.contains("hunter"),
+        "{log}"
+    );
+    Ok(())
+}
+
 #[test]
 fn a_client_that_fails_to_log_in_is_counted_and_logged_with_its_address_and_nothing_secret()
 -> Result<()> {
@@ -325,6 +376,8 @@ fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
 #[test]
 fn secrets_are_in_no_setting_metric_log_or_finding() -> Result<()> {
     const SECRETS: [&str; 2] = ["Zg7qk3Vt9sUwQx1pLmN5", "Hn4bRt8cYd2wEs6vKj0a"];
+    /// What keys begin with: no secret, but nothing that figures or the log are to tell of.
+    const KEY: &str = "Xe5vMw7dPa";
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("users.toml");
     std::fs::write(&file, users_file(&USERS)?)?;
@@ -355,7 +408,7 @@ fn secrets_are_in_no_setting_metric_log_or_finding() -> Result<()> {
             .call(&[b"AUTH", b"root", PASSWORD.as_bytes()])?
             .ok()?;
         for number in 0..20 {
-            client.command(&format!("SET k{number} v"))?.ok()?;
+            client.command(&format!("SET {KEY}{number} v"))?.ok()?;
         }
         // A miss that asks the bucket where there is trouble.
         client.command("GET absent")?;
@@ -392,7 +445,12 @@ fn secrets_are_in_no_setting_metric_log_or_finding() -> Result<()> {
             }
             told.push(rows);
         }
-        told.push(node.http_get("/metrics")?.body);
+        let figures = node.http_get("/metrics")?.body;
+        let named = USERS.iter().map(|(name, ..)| format!("\"{name}\""));
+        for name in named.chain([KEY.to_owned()]) {
+            ensure!(!figures.contains(&name), "{name} is in {figures}");
+        }
+        told.push(figures);
         for arguments in [&["doctor"][..], &["status", "--json"], &["cold"]] {
             let output = Command::new(ctl_program()?)
                 .args(arguments)
@@ -413,6 +471,7 @@ fn secrets_are_in_no_setting_metric_log_or_finding() -> Result<()> {
     let is_reloaded = || log.text().contains("configuration reloaded");
     node.daemon()?
         .wait_until("the reload", Duration::from_secs(60), is_reloaded)?;
+    ensure!(!log.text().contains(KEY), "{}", log.text());
     told.push(log.text());
     for text in &told {
         for secret in [&SECRETS[..], &["hunter", "argon2"]].concat() {

@@ -11,11 +11,21 @@ use anyhow::{Context, Result};
 use fonn_tests::client::{Cache, is_refusal};
 use fonn_tests::node::{FonnNode, NodeOptions, node_program};
 use fonn_tests::process::{Daemon, Signal, free_address};
+use fonn_tests::router::router_program;
 
 /// Starts the node with flags that it cannot use; returns its exit code and what it said.
 fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(Option<i32>, String)> {
+    ended(&node_program()?, arguments, environment)
+}
+
+/// The same, of a node or a router.
+fn ended(
+    program: &Path,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<(Option<i32>, String)> {
     let dir = tempfile::tempdir()?;
-    let mut command = Command::new(node_program()?);
+    let mut command = Command::new(program);
     command.env("XDG_CACHE_HOME", dir.path()).args(arguments);
     command.envs(environment.iter().copied());
     let mut daemon = Daemon::spawn("fonn-node", &mut command)?;
@@ -85,23 +95,26 @@ fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
 
 #[test]
 fn an_open_listener_is_refused_unless_it_is_wanted() -> Result<()> {
-    let port = free_address()?.port();
-    let admin = free_address()?.to_string();
-    let open = format!("0.0.0.0:{port}");
-    let arguments = [
-        "--listen",
-        &open,
-        "--admin-listen",
-        &admin,
-        "--data-dir",
-        "none",
-    ];
-    let (code, text) = refused(&arguments, &[])?;
-    assert_eq!(code, Some(2), "{text}");
-    assert!(
-        text.contains(&open) && text.contains("--insecure"),
-        "{text}"
-    );
+    let open = format!("0.0.0.0:{}", free_address()?.port());
+    let [clients, admin] = [free_address()?.to_string(), free_address()?.to_string()];
+    let none = ["--data-dir", "none"];
+    let member = ["--node-id", "a", "--bootstrap", "--cluster-listen", &open];
+    let cluster = ["--cluster", "127.0.0.1:1"];
+    for (program, more, listen, admin_listen) in [
+        (node_program()?, &none[..], &open, &admin),
+        (node_program()?, &none, &clients, &open),
+        (node_program()?, &member, &clients, &admin),
+        (router_program()?, &cluster, &open, &admin),
+        (router_program()?, &cluster, &clients, &open),
+    ] {
+        let arguments = [&["--listen", listen, "--admin-listen", admin_listen], more].concat();
+        let (code, text) = ended(&program, &arguments, &[])?;
+        assert_eq!(code, Some(2), "{arguments:?}: {text}");
+        assert!(
+            text.contains(&open) && text.contains("--insecure"),
+            "{arguments:?}: {text}"
+        );
+    }
     let node = NodeOptions::new()
         .flag("--listen", &open)
         .flag("--insecure", "true")

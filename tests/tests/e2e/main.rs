@@ -1,5 +1,6 @@
 //! One node from the outside: what its clients, its operator and its operating system see.
 
+mod absent;
 mod access;
 mod admin;
 mod admin_grpc;

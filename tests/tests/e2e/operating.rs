@@ -1,4 +1,4 @@
-//! What an operator watches and moves: `fonnctl top`, completions.
+//! What an operator watches and moves: `fonnctl top`, `fonnctl warm`, completions.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fonn_tests::ctl::{json, lines, text};
+use fonn_tests::ctl::{fonnctl, json, lines, text};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::values::{Content, ValuePool};
 
@@ -241,5 +241,71 @@ fn a_restarted_node_is_warmed_with_the_newest_entries_first() -> Result<()> {
     ensure!(hits(&node, "ram")? == 249.0 && hits(&node, "disk")? == 0.0);
     let told = text(&node.admin().to_string(), &["warm"])?;
     ensure!(told.contains("199 were in RAM already"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn warming_shows_a_bar_on_a_terminal_and_none_elsewhere() -> Result<()> {
+    const ENTRIES: u64 = 3000;
+    let mut node = NodeOptions::new().start()?;
+    let mut client = node.text()?;
+    let value = ValuePool::new(Content::Random, 1000)
+        .value(1, 1000)
+        .to_vec();
+    for n in 0..ENTRIES {
+        client.store(&format!("set k{n} 0 0 1000"), &value)?;
+    }
+    node.stop()?;
+    node.start_again()?;
+    let program = ctl_program()?;
+    let program = program.to_str().context("a path")?;
+    // So slow that there is something to see; standard output is not the terminal, standard error is.
+    let file = node.scratch().join("told");
+    let script = format!(
+        "{program} warm --rate 1m --admin {} >{}; echo left with $?",
+        node.admin(),
+        file.display()
+    );
+    let mut child = Command::new("script")
+        .args(["-qec", &script, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting script (bsdutils)")?;
+    // Its end would be the end of the terminal.
+    let stdin = child.stdin.take();
+    let shown = String::from_utf8(child.wait_with_output()?.stdout)?;
+    drop(stdin);
+    ensure!(shown.trim_end().ends_with("left with 0"), "{shown:?}");
+    // Each time it is drawn over what was there, and at the end nothing of it is left.
+    let (drawn, left) = shown.rsplit_once("\r\x1b[K").context("no bar")?;
+    ensure!(left.trim_end() == "left with 0", "{left:?}");
+    let bars: Vec<&str> = drawn
+        .split("\r\x1b[K")
+        .filter(|it| !it.is_empty())
+        .collect();
+    let mut shares = Vec::new();
+    for bar in &bars {
+        let (meter, rest) = bar.split_once("] ").context("no meter")?;
+        let (share, words) = rest.split_once(" % ").context("no share")?;
+        let has_form = meter.starts_with('[') && words.contains(" entries, ");
+        ensure!(has_form, "{bar:?}");
+        shares.push(share.trim().parse::<f64>()?);
+    }
+    let between = shares.iter().filter(|it| (1.0..100.0).contains(*it));
+    ensure!(between.count() >= 2, "it is not seen to move: {bars:?}");
+    ensure!(shares.is_sorted(), "{shares:?}");
+    let told = std::fs::read_to_string(&file)?;
+    ensure!(told.contains(&format!("{ENTRIES} from disk")), "{told}");
+
+    // A pipe gets words alone.
+    let output = fonnctl(&node.admin().to_string(), &["warm"])?;
+    ensure!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let told = String::from_utf8(output.stdout)?;
+    ensure!(!told.contains('\r') && !told.contains('\x1b'), "{told:?}");
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Clients that find the owners of keys by themselves: at a node in no cluster, at a router, and at the
 //! members of a cluster.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use fonn_tests::component::{present, program};
 use fonn_tests::ctl::json;
@@ -68,15 +69,20 @@ fn three() -> Result<Vec<FonnNode>> {
     Ok(nodes)
 }
 
-/// redis-py's cluster client, sent to `addr`, finds `servers` that own slots, and works.
-fn redis_py_works(addr: SocketAddr, servers: usize) -> Result<bool> {
+/// Python, if it has redis-py.
+fn redis_py() -> Result<Option<PathBuf>> {
     let Some(python) = program("python3")? else {
-        return Ok(false);
+        return Ok(None);
     };
     let probe = run(Command::new(&python).args(["-c", "import redis"]));
-    if present("redis for Python", probe.ok())?.is_none() {
+    Ok(present("redis for Python", probe.ok())?.map(|_| python))
+}
+
+/// redis-py's cluster client, sent to `addr`, finds `servers` that own slots, and works.
+fn redis_py_works(addr: SocketAddr, servers: usize) -> Result<bool> {
+    let Some(python) = redis_py()? else {
         return Ok(false);
-    }
+    };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.py");
     let mut command = Command::new(&python);
     command
@@ -117,6 +123,91 @@ fn redis_py_goes_to_the_owners_of_a_cluster() -> Result<()> {
     let sum: i64 = counts.iter().sum();
     for count in &counts {
         assert!(*count > sum / 5, "{counts:?}");
+    }
+    Ok(())
+}
+
+/// Waits until each of these routers knows of all of them.
+fn wait_for_routers(routers: &[FonnRouter]) -> Result<()> {
+    let begun = Instant::now();
+    for router in routers {
+        while router.metric("fonn_router_routers")? != routers.len() as f64 {
+            ensure!(
+                begun.elapsed() < LIMIT,
+                "a router does not know of the others"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Ok(())
+}
+
+/// Commands that a router has passed on to members.
+fn forwarded(router: &FonnRouter) -> Result<f64> {
+    router.metric("fonn_router_commands_total{event=\"forwarded\"}")
+}
+
+#[test]
+fn redis_py_goes_to_all_routers_and_on_with_one_when_the_other_is_killed() -> Result<()> {
+    let Some(python) = redis_py()? else {
+        return Ok(());
+    };
+    let (_node, seed) = bootstrapped()?;
+    let seed = seed.parse()?;
+    let mut routers = [FonnRouter::start(&[seed])?, FonnRouter::start(&[seed])?];
+    wait_for_routers(&routers)?;
+    assert!(redis_py_works(routers[0].addr(), 2)?);
+    for router in &routers {
+        let passed = forwarded(router)?;
+        assert!(passed > 400.0, "{passed}");
+    }
+
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/goes_on.py");
+    let addr = routers[1].addr();
+    let mut child = Command::new(&python)
+        .arg(&script)
+        .args([addr.ip().to_string(), addr.port().to_string()])
+        .arg(LIMIT.as_secs().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
+    let mut next = || {
+        lines
+            .next()
+            .context("the client has ended")?
+            .context("reading")
+    };
+    ensure!(next()? == "2 servers");
+    // The one that it did not begin with, and that which it did.
+    routers[0].kill9()?;
+    let killed = Instant::now();
+    drop(child.stdin.take());
+    ensure!(next()? == "1 server");
+    println!(
+        "the client has one server {:?} after the other was killed",
+        killed.elapsed()
+    );
+    let end = next()?;
+    ensure!(end.starts_with("no key was lost"), "{end}");
+    println!("{end}");
+    ensure!(child.wait()?.success());
+    Ok(())
+}
+
+#[test]
+fn redis_cli_agrees_with_routers_that_divide_the_slots() -> Result<()> {
+    let Some(cli) = program("redis-cli")? else {
+        return Ok(());
+    };
+    let (_node, seed) = bootstrapped()?;
+    let seed = seed.parse()?;
+    let routers = [FonnRouter::start(&[seed])?, FonnRouter::start(&[seed])?];
+    wait_for_routers(&routers)?;
+    for router in &routers {
+        check(&cli, router.addr(), 2)?;
+        assert_eq!(redis_cli(&cli, router.addr(), "-c SET foo bar")?, "OK");
+        assert_eq!(redis_cli(&cli, router.addr(), "GET foo")?, "bar");
     }
     Ok(())
 }
@@ -243,8 +334,16 @@ fn sccache_with_cluster_endpoints_hits_through_routers_and_at_members() -> Resul
         FonnRouter::start(&[seed.parse()?])?,
         FonnRouter::start(&[seed.parse()?])?,
     ];
-    let routers: Vec<_> = routers.iter().map(FonnRouter::addr).collect();
-    sccache_hits(&routers, &nodes[0].scratch().join("routers"), &[0, FILES])?;
+    wait_for_routers(&routers)?;
+    let addrs: Vec<_> = routers.iter().map(FonnRouter::addr).collect();
+    sccache_hits(&addrs, &nodes[0].scratch().join("routers"), &[0, FILES])?;
+    if program("sccache")?.is_some() && program("gcc")?.is_some() {
+        // Each of them passed on what is of its half of the slots.
+        for router in &routers {
+            let passed = forwarded(router)?;
+            assert!(passed > FILES as f64 / 4.0, "{passed}");
+        }
+    }
     let addrs: Vec<_> = nodes.iter().map(FonnNode::addr).collect();
     // Where the routers put them is where the clients look.
     sccache_hits(&addrs, &nodes[0].scratch().join("members"), &[FILES])

@@ -3,7 +3,7 @@
 import { brief, isUnimplemented } from "../api.js";
 import { ask } from "../dialog.js";
 import { h, icon, section, setShown, Table } from "../dom.js";
-import { exact, percent, plural, UNKNOWN } from "../format.js";
+import { duration, exact, percent, plural, UNKNOWN } from "../format.js";
 import { MemberState } from "../gen/fonn/v1/cluster_pb.js";
 import type { MapEntry, MembershipMapResponse } from "../gen/fonn/v1/membership_pb.js";
 import { memberHref } from "../member.js";
@@ -68,18 +68,22 @@ export class Cluster implements Panel {
     }
   }
 
-  update({ membership, source }: View): void {
+  update({ figures, membership, source }: View): void {
     setShown(this.element, membership !== null);
     if (!membership) return;
     this.members = membership.members;
     const { status } = membership;
+    const heard = figures.now("fonn_cluster_heartbeat_age_seconds");
     this.facts.update([
       ["Figures of", source ?? UNKNOWN],
       ["Leader", status?.leader || "none: nothing can be changed"],
-      ["Voters", status?.voters.join(", ") || "—"],
+      ["Leader heard", heard === null ? UNKNOWN : status?.leader === source ? "it leads" : `${duration(heard)} ago`],
+      ["Term", exact(figures.now("fonn_cluster_term"))],
+      ["Voters", status?.voters.join(", ") || UNKNOWN],
       ["Members", `${exact(status?.membersUp)} of ${exact(status?.members)} up`],
       ["Owners of each slot", exact(membership.replicas)],
       ["Version of the map", exact(Number(status?.epoch ?? 0))],
+      ["Routers", status?.routers.join(", ") || UNKNOWN],
     ]);
     this.showSlots();
     this.table.update(this.members.map((entry) => this.row(entry, source)));

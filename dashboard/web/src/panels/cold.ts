@@ -20,7 +20,9 @@ export class Cold implements Panel {
   private readonly lag = new Chart({
     title: "Behind the disk",
     curves: [{ title: "Age of the oldest entry that the bucket lacks", color: "--cold", format: duration }],
-    axis: duration,
+    // Marks may be halves of a second.
+    axis: (value) => (value < 10 ? `${value} s` : duration(value)),
+    empty: "Nothing is known of this time yet.",
   });
 
   constructor() {

@@ -50,9 +50,12 @@ export class Headline implements Panel {
     this.showRatio(view);
     const quantile = (q: number) =>
       figures.quantile(q, "fonn_request_duration_seconds", {}, LATELY_MS);
+    const slowest = quantile(0.99);
     this.latency.set(
-      latency(quantile(0.99)),
-      `median ${latency(quantile(0.5))}, 99.9th ${latency(quantile(0.999))}`,
+      latency(slowest),
+      slowest === null
+        ? "no client asked here lately"
+        : `median ${latency(quantile(0.5))}, 99.9th ${latency(quantile(0.999))}`,
     );
     const out = figures.rate("fonn_sent_bytes_total", {}, NOW_MS);
     const into = figures.rate("fonn_received_bytes_total", {}, NOW_MS);

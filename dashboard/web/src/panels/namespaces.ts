@@ -23,7 +23,8 @@ export function filled(it: Namespace): string {
   const used = number(it.usedBytes);
   const quota = number(it.quotaBytes);
   if (quota === null) return used === null ? UNKNOWN : bytes(used);
-  const share = used === null || quota === 0 ? "" : ` (${percent(used / quota)})`;
+  // The share and its sign stay together.
+  const share = used === null || quota === 0 ? "" : ` (${percent(used / quota).replace(" ", "\u00a0")})`;
   return `${bytes(used)} of ${bytes(quota)}${share}`;
 }
 

@@ -20,6 +20,7 @@ export class Trends implements Panel {
     ],
     axis: (value) => `${Math.round(value * 100)} %`,
     range: [0, 1],
+    empty: "No gets in this time.",
   });
   private readonly latency = new Chart({
     title: "Latency percentiles",
@@ -30,6 +31,7 @@ export class Trends implements Panel {
     ],
     axis: latency,
     logarithmic: true,
+    empty: "No client connected here asked for anything in this time.",
   });
   private readonly traffic = new Chart({
     title: "Requests",
@@ -39,6 +41,7 @@ export class Trends implements Panel {
       { title: "Other", color: "--curve-3", format: perSecond },
     ],
     axis: perSecond,
+    empty: "Nothing is known of this time yet.",
   });
 
   constructor() {

@@ -8,7 +8,9 @@ use fonn_cold_tier::names::SegmentName;
 use fonn_cold_tier::segment::FORMAT;
 use fonn_cold_tier::store::probe::{self, Outcome};
 use fonn_cold_tier::store::{Location, Opened, Operation, StoreErrorKind};
-use fonn_cold_tier::{BreakerState, ColdError as TierError, ColdStatus, ColdTier, SegmentReport};
+use fonn_cold_tier::{
+    BreakerState, ColdError as TierError, ColdStatus, ColdTier, RefusedFooter, SegmentReport,
+};
 use fonn_runtime::clock::Clock;
 
 use super::news::{Teller, news};
@@ -104,7 +106,10 @@ fn trouble(status: &ColdStatus, is_failing: bool) -> String {
         Some(error) => format!(": {}", error.message),
         None => String::new(),
     };
-    if status.index_failed {
+    if let Some(refused) = &status.refused {
+        let (found, remedy) = refusal(refused, status.caught_up);
+        format!("{found}: {remedy}")
+    } else if status.index_failed {
         "the local index failed; restart the node to have it built again".to_owned()
     } else if is_failing {
         format!("nothing can be brought into the bucket{}", because())
@@ -115,6 +120,56 @@ fn trouble(status: &ColdStatus, is_failing: bool) -> String {
         format!("{lost} segments are gone from the bucket; their entries are misses")
     } else {
         String::new()
+    }
+}
+
+/// What a footer that the bucket refuses means, and what to do.
+fn refusal(refused: &RefusedFooter, is_caught_up: bool) -> (String, String) {
+    let name = refused.name.key();
+    let meanwhile = if is_caught_up {
+        "what its writer spilled since is not known here"
+    } else {
+        "nothing is spilled, and what only the bucket has may be missed"
+    };
+    let found = format!(
+        "the index waits for the footer of {name}, which the bucket refuses ({}); until it is given {meanwhile}",
+        refused.message
+    );
+    let rights = if refused.is_denied {
+        "allow s3:GetObject on it, and kms:Decrypt with its key if it has one"
+    } else {
+        "have the bucket give it"
+    };
+    (
+        found,
+        format!("{rights}, or delete the object if what only it holds may be lost"),
+    )
+}
+
+/// Whether the index is complete, as the doctor says it.
+fn index_finding(status: &ColdStatus) -> Finding {
+    let (severity, message, remedy) = match &status.refused {
+        Some(refused) => {
+            let (found, remedy) = refusal(refused, status.caught_up);
+            (Severity::Failed, found, remedy)
+        }
+        None if status.ready => (
+            Severity::Ok,
+            "the index of the bucket is complete".to_owned(),
+            String::new(),
+        ),
+        None => (
+            Severity::Warning,
+            "the index of the bucket is being read".to_owned(),
+            "wait; the log says how far it is".to_owned(),
+        ),
+    };
+    Finding {
+        check: "cold index".to_owned(),
+        severity,
+        message,
+        remedy,
+        duration_ms: 0,
     }
 }
 
@@ -206,6 +261,7 @@ impl ColdAdmin for TierAdmin {
 
     fn doctor(&self) -> News<Finding> {
         let (store, clock) = (self.bucket.without_retries.clone(), self.clock.clone());
+        let tier = self.tier.clone();
         news(move |teller| async move {
             for finding in probe::probe(store.as_ref(), &clock).await {
                 let (message, remedy) = finding.parts();
@@ -224,6 +280,10 @@ impl ColdAdmin for TierAdmin {
                 if teller.send(finding).await.is_err() {
                     return;
                 }
+            }
+            if let Ok(status) = blocking(move || tier.status()).await {
+                // Nobody may be there any more.
+                let _ = teller.send(index_finding(&status)).await;
             }
         })
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use fonn_runtime::events::{Level, Topic};
 use fonn_runtime::metrics::history::Series;
+use fonn_runtime::size::ByteCount;
 
 use self::table::RULES;
 
@@ -37,7 +38,7 @@ struct Rule {
     when: When,
     level: Level,
     topic: Topic,
-    /// `{}` is what grew, fell or passed.
+    /// `{}` is what grew, fell or passed; `{bytes}` the same as an amount of bytes.
     sentence: &'static str,
 }
 
@@ -186,7 +187,13 @@ impl Rule {
         Some(Finding {
             level: self.level,
             topic: self.topic,
-            message: self.sentence.replace("{}", &format!("{number:.0}")),
+            message: self
+                .sentence
+                .replace("{}", &format!("{number:.0}"))
+                .replace(
+                    "{bytes}",
+                    &ByteCount::new(number as u64).human().to_string(),
+                ),
         })
     }
 }
@@ -265,6 +272,18 @@ mod tests {
         let told = messages(&told);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("61 s"), "{told:?}");
+    }
+
+    #[test]
+    fn bytes_are_told_as_people_say_them() {
+        let withheld = [series("fonn_ram_withheld_bytes", &[])];
+        let mut rules = Rules::default();
+        assert!(rules.examine(0, &withheld, &[0.0]).is_empty());
+        let told = rules.examine(1000, &withheld, &[6_067_012.0]);
+        assert!(
+            messages(&told)[0].ends_with("RAM entries yield 5.8 MiB"),
+            "{told:?}"
+        );
     }
 
     #[test]

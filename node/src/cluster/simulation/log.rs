@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use openraft::BasicNode;
 
+use super::data::Held;
 use crate::cluster::state::Change;
 use crate::cluster::types::RaftId;
 
@@ -54,6 +55,11 @@ pub(super) struct Disk {
     pub(super) term: u64,
     pub(super) voted: Option<RaftId>,
     pub(super) log: Vec<Entry>,
+    /// Moment and time of its wall clock, which goes on with the member down.
+    pub(super) wall: Option<(Instant, u64)>,
+    /// What it has of the key, and up to where versions are reserved.
+    pub(super) held: Option<Held>,
+    pub(super) ceiling: u64,
 }
 
 impl Disk {

@@ -1,17 +1,18 @@
 //! One simulated member: the decisions are the real ones (detector, election timer and pre-vote, planner,
 //! state), raft under them is a model of it, in memory.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_runtime::random::SplitMix64;
 use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerState};
 
+use super::data::{Data, Held};
 use super::log::{Config, Disk, Entry, Payload};
 use crate::cluster::detector::{self, Detector};
 use crate::cluster::election::{self, Timer, Turn, Voter, defended, is_majority};
-use crate::cluster::health::falls_and_returns;
+use crate::cluster::lease::{Grants, Lease, Question};
 use crate::cluster::member::{MemberInfo, Phase};
 use crate::cluster::participant::leads;
 use crate::cluster::reconcile::{Sighting, Step, next_step};
@@ -24,8 +25,7 @@ pub(super) const RECONCILE: Duration = Duration::from_millis(200);
 pub(super) const JOIN: Duration = Duration::from_millis(500);
 /// As short as the tests over sockets have it, so that a run is short.
 pub(super) const REPLACE_VOTER_AFTER: Duration = Duration::from_secs(3);
-const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
-const CHANGE_DEADLINE: Duration = Duration::from_secs(1);
+pub(super) const CHANGE_DEADLINE: Duration = Duration::from_secs(1);
 const STEP_DEADLINE: Duration = Duration::from_secs(5);
 
 pub(super) fn detector_options() -> detector::Options {
@@ -66,11 +66,23 @@ pub(super) enum Message {
     },
     Ping {
         sent: Instant,
+        question: Question,
+        version: u64,
     },
     Pong {
         sent: Instant,
+        sequence: u64,
+        version: u64,
     },
     Join(MemberInfo),
+    /// Who takes the slot over asks what others have of it.
+    Fetch {
+        epoch: u64,
+    },
+    Fetched {
+        epoch: u64,
+        held: Option<Held>,
+    },
 }
 
 #[derive(Debug)]
@@ -83,13 +95,13 @@ enum Role {
 }
 
 #[derive(Debug, Default)]
-struct Leading {
+pub(super) struct Leading {
     next: BTreeMap<RaftId, usize>,
     matched: BTreeMap<RaftId, usize>,
     /// When what was answered last had been sent.
     acked: BTreeMap<RaftId, Instant>,
     /// Where what is waited for stands in the log, and since when.
-    deciding: Option<(usize, Instant)>,
+    pub(super) deciding: Option<(usize, Instant)>,
     reconciling: Option<(usize, Instant)>,
 }
 
@@ -101,15 +113,20 @@ pub(super) struct Node {
     commit: usize,
     pub(super) applied: usize,
     pub(super) state: State,
-    heard: Option<Instant>,
+    pub(super) heard: Option<Instant>,
     timer: Timer,
-    detector: Detector,
-    asked: BTreeMap<RaftId, Instant>,
+    pub(super) detector: Detector,
+    pub(super) grants: Grants,
+    pub(super) lease: Lease,
+    pub(super) leader: Option<RaftId>,
+    pub(super) asked: BTreeMap<RaftId, Instant>,
+    pub(super) data: Data,
     pub(super) out: Vec<(RaftId, Message)>,
 }
 
 impl Node {
     pub(super) fn new(info: MemberInfo, disk: Disk, seed: u64, now: Instant) -> Self {
+        let data = Data::new(&disk, now);
         Self {
             info,
             disk,
@@ -117,10 +134,14 @@ impl Node {
             commit: 0,
             applied: 0,
             state: State::default(),
-            heard: None,
+            heard: Some(now),
             timer: Timer::new(election::Options::default(), SplitMix64::new(seed), now),
             detector: Detector::new(detector_options()),
+            grants: Grants::new(seed),
+            lease: Lease::default(),
+            leader: None,
             asked: BTreeMap::new(),
+            data,
             out: Vec::new(),
         }
     }
@@ -148,10 +169,11 @@ impl Node {
                 entry(Payload::Config(Arc::new(config))),
                 entry(Payload::Change(form)),
             ],
+            ..Disk::default()
         }
     }
 
-    fn id(&self) -> RaftId {
+    pub(super) fn id(&self) -> RaftId {
         self.info.raft_id
     }
 
@@ -185,9 +207,11 @@ impl Node {
     }
 
     /// What openraft would tell, but for the membership.
-    fn metrics(&self, now: Instant) -> Metrics {
+    pub(super) fn metrics(&self, now: Instant) -> Metrics {
         let mut metrics = Metrics::new_initial(self.id());
         metrics.last_log_index = Some(self.disk.log.len() as u64);
+        metrics.current_term = self.disk.term;
+        metrics.last_applied = self.log_id(self.applied);
         if let Role::Leader(leading) = &self.role {
             let config = self.config();
             metrics.state = ServerState::Leader;
@@ -244,7 +268,7 @@ impl Node {
         }
     }
 
-    fn heard(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn heard(&self, now: Instant) -> Option<Instant> {
         match self.is_leading(now) {
             true => Some(now),
             false => self.heard,
@@ -280,7 +304,7 @@ impl Node {
         }
     }
 
-    fn append(&mut self, payload: Payload, made: Instant) -> usize {
+    pub(super) fn append(&mut self, payload: Payload, made: Instant) -> usize {
         let (term, leader) = (self.disk.term, self.id());
         self.disk.log.push(Entry {
             term,
@@ -352,43 +376,9 @@ impl Node {
         while self.applied < self.commit {
             if let Payload::Change(change) = &self.disk.log[self.applied].payload {
                 self.state.apply(change.clone());
+                self.go_by();
             }
             self.applied += 1;
-        }
-    }
-
-    /// Asks everybody, as each voter does.
-    pub(super) fn ask(&mut self, now: Instant) {
-        let targets: BTreeSet<RaftId> = match self.voters().contains(&self.id()) {
-            true => self
-                .state
-                .live()
-                .map(|it| it.info.raft_id)
-                .filter(|id| *id != self.id())
-                .collect(),
-            false => BTreeSet::new(),
-        };
-        self.detector.watch(&targets, now);
-        self.detector.tick(now);
-        self.asked.retain(|_, sent| now - *sent < ANSWER_DEADLINE);
-        for id in targets {
-            if let btree_map::Entry::Vacant(free) = self.asked.entry(id) {
-                free.insert(now);
-                self.out.push((id, Message::Ping { sent: now }));
-            }
-        }
-    }
-
-    /// Decides who is down, as the leader.
-    pub(super) fn decide(&mut self, now: Instant) {
-        if !self.is_leading(now) || self.is_waiting(now, CHANGE_DEADLINE, |it| &mut it.deciding) {
-            return;
-        }
-        let own = self.id();
-        let changes = falls_and_returns(&self.state, own, &mut self.detector, now);
-        if let Some(change) = changes.into_iter().next() {
-            let at = self.append(Payload::Change(change), now);
-            self.wait_for(at, now, |it| &mut it.deciding);
         }
     }
 
@@ -439,7 +429,7 @@ impl Node {
         self.wait_for(at, now, |it| &mut it.reconciling);
     }
 
-    fn wait_for(
+    pub(super) fn wait_for(
         &mut self,
         at: usize,
         now: Instant,
@@ -451,7 +441,7 @@ impl Node {
         self.heartbeat(now);
     }
 
-    fn is_waiting(
+    pub(super) fn is_waiting(
         &mut self,
         now: Instant,
         limit: Duration,
@@ -496,6 +486,14 @@ impl Node {
                 }
             }
             Message::Vote { term, last } => {
+                // As openraft has it: who hears a leader has no vote against it.
+                let lease = election::Options::default().lease;
+                if self.heard(now).is_some_and(|heard| now - heard <= lease) {
+                    let term = self.disk.term;
+                    let granted = false;
+                    self.out.push((from, Message::Voted { term, granted }));
+                    return;
+                }
                 self.follow(term);
                 let is_free = self.disk.voted.is_none_or(|voted| voted == from);
                 let is_near = last >= self.defended();
@@ -530,6 +528,7 @@ impl Node {
                     );
                     self.role = Role::Follower;
                     self.heard = Some(now);
+                    self.leader = Some(from);
                     let matched = self.take(previous, previous_term, entries);
                     if let Some(matched) = matched {
                         self.commit = self.commit.max(commit.min(matched));
@@ -579,14 +578,19 @@ impl Node {
                     }
                 }
             }
-            Message::Ping { sent } => self.out.push((from, Message::Pong { sent })),
-            Message::Pong { sent } => {
-                if self.asked.get(&from) == Some(&sent) && now - sent < ANSWER_DEADLINE {
-                    self.asked.remove(&from);
-                    self.detector.answered(from, now);
-                }
-            }
+            Message::Ping {
+                sent,
+                question,
+                version,
+            } => self.answer(sent, question, version, now),
+            Message::Pong {
+                sent,
+                sequence,
+                version,
+            } => self.answered(from, (sent, sequence, version), now),
             Message::Join(info) => self.admit(info, now),
+            Message::Fetch { epoch } => self.tell(from, epoch),
+            Message::Fetched { epoch, held } => self.told(from, epoch, held),
         }
     }
 

@@ -71,7 +71,7 @@ async fn is_told_by(node: &Node, config: Option<Arc<ClientConfig>>) -> bool {
     };
     let origin = channel.origin();
     let mut client = MembersClient::with_origin(channel, origin);
-    let Ok(maps) = client.map(MapRequest { cluster: 0 }).await else {
+    let Ok(maps) = client.map(MapRequest::default()).await else {
         return false;
     };
     matches!(maps.into_inner().message().await, Ok(Some(_)))

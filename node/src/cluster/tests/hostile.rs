@@ -127,11 +127,19 @@ async fn well_formed_nonsense_is_refused() {
     };
     assert_eq!(code(raft.snapshot(far).await), Code::InvalidArgument);
     assert_eq!(
-        code(members.map(MapRequest { cluster: 1 }).await),
+        code(
+            members
+                .map(MapRequest {
+                    cluster: 1,
+                    ..MapRequest::default()
+                })
+                .await
+        ),
         Code::FailedPrecondition
     );
     let ping = PingRequest {
         ends: Some(stranger),
+        ..PingRequest::default()
     };
     assert_eq!(code(members.ping(ping).await), Code::FailedPrecondition);
     let propose = |version, change: &[u8]| ProposeRequest {

@@ -13,7 +13,7 @@ use crate::cluster::map::{Map, MapMember};
 use crate::cluster::member::MemberState;
 use crate::cluster::participant::Participant;
 use crate::cluster::state::Change;
-use crate::cluster::{ChangeError, Cluster, Options, Start, Status};
+use crate::cluster::{ChangeError, Cluster, Options, Standing, Start, Status};
 
 /// Everything ends long before; a machine under load is slow.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
@@ -146,6 +146,19 @@ impl Node {
             voters == ids && is_settled()
         })
         .await;
+    }
+
+    /// Waits until it stands so, by the newest map.
+    pub(super) async fn standing(&self, wanted: impl Fn(Standing) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let standing = self.cluster.standing(u64::MAX);
+            if wanted(standing) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{}: {standing:?}", self.id);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(super) async fn propose(&self, change: Change) -> Result<u64, ChangeError> {

@@ -44,6 +44,46 @@ fn the_ram_budget_counts_what_is_stored() {
 }
 
 #[test]
+fn values_in_ram_that_do_not_shrink_are_soon_left_alone_and_text_is_found_again() {
+    block_on(async {
+        let rig = Rig::new(Choice {
+            has_disk: false,
+            ram_codec: "lz4".parse().unwrap(),
+            ..Choice::default()
+        });
+        let engine = rig.engine();
+        let is_framed = |key: &str| {
+            let located = engine.locate_in_ram(SPACE, key.as_bytes()).unwrap();
+            located.form.unwrap().codec == "lz4"
+        };
+        let noise = |seed: u64| -> Vec<u8> {
+            let word = |at: u64| xxhash_rust::xxh3::xxh3_64_with_seed(&at.to_le_bytes(), seed);
+            (0..125).flat_map(|at| word(at).to_le_bytes()).collect()
+        };
+        for n in 0..1000 {
+            rig.set("key", &noise(n)).await;
+            assert!(!is_framed("key"));
+        }
+        let unlooked = engine.ram_codec().meter().unlooked();
+        assert!((650..950).contains(&unlooked), "{unlooked} of 1000");
+        let mut left = 0;
+        while left <= 30 {
+            rig.set("text", &text(left, 1000)).await;
+            assert_eq!(rig.get("text").await, Some(text(left, 1000)));
+            if is_framed("text") {
+                break;
+            }
+            left += 1;
+        }
+        assert!(left <= 30, "none of {left} was looked at");
+        for n in 0..100 {
+            rig.set("text", &text(n, 1000)).await;
+            assert!(is_framed("text"), "{n}");
+        }
+    });
+}
+
+#[test]
 fn what_is_appended_or_prepended_gets_the_codec_of_fresh_values_wherever_it_was() {
     block_on(async {
         for (upper, last) in [("lz4", "zstd:3"), ("zlib:1", "none"), ("none", "snappy")] {

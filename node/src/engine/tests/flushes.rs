@@ -60,3 +60,29 @@ async fn a_later_flush_that_is_done_elsewhere_cancels_the_one_to_come_unless_it_
     assert_eq!(times_to_come(&rig), [0; 0]);
     assert_eq!(rig.get("new").await, None);
 }
+
+/// Tells one member what another knows, as their pings do.
+fn tell(from: &Rig, to: &Rig) {
+    let newest = from.engine().versions().newest();
+    to.engine().versions().observe(newest).unwrap();
+}
+
+#[tokio::test]
+async fn a_flush_hides_what_a_member_wrote_by_a_clock_that_was_ahead_before_it_fell() {
+    let (mut fallen, other) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
+    fallen.clock.set_wall_ms(START_MS + 7000);
+    fallen.set("before", b"v").await;
+    tell(&fallen, &other);
+    // Killed and started again, it begins where it had reserved.
+    fallen.drop_and_open();
+    fallen.set("ahead", b"v").await;
+    other.engine().pass_fallen();
+    other.engine().flush(&[SPACE], 0).await.unwrap();
+    other.set("after", b"v").await;
+    adopt(&fallen, &other.engine().known_flushes()).await;
+    assert_eq!(
+        (fallen.get("before").await, fallen.get("ahead").await),
+        (None, None)
+    );
+    assert_eq!(other.get("after").await.unwrap(), b"v");
+}

@@ -46,6 +46,33 @@ fn values_of_all_lengths_are_answered_whatever_codec_they_rest_in() {
 }
 
 #[test]
+fn a_buffer_is_handed_on_from_value_to_value_and_shows_nothing_of_the_last_one() {
+    block_on(async {
+        let rig = rig("lz4");
+        let value =
+            |len: usize| -> Vec<u8> { b"fonn ".iter().copied().cycle().take(len).collect() };
+        let mut scratch = Vec::new();
+        for len in [20_000, 1000, 19_999, 30_000, 300, 30_000] {
+            rig.set("key", &value(len)).await;
+            let capacity = scratch.capacity();
+            let place = scratch.as_ptr();
+            let mut found = Vec::new();
+            let word = |outcome: &Outcome<'_>| match outcome {
+                Outcome::Hit(hit) => found.extend_from_slice(hit.value.as_slice()),
+                other => panic!("{other:?}"),
+            };
+            let get = Get::new(b"key");
+            let engine = rig.engine();
+            assert!(engine.answer_hit(SPACE, &get, engine.moment(), &mut scratch, word));
+            assert_eq!(found, value(len));
+            // Where it is long enough it is neither another one nor shorter: nothing is filled with zeros.
+            assert!(capacity < len || (scratch.as_ptr() == place && scratch.len() == capacity));
+        }
+        assert_eq!(scratch.len(), 30_000);
+    });
+}
+
+#[test]
 fn a_read_counts_as_a_use_only_if_it_shall() {
     block_on(async {
         let rig = rig("none");

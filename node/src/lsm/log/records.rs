@@ -29,6 +29,20 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
+    pub(super) fn new(
+        offset: u64,
+        bytes: Bytes,
+        (fact, space, key_len): (Fact, Space, usize),
+    ) -> Self {
+        Self {
+            offset,
+            bytes,
+            fact,
+            space,
+            key_len,
+        }
+    }
+
     /// The key.
     pub(crate) fn key(&self) -> &[u8] {
         self.bytes

@@ -35,22 +35,33 @@ impl Workspace {
         }
         self.frame.clear();
         let meter = level.meter();
-        let (encoded, cpu) = meter.time(len, || match parsed.verbatim() {
-            Some(range) => {
-                let value = frame.get(range).unwrap_or_default();
-                level.offer(value);
-                fonn_codec::encode(spec, min_bytes, value, &mut self.frame).ok()
-            }
-            None => {
-                parsed.decode_into(&mut self.value).ok()?;
-                level.offer(&self.value);
-                fonn_codec::encode(spec, min_bytes, &self.value, &mut self.frame).ok()
-            }
+        let (encoded, cpu) = meter.time(len, || {
+            let value = match parsed.verbatim() {
+                Some(range) => frame.get(range)?,
+                None => {
+                    parsed.decode_into(&mut self.value).ok()?;
+                    &self.value
+                }
+            };
+            level.offer(value);
+            // All are looked at: what is left now is left for good.
+            Some(match fonn_codec::reason_to_leave(spec, min_bytes, value) {
+                Some(reason) => Err(reason),
+                None => fonn_codec::compress(spec, value, 1, &mut self.frame),
+            })
         });
-        if let Some(encoded) = encoded {
-            meter.count(encoded.encoding, len, encoded.frame_len, cpu);
+        match encoded {
+            Some(Ok(encoded)) => {
+                meter.count(encoded.encoding, len, encoded.frame_len, cpu);
+                encoded.frame_len < frame.len()
+            }
+            Some(Err(reason)) => {
+                level.left(reason, len);
+                meter.count_vain(cpu);
+                false
+            }
+            None => false,
         }
-        encoded.is_some_and(|encoded| encoded.frame_len < frame.len())
     }
 
     /// Gives back what a large value took. What is kept is not cleared: decoding would fill it with zeros.

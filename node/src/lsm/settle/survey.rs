@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fonn_codec::frame::{HEADER_LEN, Header};
+use fonn_codec::{Encoding, Verbatim};
 
 use super::recode::is_worth_trying;
 use super::rewrite::{Use, usefulness};
@@ -22,11 +23,22 @@ const SAMPLE_OF_SPACE_MIN: u32 = 64;
 /// Entries between two rests.
 const PIECE: u32 = 256;
 
+/// Bytes of values that are read between two rests.
+const READ_BETWEEN_RESTS: usize = 256 << 10;
+
 /// The share of a log that must be of no use to write it anew for that alone.
 const USELESS_SHARE_MIN: f64 = 0.5;
 
 /// The share of the sampled bytes that may become shorter, from which on it is tried.
 const RECODE_SHARE_MIN: f64 = 1.0 / 64.0;
+
+/// Of the values that nobody has looked at yet, so many of the sample are at first, and then one for so many.
+const LOOKS_AT_FIRST: u64 = 128;
+const LOOK_EVERY: u64 = 8;
+
+/// Longer values are looked at when they are written, and here only if that was without a codec: then they
+/// are tried.
+const LOOKED_AT_LEN_MAX: usize = 64 << 10;
 
 /// What a sample of a generation says about the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,11 +55,31 @@ impl Survey {
     }
 }
 
+/// The values of a sample that were stored as they are without a look.
+#[derive(Debug, Default)]
+struct Unlooked {
+    count: u64,
+}
+
+impl Unlooked {
+    /// Counts one; if it is to be looked at, for how many of them it stands. Keys are sorted, so those that come
+    /// first are no sample of all.
+    fn next(&mut self) -> Option<u64> {
+        self.count += 1;
+        if self.count <= LOOKS_AT_FIRST {
+            Some(1)
+        } else {
+            self.count.is_multiple_of(LOOK_EVERY).then_some(LOOK_EVERY)
+        }
+    }
+}
+
 pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, Stopped> {
     let mut pace = Pace::new(shared, source);
     let now_ms = unix_now_ms();
     let (spec, min_bytes) = shared.last.active();
     let (mut entry_bytes, mut sampled, mut useful, mut recodable) = (0_u64, 1_u64, 0_u64, 0_u64);
+    let (mut unlooked, mut read) = (Unlooked::default(), 0);
     let entries = source.index.entries_from(&index_key(Space(0), b""));
     for (found, at) in entries.zip(0_u32..) {
         let (key, entry) = found?;
@@ -71,11 +103,32 @@ pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, S
             let frame_at = entry.offset + (HEAD_LEN + user_key.len()) as u64;
             let header = source.log.read(frame_at, HEADER_LEN)?;
             // A frame that cannot be read stays as it is.
-            let header = Header::parse(&header, shared.options.value_len_max);
-            let could = header.is_ok_and(|header| {
-                header.original_len() >= min_bytes && is_worth_trying(header.encoding(), spec)
-            });
-            recodable += if could { len } else { 0 };
+            let Ok(header) = Header::parse(&header, shared.options.value_len_max) else {
+                continue;
+            };
+            let value_len = header.original_len();
+            if value_len < min_bytes || !is_worth_trying(header.encoding(), spec) {
+                continue;
+            }
+            let is_unlooked = header.encoding() == Encoding::Verbatim(Verbatim::NoCodec);
+            if !is_unlooked || value_len >= LOOKED_AT_LEN_MAX {
+                recodable += len;
+                continue;
+            }
+            if let Some(stands_for) = unlooked.next() {
+                let value_at = frame_at + HEADER_LEN as u64;
+                let Ok(value) = source.log.read(value_at, value_len) else {
+                    continue;
+                };
+                if fonn_codec::reason_to_leave(spec, min_bytes, &value).is_none() {
+                    recodable += len * stands_for;
+                }
+                read += value_len;
+                if read >= READ_BETWEEN_RESTS {
+                    pace.rest()?;
+                    read = 0;
+                }
+            }
         }
     }
     let useful_share = useful as f64 / sampled as f64;

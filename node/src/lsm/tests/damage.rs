@@ -135,28 +135,6 @@ async fn a_broken_index_is_made_anew_from_the_log() {
 }
 
 #[tokio::test]
-async fn when_records_are_lost_for_good_what_they_may_have_hidden_is_dropped_too() {
-    let mut rig = Rig::new();
-    put_many(&rig, 1..=10).await;
-    rig.roll().await;
-    rig.put(b"first", 11, noise(11, 3000)).await;
-    for version in 1..=10 {
-        rig.delete(format!("k{version}").as_bytes(), 20 + version)
-            .await;
-    }
-    rig.close();
-    let newest = generation(&rig.options.dir, 2);
-    std::fs::write(newest.join("index").join("version"), b"rubbish").unwrap();
-    let mut bytes = std::fs::read(newest.join("values")).unwrap();
-    // The first record stays; from the first tombstone on all are out of reach.
-    bytes[3100] ^= 1;
-    std::fs::write(newest.join("values"), bytes).unwrap();
-    rig.open();
-    assert_eq!(rig.version_of(b"first").await, Some(11));
-    assert_eq!(found(&rig, 1..=10).await, Vec::<u64>::new());
-}
-
-#[tokio::test]
 async fn half_made_and_half_dropped_generations_do_not_matter() {
     let mut rig = Rig::new();
     put_many(&rig, 1..=10).await;

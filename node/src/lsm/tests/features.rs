@@ -258,3 +258,24 @@ mod with_fewer {
         assert_eq!(rig.get(key.as_bytes()).await.unwrap().value, value(key));
     }
 }
+
+#[tokio::test]
+async fn what_is_read_in_one_turn_wakes_one_thread() {
+    let rig = Rig::with(|options| options.read_threads = 1);
+    for version in 1..=100_u64 {
+        rig.put(&version.to_le_bytes(), version, noise(version, 100))
+            .await;
+    }
+    let before = rig.stats();
+    let mut reads = tokio::task::JoinSet::new();
+    for version in 1..=100_u64 {
+        let tier = rig.tier().clone();
+        reads.spawn(async move { tier.get(SPACE, &version.to_le_bytes()).await.unwrap() });
+    }
+    let found = reads.join_all().await;
+    assert!(found.iter().all(Option::is_some));
+    let stats = rig.stats();
+    assert_eq!(stats.reads_hit - before.reads_hit, 100);
+    // None if the thread was awake all the time.
+    assert!(stats.read_wakes - before.read_wakes <= 1);
+}

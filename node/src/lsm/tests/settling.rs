@@ -1,5 +1,7 @@
 //! Settling: what it changes, what it must not change, and kills between its steps.
 
+use fonn_codec::frame::HEADER_LEN;
+
 use super::*;
 use crate::lsm::directory::{GenerationName, disk_bytes};
 use crate::lsm::generation::Generation;
@@ -99,6 +101,23 @@ async fn a_settled_generation_has_the_last_codec_and_the_same_entries() {
         }
     }
     assert_eq!(rig.stats().reads_corrupt, 0);
+}
+
+#[tokio::test]
+async fn what_has_settled_is_as_small_as_if_it_had_been_written_so() {
+    let mut ends = Vec::new();
+    for upper in ["lz4", "zstd:3"] {
+        let rig = codecs(upper, "zstd:3");
+        put_texts(&rig, 1..=100).await;
+        put_noise(&rig, 101..=200).await;
+        rig.roll().await;
+        rig.settle(1).await;
+        ends.push(rig.generation(1).log.end());
+    }
+    let [settled, written] = ends[..] else {
+        panic!("two stores");
+    };
+    assert!(settled * 100 <= written * 103, "{settled} of {written}");
 }
 
 #[tokio::test]
@@ -294,6 +313,11 @@ async fn what_does_not_shrink_is_copied_and_a_generation_of_it_is_left_alone() {
         };
         rig.put(key.as_bytes(), version, value).await;
     }
+    let records: usize = [(3, zip.len()), (5, 50_000), (5, 10)]
+        .map(|(key, value)| HEAD_LEN + key + HEADER_LEN + value)
+        .iter()
+        .sum();
+    assert_eq!(rig.generation(1).log.end(), records as u64, "no byte more");
     rig.roll().await;
     put_texts(&rig, 10..=19).await;
     rig.put(b"zip2", 20, zip.clone()).await;
@@ -310,6 +334,76 @@ async fn what_does_not_shrink_is_copied_and_a_generation_of_it_is_left_alone() {
         "nothing was tried in vain"
     );
     assert_texts(&rig, 10..=19).await;
+}
+
+/// Values that do not shrink, until not all that follow are looked at.
+async fn put_noise(rig: &Rig, versions: std::ops::RangeInclusive<u64>) {
+    for version in versions {
+        let key = format!("n{version}");
+        rig.put(key.as_bytes(), version, noise(version, 1500)).await;
+    }
+}
+
+#[tokio::test]
+async fn text_that_was_not_looked_at_behind_noise_gets_its_codec_when_it_settles() {
+    let rig = codecs("lz4", "zstd:3");
+    put_noise(&rig, 1..=600).await;
+    let mut left = Vec::new();
+    for version in 601..=640 {
+        let key = format!("t{version}");
+        rig.put(key.as_bytes(), version, text(version, 1500)).await;
+        let entry = rig.get(key.as_bytes()).await.unwrap();
+        if entry.frame.is_none() {
+            left.push(key);
+        }
+    }
+    let unlooked = rig.tier().upper().meter().unlooked();
+    assert!((300..560).contains(&unlooked), "{unlooked}");
+    assert!((1..=30).contains(&left.len()), "{left:?}");
+    assert_eq!(
+        rig.tier().upper().meter().of(1).values,
+        40 - left.len() as u64
+    );
+    rig.roll().await;
+    rig.settle(1).await;
+    assert_eq!(rig.generation(1).incarnation, 1);
+    assert_eq!(rig.tier().last().meter().of(4).values, 40);
+    for version in 601..=640 {
+        let entry = rig.get(format!("t{version}").as_bytes()).await.unwrap();
+        assert_eq!(entry.value, text(version, 1500));
+        assert!(entry.frame.is_some(), "t{version} was settled as it was");
+    }
+    for version in 1..=600 {
+        let entry = rig.get(format!("n{version}").as_bytes()).await.unwrap();
+        assert_eq!(entry.value, noise(version, 1500));
+    }
+}
+
+#[tokio::test]
+async fn a_generation_of_noise_is_left_alone_and_one_with_some_text_is_not_wherever_nobody_looked()
+{
+    for upper in ["lz4", "none"] {
+        let rig = codecs(upper, "zstd:3");
+        put_noise(&rig, 1..=600).await;
+        let is_looked_at = upper != "none";
+        assert_eq!(rig.tier().upper().meter().unlooked() > 300, is_looked_at);
+        rig.roll().await;
+        rig.settle(1).await;
+        let untouched = rig.generation(1);
+        assert!(
+            untouched.has_settled() && untouched.incarnation == 0,
+            "{upper}"
+        );
+        put_noise(&rig, 601..=900).await;
+        for version in 901..=920 {
+            let key = format!("t{version}");
+            rig.put(key.as_bytes(), version, text(version, 1500)).await;
+        }
+        rig.roll().await;
+        rig.settle(2).await;
+        assert_eq!(rig.generation(2).incarnation, 1, "{upper}");
+        assert_eq!(rig.tier().last().meter().of(4).values, 20, "{upper}");
+    }
 }
 
 #[tokio::test]

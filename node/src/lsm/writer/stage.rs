@@ -1,9 +1,6 @@
 //! From a write to a record: what is checked before, what is left out, and how it is encoded.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use fonn_codec::CodecId;
 
 use fonn_proto::{Failure, Version};
 
@@ -144,28 +141,13 @@ impl Writer<'_> {
             Content::Value(value) => value,
         };
         let upper = &self.shared.upper;
-        let (spec, min_bytes) = upper.active();
         upper.offer(value);
-        let scratch = &mut self.scratch;
-        let meter = upper.meter();
         let idle = &self.shared.idle_cpus;
-        let (encoded, cpu) = if spec.id() == CodecId::NONE {
-            // Nothing that would be worth asking for the time.
-            let encoded = value::encode((spec, min_bytes), value, scratch, idle);
-            (encoded, Duration::ZERO)
-        } else {
-            meter.time(value.len(), || {
-                value::encode((spec, min_bytes), value, scratch, idle)
-            })
-        };
-        let encoded = encoded?;
+        let encoded = value::encode(upper, value, &mut self.scratch, idle)?;
         add(
             &self.shared.stats.values_shared,
             u64::from(encoded.threads > 1),
         );
-        // The others worked about as long as this thread.
-        let cpu = cpu * u32::try_from(encoded.threads).unwrap_or(1);
-        meter.count(encoded.encoding, value.len(), encoded.frame_len, cpu);
         Some((encoded.frame_len, encoded.tail))
     }
 

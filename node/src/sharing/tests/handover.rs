@@ -204,6 +204,47 @@ fn a_member_that_was_away_shows_no_older_copy() {
 }
 
 #[test]
+fn who_stands_in_again_shows_nothing_of_what_it_had_when_it_stood_in_before() {
+    let members = ["a", "b"].map(Member::start);
+    let [a, b] = &members;
+    let first = map(1, 1, &[(a, Active), (b, Active)]);
+    go_by(&[a, b], &first);
+    let [one, two, own] = [
+        key_of(&first, a, 0),
+        key_of(&first, a, 1),
+        key_of(&first, b, 0),
+    ];
+    let mut clients = [a, b].map(Member::client);
+    assert_eq!(clients[1].set(&own, "its own"), "STORED");
+    go_by(&[b], &map(2, 1, &[(a, Down), (b, Active)]));
+    for key in [&one, &two] {
+        assert_eq!(clients[1].set(key, "b"), "STORED");
+    }
+    let third = map(3, 1, &[(a, Active), (b, Active)]);
+    a.sharing.go_by(third.clone(), false);
+    b.sharing.go_by(third, true);
+    assert_eq!(clients[0].get(&one).as_deref(), Some("b"));
+    assert_eq!(clients[0].set(&one, "a, later"), "STORED");
+    assert_eq!(clients[0].delete(&two), "DELETED");
+    // Only a knows of that, and falls once more.
+    go_by(&[b], &map(4, 1, &[(a, Down), (b, Active)]));
+    assert_eq!((clients[1].get(&one), clients[1].get(&two)), (None, None));
+    let added = clients[1].ask(&format!("add {two} 0 0 8\r\nb, later\r\n"));
+    assert_eq!(added, "STORED", "there is nothing");
+    assert_eq!(clients[1].get(&two).as_deref(), Some("b, later"));
+    assert_eq!(clients[1].get(&own).as_deref(), Some("its own"));
+    let fifth = map(5, 1, &[(a, Active), (b, Active)]);
+    a.sharing.go_by(fifth.clone(), false);
+    b.sharing.go_by(fifth, true);
+    assert_eq!(
+        clients[0].get(&one).as_deref(),
+        Some("a, later"),
+        "it is hidden there alone"
+    );
+    assert_eq!(clients[0].get(&two).as_deref(), Some("b, later"));
+}
+
+#[test]
 fn the_old_owner_is_believed_once_it_goes_by_the_new_map() {
     let members = ["a", "b"].map(Member::start);
     let [a, b] = &members;

@@ -84,9 +84,14 @@ impl Reply<'_> {
                 Outcome::Hit(hit) => {
                     out.put(b"VALUE ");
                     out.put(command.key());
-                    out.put(b" ");
-                    out.put_decimal(hit.flags);
-                    out.put(b" ");
+                    match hit.flags {
+                        0 => out.put(b" 0 "),
+                        flags => {
+                            out.put(b" ");
+                            out.put_decimal(flags);
+                            out.put(b" ");
+                        }
+                    }
                     out.put_decimal(hit.value_len);
                     if *with_cas {
                         out.put(b" ");

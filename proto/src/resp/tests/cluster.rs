@@ -1,12 +1,13 @@
 //! `CLUSTER`, compared with a Redis cluster; and who is sent to another member.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use proptest::prelude::*;
 
 use super::{Client, LIMITS, Model, array};
 use crate::cluster::{ClusterMember, ClusterView, Health, NodeId, SlotRange};
-use crate::placement::{Owners, SLOT_COUNT};
+use crate::placement::{Owners, Placed, SLOT_COUNT, Table};
 use crate::request::{Body, ServerOutcome, Step};
 use crate::resp::{Parser, inline};
 use crate::{Moved, Out, Outcome, Redirects};
@@ -390,6 +391,104 @@ fn views() -> impl Strategy<Value = ClusterView> {
         let ranges = crate::cluster::ranges(|slot| owners[usize::from(slot)]);
         ClusterView::new(3, 1, members.collect(), ranges).expect("is right")
     })
+}
+
+/// The answer to a question about a view, and where it is in memory.
+fn ask(view: &Arc<ClusterView>, hello: &str, question: &str) -> (usize, Vec<u8>) {
+    let mut parser = Parser::new(LIMITS, 1);
+    let mut out = Out::new();
+    for request in [hello, question] {
+        let args: Vec<_> = request.split(' ').map(str::as_bytes).collect();
+        let bytes = array(&args);
+        let Step::Request { mut request, .. } = parser.parse(&bytes) else {
+            panic!("is complete");
+        };
+        if let Body::Server(command) = &request.body {
+            let outcome = ServerOutcome::Cluster(Arc::clone(view));
+            request.reply.server(command, &outcome, &mut out);
+        }
+    }
+    let mut slices = [std::io::IoSlice::new(&[])];
+    assert_eq!(out.io_slices(&mut slices), 1);
+    (slices[0].as_ptr() as usize, out.to_vec())
+}
+
+/// With `--release -- --nocapture` it prints what docs/cluster.md says of it.
+#[test]
+fn answers_about_slots_that_are_placed_one_by_one_are_as_long_as_is_told() {
+    for (members, replicas, slots_len_max) in [(3, 1, 1_100_000), (100, 2, 3_000_000)] {
+        let names: Vec<_> = (0..members).map(|at| format!("node-{at}")).collect();
+        let placed = names.iter().map(|id| Placed {
+            id,
+            zone: "z",
+            weight: 100,
+        });
+        let table = Table::new(&placed.collect::<Vec<_>>(), replicas).expect("all own slots");
+        let ranges = crate::cluster::ranges(|slot| Some(table.owners(slot)));
+        let members = names.iter().map(|name| ClusterMember {
+            id: NodeId::of_name(name),
+            host: "10.0.0.12".to_owned(),
+            port: 11_211,
+            health: Health::Online,
+        });
+        let view = ClusterView::new(1, 0, members.collect(), ranges).expect("is right");
+        let view = Arc::new(view);
+        for question in ["CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES"] {
+            let [first, again] = [(); 2].map(|()| {
+                let begun = Instant::now();
+                let len = ask(&view, "HELLO 2", question).1.len();
+                (len, begun.elapsed())
+            });
+            println!(
+                "{question} of {} members, {replicas} owners a slot: {} bytes; worded, copied out: {:?}; copied out: {:?}",
+                names.len(),
+                first.0,
+                first.1,
+                again.1
+            );
+            assert!(
+                question != "CLUSTER SLOTS" || first.0 < slots_len_max,
+                "{first:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn long_answers_are_worded_once_for_all_who_ask_and_for_each_protocol() {
+    let rows = [Owners::new(&[0]), Owners::new(&[1, 2])];
+    let ranges = crate::cluster::ranges(|slot| rows[usize::from(slot % 2)]);
+    let members = ["a", "b", "c"].map(|name| ClusterMember {
+        id: NodeId::of_name(name),
+        host: "10.0.0.1".to_owned(),
+        port: 11_211,
+        health: Health::Online,
+    });
+    let view = ClusterView::new(3, 0, members.into(), ranges).expect("is right");
+    let shared = Arc::new(view.clone());
+    for question in ["CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES"] {
+        for hello in ["HELLO 2", "HELLO 3"] {
+            let (first, bytes) = ask(&shared, hello, question);
+            let (second, again) = ask(&shared, hello, question);
+            assert_eq!(first, second, "{hello}, {question}: it was made twice");
+            assert!(bytes == again);
+            // What the other protocol and other questions left behind makes no difference.
+            let (_, alone) = ask(&Arc::new(view.clone()), hello, question);
+            assert!(bytes == alone, "{hello}, {question}");
+        }
+    }
+    // The next map's are made of what was asked of this one, and of no more.
+    let asked = Arc::new(view.clone());
+    ask(&asked, "HELLO 3", "CLUSTER SLOTS");
+    let next = view.clone();
+    crate::resp::word_as(&next, &asked);
+    let worded = |view: &ClusterView| -> Vec<usize> {
+        (0..ClusterView::ANSWERS)
+            .filter(|it| view.is_worded(*it))
+            .collect()
+    };
+    assert_eq!(worded(&next), worded(&asked));
+    assert_eq!(worded(&next).len(), 1);
 }
 
 proptest! {

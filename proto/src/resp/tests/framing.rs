@@ -337,3 +337,41 @@ proptest! {
         prop_assert_eq!(client.send(&bytes), expected);
     }
 }
+
+#[test]
+fn a_plain_get_is_read_as_it_would_be_on_the_long_way() {
+    // The name in small letters makes it another request than the plain one.
+    let read = |before: &[u8], name: &str, key: &str, end: &str| {
+        let mut parser = Parser::new(LIMITS, 7);
+        let mut start = 0;
+        while start < before.len() {
+            let Step::Request { len, .. } = parser.parse(&before[start..]) else {
+                panic!("{}", before.escape_ascii());
+            };
+            start += len;
+        }
+        let bytes = format!("*2\r\n$3\r\n{name}\r\n${}\r\n{key}{end}", key.len());
+        format!("{:?}", parser.parse(bytes.as_bytes()))
+    };
+    let sessions: [&[u8]; 5] = [
+        b"",
+        b"GET key\r\n",
+        b"SELECT 3\r\nHELLO 3\r\nCLIENT NO-TOUCH ON\r\n",
+        b"CLUSTER SLOTS\r\nREADONLY\r\n",
+        b"CLUSTER SLOTS\r\nASKING\r\n",
+    ];
+    let keys = ["", "k", "\r\n", "0123456789"].map(str::to_owned);
+    let long_keys = [99, 100, 32 << 10, (32 << 10) + 1].map(|len| "k".repeat(len));
+    for before in sessions {
+        for key in keys.iter().chain(&long_keys) {
+            for end in ["\r\n", "\r\nPING", "", "\r", "xx"] {
+                assert_eq!(
+                    read(before, "GET", key, end),
+                    read(before, "get", key, end),
+                    "{} byte(s), {end:?} behind",
+                    key.len()
+                );
+            }
+        }
+    }
+}

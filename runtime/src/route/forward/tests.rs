@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fonn_proto::outcome::Stored;
+use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
-use fonn_proto::{ExpirySpec, Get, Redirects, Store};
+use fonn_proto::{ExpirySpec, Get, Hit, Redirects, Store};
 
 use super::*;
 use crate::metrics::Metrics;
@@ -13,20 +13,28 @@ use crate::peer::{Options, PeerMetrics};
 use crate::route::{Map, Member, MemberState, Topology};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// The owners of all slots among so many members, who all own each.
+fn table(count: usize) -> Table {
+    let placed = NAMES.map(|id| Placed {
+        id,
+        zone: "z",
+        weight: 100,
+    });
+    Table::new(&placed[..count], count).unwrap()
+}
 
 /// Sends to the one member that owns all.
 fn forwarder(node: &Node) -> Forwarder {
-    let table = Table::new(
-        &[Placed {
-            id: "a",
-            zone: "z",
-            weight: 100,
-        }],
-        1,
-    );
-    let table = table.unwrap();
-    let member = Member {
-        id: "a".to_owned(),
+    forwarder_to(&[node])
+}
+
+/// Sends to members that own all slots.
+fn forwarder_to(nodes: &[&Node]) -> Forwarder {
+    let table = table(nodes.len());
+    let member = |(id, node): (&str, &&Node)| Member {
+        id: id.to_owned(),
         address: node.address(),
         cluster_address: String::new(),
         zone: "z".to_owned(),
@@ -34,9 +42,10 @@ fn forwarder(node: &Node) -> Forwarder {
         share: 100,
         state: MemberState::Active,
     };
+    let members = NAMES.into_iter().zip(nodes).map(member).collect();
     let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
     let map = Map::default();
-    map.offer(Topology::new(1, vec![member], owners).unwrap());
+    map.offer(Topology::new(1, members, owners).unwrap());
     let options = Options {
         tick: Duration::from_millis(2),
         silence_max: Duration::from_millis(60),
@@ -104,6 +113,84 @@ async fn a_set_that_may_still_be_carried_out_is_refused_and_not_repeated() {
             assert_eq!(came.outcome(), Outcome::Failed(Failure::Busy));
         }
         () = member => {}
+    }
+}
+
+#[tokio::test]
+async fn reads_that_were_sent_are_sent_to_the_next_owner_within_a_budget() {
+    const READS: usize = 300;
+    let (silent, next) = (Node::bind().await, Node::bind().await);
+    let mut forwarder = forwarder_to(&[&silent, &next]);
+    forwarder.retries = Retries::new(20);
+    let owners = table(2);
+    let is_of_silent =
+        |key: &String| owners.owners(placement::slot(key.as_bytes())).positions()[0] == 0;
+    let keys = (0..)
+        .map(|number| format!("key-{number}"))
+        .filter(is_of_silent);
+    let keys: Vec<String> = keys.take(READS).collect();
+    let reads = || async {
+        let commands: Vec<_> = keys
+            .iter()
+            .map(|key| Command::Get(Get::new(key.as_bytes())))
+            .collect();
+        let read = commands
+            .iter()
+            .map(|command| carried_out(&forwarder, command));
+        let came = futures_util::future::join_all(read).await;
+        came.iter()
+            .filter(|it| matches!(it.outcome(), Outcome::Hit(_)))
+            .count()
+    };
+    let answering = async {
+        let mut connection = next.accept().await;
+        loop {
+            let request = connection.request().await;
+            let hit = Reply::Outcome(Outcome::Hit(hit()));
+            connection.reply(&request, &hit).await;
+        }
+    };
+    // It takes everything and says nothing, until it is given up.
+    let taking = async {
+        let mut connection = silent.accept().await;
+        let mut taken = 0;
+        while connection.try_request().await.is_some() {
+            taken += 1;
+        }
+        drop(silent);
+        assert_eq!(taken, READS);
+        std::future::pending::<()>().await
+    };
+    let storm = async {
+        let hits = reads().await;
+        // The burst: there was no room beside it for what they earned.
+        assert_eq!(hits, 20);
+        let denied = forwarder.events().total(Event::RetryDenied);
+        assert_eq!(denied as usize, READS - hits);
+        // Who cannot be reached has nothing to do with a read: the next owner has it instead.
+        assert_eq!(reads().await, READS);
+        assert_eq!(forwarder.events().total(Event::RetryDenied), denied);
+    };
+    tokio::select! {
+        () = storm => {}
+        () = answering => {}
+        () = taking => {}
+    }
+}
+
+fn hit() -> Hit<'static> {
+    Hit {
+        value: Value::Copied(b"v"),
+        value_len: 1,
+        flags: 0,
+        version: 1,
+        ttl_ms: None,
+        expires_at_ms: None,
+        idle_s: 0,
+        fetched_before: false,
+        stale: false,
+        won: false,
+        lost: false,
     }
 }
 

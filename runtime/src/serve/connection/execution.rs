@@ -221,13 +221,18 @@ impl<S: Service> Driver<'_, S> {
                 reply.each(command, &outcome, out);
             }
             Execution::Later(answer) => {
-                if self.current.is_late || self.defer(commands, reply, chunk, queue) {
+                // Nothing is to be begun while it waits, so nothing of it has to be kept.
+                let is_alone = self.current.is_last && commands.len() == 1 && queue.is_empty();
+                if !is_alone && (self.current.is_late || self.defer(commands, reply, chunk, queue))
+                {
                     begin(queue, Answer::Coming(answer));
                 } else {
-                    // It does not outlive the parser's next call.
+                    // It does not outlive the parser's next call, or is alone.
                     self.settle(queue).await?;
                     let answer = self.await_answer(answer, &job).await?;
-                    reply.each(command, &answer.outcome(), &mut self.out);
+                    let outcome = answer.outcome();
+                    self.window.note(&outcome);
+                    reply.each(command, &outcome, &mut self.out);
                 }
             }
         }
@@ -320,13 +325,27 @@ impl<S: Service> Driver<'_, S> {
     /// # Errors
     /// If the client has gone: nobody needs the answer.
     async fn await_answer(&mut self, mut later: S::Later, job: &Job<'_>) -> io::Result<S::Answer> {
-        let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut later).poll(cx))).await;
+        let socket = &self.connection.socket;
+        let may_send = !self.out.is_empty() && self.acks.count() == 0;
+        let turn = &mut self.turn;
+        let first = poll_fn(|cx| {
+            if let Poll::Ready(result) = Pin::new(&mut later).poll(cx) {
+                return Poll::Ready(Some(result));
+            }
+            *turn = 0;
+            // Nearly all clients are silent until they have their answer. Whatever they send before may be the
+            // end of the connection, which takes a closer look.
+            match may_send || socket.poll_readable(cx).is_ready() {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            }
+        })
+        .await;
         let again = match first {
-            Poll::Ready(Ok(answer)) => return Ok(answer),
-            Poll::Ready(Err(again)) => Some(again),
-            Poll::Pending => None,
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(again)) => Some(again),
+            None => None,
         };
-        self.turn = 0;
         Box::pin(self.await_long(later, again, job)).await
     }
 

@@ -4,7 +4,6 @@
 //! it lives as long as the bytes that the requests were read from.
 
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -18,6 +17,10 @@ const COMMANDS_MAX: usize = 1024;
 
 /// What the answers to commands in flight may come to in bytes, as far as earlier answers tell.
 const BYTES_EXPECTED_MAX: usize = 4 * 1024 * 1024;
+
+/// Requests and commands that the queue has room for at once when it gets its first: one that waits alone never comes
+/// here, and batches of a few would have it grow again and again.
+const QUEUE_ROOM: usize = 16;
 
 /// Length of an answer before there was one.
 const LEN_EXPECTED: usize = 64 * 1024;
@@ -155,6 +158,11 @@ impl<'c, L> Queue<'c, L> {
 
     /// The current request has to wait. `worded` bytes of its reply are there already.
     pub fn push(&mut self, reply: Reply<'c>, worded: u64) {
+        if self.requests.capacity() == 0 {
+            self.requests.reserve(QUEUE_ROOM);
+            self.commands.reserve(QUEUE_ROOM);
+            self.keys.reserve(QUEUE_ROOM);
+        }
         self.requests.push_back(Request {
             reply,
             waiting: 0,
@@ -258,8 +266,20 @@ fn changes(command: &Command<'_>) -> bool {
     command.is_write() || matches!(command, Command::Get(get) if get.claim)
 }
 
+/// The same for the same key. That others have it too makes one wait for the other, no more, so it need not resist
+/// clients that choose their keys, who would slow down themselves alone.
 fn key_hash(space: Space, command: &Command<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (space, command.key()).hash(&mut hasher);
-    hasher.finish()
+    let key = command.key();
+    let mix = |hash: u64, word: u64| {
+        (hash ^ word)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(32)
+    };
+    let (words, rest) = key.as_chunks::<8>();
+    let hash = mix(u64::from(space.0), key.len() as u64);
+    let hash = words
+        .iter()
+        .fold(hash, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    rest.iter()
+        .fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
 }

@@ -2,7 +2,7 @@
 //! and sends.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fonn_proto::request::{LateReply, Reply};
 use fonn_proto::{Failure, Out};
@@ -18,6 +18,9 @@ const SEND_LEN: usize = 256 * 1024;
 
 /// As `SEND_LEN`, while much is unsent on other connections.
 pub(super) const CROWDED_SEND_LEN: usize = 16 * 1024;
+
+/// How often it is noted when a connection was last used, which is told in seconds.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A request whose reply is composed but whose writes are not acknowledged.
 pub(super) struct Late {
@@ -61,6 +64,7 @@ impl<S: Service> Driver<'_, S> {
             },
             is_aside,
             is_late: false,
+            is_last: false,
         };
     }
 
@@ -127,7 +131,10 @@ impl<S: Service> Driver<'_, S> {
             if let Some(latency) = self.shared.latency.get(self.connection.dialect_index()) {
                 latency.record(nanos, self.batch.requests);
             }
-            self.connection.touch(now);
+            if now >= self.touch_at {
+                self.connection.touch(now);
+                self.touch_at = now + TOUCH_INTERVAL;
+            }
             self.batch = Batch::new(now);
         }
         Ok(())

@@ -78,7 +78,7 @@ pub(super) const RULES: &[Rule] = &[
         },
         level: Warning,
         topic: Memory,
-        sentence: "the process is larger than it should be: RAM entries yield {} bytes",
+        sentence: "the process is larger than it should be: RAM entries yield {bytes}",
     },
     Rule {
         metric: "fonn_ram_withheld_bytes",

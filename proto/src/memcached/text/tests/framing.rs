@@ -118,3 +118,30 @@ fn a_line_that_is_too_long_ends_the_connection() {
         );
     }
 }
+
+#[test]
+fn a_plain_get_is_read_as_it_would_be_on_the_long_way() {
+    let read = |bytes: &[u8]| {
+        let mut parser = Parser::new(Limits {
+            value_len_max: VALUE_LEN_MAX,
+        });
+        match parser.parse(bytes) {
+            Step::Request { request, len } => (format!("{request:?}"), len as u64),
+            Step::Need { total } => ("more".to_owned(), total as u64),
+            Step::Skip { len } => ("skip".to_owned(), len),
+        }
+    };
+    let keys = [
+        "k", "a\tb", "a\rb", "k\r", "\r", "", " k", "k ", "a b", "a  b", "\0",
+    ];
+    let long_keys = [248, 249, 250, 251, 252, 300].map(|len| "k".repeat(len));
+    let all = keys.into_iter().chain(long_keys.iter().map(String::as_str));
+    for key in all {
+        for end in ["", "\r", "\n", "\r\n", "\r\nget"] {
+            let line = format!("get {key}{end}");
+            // A space before it is of no meaning, but makes it another line than the plain one.
+            let (request, len) = read(format!(" {line}").as_bytes());
+            assert_eq!(read(line.as_bytes()), (request, len - 1), "{line:?}");
+        }
+    }
+}

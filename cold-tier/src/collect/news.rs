@@ -1,0 +1,134 @@
+//! Telling who collects what was read here, and hearing what others read: with a budget, what is read least goes
+//! first, wherever it is read.
+//!
+//! A node tells at most once in each interval between collections, and only if it read something. The collector listens when
+//! the budget is exceeded: one list, and a request for each object that changed.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use tokio::time::{Duration, Instant};
+
+use crate::error::ColdError;
+use crate::names::{READS, WriterId, parse_reads_key};
+use crate::reads::{self, LEN_MAX};
+use crate::shared::Shared;
+use crate::store::{Body, ObjectKey, ObjectMeta, Operation, PAGE_MAX, StoreErrorKind};
+
+/// What was told so long ago, in milliseconds, is of a node that is gone: it counts in the index, and is deleted.
+const AGE_MAX_MS: u64 = 86_400_000;
+
+/// What was told and heard.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    told_at: Option<Instant>,
+    /// Objects as they were when they were read: size and time.
+    heard: HashMap<ObjectKey, (u64, u64)>,
+}
+
+impl News {
+    /// Tells what this node has read, if anything is new and the last time is `interval` ago. Who may not, or cannot, reads
+    /// and collects all the same.
+    pub(super) async fn tell(&mut self, shared: &Shared, me: WriterId, interval: Duration) {
+        let has_budget = shared.budget.load(Ordering::Relaxed) != u64::MAX;
+        // Rounds that only make room come often.
+        let is_fresh = |at: Instant| at.elapsed() < interval / 2;
+        if !has_budget || self.told_at.is_some_and(is_fresh) {
+            return;
+        }
+        let text = {
+            let table = shared.index.table();
+            let is_known = |id| table.name(id).is_some();
+            let Some(own) = shared.own_reads.lock().take_news(is_known) else {
+                return;
+            };
+            let named = own.into_iter();
+            reads::compose(
+                named
+                    .filter_map(|(id, ms)| Some((table.name(id)?.clone(), ms)))
+                    .collect(),
+            )
+        };
+        self.told_at = Some(Instant::now());
+        let key = shared.options.region.reads_key(me);
+        let body = Body::from(text.into_bytes());
+        let about = (Operation::Put, key.as_str(), body.len());
+        if let Err(error) = shared.call(about, shared.store.put(&key, body)).await {
+            tracing::debug!(%error, "what was read here cannot be told");
+            shared.own_reads.lock().keep_news();
+        }
+    }
+
+    /// Hears what others have read, as far as it is new.
+    pub(super) async fn hear(&mut self, shared: &Shared, me: WriterId) {
+        if let Err(error) = self.try_hear(shared, me).await {
+            tracing::warn!(%error, "what other nodes have read is not known: segments are given up by what was read here");
+        }
+    }
+
+    async fn try_hear(&mut self, shared: &Shared, me: WriterId) -> Result<(), ColdError> {
+        let objects = list(shared).await?;
+        let own = shared.options.region.reads_key(me);
+        let now_ms = shared.wall_ms();
+        for object in &objects {
+            let as_it_is = (object.size_bytes, object.modified_ms);
+            let is_heard = self.heard.get(&object.key) == Some(&as_it_is);
+            let Some(region) = parse_reads_key(object.key.as_str()).filter(|_| object.key != own)
+            else {
+                continue;
+            };
+            if !is_heard && object.size_bytes <= LEN_MAX {
+                hear_one(shared, &object.key, now_ms).await?;
+                self.heard.insert(object.key.clone(), as_it_is);
+            }
+            let is_old = object.modified_ms.saturating_add(AGE_MAX_MS) < now_ms;
+            if is_old && region == shared.options.region {
+                let call = shared.store.delete(&object.key);
+                let about = (Operation::Delete, object.key.as_str(), 0);
+                shared.call(about, call).await?;
+            }
+        }
+        let is_there = |key: &ObjectKey| objects.iter().any(|object| object.key == *key);
+        self.heard.retain(|key, _| is_there(key));
+        Ok(())
+    }
+}
+
+async fn list(shared: &Shared) -> Result<Vec<ObjectMeta>, ColdError> {
+    let mut found = Vec::new();
+    let mut from = None;
+    loop {
+        let call = shared.store.list(READS, from.as_ref(), PAGE_MAX);
+        let page = shared.call((Operation::List, READS, 0), call).await?;
+        found.extend(page.objects);
+        match page.next {
+            Some(next) => from = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+async fn hear_one(shared: &Shared, key: &ObjectKey, now_ms: u64) -> Result<(), ColdError> {
+    let call = shared.store.get(key);
+    let bytes = match shared
+        .call((Operation::Get, key.as_str(), LEN_MAX), call)
+        .await
+    {
+        Ok(bytes) => bytes,
+        // Deleted since it was listed.
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(told) = reads::parse(&bytes) else {
+        tracing::debug!(%key, "what a node tells of its reads makes no sense here");
+        return Ok(());
+    };
+    let table = shared.index.table();
+    for (name, ms) in told {
+        if let Some(id) = table.number(&name) {
+            // A clock that is ahead must not keep a segment for ever.
+            table.note_read(id, ms.min(now_ms));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! The bytes of one record on their way: as one stream, or as parts of it side by side, decoded as they come.
+//!
+//! What a read holds in memory is the decoded value and a window of what is still encoded, and both are held at
+//! the gate for reads before they are there. How long the value is, is in the record's first bytes. If there is no
+//! room for it then, the request is given up, and made again when there is: nobody waits for more memory
+//! while holding some.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinSet;
+
+use super::Location;
+use crate::memory::Held;
+use crate::segment::{Received, RecordStream, StreamError, Wanted};
+use crate::shared::Shared;
+use crate::status::Counters;
+use crate::store::pieces::PIECE_LEN;
+use crate::store::{ObjectKey, Operation, Piece, Pieces, StoreError, StoreErrorKind};
+
+/// Records longer than this are read in parts of this length, in bytes, where there is memory for some.
+const PART_BYTES: u64 = 8 << 20;
+/// Parts of one record that are read at the same time.
+const PARTS_PARALLEL: u64 = 4;
+/// Share of the memory for reads that the parts of one record may take.
+const PARTS_SHARE: u64 = 2;
+/// What one stream has of a record beside its value: two pieces that wait, one at hand, and a block.
+const STREAM_BYTES: u64 = 4 * PIECE_LEN as u64;
+
+/// No read is sent a second time before that.
+const HEDGE_AFTER_MIN: Duration = Duration::from_millis(10);
+
+/// What came, and the memory that it takes.
+pub(super) type Came = (Result<Received, StreamError>, Option<Held>);
+
+/// Why a read ends early.
+enum Stop {
+    Store(StoreError),
+    Record(StreamError),
+    /// The value and what is still encoded take so many bytes, which are not to be had now.
+    Memory(u64),
+}
+
+/// Reads a record, and sends the request a second time if it takes unusually long, as far as memory and
+/// the share of such reads allow: a bucket that is slow as a whole must not get twice as many.
+pub(super) async fn read(
+    shared: &Arc<Shared>,
+    wanted: Wanted<'_>,
+    location: &Location,
+) -> Result<Came, StoreError> {
+    let bytes = location.len_bytes() + window(shared, location);
+    let held = shared.reads.hold(bytes).await;
+    let started = tokio::time::Instant::now();
+    let result = read_hedged(shared, wanted, location, held).await;
+    if result.is_ok() {
+        shared.read_durations.note(started.elapsed());
+    }
+    result
+}
+
+async fn read_hedged(
+    shared: &Arc<Shared>,
+    wanted: Wanted<'_>,
+    location: &Location,
+    held: Option<Held>,
+) -> Result<Came, StoreError> {
+    let slow = shared
+        .options
+        .hedge
+        .then(|| shared.read_durations.p99())
+        .flatten()
+        .filter(|_| location.len_bytes() <= PART_BYTES);
+    let first = read_holding(shared, wanted, location, held);
+    let Some(slow) = slow else {
+        return first.await;
+    };
+    tokio::pin!(first);
+    tokio::select! {
+        biased;
+        result = &mut first => return result,
+        () = tokio::time::sleep(slow.max(HEDGE_AFTER_MIN)) => {}
+    }
+    let counters = &shared.counters;
+    let is_allowed = counters.may_hedge();
+    let bytes = location.len_bytes() + window(shared, location);
+    let Some(held) = shared.reads.try_hold(bytes).filter(|_| is_allowed) else {
+        return first.await;
+    };
+    Counters::add(&counters.hedged, 1);
+    let second = read_holding(shared, wanted, location, Some(held));
+    tokio::pin!(second);
+    // What failed says nothing of the other one, unless both did.
+    tokio::select! {
+        result = &mut first => match result {
+            Err(error) if error.is_retryable() => second.await,
+            result => result,
+        },
+        result = &mut second => {
+            if result.is_ok() {
+                Counters::add(&counters.hedges_won, 1);
+            }
+            match result {
+                Err(error) if error.is_retryable() => first.await,
+                result => result,
+            }
+        }
+    }
+}
+
+/// How many parts of a record are read at the same time; 1: it is one stream.
+fn parts(shared: &Shared, location: &Location) -> u64 {
+    if location.len_bytes() <= PART_BYTES {
+        return 1;
+    }
+    let fit = shared.reads.capacity_bytes() / PARTS_SHARE / PART_BYTES;
+    fit.clamp(1, PARTS_PARALLEL)
+}
+
+/// Bytes that are in memory of a record beside its value while it comes.
+fn window(shared: &Shared, location: &Location) -> u64 {
+    match parts(shared, location) {
+        1 => STREAM_BYTES.min(location.len_bytes()),
+        parts => parts * PART_BYTES,
+    }
+}
+
+/// Reads a record into memory that is held, or waits for more.
+async fn read_holding(
+    shared: &Arc<Shared>,
+    wanted: Wanted<'_>,
+    location: &Location,
+    mut held: Option<Held>,
+) -> Result<Came, StoreError> {
+    loop {
+        match pass(shared, wanted, location, &mut held).await {
+            Ok(received) => {
+                let kept = received.frame.as_ref().map_or(0, Bytes::len);
+                let bytes = (received.value.len() + kept) as u64;
+                if let Some(held) = &mut held {
+                    held.shrink(bytes);
+                }
+                return Ok((Ok(received), held));
+            }
+            Err(Stop::Record(error)) => return Ok((Err(error), None)),
+            Err(Stop::Store(error)) => return Err(error),
+            Err(Stop::Memory(bytes)) => {
+                drop(held.take());
+                held = shared.reads.hold(bytes).await;
+            }
+        }
+    }
+}
+
+/// Reads a record once.
+async fn pass(
+    shared: &Arc<Shared>,
+    wanted: Wanted<'_>,
+    location: &Location,
+    held: &mut Option<Held>,
+) -> Result<Received, Stop> {
+    let (to, pieces) = Pieces::channel();
+    let decoding = decode(shared, wanted, pieces, (held, window(shared, location)));
+    let reading = async move {
+        let key = location.name.key();
+        let start = location.entry.offset;
+        let range = start..start + location.len_bytes();
+        let read = match parts(shared, location) {
+            1 => shared.store.stream_range(&key, range, &to).await.map(drop),
+            parts => read_parts(shared, &key, range, parts, &to).await,
+        };
+        read.map_err(Stop::Store)
+    };
+    let (received, ()) = tokio::try_join!(decoding, reading)?;
+    Ok(received)
+}
+
+/// Reads a long record in parts, `parts` of which are asked for or wait for their turn at a time.
+async fn read_parts(
+    shared: &Arc<Shared>,
+    key: &ObjectKey,
+    range: Range<u64>,
+    parts: u64,
+    to: &Pieces,
+) -> Result<(), StoreError> {
+    let mut reads = JoinSet::new();
+    let mut early = BTreeMap::new();
+    let (mut asked, mut at) = (range.start, range.start);
+    to.begin(key).await?;
+    while at < range.end {
+        while asked < range.end && ((reads.len() + early.len()) as u64) < parts {
+            let part = asked..(asked + PART_BYTES).min(range.end);
+            asked = part.end;
+            let (store, key) = (Arc::clone(&shared.store), key.clone());
+            reads.spawn(async move {
+                let from = part.start;
+                store.get_range(&key, part).await.map(|bytes| (from, bytes))
+            });
+        }
+        let joined = reads.join_next().await;
+        let (from, bytes) = joined.and_then(Result::ok).ok_or_else(|| {
+            let kind = StoreErrorKind::Unavailable;
+            StoreError::new(Operation::GetRange, key.as_str(), kind)
+        })??;
+        early.insert(from, bytes);
+        while let Some(bytes) = early.remove(&at) {
+            // One that is too short leaves the record too short, which is found by who decodes it.
+            at = (at + PART_BYTES).min(range.end);
+            to.bytes(key, bytes).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the pieces of a record until the last; `held` is extended by what the value takes beyond the
+/// `window` and the record's own length.
+async fn decode(
+    shared: &Arc<Shared>,
+    wanted: Wanted<'_>,
+    mut pieces: Receiver<Piece>,
+    (held, window): (&mut Option<Held>, u64),
+) -> Result<Received, Stop> {
+    let mut record = RecordStream::new(wanted);
+    let mut is_sized = false;
+    while let Some(piece) = pieces.recv().await {
+        let Piece::Bytes(bytes) = piece else {
+            (record, is_sized) = (RecordStream::new(wanted), false);
+            continue;
+        };
+        Counters::add(&shared.counters.read_bytes, bytes.len() as u64);
+        // What tells the value's length comes first, alone.
+        let (start, rest) = bytes.split_at(record.start_missing().min(bytes.len()));
+        record.feed(start).map_err(Stop::Record)?;
+        if let (false, Some(len)) = (is_sized, record.value_len()) {
+            is_sized = true;
+            let bytes = len as u64 + window;
+            if held.as_mut().is_some_and(|held| !held.try_extend(bytes)) {
+                return Err(Stop::Memory(bytes));
+            }
+        }
+        record.feed(rest).map_err(Stop::Record)?;
+        // A piece may have taken most of a millisecond.
+        tokio::task::yield_now().await;
+    }
+    record.finish().map_err(Stop::Record)
+}

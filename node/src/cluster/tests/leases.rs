@@ -1,0 +1,52 @@
+//! Promises of a leader over real sockets.
+
+use std::time::{Duration, Instant};
+
+use super::world::{World, leader};
+use crate::cluster::DetectorOptions;
+use crate::cluster::member::MemberState::Draining;
+use crate::cluster::state::Change;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_drained_and_has_lost_its_vote_promises_to_the_others() {
+    let world = World::new();
+    let nodes = world.form(&["a", "b", "c", "d"]).await;
+    let of = leader(&nodes).await;
+    let drained = nodes[of].id().to_owned();
+    let drain = Change::Drain {
+        id: drained.clone(),
+    };
+    nodes[of].propose(drain).await.unwrap();
+    nodes[of].sees(&[&drained], Draining).await;
+    let moved = nodes[of].status(|status| !status.voters.contains(&drained));
+    moved.await;
+    // What was promised before is over then.
+    let over = Instant::now() + DetectorOptions::default().silence;
+    for node in nodes.iter().filter(|node| node.id() != drained) {
+        node.standing(|standing| {
+            Instant::now() > over && standing.lease.is_some_and(|left| !left.is_zero())
+        })
+        .await;
+    }
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_member_is_promised_to_and_none_that_nobody_leads() {
+    let world = World::new();
+    let mut nodes = world.form(&["a", "b", "c"]).await;
+    for node in &nodes {
+        node.standing(|standing| standing.lease.is_some_and(|left| !left.is_zero()))
+            .await;
+    }
+    for node in nodes.drain(1..) {
+        node.stop().await;
+    }
+    let alone = nodes.remove(0);
+    alone
+        .standing(|standing| standing.lease == Some(Duration::ZERO))
+        .await;
+    alone.stop().await;
+}

@@ -1,0 +1,61 @@
+//! Passwords take a processor for a while, and no reactor.
+
+use std::io::ErrorKind;
+
+use super::*;
+use crate::users::Authenticator;
+use crate::users::tests_support::{PASSWORD, directory};
+
+const CLIENTS: usize = 50;
+const GETS: usize = 1000;
+
+fn log_in(stream: &mut TcpStream, user: &str) {
+    let password = std::str::from_utf8(PASSWORD).unwrap();
+    let request = format!(
+        "*3\r\n$4\r\nAUTH\r\n${}\r\n{user}\r\n${}\r\n{password}\r\n",
+        user.len(),
+        password.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+}
+
+#[test]
+fn gets_are_answered_while_logins_wait_for_the_thread_that_hashes() {
+    let users = Authenticator::new(directory(&[("ci", "read-write"), ("dev", "read")]));
+    let users = Arc::new(users.unwrap());
+    let security = Security {
+        users: Some(Arc::clone(&users)),
+        ..Security::default()
+    };
+    // It has one reactor.
+    let running = Running::protected(Manner::AtOnce, security);
+    let mut dev = running.connect();
+    log_in(&mut dev, "dev");
+    expect(&mut dev, b"+OK\r\n");
+
+    let busy = users.occupy();
+    let mut waiting: Vec<TcpStream> = (0..CLIENTS).map(|_| running.connect()).collect();
+    for client in &mut waiting {
+        log_in(client, "ci");
+    }
+    until("all logins have come", || users.waiting() == CLIENTS);
+    for _ in 0..GETS {
+        dev.write_all(b"GET a\r\n").unwrap();
+        expect(&mut dev, b"$-1\r\n");
+    }
+    // A password that is remembered needs no thread either.
+    let mut other = running.connect();
+    log_in(&mut other, "dev");
+    expect(&mut other, b"+OK\r\n");
+    for client in &mut waiting {
+        client.set_nonblocking(true).unwrap();
+        let told = client.read(&mut [0]).unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::WouldBlock, "nobody hashed it");
+        client.set_nonblocking(false).unwrap();
+    }
+    drop(busy);
+    for client in &mut waiting {
+        expect(client, b"+OK\r\n");
+    }
+    assert_eq!(users.waiting(), 0);
+}
