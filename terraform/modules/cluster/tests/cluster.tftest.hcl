@@ -60,6 +60,10 @@ run "three_nodes_and_two_routers" {
     error_message = "metadata without a session"
   }
   assert {
+    condition     = alltrue([for template in values(aws_launch_template.this) : one(template.metadata_options).http_put_response_hop_limit == 1])
+    error_message = "containers on the machine have its rights"
+  }
+  assert {
     condition     = output.sccache_environment.SCCACHE_REDIS_ENDPOINT == "rediss://ci-router-1.elb.eu-central-1.amazonaws.com:11211"
     error_message = output.sccache_environment.SCCACHE_REDIS_ENDPOINT
   }
