@@ -13,7 +13,7 @@
 //! The invariant of the whole crate: decoding a frame gives exactly the bytes that were encoded, or
 //! an error. No input makes it panic or allocate more than the caller's limit.
 
-mod checksum;
+pub mod checksum;
 pub mod frame;
 #[cfg(feature = "lz4")]
 mod lz4;

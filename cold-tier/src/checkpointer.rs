@@ -143,7 +143,7 @@ async fn put(shared: &Shared, key: &ObjectKey, bytes: Vec<u8>) -> Result<(), Col
 
 /// Deletes the objects of all checkpoints of the region but the newest, and what is left of some that
 /// were never finished.
-async fn remove_old(shared: &Shared) -> Result<(), ColdError> {
+pub(crate) async fn remove_old(shared: &Shared) -> Result<(), ColdError> {
     let objects = restore::checkpoint_objects(shared).await?;
     let own = &shared.options.region;
     let mut complete: Vec<&CheckpointName> = objects

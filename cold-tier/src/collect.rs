@@ -57,6 +57,8 @@ pub(crate) struct Collector {
     checkpoints: u64,
     /// A segment that carries all flushes, and how many marks there were.
     marks_in: Option<(u32, Vec<crate::segment::FlushMark>)>,
+    /// There may be checkpoints to remove: of a former self, too, that was stopped before it had removed them.
+    has_old_checkpoints: bool,
     /// Bytes of expired entries, by segment, and when they were counted.
     expired: Option<(Instant, HashMap<u32, u64>)>,
     /// When unfinished uploads were looked for.
@@ -76,6 +78,7 @@ impl Collector {
             names: Mutex::default(),
             writer,
             checkpoints: 0,
+            has_old_checkpoints: true,
             marks_in: None,
             expired: None,
             uploads_looked_at: None,
@@ -144,6 +147,12 @@ impl Collector {
         if checkpointer::is_due(&self.shared, false) {
             self.checkpoint().await?;
         }
+        if self.has_old_checkpoints {
+            match checkpointer::remove_old(&self.shared).await {
+                Ok(()) => self.has_old_checkpoints = false,
+                Err(error) => tracing::warn!(%error, "old checkpoints are left in the bucket"),
+            }
+        }
         self.abort_uploads().await;
         self.count_expired().await?;
         let (own, part) = self.shared.budget_part();
@@ -180,7 +189,10 @@ impl Collector {
         let n = self.checkpoints;
         // A number is not used twice, even if it was not finished.
         self.checkpoints += 1;
-        checkpointer::run(&self.shared, self.writer, n).await
+        self.has_old_checkpoints = true;
+        checkpointer::run(&self.shared, self.writer, n).await?;
+        self.has_old_checkpoints = false;
+        Ok(())
     }
 
     /// Makes sure that a segment that stays carries all flushes.

@@ -55,6 +55,8 @@ pub use spill::source::{
     Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
     SpillSourceError,
 };
-pub use status::{ColdStatus, Counts, LastError, RefusedFooter, SpillLoad, WriterStatus};
+pub use status::{
+    ColdStatus, Counts, FirstReading, LastError, RefusedFooter, SpillLoad, WriterStatus,
+};
 pub use store::{ObjectKey, ObjectStore, StoreError, StoreErrorKind};
 pub use tier::ColdTier;

@@ -13,6 +13,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use fonn_codec::checksum;
+
 use crate::names::SegmentName;
 
 /// Segments that a node tells of: those it read last.
@@ -64,7 +66,7 @@ pub(crate) fn compose(mut reads: Vec<(SegmentName, u64)>) -> String {
         // A string takes everything.
         let _ = writeln!(lines, "{} {ms}", name.short());
     }
-    let checksum = crc32c::crc32c(lines.as_bytes());
+    let checksum = checksum::crc32c(lines.as_bytes());
     format!("{FIRST}{checksum:08x}\n{lines}")
 }
 
@@ -72,7 +74,7 @@ pub(crate) fn compose(mut reads: Vec<(SegmentName, u64)>) -> String {
 pub(crate) fn parse(bytes: &[u8]) -> Option<Vec<(SegmentName, u64)>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (checksum, lines) = text.strip_prefix(FIRST)?.split_once('\n')?;
-    let computed = crc32c::crc32c(lines.as_bytes());
+    let computed = checksum::crc32c(lines.as_bytes());
     if checksum != format!("{computed:08x}") {
         return None;
     }
@@ -103,7 +105,7 @@ mod tests {
         let text = compose(vec![(name(1), 5), (name(2), 1_750_000_000_000)]);
         let lines = "eu-1/01ARYZ6S4128T5CY4TQKFF04HM/0000000000000002 1750000000000\n\
                      eu-1/01ARYZ6S4128T5CY4TQKFF04HM/0000000000000001 5\n";
-        let checksum = crc32c::crc32c(lines.as_bytes());
+        let checksum = checksum::crc32c(lines.as_bytes());
         assert_eq!(text, format!("fonn-reads 1 {checksum:08x}\n{lines}"));
         for at in 0..text.len() {
             let mut damaged = text.clone().into_bytes();
@@ -158,7 +160,7 @@ mod tests {
         #[test]
         fn any_bytes_tell_something_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let lines = String::from_utf8_lossy(&bytes);
-            let sealed = format!("{FIRST}{:08x}\n{lines}", crc32c::crc32c(lines.as_bytes()));
+            let sealed = format!("{FIRST}{:08x}\n{lines}", checksum::crc32c(lines.as_bytes()));
             let told = (parse(&bytes), parse(sealed.as_bytes()));
             prop_assert!(told.0.is_none());
             if let Some(told) = told.1 {

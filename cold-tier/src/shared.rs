@@ -28,7 +28,7 @@ use crate::options::ColdOptions;
 use crate::plan::part_of_budget;
 use crate::reads::OwnReads;
 use crate::recent::Recent;
-use crate::status::{Counters, RefusedFooter};
+use crate::status::{Counters, FirstReading, RefusedFooter};
 use crate::store::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
 
 /// Threads for calls that block: the index and the queue of the node.
@@ -271,6 +271,23 @@ impl Shared {
         self.index_failed()
             || self.puts.is_failing(now_ms)
             || (is_waiting && self.others.is_failing(now_ms))
+    }
+
+    /// How far the index is from being complete for the first time.
+    pub(crate) fn first_reading(&self) -> FirstReading {
+        if self.is_ready() {
+            FirstReading::Done
+        } else if self.index_failed() {
+            FirstReading::IndexFailed
+        } else if self.refused.lock().is_some() {
+            FirstReading::Refused
+        } else if self.others.is_failing(self.options.clock.monotonic_ms()) {
+            FirstReading::Failing
+        } else {
+            FirstReading::UnderWay {
+                is_answered: self.others.has_worked(),
+            }
+        }
     }
 
     /// Nothing is written to the index from now on.

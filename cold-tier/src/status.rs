@@ -116,6 +116,24 @@ pub struct RefusedFooter {
     pub message: String,
 }
 
+/// How far a node is that has to make its index out of the bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstReading {
+    /// It has it, from the bucket or from its disk.
+    Done,
+    /// The bucket is being read.
+    UnderWay {
+        /// Whether the bucket has answered anything yet.
+        is_answered: bool,
+    },
+    /// The bucket refuses the footer of a segment, without which the index is not complete.
+    Refused,
+    /// For some seconds every call has failed.
+    Failing,
+    /// The local index failed: there will be none before the next start.
+    IndexFailed,
+}
+
 /// How the cold tier is doing. Counters are since the start of the process.
 #[derive(Clone, Debug)]
 pub struct ColdStatus {

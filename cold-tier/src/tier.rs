@@ -27,7 +27,7 @@ use crate::segment::{CopyVersion, FlushMark};
 use crate::shared::Shared;
 use crate::spill::source::{Backlog, SpillCursor, SpillSource};
 use crate::spill::{self, SpillHandle};
-use crate::status::{ColdStatus, Counters, SpillLoad, WriterStatus};
+use crate::status::{ColdStatus, Counters, FirstReading, SpillLoad, WriterStatus};
 use crate::store::ObjectStore;
 
 /// The cold tier; cheap to clone.
@@ -214,6 +214,22 @@ impl ColdTier {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.shared.is_ready()
+    }
+
+    /// Waits until the index is complete.
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses nothing.
+    pub async fn ready(&self) {
+        let mut progress = self.shared.progress.subscribe();
+        // Who tells it lives as long as this.
+        let _ = progress.wait_for(|progress| progress.is_ready).await;
+    }
+
+    /// How far a node is that has to make its index out of the bucket, and what it waits for.
+    #[must_use]
+    pub fn first_reading(&self) -> FirstReading {
+        self.shared.first_reading()
     }
 
     /// Whether nothing can be brought into the bucket at present: for some seconds every call has failed.

@@ -20,6 +20,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+mod crc;
 mod entry;
 mod error;
 mod field;

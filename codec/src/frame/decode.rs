@@ -81,7 +81,7 @@ impl<'a> Frame<'a> {
     /// [`FrameError::Checksum`]: the bytes are not those that were written.
     pub fn verify(&self) -> Result<(), FrameError> {
         let stored = self.header.checksum;
-        let computed = checksum::append(self.header.checksum_start(), self.payload);
+        let computed = checksum::crc32c_append(self.header.checksum_start(), self.payload);
         if stored == computed {
             Ok(())
         } else {

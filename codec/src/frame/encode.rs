@@ -146,7 +146,7 @@ fn append_verbatim(reason: Verbatim, raw: &[u8], original_len: u32, out: &mut Ve
     out.extend_from_slice(&[0; HEADER_LEN]);
     header.checksum = header.checksum_start();
     for piece in raw.chunks(COPY_LEN) {
-        header.checksum = checksum::append(header.checksum, piece);
+        header.checksum = checksum::crc32c_append(header.checksum, piece);
         out.extend_from_slice(piece);
     }
     fill_in(out, start, &header.to_bytes());
@@ -184,7 +184,7 @@ fn append_compressed(
         stored_len: u32::try_from(payload.len()).ok()?,
         checksum: 0,
     };
-    header.checksum = checksum::append(header.checksum_start(), payload);
+    header.checksum = checksum::crc32c_append(header.checksum_start(), payload);
     fill_in(out, start, &header.to_bytes());
     Some(header)
 }

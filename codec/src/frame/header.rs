@@ -84,7 +84,7 @@ pub fn is_intact(frame: &[u8]) -> bool {
     let Some((checked, stored)) = header.split_last_chunk::<4>() else {
         return false;
     };
-    let computed = checksum::append(checksum::append(checksum::EMPTY, checked), payload);
+    let computed = checksum::crc32c_append(checksum::crc32c(checked), payload);
     checked.starts_with(&[MAGIC | VERSION]) && computed == u32::from_le_bytes(*stored)
 }
 
@@ -216,7 +216,7 @@ impl Header {
     pub(super) fn checksum_start(self) -> u32 {
         let bytes = self.to_bytes();
         let (checked, _) = bytes.split_at(CHECKED_LEN);
-        checksum::append(checksum::EMPTY, checked)
+        checksum::crc32c(checked)
     }
 
     /// How the value is stored.

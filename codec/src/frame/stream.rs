@@ -84,7 +84,7 @@ impl FrameStream {
             payload_len,
             left: payload_len,
             stored_checksum: u32::from_le_bytes([*c0, *c1, *c2, *c3]),
-            checksum: checksum::append(checksum::EMPTY, checked),
+            checksum: checksum::crc32c(checked),
             body,
             value_len,
             // Its pages are taken as it grows.
@@ -110,7 +110,7 @@ impl FrameStream {
                 expected: self.payload_len,
                 found: self.payload_len.saturating_add(piece.len()),
             })?;
-        self.checksum = checksum::append(self.checksum, piece);
+        self.checksum = checksum::crc32c_append(self.checksum, piece);
         match &mut self.body {
             Body::Verbatim => {
                 self.value.extend_from_slice(piece);
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn an_unknown_codec_is_told_once_all_is_there_and_in_order() {
         let mut bytes = vec![0xF1, 0xEE, 0, 0, 200, 0, 0, 0, 100, 0, 0, 0];
-        let checksum = checksum::append(checksum::append(checksum::EMPTY, &bytes), &[7; 100]);
+        let checksum = checksum::crc32c_append(checksum::crc32c(&bytes), &[7; 100]);
         bytes.extend_from_slice(&checksum.to_le_bytes());
         bytes.extend_from_slice(&[7; 100]);
         assert_eq!(in_pieces(&bytes, &[13]), Err(ErrorKind::Unsupported));

@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use fonn_codec::checksum;
 use fonn_codec::{CodecSpec, Frame};
 
 use crate::checkpoint::{CheckpointError, FORMAT, PartFacts};
@@ -154,7 +155,7 @@ impl Manifest {
         let mut frame = Vec::new();
         let codec = CODEC.parse().unwrap_or_else(|_| CodecSpec::none());
         fonn_codec::encode(codec, 0, &payload, &mut frame).map_err(|_| CheckpointError::TooLong)?;
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&object), &frame);
+        let checksum = checksum::crc32c_append(checksum::crc32c(&object), &frame);
         object.extend_from_slice(&checksum.to_le_bytes());
         object.extend_from_slice(&frame);
         Ok(object)
@@ -181,7 +182,7 @@ impl Manifest {
         let len = fields.u32().ok_or(wrong("length"))? as usize;
         let stored = fields.u32().ok_or(wrong("length"))?;
         let (checked, _) = head.split_at(HEAD_LEN.saturating_sub(4));
-        let computed = crc32c::crc32c_append(crc32c::crc32c(checked), frame);
+        let computed = checksum::crc32c_append(checksum::crc32c(checked), frame);
         check(PART, computed, stored)?;
         if len > MANIFEST_LEN_MAX {
             return Err(wrong("length"));

@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use fonn_codec::checksum;
 use fonn_codec::{CodecSpec, Frame, frame};
 
 use crate::checkpoint::{CheckpointError, ENTRY_LEN, FORMAT, IndexEntry};
@@ -108,12 +109,12 @@ impl PartBuilder {
         let codec = CODEC.parse().unwrap_or_else(|_| CodecSpec::none());
         fonn_codec::encode(codec, 0, &self.rows, &mut frame)
             .expect("a part is shorter than a frame may be");
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&object), &frame);
+        let checksum = checksum::crc32c_append(checksum::crc32c(&object), &frame);
         object.extend_from_slice(&checksum.to_le_bytes());
         object.extend_from_slice(&frame);
         let facts = PartFacts {
             len: object.len() as u64,
-            crc32c: crc32c::crc32c(&object),
+            crc32c: checksum::crc32c(&object),
             entries,
             first,
             last,
@@ -145,9 +146,9 @@ pub fn decode_part(bytes: &[u8], facts: &PartFacts) -> Result<PartEntries, Check
     let entries = fields.u32().ok_or(wrong("length"))?;
     let stored = fields.u32().ok_or(wrong("length"))?;
     let (checked, _) = head.split_at(HEAD_LEN.saturating_sub(4));
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(checked), frame);
+    let checksum = checksum::crc32c_append(checksum::crc32c(checked), frame);
     super::manifest::check(PART, checksum, stored)?;
-    super::manifest::check(PART, crc32c::crc32c(bytes), facts.crc32c)?;
+    super::manifest::check(PART, checksum::crc32c(bytes), facts.crc32c)?;
     let rows_len = (entries as usize).checked_mul(ROW_LEN);
     let rows_len = rows_len.ok_or(wrong("number of entries"))?;
     if entries != facts.entries || entries == 0 || entries as usize > ENTRIES_MAX {

@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use fonn_codec::checksum;
 use fonn_codec::{CodecSpec, Frame};
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
@@ -161,7 +162,7 @@ impl Footer {
             footer_offset: (HEADER_LEN as u64).saturating_add(self.data_len),
             footer_len: tail.len() as u32,
             decoded_len: payload.len() as u32,
-            checksum: crc32c::crc32c(&tail),
+            checksum: checksum::crc32c(&tail),
         };
         tail.extend_from_slice(&trailer.encode());
         Ok(tail)

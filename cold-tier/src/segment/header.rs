@@ -2,6 +2,8 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use fonn_codec::checksum;
+
 use crate::names::{Region, SegmentName, WriterId};
 use crate::segment::SegmentError;
 use crate::segment::fields::Fields;
@@ -62,7 +64,7 @@ impl SegmentHeader {
         bytes.push(name.len() as u8);
         bytes.extend_from_slice(&region);
         bytes.push(0);
-        let checksum = crc32c::crc32c(&bytes);
+        let checksum = checksum::crc32c(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());
         bytes.try_into().expect("the fields have this length")
     }
@@ -136,7 +138,7 @@ pub(super) fn check(
     bytes: &[u8],
     stored: Option<u32>,
 ) -> Result<(), SegmentError> {
-    let computed = crc32c::crc32c(bytes);
+    let computed = checksum::crc32c(bytes);
     match stored {
         Some(stored) if stored == computed => Ok(()),
         stored => Err(SegmentError::Checksum {

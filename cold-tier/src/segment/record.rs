@@ -2,6 +2,8 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use fonn_codec::checksum;
+
 use crate::segment::SegmentError;
 use crate::segment::fields::Fields;
 
@@ -199,9 +201,9 @@ impl<'a> Record<'a> {
         };
         let bytes = head.to_bytes();
         let (_, checked) = bytes.split_at(CHECKSUM_LEN);
-        let checksum = crc32c::crc32c(checked);
-        let checksum = crc32c::crc32c_append(checksum, self.key);
-        let checksum = crc32c::crc32c_append(checksum, self.frame());
+        let checksum = checksum::crc32c(checked);
+        let checksum = checksum::crc32c_append(checksum, self.key);
+        let checksum = checksum::crc32c_append(checksum, self.frame());
         Head { checksum, ..head }.to_bytes()
     }
 

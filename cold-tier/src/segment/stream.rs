@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use fonn_codec::FrameError;
+use fonn_codec::checksum;
 use fonn_codec::frame::{BLOCK_LEN, ErrorKind, FrameStream, HEADER_LEN as FRAME_HEADER_LEN};
 
 use crate::segment::record::{CHECKSUM_LEN, Start};
@@ -129,7 +130,7 @@ impl<'a> RecordStream<'a> {
             let start = std::mem::take(start);
             self.begin_frame(&start)?;
         }
-        self.checksum = crc32c::crc32c_append(self.checksum, rest);
+        self.checksum = checksum::crc32c_append(self.checksum, rest);
         if let State::Frame { stream, frame, .. } = &mut self.state {
             stream.feed(rest).map_err(|_| StreamError::Damaged)?;
             if let Some(frame) = frame {
@@ -152,7 +153,7 @@ impl<'a> RecordStream<'a> {
         let (_, checked) = start
             .split_at_checked(CHECKSUM_LEN)
             .ok_or(StreamError::Damaged)?;
-        self.checksum = crc32c::crc32c(checked);
+        self.checksum = checksum::crc32c(checked);
         let (keyed, frame) = start
             .split_at_checked(RECORD_HEAD_LEN.saturating_add(key.len()))
             .ok_or(StreamError::Damaged)?;
@@ -385,7 +386,7 @@ mod tests {
         // A codec id that nobody has, in a frame and a record that are in order.
         let mut frame = vec![0xF1, 0xEE, 0, 0, 200, 0, 0, 0, 100, 0, 0, 0];
         let payload = [7; 100];
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&frame), &payload);
+        let checksum = checksum::crc32c_append(checksum::crc32c(&frame), &payload);
         frame.extend_from_slice(&checksum.to_le_bytes());
         frame.extend_from_slice(&payload);
         let bytes = record(b"key", &frame);

@@ -2,6 +2,8 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use fonn_codec::checksum;
+
 use crate::segment::fields::Fields;
 use crate::segment::header::{FORMAT, MAGIC, check, check_format};
 use crate::segment::{FOOTER_LEN_MAX, HEADER_LEN, SegmentError};
@@ -35,7 +37,7 @@ impl Trailer {
         bytes.extend_from_slice(&self.footer_len.to_le_bytes());
         bytes.extend_from_slice(&self.decoded_len.to_le_bytes());
         bytes.extend_from_slice(&self.checksum.to_le_bytes());
-        let checksum = crc32c::crc32c(&bytes);
+        let checksum = checksum::crc32c(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
         bytes.extend_from_slice(&MAGIC);

@@ -95,6 +95,7 @@ mod tests {
 
     use super::*;
     use crate::codec::FixedCodec;
+    use fonn_codec::checksum;
 
     fn fixed(spec: CodecSpec) -> FixedCodec {
         FixedCodec {
@@ -158,7 +159,7 @@ mod tests {
     fn unknown_frame() -> Vec<u8> {
         let mut bytes = vec![0xF1, 0xEE, 0, 0, 200, 0, 0, 0, 100, 0, 0, 0];
         let payload = [7; 100];
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes), &payload);
+        let checksum = checksum::crc32c_append(checksum::crc32c(&bytes), &payload);
         bytes.extend_from_slice(&checksum.to_le_bytes());
         bytes.extend_from_slice(&payload);
         bytes

@@ -32,6 +32,43 @@ async fn with_checkpoints(seed: u64) -> (World, Vec<String>) {
     (world, manifests)
 }
 
+#[tokio::test(start_paused = true)]
+async fn checkpoints_that_were_not_removed_are_by_who_starts_next() {
+    let mut world = World::new(73);
+    // Each crashes between its checkpoint and the removal of older ones.
+    for life in 0..4 {
+        let node = world.start(&busy);
+        node.crash.arm("manifest-written", 0);
+        for round in 0..100 {
+            for number in 0..10 {
+                world.put(&key(life * 1000 + round * 10 + number), 5000, None);
+            }
+            world.try_drain(&node, Duration::from_secs(20)).await;
+            tokio::select! {
+                () = node.crash.crashed() => break,
+                () = tokio::time::sleep(Duration::from_secs(20)) => {}
+            }
+        }
+        assert!(node.crash.has_crashed());
+        node.crash().await;
+    }
+    let count = async |world: &World| {
+        let objects = world.objects("v1/idx/").await;
+        objects
+            .iter()
+            .filter(|name| name.ends_with("/manifest"))
+            .count()
+    };
+    assert_eq!(count(&world).await, 4);
+    let node = world.start(&busy);
+    node.until("ready", |tier| tier.status().ready).await;
+    // The lease of the last one has to run out.
+    tokio::time::sleep(Duration::from_secs(2000)).await;
+    assert_eq!(count(&world).await, 2);
+    world.check(&node, true).await;
+    node.crash().await;
+}
+
 /// Starts without an index while `part` of the checkpoints cannot be read; gives how many footers were read
 /// until it was ready.
 async fn footers_read_without(world: &World, part: &str, kind: StoreErrorKind) -> u64 {

@@ -14,6 +14,7 @@
 
 use bytes::Bytes;
 
+use super::crc;
 use super::field::{Reader, Writer, bit};
 use super::{DecodeError, KEY_LEN_MAX, TooLong};
 use crate::Version;
@@ -119,8 +120,8 @@ impl<'a> Entry<'a> {
         if let Content::Omitted { len } = self.content {
             front.extend_from_slice(&len.to_le_bytes());
         }
-        let sum = front.get(4..).map_or(0, crc32c::crc32c);
-        let sum = crc32c::crc32c_append(sum, self.content.bytes());
+        let sum = front.get(4..).map_or(0, crc::crc32c);
+        let sum = crc::crc32c_append(sum, self.content.bytes());
         if let Some(place) = front.first_chunk_mut() {
             *place = sum.to_le_bytes();
         }
@@ -156,7 +157,7 @@ impl<'a> Entry<'a> {
         let space = reader.u16("space")?;
         let flags = reader.u32("flags")?;
         let version = reader.u64("version")?;
-        if bytes.get(4..).map_or(0, crc32c::crc32c) != sum {
+        if bytes.get(4..).map_or(0, crc::crc32c) != sum {
             return Err(DecodeError::EntryChecksum { version });
         }
         let has = |bit| bits & bit != 0;

@@ -20,6 +20,7 @@
 use bytes::BufMut;
 
 use super::FrameError;
+use super::crc;
 
 /// Length of a head in bytes.
 pub const HEAD_LEN: usize = 32;
@@ -167,10 +168,10 @@ pub(super) fn checksum(frame: &[u8], more: &[u8]) -> u32 {
     let start = frame
         .first_chunk()
         .map_or(0, |word| u32::from_le_bytes(*word));
-    let sum = crc32c::crc32c_append(start, frame.get(SUMMED_AT..end).unwrap_or(&[]));
+    let sum = crc::crc32c_append(start, frame.get(SUMMED_AT..end).unwrap_or(&[]));
     let left = HEAD_LEN.saturating_add(CHECKED_LEN).saturating_sub(end);
     match more.get(..left).unwrap_or(more) {
         [] => sum,
-        more => crc32c::crc32c_append(sum, more),
+        more => crc::crc32c_append(sum, more),
     }
 }

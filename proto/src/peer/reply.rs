@@ -60,7 +60,7 @@ pub enum Reply<'a> {
     WrongOwner,
     /// The request was not understood. Nothing was done.
     Refused(Refusal),
-    /// The version of the entry that a get would find; 0 if it would find none.
+    /// The version of the entry that a get would find; 0 if it would find none. Of a flush, the one below which nothing counts.
     Version(Version),
     /// What was flushed.
     Flushes(Flushes<'a>),

@@ -12,7 +12,7 @@ use super::field::{Flags, Reader, Sealed, Writer, bit};
 use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
-use crate::{Command, Get, Out, ServerCommand};
+use crate::{Command, Get, Out, ServerCommand, Version};
 
 const PUT: u8 = 0x40;
 const FETCH: u8 = 0x41;
@@ -22,11 +22,15 @@ const SOURCES: u8 = 0x44;
 const COPY: u8 = 0x45;
 const VERSION: u8 = 0x46;
 const FLUSHES: u8 = 0x47;
+const FLUSH: u8 = 0x48;
 
 const SOURCES_OWNED: u16 = 1;
 
 /// A flag of `COPY`; the others are those of a get.
 const COPY_CONFIRMED: u16 = 0x8000;
+
+const FLUSH_ALL_DATABASES: u16 = 1;
+const FLUSH_CUTOFF: u16 = 2;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,11 +59,11 @@ pub enum Request<'a> {
         len_max: u32,
     },
     /// Who knows of some slots what the member may not, because it has not taken them over completely or
-    /// had not when it lost them. Answered with `Sources`.
+    /// had not when it lost them; of those that are down too, which nobody could ask. Answered with `Sources`.
     Sources {
         /// Which slots.
         slots: SlotSet,
-        /// Of these only what the member owns.
+        /// Of these only what the member owns, and only of those that are up.
         is_owned: bool,
     },
     /// Answered with `Pong`: whether the member answers at all.
@@ -81,6 +85,15 @@ pub enum Request<'a> {
     },
     /// What was flushed, as far as the member knows. Answered with `Flushes`.
     Flushes,
+    /// Makes what there is in the frame's space invisible. Answered with `Version`, the one below which nothing counts there
+    /// any more, once that survives a restart; or with `WrongOwner` by who goes by a newer map than who asks, or does not know
+    /// whether it still belongs to the cluster.
+    Flush {
+        /// Not in the space alone, but in all databases of its namespace.
+        all_databases: bool,
+        /// What is below this version, which the member gives no more; without one, all that was written before now.
+        cutoff: Option<Version>,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -146,6 +159,15 @@ impl<'a> Request<'a> {
             }
             Self::Ping => (PING, 0, Value::Copied(&[])),
             Self::Flushes => (FLUSHES, 0, Value::Copied(&[])),
+            Self::Flush {
+                all_databases,
+                cutoff,
+            } => {
+                writer.optional(*cutoff, Writer::u64);
+                let flags =
+                    bit(*all_databases, FLUSH_ALL_DATABASES) | bit(cutoff.is_some(), FLUSH_CUTOFF);
+                (FLUSH, flags, Value::Copied(&[]))
+            }
             Self::Copy { get, is_confirmed } => {
                 let flags = command::write_get(get, writer) | bit(*is_confirmed, COPY_CONFIRMED);
                 (COPY, flags, Value::Copied(get.key))
@@ -219,6 +241,10 @@ impl<'a> Request<'a> {
             }
             PING => Self::Ping,
             FLUSHES => Self::Flushes,
+            FLUSH => Self::Flush {
+                all_databases: flags.has(FLUSH_ALL_DATABASES),
+                cutoff: reader.optional(flags.has(FLUSH_CUTOFF), |it| it.u64("cutoff"))?,
+            },
             COPY => Self::Copy {
                 is_confirmed: flags.has(COPY_CONFIRMED),
                 get: command::read_get(&mut flags, &mut reader)?,

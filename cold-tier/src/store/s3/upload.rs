@@ -8,6 +8,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
 use aws_smithy_types::base64;
 use bytes::Bytes;
+use fonn_codec::checksum;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http_body::{Frame, SizeHint};
 
@@ -179,7 +180,7 @@ impl S3Store {
         match self.checksum {
             UploadChecksum::Crc32c => {
                 let chunks = body.chunks().iter();
-                let crc = chunks.fold(0, |crc, chunk| crc32c::crc32c_append(crc, chunk));
+                let crc = chunks.fold(0, |crc, chunk| checksum::crc32c_append(crc, chunk));
                 Some(base64::encode(crc.to_be_bytes()))
             }
             UploadChecksum::None => None,

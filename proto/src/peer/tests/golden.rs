@@ -183,6 +183,20 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
             },
         ),
         ("version", Request::Version { key: b"key" }),
+        (
+            "flush-now",
+            Request::Flush {
+                all_databases: false,
+                cutoff: None,
+            },
+        ),
+        (
+            "flush-below",
+            Request::Flush {
+                all_databases: true,
+                cutoff: Some(0x0807_0605_0403_0201),
+            },
+        ),
     ]
 }
 

@@ -127,6 +127,10 @@ proptest! {
         check_request(&fetch, envelope, None);
         check_request(&Request::Ping, envelope, None);
         check_request(&Request::Flushes, envelope, None);
+        for cutoff in [None, Some(hit.version)] {
+            let flush = Request::Flush { all_databases: hit.won, cutoff };
+            check_request(&flush, envelope, None);
+        }
         check_request(&Request::Version { key: &pool.key }, envelope, None);
         let get = Get { want_value: hit.won, bump: hit.lost, ..Get::new(&pool.key) };
         check_request(&Request::Copy { get, is_confirmed: is_owned }, envelope, None);
