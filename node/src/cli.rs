@@ -1,5 +1,6 @@
 //! The life of the process: configuration, start, reload, drain, end.
 
+mod ready;
 mod reload;
 
 use std::io::Write as _;
@@ -12,25 +13,23 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
-use fonn_runtime::allocator;
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{
-    EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, FileWatch, InForce, SettingsService,
-};
+use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::PeerMetrics;
 use fonn_runtime::pool::BlockingPool;
+use fonn_runtime::program::{self, Prepared};
 use fonn_runtime::random::SplitMix64;
 pub use fonn_runtime::release::Release;
-use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
+use fonn_runtime::serve::{Listener, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
-use fonn_runtime::telemetry::{self, LogControl};
 use fonn_runtime::users;
 
+use self::ready::Ready;
 use self::reload::Reload;
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
@@ -38,7 +37,7 @@ use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node};
 use crate::cluster::view::{self, Views};
 use crate::cluster::{self, Cluster};
-use crate::cold::ColdSetup;
+use crate::cold::{Cold, ColdSetup};
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
@@ -48,6 +47,9 @@ use crate::ram::RamOptions;
 use crate::server::{Identity, Server, Shared, Tiers};
 use crate::sharing::{self, follow};
 use crate::users::Followed;
+
+/// Threads for calls that block, at most.
+const BLOCKING_THREADS: usize = 8;
 
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -102,51 +104,21 @@ pub fn main() -> ExitCode {
 /// The same, as a process that tells other members that it is of that release.
 #[must_use]
 pub fn main_as(release: &Release) -> ExitCode {
-    let config = match config::load(std::env::args_os()) {
-        Ok(config) => config,
-        Err(early) => return early.report(),
-    };
-    // Files that settings name are settings too.
-    let files = config.security.watch();
-    let security = match config.security.load(config.insecure) {
-        Ok(security) => security,
-        Err(error) => return fail(&error.into(), EXIT_CONFIG),
-    };
-    allocator::configure(config.ram_budget.as_usize());
-    let log = match telemetry::init(&config.log, config.log_format) {
-        Ok(log) => log,
-        Err(error) => return fail(&error.into(), EXIT_FAILURE),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(8)
-        .build()
-        .context("cannot start the runtime");
-    let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, security, files, &log, release));
-        // What still blocks was given its time.
-        runtime.shutdown_background();
-        result
-    });
-    match result {
-        Ok(()) => ExitCode::from(EXIT_CLEAN),
-        Err(error) => fail(&error, EXIT_FAILURE),
-    }
+    let config = config::load(std::env::args_os());
+    program::run(
+        config,
+        Config::frame,
+        BLOCKING_THREADS,
+        |config, prepared| run(config, prepared, release),
+    )
 }
 
-fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "error: {error:#}");
-    ExitCode::from(code)
-}
-
-async fn run(
-    config: Config,
-    security: Security,
-    mut files: FileWatch,
-    log: &LogControl,
-    release: &Release,
-) -> anyhow::Result<()> {
+async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::Result<()> {
+    let Prepared {
+        security,
+        mut files,
+        log,
+    } = prepared;
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let clock = Clock::system();
@@ -215,13 +187,13 @@ async fn run(
         let started = Cluster::start(options, &cluster_tasks).await;
         cluster = Some(started.context("starting the cluster")?);
     }
-    let mut sharing = None;
+    let (mut sharing, mut views) = (None, None);
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
-        // Nobody has set it before.
-        let _ = engine.views.set(Views::new(cluster));
-        let views = view::follow(Arc::clone(&engine), cluster.map());
-        cluster_tasks.spawn("cluster-views", OnShutdown::Abort, views);
+        let followed = Arc::new(Views::new(cluster));
+        let follow = view::follow(Arc::clone(&followed));
+        cluster_tasks.spawn("cluster-views", OnShutdown::Abort, follow);
+        views = Some(followed);
         let peers = PeerMetrics::register(&metrics);
         let peers = follow::Peers {
             version: release.peer_version,
@@ -237,17 +209,6 @@ async fn run(
             cluster_tasks.spawn("cluster-users", OnShutdown::Abort, follow);
         }
     }
-    let shared = Shared::with_tuning(
-        Arc::new(Tiers {
-            engine: Arc::clone(&engine),
-            sharing,
-        }),
-        settings.clone(),
-        connections_max(DESCRIPTORS_RESERVED),
-        Tuning::default(),
-        security.clone(),
-    );
-    crate::metrics::register(&metrics, &shared, bucket.clone());
     let identity = Identity {
         name: config
             .cluster
@@ -258,8 +219,19 @@ async fn run(
         version: release.peer_version,
         ..Identity::default()
     };
-    // Nobody has set it before.
-    let _ = engine.identity.set(identity);
+    let shared = Shared::with_tuning(
+        Arc::new(Tiers {
+            engine: Arc::clone(&engine),
+            sharing,
+            views,
+            identity,
+        }),
+        settings.clone(),
+        connections_max(DESCRIPTORS_RESERVED),
+        Tuning::default(),
+        security.clone(),
+    );
+    crate::metrics::register(&metrics, &shared, bucket.clone());
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
     let codecs = Codecs::new(Arc::clone(&engine), &config, settings.clone());
@@ -273,13 +245,15 @@ async fn run(
         cold: cold_admin(&config, &engine, bucket, clock.clone()),
         cluster: cluster.clone(),
     });
-    readiness.set_ready();
-    let version = env!("CARGO_PKG_VERSION");
-    let recovery = clock.monotonic_ms().saturating_sub(began_ms);
-    events.info(
-        Topic::Process,
-        format!("fonn-node {version} is ready after {recovery} ms"),
-    );
+    let ready = Ready {
+        readiness: readiness.clone(),
+        events: events.clone(),
+        clock,
+        began_ms,
+    };
+    if let Some(tier) = ready.serves(engine.cold().map(Cold::tier)) {
+        background.spawn("ready", OnShutdown::Abort, ready.wait(tier.clone()));
+    }
     // The banner is for people: it goes out as it is, not as a log line.
     let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
 
@@ -290,7 +264,7 @@ async fn run(
         engine: &engine,
         codecs: &codecs,
         security: &security,
-        log,
+        log: &log,
         events: &events,
     };
     let stopped_by = loop {

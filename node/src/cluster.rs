@@ -50,7 +50,7 @@ mod voters;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -419,6 +419,12 @@ impl Cluster {
         self.participant.options.tls.clone()
     }
 
+    /// The directory of what it has agreed to.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.participant.options.dir
+    }
+
     /// Host and port for clients.
     #[must_use]
     pub fn client_address(&self) -> &str {
@@ -508,11 +514,13 @@ impl Cluster {
         let role = Role::of(&participant.metrics());
         let state = participant.state();
         let heard = self.status().leader_silence;
+        let is_leaving = participant.grants.lock().is_leaving(participant.raft_id());
         let mut lease = participant.lease.lock();
         if role.leads.is_some() {
             lease.lead();
         }
-        if let Some(left) = role.own_lease(participant.options.election.lease) {
+        let own_lease = role.own_lease(participant.options.election.lease);
+        if let Some(left) = own_lease.filter(|_| !is_leaving) {
             // Nobody is elected before, and holds it for down.
             let member = state.by_raft_id(participant.raft_id());
             let since = member.map_or(state.epoch, |member| member.since);

@@ -12,6 +12,7 @@ use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, one_or_many};
 use fonn_runtime::duration::Span;
 use fonn_runtime::memory;
+use fonn_runtime::program::Frame;
 use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
@@ -283,10 +284,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         key: settings.tls_key.as_deref(),
         client_ca: settings.tls_client_ca.as_deref(),
     })?;
-    let listen = match settings.listen.clone() {
-        listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
-        listen => listen,
-    };
+    let listen = config::listen(settings.listen.clone());
     let cluster = cluster::resolve(&settings, &listen, &security, has_disk)?;
     let admin = settings
         .admin_listen
@@ -322,14 +320,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         let least = format!("at least {DISK_BUDGET_MIN}, or --data-dir none");
         return Err(ConfigError::invalid("--disk-budget", disk_budget, least));
     }
-    let max_value = settings.max_value.unwrap_or(ByteCount::mib(256));
-    if max_value.bytes() == 0 || max_value > ByteCount::GIB {
-        return Err(ConfigError::invalid(
-            "--max-value",
-            max_value,
-            "1 byte to 1g",
-        ));
-    }
+    let max_value = config::max_value(settings.max_value)?;
     let codec_min_bytes = settings
         .codec_min_bytes
         .unwrap_or(ByteCount::new(256))
@@ -394,6 +385,18 @@ fn default_data_dir() -> Result<PathBuf, ConfigError> {
 }
 
 impl Config {
+    /// What is in effect before the node runs.
+    #[must_use]
+    pub fn frame(&self) -> Frame<'_> {
+        Frame {
+            security: &self.security,
+            insecure: self.insecure,
+            ram_budget: self.ram_budget,
+            log: &self.log,
+            log_format: self.log_format,
+        }
+    }
+
     /// Whether a value of `--max-value` fits the RAM budget beside others.
     #[must_use]
     pub fn value_len_max(&self) -> usize {

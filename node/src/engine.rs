@@ -33,12 +33,13 @@ pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
 pub use self::peer::{Framing, PutError, SlotEntries, Transfer};
 #[cfg(test)]
-pub(crate) use self::upkeep::{CEILING_AHEAD_MS, FALL_MARGIN_MS};
+pub(crate) use self::upkeep::CEILING_AHEAD_MS;
+pub(crate) use self::upkeep::FALL_MARGIN_MS;
 pub use self::upkeep::{EngineOptions, OpenError};
 pub use self::warm::Warmed;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -54,7 +55,6 @@ use self::fetch::{Fetched, From, Need, Unknown};
 use self::semantics::{Change, Present, Rules};
 use self::upkeep::Ledger;
 use crate::ack::{Ack, AckGroup};
-use crate::cluster::view::Views;
 use crate::cold::Cold;
 use crate::entry::{Meta, Space};
 use crate::flush::FlushTable;
@@ -62,7 +62,6 @@ use crate::levels::LevelCodec;
 use crate::lsm::{DiskEntry, DiskTier, Durability};
 use crate::namespaces::{Asked, Namespaces};
 use crate::ram::{Found, RamTier, SlotId, Stored};
-use crate::server::Identity;
 use crate::stats::{Counter, Latency, Stats};
 
 /// Counters of writes, a stripe of keys each. More stripes, fewer fetches repeated in vain.
@@ -108,10 +107,6 @@ pub struct Engine {
     pub disk_get_latency: Latency,
     /// Latency of gets that the bucket answered, after the disk had none.
     pub cold_get_latency: Latency,
-    /// Who the node is among members, once that is known.
-    pub(crate) identity: OnceLock<Identity>,
-    /// What clients are told of the cluster, if the node is in one.
-    pub(crate) views: OnceLock<Views>,
     /// Bytes of request bodies that are being received.
     inflight: AtomicUsize,
     /// Bytes of the RAM budget that entries may not use, because the process is too large.

@@ -18,6 +18,7 @@ mod carry;
 mod census;
 mod directory;
 mod error;
+mod forgotten;
 mod generation;
 mod generations;
 mod index;
@@ -28,6 +29,7 @@ mod options;
 mod queue;
 mod reader;
 mod record;
+mod room;
 mod settle;
 mod shared;
 mod state;
@@ -59,7 +61,7 @@ use crate::entry::{Meta, Space};
 use crate::levels::LevelCodec;
 use crate::reactor::{Reactor, TurnEnd, relayed};
 use directory::{Directory, GenerationName};
-use generations::{Generations, Opening};
+use generations::{Forgotten, Generations, Opening};
 use queue::Order;
 use reader::Read;
 use record::index_key;
@@ -181,7 +183,8 @@ impl DiskTier {
         options.validate()?;
         let directory = Directory::open(&options.dir)?;
         let stats = DiskStats::default();
-        let loaded = state::load(directory.path())?;
+        add(&stats.files_mended, u64::from(directory.is_mended()));
+        let loaded = state::load(directory.path(), &stats)?;
         if loaded.is_none() {
             tracing::error!(
                 "state file is damaged, so what was flushed is not known: starting empty"
@@ -196,11 +199,13 @@ impl DiskTier {
             budget: options.budget_bytes,
             reserve,
             forget: loaded.is_none(),
+            forgotten: Forgotten::load(&directory, loaded.as_ref())?,
             // What leaves has to be told to the tier below; upkeep does it.
             trim: below.is_none(),
             stats: &stats,
         };
         let opened = opening.run()?;
+        let forgotten = opening.forgotten.version();
         let generations = Generations::new(opened.list);
         let parts = (generations, loaded.unwrap_or_default(), stats);
         let shared = Arc::new(Shared::new(
@@ -210,6 +215,7 @@ impl DiskTier {
             parts,
             (memory, reserve),
         ));
+        shared.forget(forgotten);
         if let Ok(free) = directory::free_bytes(&shared.options.dir) {
             shared.set_free(free);
         }
@@ -320,7 +326,7 @@ impl DiskTier {
         .await
     }
 
-    /// Records below this version may have been dropped since the tier was opened, and be known nowhere.
+    /// Records up to this version may have been dropped, by this process or one before it, and be known nowhere.
     #[must_use]
     pub fn forgotten(&self) -> Version {
         self.handle.shared.forgotten()

@@ -17,6 +17,7 @@ use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement};
 use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
 
+use crate::cluster::view::Views;
 use crate::engine::{Acks, Engine, Moment};
 use crate::entry::Space;
 use crate::sharing::Sharing;
@@ -36,6 +37,10 @@ pub struct Tiers {
     pub engine: Arc<Engine>,
     /// Its part in a cluster, if it is in one.
     pub sharing: Option<Arc<Sharing>>,
+    /// What clients are told of the cluster, if it is in one.
+    pub views: Option<Arc<Views>>,
+    /// Who it is among members.
+    pub identity: Identity,
 }
 
 impl Tiers {
@@ -45,7 +50,20 @@ impl Tiers {
         Arc::new(Self {
             engine,
             sharing: None,
+            views: None,
+            identity: Identity::default(),
         })
+    }
+
+    /// Whether clients may come here for a key: always, outside of a cluster.
+    #[must_use]
+    pub fn owns(&self, key: &[u8]) -> bool {
+        let Some(views) = &self.views else {
+            return true;
+        };
+        let view = views.current();
+        let owners = view.owners(placement::slot(key));
+        owners.is_some_and(|owners| owners.positions().contains(&view.me()))
     }
 
     /// Where a client that goes to the owners of keys itself has to go.
@@ -56,7 +74,7 @@ impl Tiers {
         let slot = placement::slot(job.command.key());
         let sharing = self.sharing.as_ref().filter(|it| !it.is_primary(slot))?;
         // A map that is just coming may say that the slot is here.
-        let views = self.engine.views.get().filter(|_| sharing.epoch() > 0)?;
+        let views = self.views.as_ref().filter(|_| sharing.epoch() > 0)?;
         views.current().moved(slot, job.redirects)
     }
 }
@@ -168,7 +186,7 @@ impl Service for Tiers {
     }
 
     fn greet(&self, _: &Hello, from: &str) -> (Hello, Result<(), Rejection>) {
-        peer::greet(&self.engine, from)
+        peer::greet(&self.identity, self.engine.value_len_max(), from)
     }
 
     fn epoch(&self) -> u64 {
@@ -194,6 +212,23 @@ impl Service for Tiers {
             (Request::Flushes, _) => {
                 let flushes: FlushesBuilder = self.engine.known_flushes().into_iter().collect();
                 word(&Reply::Flushes(flushes.flushes()));
+            }
+            (
+                Request::Flush {
+                    all_databases,
+                    cutoff,
+                },
+                Some(sharing),
+            ) => {
+                let spaces: Vec<Space> = match all_databases {
+                    true => Space::of_namespace(space.namespace()).collect(),
+                    false => vec![space],
+                };
+                match sharing.flush_own(&self.engine, &spaces, *cutoff).await {
+                    Ok(cutoff) => word(&Reply::Version(cutoff)),
+                    Err(Failure::Busy) => word(&Reply::WrongOwner),
+                    Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),
+                }
             }
             (Request::Copy { get, is_confirmed }, Some(sharing)) => {
                 let read = sharing.read_copy(&self.engine, space, get, *is_confirmed, acks, word);

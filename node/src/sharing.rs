@@ -19,6 +19,7 @@ pub mod follow;
 pub mod handover;
 pub mod holdings;
 pub mod metrics;
+mod missing;
 pub mod pulse;
 pub mod repair;
 mod spread;
@@ -44,6 +45,7 @@ use self::copies::Confirmations;
 use self::doubts::Doubts;
 use self::holdings::{Holding, Holdings, Part, Source, Step};
 use self::metrics::{Event, Events};
+use self::missing::Missing;
 use self::pulse::Pulse;
 use self::repair::Repairs;
 use crate::cluster::Standing;
@@ -53,6 +55,10 @@ use crate::entry::Space;
 /// How long a write waits for the other owners, and a command for the member that had its slot before. Longer
 /// than it takes until one that fell is known to be down.
 const OWNERS_WAIT: Duration = Duration::from_secs(3);
+
+/// So many times as long a write waits for a member that had its slot before and answers, but is slow to go by the new map: it would be refused where
+/// a read is a miss. Routers wait for as long as they are told to.
+const WRITE_WAITS: u32 = 3;
 
 /// Between tries while another member goes by an older map, or is not reached.
 const RETRY: Duration = Duration::from_millis(20);
@@ -93,6 +99,7 @@ pub struct Sharing {
 #[derive(Debug, Default)]
 struct Held {
     holdings: Holdings,
+    missing: Missing,
     topology: Option<Arc<Topology>>,
     /// After an absence, until nothing is lacked any more: the sources that have told what was flushed meanwhile.
     told_flushes: Option<BTreeSet<Arc<str>>>,
@@ -145,9 +152,21 @@ impl Sharing {
     /// one and this; who has not seen one of these maps may have been without a slot by it all the same, and is taken for one
     /// that was away. Milliseconds, not for a reactor.
     pub fn go_by(&self, topology: Topology, is_unbroken: bool) {
-        let (old, holdings) = {
+        self.go_by_since(topology, is_unbroken, (&|_| u64::MAX, 0));
+    }
+
+    /// As [`Self::go_by`]; `since` tells since which epoch a member is up, or was when it fell, and `ahead` by how much others may be ahead of the
+    /// clock here. Writes to the disk where members fell or came back.
+    fn go_by_since(
+        &self,
+        topology: Topology,
+        is_unbroken: bool,
+        (since, ahead): (&dyn Fn(&str) -> u64, Version),
+    ) {
+        let (old, before, missing) = {
             let held = self.held.lock();
-            (held.topology.clone(), held.holdings.clone())
+            let (holdings, missing) = (held.holdings.clone(), held.missing.clone());
+            (held.topology.clone(), holdings, missing)
         };
         let is_newer = |old: Option<&Topology>| old.is_none_or(|old| topology.is_newer_than(old));
         if !is_newer(old.as_deref()) {
@@ -158,20 +177,24 @@ impl Sharing {
             .is_none_or(|old| topology.epoch() == old.epoch().saturating_add(1));
         let is_unbroken = is_unbroken && is_next;
         // Reactors wait for the lock, so it is not held for this. What is settled meanwhile is settled again.
-        let holdings = holdings.follow(Step {
+        let step = Step {
             own: &self.own,
             is_unbroken: is_unbroken && old.is_some(),
             old: old.as_deref(),
             new: &topology,
-        });
+        };
+        let mut holdings = before.follow(step);
+        let missing = (&missing, &before);
+        let facts = (since, ahead);
+        let missing = self.doubts.follow(missing, step, facts, &mut holdings);
+        self.doubts.save(&topology, &missing);
         let mut held = self.held.lock();
         if !is_newer(held.topology.as_deref()) {
             return;
         }
         self.note_left_out(holdings.left_out());
-        let before = std::mem::replace(&mut held.holdings, holdings);
-        let next = held.holdings.iter();
-        self.follow_doubts(before.iter(), next, old.as_deref(), &topology);
+        self.doubts.set(&missing);
+        (held.holdings, held.missing) = (holdings, missing);
         if !is_unbroken {
             held.told_flushes = Some(BTreeSet::new());
         }
@@ -261,7 +284,7 @@ impl Sharing {
         let serves = match is_write {
             true => flags & PRIMARY != 0,
             // A replica that lacks something leaves it to others.
-            false => flags & PRIMARY != 0 || flags & (REPLICA | FILLING) == REPLICA,
+            false => flags & PRIMARY != 0 || flags & (REPLICA | FILLING | DOUBTED) == REPLICA,
         };
         serves && self.is_sound()
     }
@@ -283,7 +306,8 @@ impl Sharing {
     ) -> Outcome<'s> {
         let slot = placement::slot(job.command.key());
         let is_write = job.command.is_write();
-        let deadline = Instant::now() + OWNERS_WAIT;
+        let waits = if is_write { WRITE_WAITS } else { 1 };
+        let deadline = Instant::now() + waits * OWNERS_WAIT;
         let since = loop {
             let since = self.epoch();
             let flags = self.flags(slot);
@@ -341,16 +365,18 @@ impl Sharing {
                 Ok(())
             };
             // However many wait for the same source, each waits so long.
-            let confirmed = tokio::time::timeout(OWNERS_WAIT, confirm).await;
-            if let Err(why) = confirmed.unwrap_or(Err(Unconfirmed::Silent)) {
-                return Err(refused(job.command, why));
-            }
+            let waits = if job.command.is_write() {
+                WRITE_WAITS
+            } else {
+                1
+            };
+            let confirmed =
+                self.wait_for_sources(placement::slot(job.command.key()), waits, confirm);
+            confirmed.await.map_err(|why| refused(job.command, why))?;
         }
-        if flags & DOUBTED != 0 {
-            for space in [Some(job.space), job.base].into_iter().flatten() {
-                let hidden = Box::pin(self.hide_doubted(engine, space, job.command.key())).await;
-                hidden.map_err(|why| refused(job.command, Unconfirmed::Kept(why)))?;
-            }
+        // Who was asked meanwhile may have told who is missing.
+        if self.flags(placement::slot(job.command.key())) & DOUBTED != 0 {
+            Box::pin(self.meet_none_doubted(engine, job)).await?;
         }
         if job.command.is_write() {
             let standing = self.check_standing(placement::slot(job.command.key()));
@@ -463,16 +489,7 @@ impl Sharing {
         if !is_told || *self.changes.borrow() != generation {
             return false;
         }
-        let mut left_out = 0;
-        for slot in (0..SLOT_COUNT).filter(|slot| slots.contains(*slot)) {
-            let of_slot = more.iter().filter(|(_, slots)| slots.contains(slot));
-            let ids: Vec<Arc<str>> = of_slot.map(|(id, _)| Arc::clone(id)).collect();
-            left_out += held.holdings.add_sources(slot, source, &ids, &self.own);
-            if let Some(holding) = held.holdings.get(slot) {
-                self.store(slot, holding);
-            }
-        }
-        self.note_left_out(left_out);
+        self.note_left_out(self.be_told(&mut held, (source, &slots), &more));
         true
     }
 
@@ -493,6 +510,9 @@ impl Sharing {
         for (id, of) in self.unsettled(is_meant) {
             // Names of members are short.
             let _ = sources.push(&id, &of);
+        }
+        if !is_owned {
+            self.add_missing(&mut sources, slots);
         }
         sources
     }
@@ -582,44 +602,6 @@ impl Sharing {
             }
             Err(error) => Err(failure(error)),
         }
-    }
-
-    /// Slots of which their owners may lack something that the member of that name has, by the map of `epoch` or
-    /// a later one: by an older map they may not need it yet.
-    ///
-    /// # Errors
-    /// The name of a member that does not say, or does not go by that map yet.
-    pub async fn needed_from(&self, id: &str, epoch: u64) -> Result<u32, String> {
-        if self.epoch() < epoch {
-            return Err(self.own.to_string());
-        }
-        let is_meant = |_, it: &Holding, of: &Source| it.part != Part::None && *of.id == *id;
-        let mut needed = self.unsettled(is_meant).remove(id).unwrap_or_default();
-        let topology = self.topology();
-        let members = topology.as_deref().map_or(&[][..], |it| it.members());
-        for member in members.iter().filter(|it| it.id != id && it.id != self.own) {
-            let Some(target) = self.forwarder.upstreams().member(&member.id) else {
-                continue;
-            };
-            let request = Request::Sources {
-                slots: SlotSet::all(),
-                is_owned: true,
-            };
-            let envelope = envelope(0, Space::default(), epoch);
-            let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
-            let answer = call.await.map_err(|_| member.id.clone())?;
-            let sources = match answer.reply() {
-                Ok(Reply::Sources(sources)) if answer.head().envelope.epoch >= epoch => sources,
-                _ => return Err(member.id.clone()),
-            };
-            for (of, slots) in sources.iter().flatten().filter(|(of, _)| *of == id) {
-                tracing::trace!(of, member = member.id, slots = slots.len(), "still needed");
-                (0..SLOT_COUNT)
-                    .filter(|slot| slots.contains(*slot))
-                    .for_each(|slot| needed.insert(slot));
-            }
-        }
-        Ok(needed.len())
     }
 
     /// The other members that serve.

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fonn_runtime::allocator;
 use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch, InForce};
+use fonn_runtime::config::{Early, InForce, Setting};
 use fonn_runtime::http::{self, Readiness};
 use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
+use fonn_runtime::program::{self, Prepared};
 pub use fonn_runtime::release::Release;
 use fonn_runtime::route::{Forwarder, HotOptions, Map, Upstreams};
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
-use fonn_runtime::telemetry::{self, LogControl};
+use fonn_runtime::telemetry::LogControl;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -30,6 +30,9 @@ use crate::users::Followed;
 
 /// How long clients of a router that starts are not accepted for want of a map and of users.
 const START_WAIT: Duration = Duration::from_secs(2);
+/// Threads for calls that block, at most.
+const BLOCKING_THREADS: usize = 4;
+
 /// From the signal to stop until the process is gone.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
@@ -51,50 +54,21 @@ pub fn main() -> ExitCode {
 /// The same, as a process that tells members that it is of that release.
 #[must_use]
 pub fn main_as(release: &Release) -> ExitCode {
-    let config = match config::load(std::env::args_os()) {
-        Ok(config) => config,
-        Err(early) => return early.report(),
-    };
-    // Files that settings name are settings too.
-    let files = config.security.watch();
-    let security = match config.security.load(config.insecure) {
-        Ok(security) => security,
-        Err(error) => return fail(&error.into(), EXIT_CONFIG),
-    };
-    allocator::configure(config.ram_budget.as_usize());
-    let log = match telemetry::init(&config.log, config.log_format) {
-        Ok(log) => log,
-        Err(error) => return fail(&error.into(), EXIT_FAILURE),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(4)
-        .build()
-        .context("cannot start the runtime");
-    let result = runtime.and_then(|runtime| {
-        let result = runtime.block_on(run(config, security, files, &log, release));
-        runtime.shutdown_background();
-        result
-    });
-    match result {
-        Ok(()) => ExitCode::from(EXIT_CLEAN),
-        Err(error) => fail(&error, EXIT_FAILURE),
-    }
+    let config = config::load(std::env::args_os());
+    program::run(
+        config,
+        Config::frame,
+        BLOCKING_THREADS,
+        |config, prepared| run(config, prepared, release),
+    )
 }
 
-fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "error: {error:#}");
-    ExitCode::from(code)
-}
-
-async fn run(
-    config: Config,
-    security: Security,
-    mut files: FileWatch,
-    log: &LogControl,
-    release: &Release,
-) -> anyhow::Result<()> {
+async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::Result<()> {
+    let Prepared {
+        security,
+        mut files,
+        log,
+    } = prepared;
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let metrics = Metrics::new();
@@ -159,7 +133,7 @@ async fn run(
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
-            () = reload_signals.recv() => reload(&mut config, &settings, &security, log),
+            () = reload_signals.recv() => reload(&mut config, &settings, &security, &log),
             () = files.changed() => reload_security(&config, &security),
             task = background.failed() => break Err(task),
         }
@@ -233,10 +207,7 @@ fn reload(config: &mut Config, settings: &InForce, security: &Security, log: &Lo
     log.set(&new.log);
     config.adopt(&new);
     let told = config.settings_before(&new);
-    let fixed = told.iter().filter(|it| it.after_restart.is_some());
-    let fixed: Vec<String> = fixed
-        .map(|it| format!("--{}", it.key.replace('_', "-")))
-        .collect();
+    let fixed = Setting::awaiting_restart(&told);
     if !fixed.is_empty() {
         let settings = fixed.join(" ");
         tracing::warn!(settings, "these settings change only with a restart");

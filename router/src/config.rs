@@ -9,6 +9,7 @@ use fonn_proto::cluster::is_router_address;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, Setting, one_or_many};
 use fonn_runtime::duration::Span;
+use fonn_runtime::program::Frame;
 use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::ByteCount;
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
@@ -198,10 +199,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         let expected = "HOST:PORT of the --cluster-listen of any member, as in 10.0.0.5:11290";
         return Err(ConfigError::invalid("--cluster", "is not given", expected));
     }
-    let listen = match settings.listen {
-        listen if listen.is_empty() => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
-        listen => listen,
-    };
+    let listen = config::listen(settings.listen);
     let admin = settings
         .admin_listen
         .unwrap_or(AdminAddr("127.0.0.1:11281".to_owned()));
@@ -220,11 +218,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         let given = format!("{timeout:?}");
         return Err(ConfigError::invalid("--timeout", given, "10ms to 60s"));
     }
-    let max_value = settings.max_value.unwrap_or(ByteCount::mib(256));
-    if max_value.bytes() == 0 || max_value > ByteCount::GIB {
-        let expected = "1 byte to 1g";
-        return Err(ConfigError::invalid("--max-value", max_value, expected));
-    }
+    let max_value = config::max_value(settings.max_value)?;
     let ram_budget = settings.ram_budget.unwrap_or(ByteCount::mib(512));
     if ram_budget < RAM_BUDGET_MIN {
         let least = format!("at least {RAM_BUDGET_MIN}");
@@ -248,6 +242,18 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
 }
 
 impl Config {
+    /// What is in effect before the router runs.
+    #[must_use]
+    pub fn frame(&self) -> Frame<'_> {
+        Frame {
+            security: &self.security,
+            insecure: self.insecure,
+            ram_budget: self.ram_budget,
+            log: &self.log,
+            log_format: self.log_format,
+        }
+    }
+
     /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {

@@ -6,7 +6,7 @@ use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{Failure, ServerCommand, Space, placement};
 use fonn_runtime::peer::{CallError, Pending, Timing};
-use fonn_runtime::route::{Target, envelope};
+use fonn_runtime::route::{Flush, Target, envelope};
 use fonn_runtime::serve::Client;
 
 use crate::report;
@@ -141,7 +141,14 @@ async fn finish(pending: Result<Pending, CallError>) -> Option<ServerOutcome> {
 async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> ServerOutcome {
     let deadline = Instant::now() + router.forwarder().timeout();
     loop {
-        let done = all_done(&ask_all(router, space, command).await);
+        let done = match command {
+            ServerCommand::Flush {
+                all_databases,
+                delay_s: 0,
+            } => flush_now(router, Flush::new(space, *all_databases, deadline)).await,
+            // At its time members do that among themselves.
+            _ => all_done(&ask_all(router, space, command).await),
+        };
         let may_pass = matches!(
             done,
             ServerOutcome::Failed(Failure::Busy | Failure::Unavailable)
@@ -150,6 +157,23 @@ async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> Se
             return done;
         }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// One try to flush all members.
+async fn flush_now(router: &Router, flush: Flush) -> ServerOutcome {
+    let all = router.forwarder().upstreams().all().into_iter();
+    let members: Vec<Target> = all.map(|(_, target)| target).collect();
+    if members.is_empty() {
+        return ServerOutcome::Failed(Failure::Unavailable);
+    }
+    let flushed = match flush.begin(&members).await {
+        Ok(cutoff) => flush.end(&members, cutoff).await,
+        Err(failure) => Err(failure),
+    };
+    match flushed {
+        Ok(()) => ServerOutcome::Done,
+        Err(failure) => ServerOutcome::Failed(failure),
     }
 }
 

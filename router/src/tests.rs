@@ -68,6 +68,7 @@ impl Cluster {
         let table = Table::new(&placed.collect::<Vec<_>>(), 1).unwrap();
         let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
         let topology = Topology::new(self.epoch, rows, owners).unwrap();
+        self.members.iter().for_each(|it| it.hear(self.epoch));
         assert!(self.map.offer(topology));
     }
 
@@ -181,6 +182,37 @@ fn what_one_router_stores_every_router_finds_by_every_protocol() {
     exchange(&mut text, b"flush_all\r\n", b"OK\r\n");
     exchange(&mut redis, &resp("DBSIZE"), b":0\r\n");
     exchange(&mut redis, &resp("RANDOMKEY"), b"$-1\r\n");
+}
+
+#[test]
+fn a_flush_has_one_cutoff_and_who_is_older_is_flushed_in_its_own_way() {
+    let cluster = Cluster::start();
+    let router = cluster.router();
+    let mut client = router.connect();
+    let keys: Vec<_> = (0..60).map(|n| format!("key-{n}")).collect();
+    let sets: Vec<_> = keys.iter().map(|key| set(key, b"v")).collect();
+    exchange(&mut client, &sets.concat(), &b"STORED\r\n".repeat(60));
+    let [a, b, c] = [0, 1, 2].map(|at| &cluster.members[at]);
+    assert!([a, b, c].iter().all(|it| it.entries() > 0));
+    a.draw(7);
+    b.draw(9);
+    exchange(&mut client, b"flush_all\r\n", b"OK\r\n");
+    assert!([a, b, c].iter().all(|it| it.entries() == 0));
+    let told = [a, b, c].map(|it| it.cutoffs());
+    assert_eq!(told, [vec![9], vec![9], vec![]]);
+    // By an older map its clock may be behind who fell.
+    b.go_by(0, true);
+    assert_eq!(cluster.epoch, 1);
+    let mut flushing = router.connect();
+    flushing.write_all(b"flush_all\r\n").unwrap();
+    let start = Instant::now();
+    while a.cutoffs().len() == 1 && start.elapsed() < Duration::from_millis(300) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(a.cutoffs().len(), 1, "nothing is agreed on yet");
+    b.go_by(1, true);
+    exchange(&mut flushing, b"", b"OK\r\n");
+    assert_eq!(a.cutoffs(), [9, 9]);
 }
 
 #[test]

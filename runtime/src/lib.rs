@@ -17,6 +17,7 @@ pub mod memory;
 pub mod metrics;
 pub mod peer;
 pub mod pool;
+pub mod program;
 pub mod random;
 pub mod release;
 pub mod route;

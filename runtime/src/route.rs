@@ -4,6 +4,7 @@
 //! their own business: [`Map::offer`].
 
 mod budget;
+mod flush;
 mod forward;
 mod hot;
 mod map;
@@ -12,6 +13,7 @@ mod stats;
 mod topology;
 mod upstream;
 
+pub use flush::Flush;
 pub use forward::{Again, Came, Forwarded, Forwarder, Obstacle, envelope};
 pub use hot::HotOptions;
 pub use map::Map;

@@ -19,6 +19,7 @@ pub mod load;
 pub mod node;
 pub mod peers;
 pub mod process;
+pub mod program;
 pub mod project;
 pub mod promised;
 pub mod reflection;

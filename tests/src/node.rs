@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::client::{BinaryClient, RespClient, TextClient};
 use crate::process::{Daemon, Log, Signal, free_address};
+use crate::program::Program;
 use crate::release;
 
 /// A start includes the recovery of what is in the data directory.
@@ -20,6 +21,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const HTTP_LIMIT: Duration = Duration::from_secs(20);
 
+/// What `/readyz` says while a node serves that has not read the index of its bucket yet.
+pub const READING: &str = "reading the bucket's index\n";
+
 /// How a node is to be started.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOptions {
@@ -27,6 +31,7 @@ pub struct NodeOptions {
     environment: Vec<(OsString, OsString)>,
     omitted: Vec<String>,
     in_memory: bool,
+    before_index: bool,
     data_dir: Option<PathBuf>,
 }
 
@@ -42,6 +47,13 @@ impl NodeOptions {
     #[must_use]
     pub const fn in_memory(mut self) -> Self {
         self.in_memory = true;
+        self
+    }
+
+    /// Does not wait until the node has read the index of its bucket, only until it serves.
+    #[must_use]
+    pub const fn before_its_index(mut self) -> Self {
+        self.before_index = true;
         self
     }
 
@@ -131,7 +143,7 @@ impl NodeOptions {
 /// # Errors
 /// When there is none.
 pub fn node_program() -> Result<PathBuf> {
-    program("FONN_NODE_BIN", "fonn-node-under-test")
+    Program::NODE.path()
 }
 
 /// The admin command under test: `FONN_CTL_BIN`, or the one built with this package.
@@ -139,25 +151,7 @@ pub fn node_program() -> Result<PathBuf> {
 /// # Errors
 /// When there is none.
 pub fn ctl_program() -> Result<PathBuf> {
-    program("FONN_CTL_BIN", "fonnctl-under-test")
-}
-
-/// A program under test: what the environment says, or the one built with this package.
-pub(crate) fn program(variable: &str, name: &str) -> Result<PathBuf> {
-    if let Some(program) = std::env::var_os(variable) {
-        return Ok(PathBuf::from(program));
-    }
-    built(name).with_context(|| format!("set {variable}"))
-}
-
-/// A program that is built with this package.
-pub(crate) fn built(name: &str) -> Result<PathBuf> {
-    // Test executables lie in target/PROFILE/deps, this package's programs one level up; Cargo
-    // builds them before it runs the suites in tests/.
-    let this = std::env::current_exe()?;
-    let dirs = this.ancestors().skip(1).take(2);
-    let program = dirs.map(|dir| dir.join(name)).find(|file| file.is_file());
-    program.with_context(|| format!("no {name} beside {}", this.display()))
+    Program::CTL.path()
 }
 
 /// A node process; killed and its temporary directory removed when dropped.
@@ -181,19 +175,9 @@ impl FonnNode {
     }
 
     fn spawn(&mut self) -> Result<()> {
-        // Only the one of this package says that it is another release.
         let mut variables = self.options.environment.iter();
-        let program = match variables.any(|(name, _)| name == release::VARIABLE) {
-            true => built("fonn-node-under-test")?,
-            false => node_program()?,
-        };
-        let mut command = Command::new(program);
-        // The developer's own settings must not reach the node under test.
-        for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"FONN_") {
-                command.env_remove(name);
-            }
-        }
+        let is_other_release = variables.any(|(name, _)| name == release::VARIABLE);
+        let mut command = Program::NODE.command(is_other_release)?;
         let defaults: [(&str, OsString); 6] = [
             ("--listen", self.addr.to_string().into()),
             ("--admin-listen", self.admin.to_string().into()),
@@ -227,9 +211,10 @@ impl FonnNode {
                 .map(|(name, value)| (name, value)),
         );
         let mut daemon = Daemon::spawn("fonn-node", &mut command)?;
-        let admin = self.admin;
+        let (admin, before_index) = (self.admin, self.options.before_index);
         daemon.wait_until("readiness", START_LIMIT, || {
-            http_get(admin, "/readyz").is_ok_and(|reply| reply.status == 200)
+            let is_up = |it: HttpReply| it.status == 200 || before_index && it.body == READING;
+            http_get(admin, "/readyz").is_ok_and(is_up)
         })?;
         self.daemon = Some(daemon);
         Ok(())

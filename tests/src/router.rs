@@ -2,29 +2,26 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fonn_node::cli::Release;
 use rustix::process::Signal;
 
-use crate::node::{HttpReply, built, http_get, program};
+use crate::node::{HttpReply, http_get};
 use crate::process::{Daemon, free_address};
+use crate::program::Program;
 use crate::release;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-
-/// The router that is built with this package.
-const PROGRAM: &str = "fonn-router-under-test";
 
 /// The program under test: `FONN_ROUTER_BIN`, or the one built with this package.
 ///
 /// # Errors
 /// When there is none.
 pub fn router_program() -> Result<PathBuf> {
-    program("FONN_ROUTER_BIN", PROGRAM)
+    Program::ROUTER.path()
 }
 
 /// A router process; killed when dropped.
@@ -86,17 +83,8 @@ impl FonnRouter {
     /// As [`FonnRouter::start`].
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "the router still runs");
-        // Only the one of this package says that it is another release.
-        let program = match self.release == Release::this() {
-            true => router_program()?,
-            false => built(PROGRAM)?,
-        };
-        let mut command = Command::new(program);
-        for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"FONN_") {
-                command.env_remove(name);
-            }
-        }
+        let is_other_release = self.release != Release::this();
+        let mut command = Program::ROUTER.command(is_other_release)?;
         let members: Vec<String> = self.cluster.iter().map(ToString::to_string).collect();
         command.args(["--listen", &self.addr.to_string()]);
         command.args(["--admin-listen", &self.admin.to_string()]);

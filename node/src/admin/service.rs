@@ -263,7 +263,7 @@ impl admin_server::Admin for AdminService {
     ) -> Result<Response<Self::WarmStream>, Status> {
         let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
-        let engine = &self.admin.node()?.shared.service.engine;
+        let tiers = &self.admin.node()?.shared.service;
         let namespace = match &request.namespace {
             Some(name) => Some(caller.reads(name)?),
             None => None,
@@ -273,7 +273,7 @@ impl admin_server::Admin for AdminService {
         let permit = permit.map_err(|_| {
             Status::resource_exhausted("this node is warming already; wait for its end")
         })?;
-        let news = warm::warm(Arc::clone(engine), wanted)?;
+        let news = warm::warm(Arc::clone(tiers), wanted)?;
         let what = request.namespace.as_deref().unwrap_or("all namespaces");
         let message = format!("warming of {what} was begun by {caller}");
         self.admin.0.events.info(Topic::Settings, message);

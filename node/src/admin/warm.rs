@@ -17,6 +17,7 @@ use tonic::Status;
 use super::cold::news::{Teller, news};
 use crate::engine::{Engine, Warmed};
 use crate::entry::Space;
+use crate::server::Tiers;
 
 /// Bytes of records a second, if the caller does not say.
 const BYTES_PER_S: u64 = 128 << 20;
@@ -61,14 +62,14 @@ impl Wanted {
 ///
 /// # Errors
 /// FAILED_PRECONDITION without anything that it could be brought from.
-pub(super) fn warm(engine: Arc<Engine>, wanted: Wanted) -> Result<Responses, Status> {
-    if engine.disk().is_none() {
+pub(super) fn warm(tiers: Arc<Tiers>, wanted: Wanted) -> Result<Responses, Status> {
+    if tiers.engine.disk().is_none() {
         return Err(Status::failed_precondition(
             "this node has RAM alone (--data-dir none): there is nothing to warm it from",
         ));
     }
     Ok(news(move |teller| async move {
-        let mut work = Work::new(engine, wanted, teller.clone());
+        let mut work = Work::new(tiers, wanted, teller.clone());
         let last = work.run().await.map(|end| work.told(end));
         // Whoever asked may be gone.
         let _ = teller.send(last).await;
@@ -83,6 +84,7 @@ struct Candidate {
 }
 
 struct Work {
+    tiers: Arc<Tiers>,
     engine: Arc<Engine>,
     wanted: Wanted,
     teller: Teller<Result<WarmResponse, Status>>,
@@ -99,10 +101,11 @@ struct Work {
 
 impl Work {
     fn new(
-        engine: Arc<Engine>,
+        tiers: Arc<Tiers>,
         wanted: Wanted,
         teller: Teller<Result<WarmResponse, Status>>,
     ) -> Self {
+        let engine = Arc::clone(&tiers.engine);
         // With a bucket below it, most of what is on disk is there too.
         let on_disk = engine.disk().map_or(0, |disk| disk.usage().entries_approx);
         let in_bucket = engine.cold().map_or(0, |cold| cold.tier().entries_approx());
@@ -114,6 +117,7 @@ impl Work {
                 bytes_max: wanted.bytes.min(room as u64),
                 ..WarmResponse::default()
             },
+            tiers,
             engine,
             wanted,
             teller,
@@ -232,10 +236,10 @@ impl Work {
         candidates: Vec<Candidate>,
         present_counts: bool,
     ) -> Result<Option<WarmEnd>, Status> {
-        let engine = Arc::clone(&self.engine);
+        let (tiers, engine) = (Arc::clone(&self.tiers), Arc::clone(&self.engine));
         let mut owned = candidates
             .into_iter()
-            .filter(|it| engine.owns(&it.key))
+            .filter(|it| tiers.owns(&it.key))
             .peekable();
         while owned.peek().is_some() {
             // No more at once than may be brought in all.

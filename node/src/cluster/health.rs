@@ -39,7 +39,8 @@ pub(super) async fn ask(participant: Arc<Participant>) {
                     let mut detector = participant.detector.lock();
                     detector.watch(&targets.keys().copied().collect(), now);
                     detector.tick(now);
-                    participant.grants.lock().watch(|id| targets.contains_key(&id));
+                    let is_there = |id| id == participant.raft_id() || targets.contains_key(&id);
+                    participant.grants.lock().watch(is_there);
                 }
                 participant.routers.refresh(now);
                 for (raft_id, address) in targets {

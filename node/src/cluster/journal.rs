@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use fonn_codec::checksum;
+
 use super::types::{Entry, LogId, Vote};
 
 const MAGIC: &[u8; 8] = b"FONNRJ01";
@@ -300,7 +302,7 @@ fn encode(record: &Record, durable_len: u64, out: &mut Vec<u8>) -> Result<(), Jo
     body.push(kind);
     body.extend_from_slice(&payload);
     out.extend_from_slice(&MARK);
-    out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    out.extend_from_slice(&checksum::crc32c(&body).to_le_bytes());
     out.extend_from_slice(&body);
     Ok(())
 }
@@ -333,7 +335,7 @@ fn frame(bytes: &[u8]) -> Option<Frame<'_>> {
     let payload = rest.get(..payload_len)?;
     let len = HEADER_LEN.checked_add(payload_len)?;
     let covered = bytes.get(MARK.len() + crc.len()..len)?;
-    let is_whole = crc32c::crc32c(covered) == u32::from_le_bytes(*crc);
+    let is_whole = checksum::crc32c(covered) == u32::from_le_bytes(*crc);
     is_whole.then(|| Frame {
         kind: *kind,
         payload,

@@ -9,6 +9,9 @@
 //! before it had proposed. A new leader does not know what the last one promised: it waits until that is over ([`Grants::may_fall`]).
 //! Less for the one that led before it, who is promised nothing by anybody: that goes on as long as nobody else can be elected, and a
 //! moment longer.
+//!
+//! A member that is removed as it is may not hear of it, so the same is waited for: nothing is promised to it any more, and it is
+//! removed when all that was promised before is over ([`Grants::is_over`]). The leader that removes itself promises itself nothing.
 
 #[cfg(test)]
 mod tests;
@@ -171,6 +174,8 @@ pub(super) struct Grants {
     answered: BTreeMap<RaftId, u64>,
     /// Proposed to be down, and not agreed on as far as is known.
     falling: BTreeSet<RaftId>,
+    /// To be removed, or it may have been agreed on: since when nothing is promised to them, and how many want it.
+    leaving: BTreeMap<RaftId, (Instant, usize)>,
     /// The term in which it leads, and since when.
     leads: Option<(u64, Instant)>,
     /// Who led last before it: nobody else can have promised anything since.
@@ -185,6 +190,7 @@ impl Grants {
             sequence: sequence >> 1,
             answered: BTreeMap::new(),
             falling: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             leads: None,
             before: None,
         }
@@ -208,6 +214,7 @@ impl Grants {
             Some(term) => {
                 self.leads = Some((term, now));
                 self.falling.clear();
+                self.leaving.clear();
             }
             None => {
                 self.leads = None;
@@ -221,7 +228,8 @@ impl Grants {
 
     /// The question by which a member is promised something; 0 if nothing is. `is_down` is what was agreed on.
     pub(super) fn granted(&self, id: RaftId, is_down: bool) -> u64 {
-        if self.leads.is_none() || is_down || self.falling.contains(&id) {
+        let is_going = self.falling.contains(&id) || self.is_leaving(id);
+        if self.leads.is_none() || is_down || is_going {
             return 0;
         }
         self.answered.get(&id).copied().unwrap_or(0)
@@ -244,6 +252,34 @@ impl Grants {
         self.falling.insert(id);
     }
 
+    /// Somebody wants a member removed, to which nothing is promised from here on.
+    pub(super) fn leave(&mut self, id: RaftId, now: Instant) {
+        self.leaving.entry(id).or_insert((now, 0)).1 += 1;
+    }
+
+    /// That one does not want it any more, and it is clear that it has not been agreed on, or known what was.
+    pub(super) fn stay(&mut self, id: RaftId) {
+        if let Some((_, count)) = self.leaving.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.leaving.remove(&id);
+            }
+        }
+    }
+
+    /// Whether somebody wants a member removed.
+    pub(super) fn is_leaving(&self, id: RaftId) -> bool {
+        self.leaving.contains_key(&id)
+    }
+
+    /// Whether all is over that was promised to a member that is leaving, whatever it hears: what a question on its way promises began when
+    /// the member got one whose answer arrived before it was to leave.
+    pub(super) fn is_over(&self, id: RaftId, silence: Duration, now: Instant) -> bool {
+        let since = self.leaving.get(&id).map(|(since, _)| *since);
+        let is_over = since.is_some_and(|since| now.saturating_duration_since(since) >= silence);
+        is_over && self.may_fall(id, silence, now)
+    }
+
     /// That is agreed on by now, or never will be.
     pub(super) fn settle(&mut self, id: RaftId) {
         self.falling.remove(&id);
@@ -253,5 +289,6 @@ impl Grants {
     pub(super) fn watch(&mut self, ids: impl Fn(RaftId) -> bool) {
         self.answered.retain(|id, _| ids(*id));
         self.falling.retain(|id| ids(*id));
+        self.leaving.retain(|id, _| ids(*id));
     }
 }

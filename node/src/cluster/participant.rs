@@ -21,7 +21,7 @@ use super::identity::Identity;
 use super::lease::{Grants, Lease, Question};
 use super::log_store::LogStore;
 use super::map::Map;
-use super::member::MemberInfo;
+use super::member::{Member, MemberInfo, Phase};
 use super::network::{PAYLOAD_VERSION, json};
 use super::peers::{MESSAGE_LEN_MAX, Peers};
 use super::routers::Routers;
@@ -32,6 +32,10 @@ use super::{ChangeError, Options};
 
 /// Wait before the leader is looked for again.
 const LEADER_WAIT: Duration = Duration::from_millis(100);
+/// How often it is looked whether what was promised to a member that is to be removed is over.
+const LEAVING_PERIOD: Duration = Duration::from_millis(50);
+/// That is over long before, unless this member ceases to lead.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
 /// A leader that a majority has answered within this time decides; past it, it may be cut off.
 pub(super) const QUORUM_FRESH: Duration = Duration::from_secs(1);
 
@@ -199,11 +203,19 @@ impl Participant {
         // what it does not know.
         let known = self.state().check_known(&change);
         known.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+        let mut leaving = match &change {
+            Change::Remove { id } => self.let_go(id).await?,
+            _ => None,
+        };
         let written = tokio::time::timeout(deadline, self.raft.client_write(change)).await;
         if matches!(written, Ok(Ok(_))) {
             // Followers learn with the next message what was agreed on: not only with the next heartbeat
             // that is due. An error means that raft has stopped, and was told above or will be.
             let _ = self.raft.trigger().heartbeat().await;
+        }
+        if let Some(leaving) = leaving.as_mut().filter(|_| written.is_err()) {
+            // It may be agreed on yet.
+            leaving.is_open = true;
         }
         match written {
             Err(_) => Err(ChangeError::Unavailable(format!(
@@ -220,6 +232,46 @@ impl Participant {
                 Err(ChangeError::no_leader())
             }
             Ok(Err(error)) => Err(ChangeError::Unavailable(error.to_string())),
+        }
+    }
+
+    /// Waits, as the leader, until nothing is promised any more to a member that is to be removed: others own its slots as soon as that
+    /// is agreed on, and it may not hear of it. Nothing is promised to it while what is returned exists. None if nothing is
+    /// promised to it anyway.
+    ///
+    /// # Errors
+    /// [`ChangeError::Refused`] at once if it cannot be removed; [`ChangeError::Unavailable`] if this member leads no more.
+    async fn let_go(&self, id: &str) -> Result<Option<Leaving<'_>>, ChangeError> {
+        let state = self.state();
+        let removed = State::clone(&state).apply(Change::Remove { id: id.to_owned() });
+        if let Outcome::Refused(refusal) = removed {
+            return Err(ChangeError::Refused(refusal.to_string()));
+        }
+        let answers = |member: &&Member| {
+            member.is_live() && !member.is_down && member.phase != Phase::Joining
+        };
+        let Some(member) = state.members.get(id).filter(answers) else {
+            return Ok(None);
+        };
+        let raft_id = member.info.raft_id;
+        self.grants.lock().leave(raft_id, Instant::now());
+        let leaving = Leaving {
+            grants: &self.grants,
+            id: raft_id,
+            is_open: false,
+        };
+        let until = Instant::now() + LEAVING_MAX;
+        let silence = self.options.detector.silence;
+        loop {
+            let now = Instant::now();
+            if !leads(&self.metrics()) || now > until {
+                return Err(ChangeError::no_leader());
+            }
+            let is_down = self.state().by_raft_id(raft_id).is_none_or(|it| it.is_down);
+            if is_down || self.grants.lock().is_over(raft_id, silence, now) {
+                return Ok(Some(leaving));
+            }
+            tokio::time::sleep(LEAVING_PERIOD).await;
         }
     }
 
@@ -261,6 +313,22 @@ impl Participant {
         let call = |channel| async move { client(channel).join(request).await };
         let response = self.peers.call(address, deadline, call).await?;
         Ok(response.cluster)
+    }
+}
+
+/// A member to which nothing is promised because it is to be removed.
+struct Leaving<'a> {
+    grants: &'a Mutex<Grants>,
+    id: RaftId,
+    /// It is not known whether that was agreed on: nothing is promised to it as long as this member leads.
+    is_open: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if !self.is_open {
+            self.grants.lock().stay(self.id);
+        }
     }
 }
 

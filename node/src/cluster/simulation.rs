@@ -6,7 +6,9 @@
 
 mod asking;
 mod data;
+mod flush;
 mod log;
+mod missing;
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +66,10 @@ enum Event {
     },
     /// A client asks for something.
     Operate,
+    /// A client flushes, and will again.
+    Flush {
+        again: bool,
+    },
 }
 
 /// What the network does.
@@ -254,6 +260,7 @@ impl World {
                 Event::Tick { at, life, tick } => self.tick(at, life, tick),
                 Event::Message { from, to, message } => self.deliver(from, to, message),
                 Event::Operate => self.operate(),
+                Event::Flush { again } => self.flush(again),
             }
         }
         self.now = end;
@@ -330,6 +337,7 @@ impl World {
         for (to, message) in std::mem::take(&mut node.out) {
             self.send(own, to, message);
         }
+        self.hear_of_flushes(at);
         self.judge(at);
     }
 
@@ -341,9 +349,8 @@ impl World {
         if self.cut.contains(&(source, target)) || is_lost {
             return;
         }
-        let late = self
-            .random
-            .below(self.weather.late_max.as_micros() as u64 + 1);
+        let late_max = message.late_max(self.weather.late_max);
+        let late = self.random.below(late_max.as_micros() as u64 + 1);
         let at = self.now + Duration::from_micros(200 + late);
         self.schedule(at, Event::Message { from, to, message });
     }

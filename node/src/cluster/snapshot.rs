@@ -16,6 +16,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fonn_codec::checksum;
+
 use super::journal::replace;
 use super::types::SnapshotMeta;
 
@@ -98,7 +100,7 @@ fn encode(stored: &Stored) -> Vec<u8> {
     body.extend_from_slice(&meta);
     body.extend_from_slice(&stored.state);
     let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    bytes.extend_from_slice(&checksum::crc32c(&body).to_le_bytes());
     bytes.extend_from_slice(&body);
     bytes
 }
@@ -106,7 +108,7 @@ fn encode(stored: &Stored) -> Vec<u8> {
 fn decode(bytes: &[u8]) -> Option<Stored> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (crc, body) = rest.split_first_chunk::<4>()?;
-    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+    if checksum::crc32c(body) != u32::from_le_bytes(*crc) {
         return None;
     }
     let (len, rest) = body.split_first_chunk::<4>()?;
@@ -172,7 +174,7 @@ mod tests {
         #[test]
         fn any_bytes_are_decoded_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut sealed = MAGIC.to_vec();
-            sealed.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+            sealed.extend_from_slice(&checksum::crc32c(&bytes).to_le_bytes());
             sealed.extend_from_slice(&bytes);
             let _ = decode(&sealed);
             prop_assert_eq!(decode(&bytes), None);

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use super::Cluster;
 use super::map::{Map, MapMember};
 use super::member::MemberState;
-use crate::engine::Engine;
 
 /// The view of one member, made once for each map.
 #[derive(Debug)]
@@ -82,14 +81,11 @@ impl Views {
 }
 
 /// Makes the views of each new map, for as long as there are any.
-pub async fn follow(engine: Arc<Engine>, mut maps: watch::Receiver<Arc<Map>>) {
+pub async fn follow(views: Arc<Views>) {
+    let mut maps = views.maps.clone();
     while maps.changed().await.is_ok() {
-        let engine = Arc::clone(&engine);
-        let prepared = tokio::task::spawn_blocking(move || {
-            if let Some(views) = engine.views.get() {
-                views.prepare();
-            }
-        });
+        let views = Arc::clone(&views);
+        let prepared = tokio::task::spawn_blocking(move || views.prepare());
         if prepared.await.is_err() {
             return;
         }

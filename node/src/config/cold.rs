@@ -132,15 +132,6 @@ impl ColdConfig {
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
     }
-
-    /// Whether `new` differs in what only a restart changes.
-    pub(super) fn needs_restart(&self, new: &Self) -> bool {
-        let live = Self {
-            budget: self.budget,
-            ..new.clone()
-        };
-        *self != live
-    }
 }
 
 /// A URL without the user and the password that may be in it.

@@ -46,32 +46,7 @@ impl Config {
 
     /// What differs in `new` from this and takes effect only after a restart: the flags' names.
     #[must_use]
-    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
-        let mut names = Vec::new();
-        let mut differs = |name, differs: bool| {
-            if differs {
-                names.push(name);
-            }
-        };
-        differs("--listen", self.listen != new.listen);
-        differs("--admin-listen", self.admin_listen != new.admin_listen);
-        let (old, other) = (&self.security, &new.security);
-        differs("--users-file", old.users_file != other.users_file);
-        differs("--tls-cert", old.tls != other.tls);
-        differs("--insecure", self.insecure != new.insecure);
-        differs("--threads", self.threads != new.threads);
-        differs("--max-value", self.max_value != new.max_value);
-        differs("--lru", self.lru != new.lru);
-        differs("--data-dir", self.data_dir != new.data_dir);
-        let cold_differs = match (&self.cold, &new.cold) {
-            (Some(old), Some(new)) => old.needs_restart(new),
-            (None, None) => false,
-            _ => true,
-        };
-        differs("--cold-tier", cold_differs);
-        differs("--cluster-listen", self.cluster != new.cluster);
-        differs("--durability", self.durability != new.durability);
-        differs("--log-format", self.log_format != new.log_format);
-        names
+    pub fn needs_restart(&self, new: &Self) -> Vec<String> {
+        Setting::awaiting_restart(&self.settings_before(new))
     }
 }

@@ -264,4 +264,16 @@ fn a_reload_names_what_needs_a_restart() {
     let new = from_file("data_dir = \"/b\"\nram_budget = \"64m\"\nthreads = 200").unwrap();
     assert_eq!(old.needs_restart(&new), ["--threads", "--data-dir"]);
     assert!(old.needs_restart(&old).is_empty());
+    // Each by its own name, and what is new by the one that stands for its kind.
+    let with = |more: &str| from_file(&format!("data_dir = \"/a\"\n{more}")).unwrap();
+    let member = "node_id = \"n\"\ncluster_listen = \"127.0.0.1:1\"\nbootstrap = true\n";
+    let zones = ["a", "b"].map(|zone| with(&format!("{member}zone = \"{zone}\"")));
+    assert_eq!(zones[0].needs_restart(&zones[1]), ["--zone"]);
+    let bucket = "cold_tier = \"file:///bucket\"\n";
+    let spill = with(&format!(
+        "{bucket}spill = \"on-evict\"\ncold_budget = \"1g\""
+    ));
+    assert_eq!(with(bucket).needs_restart(&spill), ["--spill"]);
+    assert_eq!(with("").needs_restart(&with(bucket)), ["--cold-tier"]);
+    assert_eq!(zones[0].needs_restart(&with("")), ["--cluster-listen"]);
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use fonn_proto::peer;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{ExpirySpec, Failure, Version};
+use fonn_runtime::hlc;
 use fonn_runtime::random::SplitMix64;
 use parking_lot::Mutex;
 
@@ -69,15 +70,11 @@ impl Engine {
     /// [`Failure::Unavailable`] if it could not be persisted; what was flushed may come back with a
     /// restart then.
     pub async fn flush(&self, spaces: &[Space], delay_s: u32) -> Result<(), Failure> {
+        if delay_s == 0 {
+            return self.flush_now(spaces).await.map(|_| ());
+        }
         self.hot.stats.count(crate::stats::Counter::CmdFlush);
         let spaces = spaces.to_vec();
-        if delay_s == 0 {
-            return self
-                .change_ledger(move |ledger| {
-                    ledger.hot.flushes.flush(&spaces, || ledger.hlc.next())
-                })
-                .await;
-        }
         let at_ms = match ExpirySpec::from_memcached_seconds(i64::from(delay_s)) {
             ExpirySpec::AtMs(at_ms) => at_ms,
             _ => self.hot.clock.wall_ms() + u64::from(delay_s) * 1000,
@@ -89,6 +86,47 @@ impl Engine {
                 .for_each(|space| flushes.flush_at(*space, at_ms));
         })
         .await
+    }
+
+    /// Makes everything in `spaces` invisible that was written before now, and returns once that survives a restart: the version
+    /// below which nothing counts there. A flush that was to come is not any more.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_now(&self, spaces: &[Space]) -> Result<Version, Failure> {
+        self.hot.stats.count(crate::stats::Counter::CmdFlush);
+        let spaces = spaces.to_vec();
+        self.change_ledger(move |ledger| ledger.hot.flushes.flush(&spaces, || ledger.hlc.next()))
+            .await
+    }
+
+    /// Makes everything in `spaces` invisible that is below a version which another member has drawn, and gives no version any more that
+    /// is not above it; returns once that survives a restart. For who has flushed them itself a moment ago: what was made since then of
+    /// something older is not looked for.
+    ///
+    /// # Errors
+    /// As [`Self::flush`], or if the version lies beyond any time.
+    pub async fn flush_below(&self, spaces: &[Space], cutoff: Version) -> Result<(), Failure> {
+        if cutoff > hlc::VERSION_MAX {
+            return Err(Failure::Unavailable);
+        }
+        let spaces = spaces.to_vec();
+        let observed = self.change_ledger(move |ledger| {
+            // Hidden first: what is written above the cutoff is made of nothing below it.
+            for space in spaces {
+                ledger.hot.flushes.restore(space, cutoff);
+            }
+            ledger.hlc.observe(cutoff)
+        });
+        observed.await?.map_err(|_| Failure::Unavailable)
+    }
+
+    /// Waits for flushes with a delay that fall due here: what they are about.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn fell_due(&self) -> Vec<Space> {
+        self.hot.flushes.fell_due().await
     }
 
     /// The flushes that this node knows of, cuts of quotas among them.
@@ -132,12 +170,11 @@ impl Engine {
         if flushes.is_empty() {
             return Ok(());
         }
-        for flush in &flushes {
-            // What is written next counts.
-            let observed = self.observe(flush.cutoff);
-            observed.map_err(|_| Failure::Unavailable)?;
+        let newest = flushes.iter().map(|it| it.cutoff).max().unwrap_or(0);
+        if newest > hlc::VERSION_MAX {
+            return Err(Failure::Unavailable);
         }
-        self.change_ledger(move |ledger| {
+        let observed = self.change_ledger(move |ledger| {
             let known = &ledger.hot.flushes;
             for peer::Flush {
                 space,
@@ -156,8 +193,10 @@ impl Engine {
                     _ => known.flush_at(Space(space), at_ms),
                 }
             }
-        })
-        .await
+            // What is written next counts, and is made of nothing that was hidden.
+            ledger.hlc.observe(newest)
+        });
+        observed.await?.map_err(|_| Failure::Unavailable)
     }
 
     /// Stores all pairs if none of the keys has an entry; no other client sees a part of it.

@@ -40,6 +40,9 @@ pub(crate) const FALL_MARGIN_MS: u64 = CEILING_AHEAD_MS + 5_000;
 /// Time between two rounds of upkeep.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A member of a cluster that comes to carry out a flush with a delay so long after its time has missed it.
+const FLUSH_LATE_MS: u64 = 2000;
+
 /// Rounds between two looks at the codec of the RAM level.
 const DECIDE_ROUNDS: u32 = 10;
 
@@ -136,12 +139,14 @@ impl Engine {
                 at_ms => hot.flushes.flush_at(space, at_ms),
             }
         }
-        // Before anything is served: what fell due while the node was down.
-        hot.flushes.flush_due(now_ms, || hlc.next());
+        // Before anything is served: what fell due while the node was down. All that was written here is below the ceiling.
+        let known = state.version_ceiling.min(hlc.last());
+        hot.flushes.flush_missed(now_ms, known);
         let ledger = Ledger {
             hot: Arc::clone(&hot),
             disk: disk.clone(),
             cold: cold.as_ref().map(|cold| cold.tier().clone()),
+            known: AtomicU64::new(hlc.last().saturating_add(1)),
             hlc,
             // What is in use of it is below the clock's floor: the first write reserves.
             ceiling: AtomicU64::new(match disk {
@@ -163,8 +168,6 @@ impl Engine {
             scans: multi::Scans::default(),
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
-            identity: std::sync::OnceLock::new(),
-            views: std::sync::OnceLock::new(),
             inflight: AtomicUsize::new(0),
             withheld: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),
@@ -180,17 +183,17 @@ impl Engine {
     ///
     /// # Cancel safety
     /// Cancelled, the change is made and saved all the same.
-    pub(super) async fn change_ledger(
+    pub(super) async fn change_ledger<R: Send + 'static>(
         &self,
-        change: impl FnOnce(&Ledger) + Send + 'static,
-    ) -> Result<(), Failure> {
+        change: impl FnOnce(&Ledger) -> R + Send + 'static,
+    ) -> Result<R, Failure> {
         let ledger = Arc::clone(&self.ledger);
         if self.disk.is_none() {
             // Nothing blocks.
             return ledger.change(change).map_err(|_| Failure::Unavailable);
         }
         match tokio::task::spawn_blocking(move || ledger.change(change)).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(changed)) => Ok(changed),
             Ok(Err(error)) => {
                 tracing::error!(%error, "the state of the store could not be saved");
                 Err(Failure::Unavailable)
@@ -260,15 +263,22 @@ impl Engine {
     /// One round of upkeep.
     pub async fn upkeep_once(&self, next_shard: &mut usize) {
         let now_ms = self.hot.clock.wall_ms();
+        let known = self.ledger.known.load(Ordering::Relaxed);
         if !self.hot.flushes.due(now_ms).is_empty() {
             // Logged where it failed. A restart would find the flush due once more.
             let _ = self
                 .change_ledger(move |ledger| {
-                    let hot = &ledger.hot;
-                    hot.flushes.flush_due(now_ms, || ledger.hlc.next());
+                    let flushes = &ledger.hot.flushes;
+                    if flushes.is_shared() {
+                        // The process stood still. Others did it, and went on; how far they were it is told.
+                        flushes.flush_missed(now_ms.saturating_sub(FLUSH_LATE_MS), known);
+                    }
+                    flushes.flush_due(now_ms, || ledger.hlc.next());
                 })
                 .await;
         }
+        let given = self.ledger.hlc.last().saturating_add(1);
+        self.ledger.known.store(given, Ordering::Relaxed);
         self.settle();
         if let Some(cold) = &self.cold {
             cold.catch_up_once();
@@ -472,6 +482,8 @@ pub(super) struct Ledger {
     disk: Option<DiskTier>,
     cold: Option<ColdTier>,
     pub hlc: Arc<Hlc>,
+    /// All that was written up to the last round of upkeep is below it.
+    known: AtomicU64,
     /// Versions below it may be used: it is saved, and a restart begins above it.
     ceiling: AtomicU64,
     /// Held from a change until it is saved, so that what is saved last is the newest.
@@ -484,11 +496,14 @@ impl Ledger {
         self.ceiling.load(Ordering::Acquire)
     }
 
-    /// Makes a change, saves the whole, and reserves versions. Blocks on the disk.
-    fn change(&self, change: impl FnOnce(&Self)) -> Result<(), DiskError> {
+    /// Makes a change and saves the whole. Reserves no more versions than are in use: who is killed and started again and again
+    /// would get ahead of others each time. Blocks on the disk.
+    fn change<R>(&self, change: impl FnOnce(&Self) -> R) -> Result<R, DiskError> {
         let _held = self.one_at_a_time.lock();
-        change(self);
-        self.save_ahead()
+        let changed = change(self);
+        let used = self.hlc.last().saturating_add(1);
+        self.save(self.ceiling().max(used))?;
+        Ok(changed)
     }
 
     /// Reserves versions beyond `wanted`, unless that is done already. Blocks on the disk.

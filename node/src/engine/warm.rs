@@ -1,7 +1,5 @@
 //! Bringing entries into RAM that nobody asked for yet.
 
-use fonn_proto::placement::slot;
-
 use super::commit::Fresh;
 use super::fetch::{From, Need};
 use super::{EVICTIONS_MAX, Engine};
@@ -107,17 +105,6 @@ impl Engine {
     #[must_use]
     pub fn warm_limit(&self) -> usize {
         fillable(self.hot.ram.budget())
-    }
-
-    /// Whether clients may come here for a key: always, outside of a cluster.
-    #[must_use]
-    pub fn owns(&self, key: &[u8]) -> bool {
-        let Some(views) = self.views.get() else {
-            return true;
-        };
-        let view = views.current();
-        let owners = view.owners(slot(key));
-        owners.is_some_and(|owners| owners.positions().contains(&view.me()))
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! FORMAT            "fonn-disk 1\n"
 //! LOCK              held by the process that has it open
-//! state             see `state`
+//! state, state.copy see `state`
 //! g0000000001/      a generation: values, index/, and `dropped` once it no longer counts
 //! g0000000001.1/    the same generation, settled: replaces the one before once it has `values`
 //! broken-…/         the last generation that could not be opened
@@ -16,9 +16,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::error::DiskError;
+use tracing::warn;
+
+use super::error::{DiskError, is_damage};
+use super::state;
 
 const FORMAT: &str = "fonn-disk 1";
+/// What every version of the format begins with.
+const FORMAT_ANY: &str = "fonn-disk ";
 const BROKEN: &str = "broken-";
 
 /// Which generation, and how often it was written anew. Orders by age.
@@ -73,6 +78,8 @@ impl FromStr for GenerationName {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
+    /// Its format was not to be read, and was written anew.
+    is_mended: bool,
     /// Locked as long as it is open.
     _lock: File,
 }
@@ -90,11 +97,12 @@ impl Directory {
                 return Err(DiskError::io("lock", &lock_path)(error));
             }
         }
-        let directory = Self {
+        let mut directory = Self {
             path: path.to_owned(),
+            is_mended: false,
             _lock: lock,
         };
-        directory.check_format()?;
+        directory.is_mended = directory.check_format()?;
         Ok(directory)
     }
 
@@ -102,30 +110,46 @@ impl Directory {
         &self.path
     }
 
-    fn check_format(&self) -> Result<(), DiskError> {
+    /// Whether its format was not to be read.
+    pub(crate) fn is_mended(&self) -> bool {
+        self.is_mended
+    }
+
+    /// Refuses another version of the format, and what is no store. In a store, a file that is missing or says
+    /// nothing is damage, and written anew: every record tells its own layout. True if that was done.
+    fn check_format(&self) -> Result<bool, DiskError> {
         let path = self.path.join("FORMAT");
         let found = match std::fs::read(&path) {
-            Ok(found) => String::from_utf8_lossy(found.get(..64).unwrap_or(&found))
-                .trim()
-                .to_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if self.generations()?.is_empty() {
-                    return self
-                        .write_format(&path)
-                        .map_err(DiskError::io("write", &path));
-                }
-                "none".to_owned()
-            }
+            Ok(found) => Some(
+                String::from_utf8_lossy(found.get(..64).unwrap_or(&found))
+                    .trim()
+                    .to_owned(),
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if is_damage(&error) => Some(error.to_string()),
             Err(error) => return Err(DiskError::io("read", &path)(error)),
         };
-        if found == FORMAT {
-            return Ok(());
+        if found.as_deref() == Some(FORMAT) {
+            return Ok(false);
         }
-        Err(DiskError::Format {
-            dir: self.path.clone(),
-            found,
-            expected: FORMAT.to_owned(),
-        })
+        let version = found.as_deref().and_then(|it| it.strip_prefix(FORMAT_ANY));
+        let is_foreign = version.is_some_and(|version| version.parse::<u64>().is_ok());
+        let is_store = !self.generations()?.is_empty() || state::is_present(&self.path);
+        match found {
+            Some(found) if is_foreign || !is_store => Err(DiskError::Format {
+                dir: self.path.clone(),
+                found,
+                expected: FORMAT.to_owned(),
+            }),
+            found => {
+                self.write_format(&path)
+                    .map_err(DiskError::io("write", &path))?;
+                if is_store {
+                    warn!(found, "the FORMAT file of a store is damaged: written anew");
+                }
+                Ok(is_store)
+            }
+        }
     }
 
     fn write_format(&self, path: &Path) -> io::Result<()> {
@@ -266,11 +290,32 @@ mod tests {
     }
 
     #[test]
-    fn generations_without_a_format_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("g0000000001")).unwrap();
-        let error = Directory::open(dir.path()).unwrap_err();
-        assert!(matches!(error, DiskError::Format { .. }), "{error}");
+    fn a_format_that_says_nothing_is_written_anew_in_a_store_and_refused_elsewhere() {
+        for damage in [
+            None,
+            Some(&b""[..]),
+            Some(b"fonn-d\x01sk 1\n"),
+            Some(&[0; 12]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let format = dir.path().join("FORMAT");
+            let meddle = || match damage {
+                Some(bytes) => std::fs::write(&format, bytes).unwrap(),
+                None => drop(std::fs::remove_file(&format)),
+            };
+            meddle();
+            let opened = Directory::open(dir.path());
+            assert_eq!(opened.is_ok(), damage.is_none(), "{damage:?}");
+            drop(opened);
+            meddle();
+            std::fs::create_dir(dir.path().join("g0000000001")).unwrap();
+            assert!(Directory::open(dir.path()).unwrap().is_mended());
+            assert!(!Directory::open(dir.path()).unwrap().is_mended());
+            meddle();
+            std::fs::remove_dir(dir.path().join("g0000000001")).unwrap();
+            state::save(dir.path(), &state::StoreState::default()).unwrap();
+            assert!(Directory::open(dir.path()).unwrap().is_mended());
+        }
     }
 
     #[test]

@@ -15,15 +15,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::SystemTime;
 
 use fonn_proto::Version;
-use fonn_runtime::hlc;
 use tracing::{error, warn};
 
 use super::directory::{GenerationName, disk_bytes, sync_dir};
-use super::error::DiskError;
-use super::index::{Index, IndexError, IndexMemory};
+use super::error::{DiskError, is_damage};
+use super::index::{Checkpoint, Index, IndexError, IndexMemory, Known};
 use super::log::Log;
 use super::record::{index_key, split_index_key};
 use super::stats::{DiskStats, add};
@@ -56,8 +54,14 @@ pub(crate) struct Generation {
     passed: AtomicBool,
     /// Takes no more writes, because its log or index failed. Reads go on.
     failed: AtomicBool,
+    /// The log lost its end, which the index knows.
+    is_cut: bool,
     /// Up to where the index knows every record of the log.
     committed: AtomicU64,
+    /// The newest version of the records that were put into its log since it was opened.
+    newest: AtomicU64,
+    /// It may have records from before it was opened.
+    is_reopened: bool,
     /// Bytes of the records that the index leads to, by space; once it was sealed and somebody asked.
     contents: OnceLock<Vec<(Space, u64)>>,
 }
@@ -69,27 +73,52 @@ pub(crate) struct Opened {
     pub(crate) writable: bool,
 }
 
-/// Whether a directory is no generation: never completed, or dropped.
-pub(crate) fn is_remnant(dir: &Path) -> bool {
-    dir.join(DROPPED).exists() || !is_complete(dir)
+/// What a directory that bears the name of a generation holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// A generation.
+    Generation,
+    /// One that was dropped.
+    Dropped,
+    /// One that was never completed.
+    Nothing,
 }
 
-/// Whether a directory has replaced the incarnations before it, even if it was dropped since.
-pub(crate) fn has_replaced(dir: &Path) -> bool {
-    dir.join(DROPPED).exists() || is_complete(dir)
-}
-
-fn is_complete(dir: &Path) -> bool {
-    std::fs::metadata(dir.join(LOG)).is_ok_and(|log| log.len() > 0)
-}
-
-/// Removes a generation, its log first: without it, what a kill may leave is a remnant.
-pub(crate) fn remove(dir: &Path) -> io::Result<()> {
-    match std::fs::remove_file(dir.join(LOG)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+/// Looks what a directory holds. A log that is missing or empty is no proof of nothing: if the index knows
+/// records of it, it is lost, and they hide older ones all the same.
+pub(crate) fn look_into(dir: &Path, memory: &IndexMemory) -> Holds {
+    let exists = |name| dir.join(name).exists();
+    if exists(DROPPED) {
+        return Holds::Dropped;
     }
-    std::fs::remove_dir_all(dir)
+    if std::fs::metadata(dir.join(LOG)).is_ok_and(|log| log.len() > 0) {
+        return Holds::Generation;
+    }
+    if exists(LOG_UNFINISHED) || !exists(INDEX) {
+        return Holds::Nothing;
+    }
+    let index = Index::open(&dir.join(INDEX), memory);
+    match index.and_then(|index| index.known()) {
+        Ok(known) if known.end > 0 => Holds::Generation,
+        _ => Holds::Nothing,
+    }
+}
+
+/// Removes a generation. It does not count from the beginning: what a kill may leave is a remnant.
+pub(crate) fn remove(dir: &Path) -> io::Result<()> {
+    // On a full disk no file can be made; without its log it is at worst one that lost it.
+    if File::create(dir.join(DROPPED)).is_err() {
+        let _ = std::fs::remove_file(dir.join(LOG));
+    }
+    remove_all(dir)
+}
+
+/// Removes a directory with all that is in it, or the file that is in its place.
+fn remove_all(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => std::fs::remove_file(path),
+        removed => removed,
+    }
 }
 
 impl Generation {
@@ -138,7 +167,10 @@ impl Generation {
             settled: AtomicBool::new(is_settled),
             passed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            is_cut: false,
             committed: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
+            is_reopened: false,
             contents: OnceLock::new(),
         }
     }
@@ -170,6 +202,7 @@ impl Generation {
     /// durable before, and the name when this returns.
     pub(crate) fn publish(&self) -> Result<(), DiskError> {
         let publish = || {
+            let _ = self.log.trim();
             self.log.sync()?;
             std::fs::rename(self.dir.join(LOG_UNFINISHED), self.dir.join(LOG))?;
             sync_dir(&self.dir)
@@ -189,11 +222,11 @@ impl Generation {
         stats: &DiskStats,
     ) -> Result<Opened, DiskError> {
         let id = name.id;
-        let log = Log::open(&dir.join(LOG)).map_err(DiskError::io("open value log in", &dir))?;
+        let log = Log::open(&dir.join(LOG)).map_err(|error| failure(id, &dir, error.into()))?;
         let index_dir = dir.join(INDEX);
         let opened = Index::open(&index_dir, memory)
-            .and_then(|index| index.checkpoint().map(|checkpoint| (index, checkpoint)));
-        let (index, checkpoint) = match opened {
+            .and_then(|index| index.known().map(|known| (index, known)));
+        let (index, known) = match opened {
             Ok(opened) => opened,
             Err(IndexError::Io(error)) => return Err(DiskError::io("open", &index_dir)(error)),
             Err(IndexError::Broken(reason)) => {
@@ -202,22 +235,26 @@ impl Generation {
                     reason, "index is unusable: making a new one from the value log"
                 );
                 add(&stats.indexes_rebuilt, 1);
-                std::fs::remove_dir_all(&index_dir).map_err(DiskError::io("remove", &index_dir))?;
+                remove_all(&index_dir).map_err(DiskError::io("remove", &index_dir))?;
                 let index = Index::open(&index_dir, memory)
                     .map_err(|error| failure(id, &index_dir, error))?;
-                (index, 0)
+                (index, Known::default())
             }
         };
-        let generation = Self::new(dir, name, log, index);
-        if checkpoint > generation.log.end() {
-            // Power was lost before the log was synced. The index's entries for what is missing lead to
-            // misses, as they must; new records must not come to lie where they point to.
+        let mut generation = Self::new(dir, name, log, index);
+        generation.is_reopened = true;
+        if known.end > generation.log.end() {
+            // Power was lost before the log was synced, or the file is damaged. The index's entries for what
+            // is missing lead to misses, as they must; new records must not come to lie where they point to.
             warn!(
                 generation = id,
-                checkpoint,
+                checkpoint = known.end,
                 end = generation.log.end(),
                 "value log lost its end"
             );
+            add(&stats.records_damaged, 1);
+            generation.is_cut = true;
+            generation.set_settled();
             generation.measure();
             generation.set_committed(generation.log.end());
             return Ok(Opened {
@@ -226,7 +263,7 @@ impl Generation {
             });
         }
         let replayed = generation
-            .replay(checkpoint)
+            .replay(known)
             .map_err(|error| failure(id, &index_dir, error))?;
         add(&stats.records_replayed, replayed.records);
         add(&stats.records_damaged, replayed.damaged);
@@ -234,8 +271,9 @@ impl Generation {
         generation.measure();
         generation.set_committed(generation.log.end());
         Ok(Opened {
-            // What is written now is to be settled some day, and that happens once.
-            writable: !generation.has_settled(),
+            // What is written now is to be settled some day, and that happens once. And a seal is synced:
+            // that it is broken would not be.
+            writable: !generation.has_settled() && !known.is_sealed,
             generation,
         })
     }
@@ -252,14 +290,25 @@ impl Generation {
         self.side_bytes_since.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A version that all of its records are below, as far as the wall clock tells: when its log was last
-    /// written.
-    pub(crate) fn version_bound(&self) -> Version {
-        let modified = std::fs::metadata(self.dir.join(LOG)).and_then(|file| file.modified());
-        let written = modified.unwrap_or_else(|_| SystemTime::now());
-        let since = written.duration_since(SystemTime::UNIX_EPOCH);
-        let ms = since.map_or(0, |since| since.as_millis());
-        hlc::at_ms(u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1))
+    /// Notes that records up to this version are about to be put into its log.
+    pub(crate) fn note_newest(&self, version: Version) {
+        self.newest.fetch_max(version, Ordering::AcqRel);
+    }
+
+    /// The version that none of its records is above. The whole index of one that was there at the start is read for
+    /// it: when a file was written says nothing, since versions may be ahead of the clock.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub(crate) fn newest_version(&self) -> Result<Version, IndexError> {
+        let mut newest = self.newest.load(Ordering::Acquire);
+        if self.is_reopened {
+            for found in self.index.entries_from(&index_key(Space(0), b"")) {
+                let (_, entry) = found?;
+                newest = newest.max(entry.fact.version());
+            }
+        }
+        Ok(newest)
     }
 
     /// Looks how many bytes on disk there are beside the log.
@@ -278,14 +327,27 @@ impl Generation {
         if self.sealed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // Some file systems give a file that grows more room than it needs.
+        let _ = self.log.trim();
         self.log
             .sync()
             .map_err(DiskError::io("sync value log in", &self.dir))?;
+        if self.is_cut {
+            // The index must go on knowing of more.
+            return Ok(());
+        }
+        let checkpoint = Checkpoint::Sealed(self.log.end());
         let sealed = self
             .index
-            .commit(std::iter::empty(), Some(self.log.end()))
+            .commit(std::iter::empty(), Some(checkpoint))
             .and_then(|()| self.index.flush());
         sealed.map_err(|error| failure(self.id, &self.dir, error))
+    }
+
+    /// Whether its log has lost records that its index knows. It must not be written anew: what is lost of it
+    /// hides older records, and is in no log.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Whether it takes no more writes.
@@ -379,6 +441,10 @@ impl Generation {
 
 fn failure(generation: u64, path: &Path, error: IndexError) -> DiskError {
     match error {
+        IndexError::Io(source) if is_damage(&source) => DiskError::Index {
+            generation,
+            reason: source.to_string(),
+        },
         IndexError::Io(source) => DiskError::io("use", path)(source),
         IndexError::Broken(reason) => DiskError::Index { generation, reason },
     }

@@ -5,16 +5,20 @@
 //! one there only if no newer generation has the key. So a read takes the first record it finds, and
 //! the oldest generation can be dropped at any time.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
+use fonn_proto::Version;
 use parking_lot::RwLock;
 use tracing::{error, warn};
 
 use super::directory::{Directory, GenerationName, disk_bytes, free_bytes};
 use super::error::DiskError;
-use super::generation::{Generation, has_replaced, is_remnant, remove};
+use super::forgotten;
+use super::generation::{Generation, Holds, look_into, remove};
 use super::index::{IndexError, IndexMemory};
 use super::record::IndexEntry;
+use super::state::StoreState;
 use super::stats::{DiskStats, add};
 
 /// All generations that count, newest first. A snapshot stays readable while generations come and go.
@@ -130,9 +134,48 @@ pub(crate) struct Opening<'a> {
     pub(crate) reserve: u64,
     /// The state file is damaged: what was flushed is not known, so nothing may be served.
     pub(crate) forget: bool,
+    /// What was forgotten, and is with what is removed.
+    pub(crate) forgotten: Forgotten,
     /// Generations beyond the budget are removed before they are opened.
     pub(crate) trim: bool,
     pub(crate) stats: &'a DiskStats,
+}
+
+/// Up to which version records may have been dropped, and be known nowhere.
+pub(crate) struct Forgotten {
+    version: Cell<Version>,
+    /// No version at or above it was ever given out.
+    ceiling: Version,
+}
+
+impl Forgotten {
+    /// What is known of a directory; `state` is what was saved of it, if that is not damaged.
+    pub(crate) fn load(
+        directory: &Directory,
+        state: Option<&StoreState>,
+    ) -> Result<Self, DiskError> {
+        let ceiling = state.map_or(0, |state| state.version_ceiling);
+        let known = forgotten::load(directory.path());
+        // The first one has the number 1: as long as it is there, nothing was dropped.
+        let names = directory.generations()?;
+        let is_complete = names.last().is_none_or(|oldest| oldest.id == 1);
+        let version = known.unwrap_or(if is_complete { 0 } else { ceiling });
+        // Without the file the next start finds out what this one did, or takes more for dropped.
+        if known.is_none()
+            && let Err(error) = forgotten::save(directory.path(), version)
+        {
+            warn!(%error, "cannot note that nothing was dropped yet");
+        }
+        Ok(Self {
+            version: Cell::new(version),
+            ceiling,
+        })
+    }
+
+    /// Records up to this version may have been dropped.
+    pub(crate) fn version(&self) -> Version {
+        self.version.get()
+    }
 }
 
 /// The generations of a directory, and the number that the next one gets.
@@ -170,6 +213,9 @@ impl Opening<'_> {
                 }
             }
         }
+        if broken.is_some() {
+            self.forget();
+        }
         // The oldest first: a kill in between must leave nothing without what is newer than it.
         for name in rest.rev() {
             self.remove(name)?;
@@ -202,13 +248,17 @@ impl Opening<'_> {
             let dir = self.directory.generation(name);
             let bytes = disk_bytes(&dir).map_err(DiskError::io("measure", &dir))?;
             let is_replaced = replaced_by == Some(name.id);
-            if has_replaced(&dir) {
+            let holds = look_into(&dir, self.memory);
+            if holds != Holds::Nothing {
                 replaced_by = Some(name.id);
             }
-            let is_nothing = is_replaced || is_remnant(&dir);
+            let is_nothing = is_replaced || holds != Holds::Generation;
             // With one that is too much, all older ones go.
             is_over |= self.trim && !is_nothing && !kept.is_empty() && total + bytes > self.budget;
             if self.forget || is_nothing || is_over {
+                if !is_nothing {
+                    self.forget();
+                }
                 gone.push(name);
             } else {
                 total += bytes;
@@ -225,10 +275,24 @@ impl Opening<'_> {
                     generation = oldest.id,
                     "the file system is full: dropping the oldest generation"
                 );
+                self.forget();
                 self.remove(oldest)?;
             }
         }
         Ok(kept)
+    }
+
+    /// Notes that generations are about to be removed which nobody has looked into: any version that was given out may be
+    /// in them. With a tier below that one knows.
+    fn forget(&self) {
+        let Forgotten { version, ceiling } = &self.forgotten;
+        if !self.trim || version.get() >= *ceiling {
+            return;
+        }
+        version.set(*ceiling);
+        if let Err(error) = forgotten::save(self.directory.path(), *ceiling) {
+            warn!(%error, "cannot note what was dropped");
+        }
     }
 
     fn is_disk_full(&self) -> bool {

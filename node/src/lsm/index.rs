@@ -3,15 +3,18 @@
 //! Only small entries live in it; values are in the value log. It is derived: every batch that it
 //! commits may carry a checkpoint, the position in the log up to which it knows every record, and
 //! what it lost (its journal is never synced by us) is read again from there. A batch is visible
-//! whole or not at all, and what survives of a journal is always a prefix of it.
+//! whole or not at all, and what survives of a journal is always a prefix of it. When a commit returns the
+//! kernel has it: a kill of the process loses nothing.
 //!
 //! fjall's own threads may fail and leave the database *poisoned*: it still reads, and writes no more.
 //! A panic out of fjall is caught and counts as an error.
 
+mod journal;
+
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fjall::config::{
@@ -20,6 +23,7 @@ use fjall::config::{
 };
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
+use super::error::is_damage;
 use super::record::{IndexEntry, IndexKey};
 
 /// Name of the only keyspace. fjall persists options when a keyspace is created: other options need
@@ -66,6 +70,65 @@ impl IndexMemory {
     }
 }
 
+/// Which start of the machine a checkpoint was made in, or that nothing was to follow it.
+type Stamp = [u8; 16];
+
+/// Of a checkpoint behind which nothing was ever written.
+const STAMP_SEALED: Stamp = [0xff; 16];
+
+/// How far an index knows every record of its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checkpoint {
+    /// Up to here; more is to follow.
+    Written(u64),
+    /// Up to here, and nothing follows.
+    Sealed(u64),
+}
+
+impl Checkpoint {
+    fn to_bytes(self) -> Vec<u8> {
+        let (end, stamp) = match self {
+            Self::Written(end) => (end, this_start()),
+            Self::Sealed(end) => (end, STAMP_SEALED),
+        };
+        [&end.to_le_bytes()[..], &stamp].concat()
+    }
+}
+
+/// What an index that was opened says of its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Up to where it knows every record.
+    pub(crate) end: u64,
+    /// Nothing that follows was ever acknowledged: the machine has not lost power since.
+    pub(crate) is_all: bool,
+    /// Nothing was to follow, and nothing is to be written behind it.
+    pub(crate) is_sealed: bool,
+}
+
+impl Known {
+    fn parse(bytes: &[u8]) -> Self {
+        let Some((end, stamp)) = bytes.split_first_chunk::<8>() else {
+            return Self::default();
+        };
+        Self {
+            end: u64::from_le_bytes(*end),
+            is_all: *stamp == STAMP_SEALED || (*stamp == this_start() && this_start() != [0; 16]),
+            is_sealed: *stamp == STAMP_SEALED,
+        }
+    }
+}
+
+/// What tells this start of the machine from others; zeros if the system does not say.
+fn this_start() -> Stamp {
+    static STAMP: OnceLock<Stamp> = OnceLock::new();
+    *STAMP.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).unwrap_or(0).to_le_bytes()
+    })
+}
+
 /// The index of one generation.
 pub(crate) struct Index {
     database: Database,
@@ -89,13 +152,10 @@ impl From<fjall::Error> for IndexError {
             fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => source,
             other => return Self::Broken(other.to_string()),
         };
-        match source.kind() {
-            // A file that is missing or ends early is damage, not a mood of the operating system.
-            io::ErrorKind::NotFound
-            | io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::InvalidData
-            | io::ErrorKind::AlreadyExists => Self::Broken(source.to_string()),
-            _ => Self::Io(source),
+        if is_damage(&source) {
+            Self::Broken(source.to_string())
+        } else {
+            Self::Io(source)
         }
     }
 }
@@ -126,6 +186,11 @@ fn options(memory: &IndexMemory) -> KeyspaceCreateOptions {
 impl Index {
     /// Opens the index in `dir`, creating it if there is none.
     pub(crate) fn open(dir: &Path, memory: &IndexMemory) -> Result<Self, IndexError> {
+        match journal::is_in_order(dir) {
+            Ok(true) => {}
+            Err(error) if !is_damage(&error) => return Err(error.into()),
+            _ => return Err(IndexError::Broken("damaged journal".to_owned())),
+        }
         guarded(|| {
             let mut config = Database::builder(dir)
                 .worker_threads(WORKERS)
@@ -150,24 +215,25 @@ impl Index {
             .transpose()
     }
 
-    /// Writes entries at once. `checkpoint` is the end of the log whose records the index will know
-    /// all of.
+    /// Writes entries at once, and hands them to the kernel. `checkpoint` is the end of the log whose records
+    /// the index will know all of.
     ///
     /// # Errors
     /// Nothing of the batch is visible then. The index is to be regarded as poisoned.
     pub(crate) fn commit(
         &self,
         entries: impl Iterator<Item = (IndexKey, IndexEntry)>,
-        checkpoint: Option<u64>,
+        checkpoint: Option<Checkpoint>,
     ) -> Result<(), IndexError> {
         self.wait_for_flushes()?;
         guarded(|| {
-            let mut batch = self.database.batch().durability(None);
+            let to_kernel = Some(PersistMode::Buffer);
+            let mut batch = self.database.batch().durability(to_kernel);
             for (key, entry) in entries {
                 batch.insert(&self.keyspace, key.to_vec(), entry.to_bytes());
             }
-            if let Some(end) = checkpoint {
-                batch.insert(&self.keyspace, CHECKPOINT, end.to_le_bytes());
+            if let Some(checkpoint) = checkpoint {
+                batch.insert(&self.keyspace, CHECKPOINT, checkpoint.to_bytes());
             }
             Ok(batch.commit()?)
         })
@@ -185,13 +251,9 @@ impl Index {
     }
 
     /// How far into the log the index knows every record.
-    pub(crate) fn checkpoint(&self) -> Result<u64, IndexError> {
-        guarded(|| Ok(self.keyspace.get(CHECKPOINT)?)).map(|bytes| {
-            let bytes = bytes
-                .as_deref()
-                .and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
-            bytes.map_or(0, u64::from_le_bytes)
-        })
+    pub(crate) fn known(&self) -> Result<Known, IndexError> {
+        let bytes = guarded(|| Ok(self.keyspace.get(CHECKPOINT)?))?;
+        Ok(bytes.as_deref().map_or_else(Known::default, Known::parse))
     }
 
     /// Entries in key order, from `start` on. A key that is not an entry's ends it.
@@ -214,11 +276,6 @@ impl Index {
             self.keyspace.rotate_memtable()?;
             Ok(())
         })
-    }
-
-    /// Puts the journal into the kernel's hands.
-    pub(crate) fn persist(&self) -> Result<(), IndexError> {
-        guarded(|| Ok(self.database.persist(PersistMode::Buffer)?))
     }
 
     /// Whether something is still to be flushed or compacted.
@@ -257,17 +314,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         {
             let index = Index::open(dir.path(), &memory()).unwrap();
-            assert_eq!(index.checkpoint().unwrap(), 0);
+            assert_eq!(index.known().unwrap(), Known::default());
             let key = index_key(Space(1), b"k");
             index
                 .commit([(key.clone(), entry(1))].into_iter(), None)
                 .unwrap();
             index
-                .commit([(key, entry(2))].into_iter(), Some(77))
+                .commit([(key, entry(2))].into_iter(), Some(Checkpoint::Written(77)))
                 .unwrap();
         }
         let index = Index::open(dir.path(), &memory()).unwrap();
-        assert_eq!(index.checkpoint().unwrap(), 77);
+        let known = index.known().unwrap();
+        assert_eq!((known.end, known.is_all), (77, this_start() != [0; 16]));
         assert_eq!(
             index.get(&index_key(Space(1), b"k")).unwrap(),
             Some(entry(2))
@@ -275,6 +333,63 @@ mod tests {
         assert_eq!(index.get(&index_key(Space(2), b"k")).unwrap(), None);
         let all: Vec<_> = index.entries_from(&index_key(Space(0), b"")).collect();
         assert_eq!(all.len(), 1);
+    }
+
+    #[test]
+    fn nothing_follows_a_checkpoint_of_this_start_or_of_a_seal_unnoticed() {
+        let known = |is_all, is_sealed| Known {
+            end: 7,
+            is_all,
+            is_sealed,
+        };
+        let written = Checkpoint::Written(7).to_bytes();
+        let says = this_start() != [0; 16];
+        assert_eq!(Known::parse(&written), known(says, false));
+        let sealed = Checkpoint::Sealed(7).to_bytes();
+        assert_eq!(Known::parse(&sealed), known(true, true));
+        // Of another start, of an unknown one, and as they were before there were stamps.
+        let end = 7_u64.to_le_bytes();
+        for stamp in [&[1; 16][..], &[0; 16], &[]] {
+            let bytes = [&end[..], stamp].concat();
+            assert_eq!(Known::parse(&bytes), known(false, false));
+        }
+        assert_eq!(Known::parse(b"?"), Known::default());
+    }
+
+    #[test]
+    fn a_batch_that_claims_to_be_older_than_it_is_breaks_the_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = index_key(Space(1), b"k");
+        let index = Index::open(dir.path(), &memory()).unwrap();
+        for version in 1..=3 {
+            let checkpoint = Checkpoint::Written(version);
+            let entries = [(key.clone(), entry(version))].into_iter();
+            index.commit(entries, Some(checkpoint)).unwrap();
+        }
+        drop(index);
+        let path = dir.path().join("0.jnl");
+        let good = std::fs::read(&path).unwrap();
+        // The start of a batch of two items, and the first of these.
+        let is_start = |it: &[u8]| it.starts_with(&[1, 2, 0, 0, 0]) && it.get(13) == Some(&2);
+        let starts: Vec<_> = (0..good.len())
+            .filter(|at| is_start(&good[*at..]))
+            .collect();
+        assert_eq!(starts.len(), 3);
+        let opened = |number: u64| {
+            let mut bytes = good.clone();
+            bytes[starts[2] + 5..][..8].copy_from_slice(&number.to_le_bytes());
+            std::fs::write(&path, bytes).unwrap();
+            Index::open(dir.path(), &memory())
+        };
+        let number = u64::from_le_bytes(*good[starts[2] + 5..].first_chunk().unwrap());
+        for lower in [0, number - 1, number - 2] {
+            assert!(
+                matches!(opened(lower), Err(IndexError::Broken(_))),
+                "{lower}"
+            );
+        }
+        let higher = opened(number + 70).unwrap();
+        assert_eq!(higher.get(&key).unwrap(), Some(entry(3)));
     }
 
     #[test]

@@ -96,6 +96,11 @@ impl Log {
         Ok(())
     }
 
+    /// Gives back what the file system has reserved behind the end for a file that grows.
+    pub(crate) fn trim(&self) -> io::Result<()> {
+        self.file.set_len(self.end())
+    }
+
     /// Makes everything written survive a loss of power.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.dirty.store(false, Ordering::Release);

@@ -3,6 +3,7 @@
 //! Layouts: `docs/formats/disk-record.md`. Neither is ever changed in place; a record is believed only
 //! after its checksum, its key and its version were compared with what led to it.
 
+use fonn_codec::checksum;
 use smallvec::SmallVec;
 
 use fonn_proto::Version;
@@ -163,7 +164,7 @@ pub(crate) fn is_head_intact(bound: &[u8]) -> bool {
     let Some((checksum, covered)) = bound.split_first_chunk() else {
         return false;
     };
-    u32::from_le_bytes(*checksum) == crc32c::crc32c(covered)
+    u32::from_le_bytes(*checksum) == checksum::crc32c(covered)
 }
 
 /// A record whose head, key and binding to the frame were verified. The frame's own checksum is not.
@@ -232,7 +233,7 @@ pub(crate) fn write_head(
     out.extend_from_slice(&frame_len.to_le_bytes());
     out.extend_from_slice(key);
     let bound = frame_start.get(..BOUND_FRAME_LEN).unwrap_or(frame_start);
-    let crc = crc32c::crc32c_append(crc32c::crc32c(out.get(start + 4..).unwrap_or(&[])), bound);
+    let crc = checksum::crc32c_append(checksum::crc32c(out.get(start + 4..).unwrap_or(&[])), bound);
     if let Some(place) = out.get_mut(start..start + 4) {
         place.copy_from_slice(&crc.to_le_bytes());
     }
@@ -408,7 +409,7 @@ mod tests {
         ]
         .concat();
         assert_eq!(bytes[4..], expected[4..]);
-        assert_eq!(bytes[..4], crc32c::crc32c(&expected[4..]).to_le_bytes());
+        assert_eq!(bytes[..4], checksum::crc32c(&expected[4..]).to_le_bytes());
     }
 
     #[test]

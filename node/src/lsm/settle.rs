@@ -22,6 +22,7 @@ use super::Shared;
 use super::error::DiskError;
 use super::generation::Generation;
 use super::index::IndexError;
+use super::room::Reservation;
 use super::stats::add;
 use super::tail::{TailPosition, end_of};
 use crate::levels::thread_cpu;
@@ -50,8 +51,10 @@ pub(crate) enum Stopped {
     Closing,
     /// The generation was dropped meanwhile.
     Gone,
-    /// The file system is nearly full.
+    /// The file system is nearly full, or the budget has no room for both incarnations.
     NoSpace,
+    /// It has a record that the budget would have to lose older entries for.
+    NoRoom,
     /// It cannot be done, now or later.
     Failed(String),
 }
@@ -141,7 +144,7 @@ pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
             source.mark_settled();
             return Ok(());
         }
-        let target = rewrite(shared, source)?;
+        let target = rewrite(shared, source, 0)?;
         let bytes = target.log.end();
         switch(shared, source, target)?;
         info!(
@@ -157,6 +160,11 @@ pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
     match settled {
         Ok(()) | Err(Stopped::Gone) => true,
         Err(Stopped::Closing | Stopped::NoSpace) => false,
+        Err(Stopped::NoRoom) => {
+            debug!(generation = source.id, "no room to settle a generation");
+            source.set_settled();
+            true
+        }
         Err(Stopped::Failed(reason)) => {
             warn!(generation = source.id, %reason, "cannot settle a generation: it stays as it is");
             add(&shared.stats.settle_failures, 1);
@@ -185,8 +193,8 @@ pub(crate) fn switch(
     if target.log.end() == 0 {
         // Nothing is of use any more, and nothing needs to be hidden.
         mark_dropped(source);
-        shared.generations.remove(source.id);
         shared.bury(Arc::clone(source));
+        shared.generations.remove(source.id);
         add(&shared.stats.generations_settled, 1);
         drop(held);
         discard(target);
@@ -204,10 +212,10 @@ pub(crate) fn switch(
     if source.is_passed() || below.is_some_and(|it| it.has_passed(end)) {
         target.mark_passed();
     }
-    let target = Arc::new(target);
-    shared.generations.replace(source, target);
-    shared.set_settling_bytes(0);
+    // Each counts where it goes before it ceases to count where it was.
     shared.bury(Arc::clone(source));
+    shared.generations.replace(source, Arc::new(target));
+    shared.set_settling_bytes(0);
     add(&shared.stats.generations_settled, 1);
     Ok(())
 }
@@ -269,6 +277,36 @@ impl<'a> Pace<'a> {
             source,
             worked_since: Instant::now(),
             cpu_since: thread_cpu(),
+        }
+    }
+
+    /// Reserves room for what is to be written next; waits while some is about to become free.
+    fn room(&self, bytes: u64) -> Result<Reservation<'a>, Stopped> {
+        let shared = self.shared;
+        loop {
+            let limits = shared.limits();
+            if let Some(room) = shared.reserve(bytes, limits.total_max) {
+                return Ok(room);
+            }
+            if !is_current(shared, self.source) {
+                return Err(Stopped::Gone);
+            }
+            // What is reserved by others is soon written.
+            let total = shared.kept_bytes();
+            let is_too_much = total + bytes > limits.total_max;
+            if is_too_much && shared.reclaim.is_urgent() {
+                // Nothing is dropped while it is hoped that this makes room.
+                return Err(Stopped::NoSpace);
+            }
+            if is_too_much && total <= limits.total_high {
+                return Err(Stopped::NoRoom);
+            }
+            if shared.is_reserve_touched() {
+                return Err(Stopped::NoSpace);
+            }
+            if shared.wait_for_close(BACKOFF) {
+                return Err(Stopped::Closing);
+            }
         }
     }
 

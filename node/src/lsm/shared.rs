@@ -30,8 +30,8 @@ use crate::reactor::TurnEnd;
 
 /// The generation that is ready to be written next.
 #[derive(Default)]
-struct Spare {
-    ready: Option<Generation>,
+pub(super) struct Spare {
+    pub(super) ready: Option<Generation>,
     /// The last attempt to make one failed.
     has_failed: bool,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     /// Why entries cannot be read by this build, as far as it was said.
     unsupported: Mutex<Vec<FrameError>>,
     state: Mutex<StoreState>,
-    spare: Mutex<Spare>,
+    pub(super) spare: Mutex<Spare>,
     spare_changed: Condvar,
     /// Bytes that the file system has free, about.
     free_bytes: AtomicU64,
@@ -80,12 +80,16 @@ pub(crate) struct Shared {
     buried: Mutex<Vec<Buried>>,
     /// Bytes of these.
     buried_bytes: AtomicU64,
-    /// Bytes of the generation that is being written anew.
-    settling_bytes: AtomicU64,
+    /// Bytes of the generation that is being written anew, or those that it is going to have.
+    pub(super) settling_bytes: AtomicU64,
     /// Bytes in the directory that are no generation's.
-    other_bytes: AtomicU64,
+    pub(super) other_bytes: AtomicU64,
+    /// Bytes that are about to be written.
+    pub(super) reserved: Mutex<u64>,
     /// The writer waits for room: no time to carry anything over.
-    is_pressed: AtomicBool,
+    pub(super) is_pressed: AtomicBool,
+    /// Bytes that it waits for.
+    pub(super) wanted_bytes: AtomicU64,
     room: (Mutex<()>, Condvar),
     wake: (Mutex<bool>, Condvar),
     closing: (Mutex<bool>, Condvar),
@@ -93,7 +97,7 @@ pub(crate) struct Shared {
     pub(crate) tail_wake: Notify,
     /// Number of the last generation that is about to be dropped.
     leaving: AtomicU64,
-    /// Records below this version may have been dropped, and be known nowhere.
+    /// Records up to this version may have been dropped, and be known nowhere.
     forgotten: AtomicU64,
     /// A tombstone is written even where there is nothing to hide.
     keeps_tombstones: AtomicBool,
@@ -135,7 +139,9 @@ impl Shared {
             buried_bytes: AtomicU64::new(0),
             settling_bytes: AtomicU64::new(0),
             other_bytes: AtomicU64::new(other_bytes),
+            reserved: Mutex::default(),
             is_pressed: AtomicBool::new(false),
+            wanted_bytes: AtomicU64::new(0),
             room: Default::default(),
             wake: Default::default(),
             closing: Default::default(),
@@ -146,14 +152,18 @@ impl Shared {
         }
     }
 
-    /// Records below this version may have been dropped, and be known nowhere.
+    /// Records up to this version may have been dropped, and be known nowhere.
     pub(crate) fn forgotten(&self) -> Version {
         self.forgotten.load(Ordering::Acquire)
     }
 
-    /// Records below `version` are dropped.
+    /// Records up to `version` are about to be dropped; a restart knows it too.
     pub(crate) fn forget(&self, version: Version) {
-        self.forgotten.fetch_max(version, Ordering::AcqRel);
+        if self.forgotten.fetch_max(version, Ordering::AcqRel) < version
+            && let Err(error) = super::forgotten::save(self.directory.path(), version)
+        {
+            tracing::warn!(%error, "cannot note what was dropped: after a restart copies of other members count only if they are newer than all that was here");
+        }
     }
 
     /// Whether a tombstone is written even where there is nothing to hide.
@@ -291,21 +301,6 @@ impl Shared {
         self.unsupported.lock().clone()
     }
 
-    /// Bytes on disk of everything in the directory.
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        let spare = self
-            .spare
-            .lock()
-            .ready
-            .as_ref()
-            .map_or(0, Generation::disk_bytes);
-        self.generations.disk_bytes()
-            + spare
-            + self.buried_bytes()
-            + self.settling_bytes.load(Ordering::Relaxed)
-            + self.other_bytes.load(Ordering::Relaxed)
-    }
-
     /// Bytes of dropped generations that are not removed yet.
     pub(crate) fn buried_bytes(&self) -> u64 {
         self.buried_bytes.load(Ordering::Acquire)
@@ -314,17 +309,12 @@ impl Shared {
     /// Counts the bytes in the directory that are no generation's.
     pub(crate) fn measure_others(&self) {
         if let Ok(bytes) = self.directory.other_bytes() {
-            self.other_bytes.store(bytes, Ordering::Relaxed);
+            self.other_bytes.store(bytes, Ordering::Release);
         }
     }
 
     pub(crate) fn add_other_bytes(&self, bytes: u64) {
-        self.other_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Says how many bytes the generation takes that is being written anew.
-    pub(crate) fn set_settling_bytes(&self, bytes: u64) {
-        self.settling_bytes.store(bytes, Ordering::Relaxed);
+        self.other_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
     /// Leaves a generation that is off the list to be removed when nobody reads it any more.
@@ -350,21 +340,6 @@ impl Shared {
         self.buried_bytes.fetch_sub(bytes, Ordering::AcqRel);
         let _held = self.room.0.lock();
         self.room.1.notify_all();
-    }
-
-    /// Says that the writer waits for room.
-    pub(crate) fn press(&self) {
-        self.is_pressed.store(true, Ordering::Release);
-        self.wake_upkeep();
-    }
-
-    /// Says that the writer goes on.
-    pub(crate) fn unpress(&self) {
-        self.is_pressed.store(false, Ordering::Release);
-    }
-
-    pub(crate) fn is_pressed(&self) -> bool {
-        self.is_pressed.load(Ordering::Acquire)
     }
 
     pub(crate) fn wait_for_room(&self, wait: Duration) {
@@ -424,6 +399,12 @@ impl Shared {
         drop(self.spare.lock());
         self.spare_changed.notify_all();
         self.wake_upkeep();
+    }
+
+    /// Wakes who waits for the closing, to look whether something else is to be done.
+    pub(crate) fn wake_settling(&self) {
+        let _held = self.closing.0.lock();
+        self.closing.1.notify_all();
     }
 
     /// Waits; true if the tier is being closed.

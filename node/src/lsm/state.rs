@@ -1,20 +1,26 @@
 //! The small facts that must survive a restart and concern all entries: a file beside the generations.
 //!
-//! It is replaced whole: written under another name, synced, renamed. Layout:
+//! It is replaced whole: written under another name, synced, renamed. There are two of it, because without it
+//! nothing may be served: when one is damaged the other counts, and is copied. Layout:
 //! `docs/formats/disk-record.md`.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use fonn_codec::checksum;
 use fonn_proto::Version;
+use tracing::warn;
 
 use super::directory::sync_dir;
-use super::error::DiskError;
+use super::error::{DiskError, is_damage};
+use super::stats::{DiskStats, add};
 use crate::entry::Space;
 
 const FILE: &str = "state";
 const FILE_NEW: &str = "state.new";
+const COPY: &str = "state.copy";
+const COPY_NEW: &str = "state.copy.new";
 const MAGIC: [u8; 4] = *b"FNST";
 const LAYOUT: u32 = 1;
 const ALL_SPACES: u32 = u32::MAX;
@@ -61,13 +67,13 @@ impl StoreState {
             out.extend_from_slice(&mark.cutoff.to_le_bytes());
             out.extend_from_slice(&mark.at_ms.to_le_bytes());
         }
-        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
         out
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (body, crc) = bytes.split_last_chunk::<4>()?;
-        if crc32c::crc32c(body).to_le_bytes() != *crc {
+        if checksum::crc32c(body).to_le_bytes() != *crc {
             return None;
         }
         let (head, marks) = body.split_first_chunk::<8>()?;
@@ -105,28 +111,76 @@ impl FlushMark {
     }
 }
 
-/// Reads the state of a data directory; the default one if none was ever saved, None if the file is
+/// What one of the two files says.
+#[derive(Debug, PartialEq, Eq)]
+enum Stored {
+    State(StoreState),
+    Missing,
+    Damaged,
+}
+
+/// Reads the state of a data directory; the default one if none was ever saved, None if both files are
 /// damaged.
-pub(crate) fn load(dir: &Path) -> Result<Option<StoreState>, DiskError> {
-    let path = dir.join(FILE);
+///
+/// # Errors
+/// [`DiskError::Io`] if the operating system refuses.
+pub(crate) fn load(dir: &Path, stats: &DiskStats) -> Result<Option<StoreState>, DiskError> {
+    let (first, copy) = (read(dir, FILE)?, read(dir, COPY)?);
+    let is_whole = first == copy;
+    let state = match (first, copy) {
+        (Stored::State(state), _) => state,
+        (Stored::Missing, Stored::Missing) => return Ok(Some(StoreState::default())),
+        (_, Stored::State(state)) => {
+            warn!("the state file is damaged: its copy counts");
+            add(&stats.files_mended, 1);
+            state
+        }
+        _ => return Ok(None),
+    };
+    if !is_whole {
+        // After a kill between the two, or because of damage: what was saved last is to be in both.
+        save(dir, &state)?;
+    }
+    Ok(Some(state))
+}
+
+fn read(dir: &Path, name: &str) -> Result<Stored, DiskError> {
+    let path = dir.join(name);
     match std::fs::read(&path) {
-        Ok(bytes) => Ok(StoreState::parse(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(StoreState::default())),
+        Ok(bytes) => Ok(StoreState::parse(&bytes).map_or(Stored::Damaged, Stored::State)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Stored::Missing),
+        Err(error) if is_damage(&error) => Ok(Stored::Damaged),
         Err(error) => Err(DiskError::io("read", &path)(error)),
     }
 }
 
+/// Whether there is a state that can be read: then the directory is a store's.
+pub(crate) fn is_present(dir: &Path) -> bool {
+    [FILE, COPY]
+        .iter()
+        .any(|name| matches!(read(dir, name), Ok(Stored::State(_))))
+}
+
 /// Replaces the state of a data directory; durable when it returns.
+///
+/// # Errors
+/// [`DiskError::Io`]; after a restart it is the one before then.
 pub(crate) fn save(dir: &Path, state: &StoreState) -> Result<(), DiskError> {
-    let (path, new) = (dir.join(FILE), dir.join(FILE_NEW));
-    let write = || {
+    let bytes = state.to_bytes();
+    let write = |name: &str, new: &str| {
+        let new = dir.join(new);
         let mut file = File::create(&new)?;
-        file.write_all(&state.to_bytes())?;
+        file.write_all(&bytes)?;
         file.sync_all()?;
-        std::fs::rename(&new, &path)?;
+        std::fs::rename(&new, dir.join(name))?;
         sync_dir(dir)
     };
-    write().map_err(DiskError::io("save", &path))
+    write(FILE, FILE_NEW).map_err(DiskError::io("save", &dir.join(FILE)))?;
+    if write(COPY, COPY_NEW).is_err() {
+        // None is better than an older one.
+        let _ = std::fs::remove_file(dir.join(COPY));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -149,6 +203,35 @@ mod tests {
                 },
             ],
         }
+    }
+
+    fn load(dir: &Path) -> Result<Option<StoreState>, DiskError> {
+        super::load(dir, &DiskStats::default())
+    }
+
+    #[test]
+    fn when_one_of_the_two_is_damaged_or_gone_the_other_counts_and_both_are_whole_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name| dir.path().join(name);
+        for (name, other) in [(FILE, COPY), (COPY, FILE)] {
+            save(dir.path(), &state()).unwrap();
+            let stats = DiskStats::default();
+            std::fs::write(path(name), b"rubbish").unwrap();
+            assert_eq!(super::load(dir.path(), &stats).unwrap(), Some(state()));
+            let mended = stats.snapshot().files_mended;
+            assert_eq!(mended, u64::from(name == FILE), "{name}");
+            std::fs::remove_file(path(other)).unwrap();
+            assert_eq!(load(dir.path()).unwrap(), Some(state()), "{name}");
+        }
+        // What was saved last counts, wherever a kill came.
+        let newer = StoreState::default();
+        std::fs::write(path(FILE), newer.to_bytes()).unwrap();
+        assert_eq!(load(dir.path()).unwrap(), Some(newer.clone()));
+        std::fs::remove_file(path(FILE)).unwrap();
+        assert_eq!(load(dir.path()).unwrap(), Some(newer));
+        std::fs::write(path(FILE), b"rubbish").unwrap();
+        std::fs::write(path(COPY), b"rubbish").unwrap();
+        assert_eq!(load(dir.path()).unwrap(), None);
     }
 
     #[test]

@@ -73,6 +73,8 @@ counters! {
     generations_failed,
     /// Generations that could not be opened and were moved aside or removed.
     generations_broken,
+    /// Small files of the directory that opening found damaged and mended.
+    files_mended,
     /// Indexes that were made anew from their value log.
     indexes_rebuilt,
     /// Records that opening found in a value log and not in its index.

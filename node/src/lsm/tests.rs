@@ -1,12 +1,15 @@
 //! Tests of the disk tier as a whole.
 
 mod below;
+mod corruption;
 mod damage;
 mod eviction;
 mod features;
+mod forgotten;
 mod model;
 mod quota;
 mod replay;
+mod room;
 mod settling;
 
 use std::collections::HashSet;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fonn_codec::CodecSpec;
 use fonn_codec::policy::Signals;
+use fonn_proto::Version;
 use tracing::{info, warn};
 
 use super::below::{Below, Leave, Leaving};
@@ -269,13 +270,14 @@ impl Upkeep<'_> {
     fn relieve(&mut self) {
         while !self.shared.is_closing() {
             let limits = self.shared.limits();
-            // What is dropped and not removed yet will be.
-            let buried = self.shared.buried_bytes();
-            let total = self.shared.disk_bytes().saturating_sub(buried);
+            let total = self.shared.kept_bytes();
             self.shared.look_ahead(total, &limits);
             self.ask_for_room(total, &limits);
             let is_full = self.shared.is_reserve_touched();
-            if total <= limits.total_high && !is_full {
+            // A large value may need more than what is always kept free.
+            let wanted = self.shared.wanted_bytes();
+            let is_within = total <= limits.total_high && total + wanted <= limits.writes_max;
+            if is_within && !is_full {
                 break;
             }
             let generations = self.shared.generations.snapshot();
@@ -326,6 +328,7 @@ impl Upkeep<'_> {
         if is_due {
             self.asked_at = written;
             reclaim.set(Progress::Asked);
+            self.shared.wake_settling();
         }
     }
 
@@ -380,6 +383,9 @@ impl Upkeep<'_> {
         let Some(oldest) = self.shared.generations.by_id(oldest) else {
             return;
         };
+        if self.shared.below.is_none() {
+            self.shared.forget(self.newest_of(&oldest));
+        }
         // A restart must not find it again when the writer has begun to leave out tombstones for it.
         if let Err(error) = oldest.mark_dropped() {
             warn!(generation = oldest.id, %error, "cannot mark a generation as dropped: a restart before its removal would find it again");
@@ -389,13 +395,24 @@ impl Upkeep<'_> {
             bytes = oldest.disk_bytes(),
             "dropping the oldest generation"
         );
-        if self.shared.below.is_none() {
-            self.shared.forget(oldest.version_bound());
-        }
         // Bytes that are on their way out count there before they cease to count here.
         self.shared.bury(Arc::clone(&oldest));
         self.shared.generations.remove(oldest.id);
         add(&self.shared.stats.generations_dropped, 1);
+    }
+
+    /// The version that no record of a generation is above.
+    fn newest_of(&self, generation: &Generation) -> Version {
+        // No version at or above the ceiling was ever given out, or kept.
+        let ceiling = || self.shared.state().version_ceiling;
+        // Nobody sends entries to a node that is in no cluster: its index need not be read for that.
+        if !self.shared.keeps_tombstones() {
+            return ceiling();
+        }
+        generation.newest_version().unwrap_or_else(|error| {
+            warn!(generation = generation.id, %error, "cannot read the index of the oldest generation");
+            ceiling()
+        })
     }
 
     /// Removes dropped generations that nobody reads any more.

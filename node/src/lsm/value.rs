@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 
+use fonn_codec::checksum;
 pub(crate) use fonn_codec::frame::is_intact;
 use fonn_codec::frame::{ErrorKind, HEADER_LEN};
 use fonn_codec::{Frame, FrameError, Verbatim};
@@ -100,7 +101,7 @@ fn verbatim_header(reason: Verbatim, raw: &[u8]) -> Option<[u8; HEADER_LEN]> {
     let mut header = [0; HEADER_LEN];
     let (checked, checksum) = header.split_last_chunk_mut::<4>()?;
     checked.copy_from_slice(&[[FRAME_FORMAT, 0, reason as u8, 0], len, len].concat());
-    *checksum = crc32c::crc32c_append(crc32c::crc32c(checked), raw).to_le_bytes();
+    *checksum = checksum::crc32c_append(checksum::crc32c(checked), raw).to_le_bytes();
     Some(header)
 }
 

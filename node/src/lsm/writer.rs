@@ -21,16 +21,15 @@ use fonn_proto::{Failure, Version};
 
 use super::Shared;
 use super::generation::Generation;
-use super::options::Durability;
+use super::index::Checkpoint;
+use super::options::{Durability, Limits};
 use super::queue::{Batch, Carry, Order};
-use super::record::{Fact, IndexEntry, IndexKey};
+use super::record::{Fact, HEAD_LEN, IndexEntry, IndexKey};
+use super::room::Reservation;
 use super::stats::add;
 use super::write::{Write, WriteKind};
 use crate::entry::Space;
 use crate::levels::thread_cpu;
-
-/// Bytes of the log after which the index gets a new checkpoint: what opening has to read again.
-const CHECKPOINT_BYTES: u64 = 1 << 20;
 
 /// How long writes wait for the upkeep to make room, before they are refused.
 const ROOM_WAIT: Duration = Duration::from_secs(3);
@@ -41,6 +40,13 @@ const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 /// About what an entry adds to an index on disk beside its key: in the journal and in a table.
 pub(crate) const INDEX_ENTRY_COST: u64 = 140;
 
+/// Bytes that a write takes on disk, index included, at most. Records that are longer are refused.
+fn bytes_of(write: &Write, limits: &Limits) -> u64 {
+    let record = HEAD_LEN + write.cost();
+    let index = INDEX_ENTRY_COST + 2 * write.key.len() as u64;
+    limits.generation_max.min(record as u64) + index
+}
+
 /// Body of the writer thread.
 pub(crate) fn run(shared: &Shared) {
     let mut writer = Writer {
@@ -49,7 +55,6 @@ pub(crate) fn run(shared: &Shared) {
         head: Vec::new(),
         staged: Vec::new(),
         newest: HashMap::new(),
-        checkpoint: (0, 0),
         is_unsure: false,
     };
     while let Some(batch) = shared.queue.take() {
@@ -100,8 +105,6 @@ struct Writer<'a> {
     staged: Vec<Staged>,
     /// The last staged record of each key.
     newest: HashMap<IndexKey, usize>,
-    /// Generation and end of the log at the last checkpoint.
-    checkpoint: (u64, u64),
     /// A log may hold records that were reported as failed, and which a restart would find: until
     /// then every deletion is written.
     is_unsure: bool,
@@ -132,7 +135,7 @@ enum Staging {
     Nothing,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     fn clear(&mut self) {
         self.scratch.clear();
         self.scratch.shrink_to(SCRATCH_BYTES_KEPT);
@@ -154,9 +157,11 @@ impl Writer<'_> {
         }
         let used = thread_cpu();
         self.write_carries(carries);
-        let bytes = writes.iter().map(|write| write.cost() as u64).sum();
+        let limits = self.shared.limits();
+        let bytes = writes.iter().map(|write| bytes_of(write, &limits)).sum();
         let mut untold = Untold::new(self.shared, &writes);
-        let room = self.make_room(bytes, is_roll_asked);
+        let reserved = self.make_room(bytes, is_roll_asked);
+        let room = reserved.as_ref().map(|_| ()).map_err(|failure| *failure);
         let mut results = Vec::with_capacity(writes.len());
         for write in &writes {
             results.push(self.stage(write, room));
@@ -164,6 +169,7 @@ impl Writer<'_> {
         if let Err(failure) = self.write_staged() {
             self.fail_staged(&mut results, failure, &writes);
         }
+        drop(reserved);
         self.tell(writes, results);
         untold.writes.clear();
         let used_ns = thread_cpu().saturating_sub(used).as_nanos();
@@ -174,9 +180,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Rolls if the newest generation is full, and waits until the disk has room. An error is why
-    /// values cannot be written; deletions always are.
-    fn make_room(&mut self, bytes: u64, is_roll_asked: bool) -> Result<(), Failure> {
+    /// Rolls if the newest generation is full, and waits until the disk has room, which is reserved then. An
+    /// error is why values cannot be written; deletions always are.
+    fn make_room(&mut self, bytes: u64, is_roll_asked: bool) -> Result<Reservation<'a>, Failure> {
         let shared = self.shared;
         let deadline = Instant::now() + ROOM_WAIT;
         let limits = shared.limits();
@@ -192,22 +198,22 @@ impl Writer<'_> {
                 });
             }
         }
-        let has_room = || shared.disk_bytes() + bytes <= limits.writes_max;
-        while !has_room() && !shared.is_disk_full() && Instant::now() < deadline {
-            shared.press();
+        let reserve = || shared.reserve(bytes, shared.writes_max(&limits));
+        let mut reserved = reserve();
+        while reserved.is_none() && !shared.is_disk_full() && Instant::now() < deadline {
+            shared.press(bytes);
             // What is carried over is what room is waited for.
             let carries = shared.queue.take_carries();
             if carries.is_empty() {
                 shared.wait_for_room(Duration::from_millis(5));
             }
             self.write_carries(carries);
+            reserved = reserve();
         }
         shared.unpress();
-        if has_room() && !shared.is_disk_full() {
-            Ok(())
-        } else {
-            Err(Failure::OutOfSpace)
-        }
+        reserved
+            .filter(|_| !shared.is_disk_full())
+            .ok_or(Failure::OutOfSpace)
     }
 
     /// Writes carry-overs, apart from writes: these may have to wait for them.
@@ -217,7 +223,16 @@ impl Writer<'_> {
             return;
         }
         if !self.shared.is_disk_full() {
+            let shared = self.shared;
+            let total_max = shared.limits().total_max;
+            let mut reserved = Vec::with_capacity(count);
             for carry in carries {
+                let bytes = carry.record.len() as u64 + INDEX_ENTRY_COST;
+                let Some(room) = shared.reserve(bytes, total_max) else {
+                    add(&shared.stats.carries_skipped, 1);
+                    continue;
+                };
+                reserved.push(room);
                 self.stage_carry(carry);
             }
             // A copy that is not written is an entry that is evicted.
@@ -283,6 +298,8 @@ impl Writer<'_> {
             return Err(NotWritten::GenerationFailed(generation));
         }
         let bytes = self.staged.iter().map(|it| u64::from(it.record_len)).sum();
+        let versions = self.staged.iter().map(|it| it.fact.version());
+        generation.note_newest(versions.max().unwrap_or(0));
         let appended = self.stalling(|| {
             self.shared.throttle.take(bytes);
             generation.log.append(&mut self.slices())
@@ -384,16 +401,10 @@ impl Writer<'_> {
             };
             Some((key.clone(), entry))
         });
-        let (id, last) = self.checkpoint;
-        let is_due = id != generation.id || end - last.min(end) >= CHECKPOINT_BYTES;
         generation
             .index
-            .commit(entries, is_due.then_some(end))
-            .map_err(|error| error.to_string())?;
-        if is_due {
-            self.checkpoint = (generation.id, end);
-        }
-        Ok(())
+            .commit(entries, Some(Checkpoint::Written(end)))
+            .map_err(|error| error.to_string())
     }
 
     /// Nothing staged was written. Deletions alone may still be.

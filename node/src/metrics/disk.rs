@@ -127,6 +127,16 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         stats.generations_broken,
     );
     counter(
+        "fonn_disk_rebuilt_indexes_total",
+        "Indexes that the start could not read and made anew from their value logs.",
+        stats.indexes_rebuilt,
+    );
+    counter(
+        "fonn_disk_mended_files_total",
+        "Files beside the generations (FORMAT, state) that the start found damaged and wrote anew.",
+        stats.files_mended,
+    );
+    counter(
         "fonn_disk_carried_entries_total",
         "Entries that were read in an old generation and written to the newest, so that they are not dropped with the old one.",
         stats.carried,

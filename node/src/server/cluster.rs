@@ -28,6 +28,19 @@ pub(super) async fn execute(
     acks: &mut Acks,
 ) -> ServerOutcome {
     match command {
+        ServerCommand::Flush {
+            all_databases,
+            delay_s: 0,
+        } if !client.is_routed => {
+            let engine = &shared.service.engine;
+            // Boxed: connections do not pay for it with memory.
+            let flushed = Box::pin(sharing.flush(engine, client.space, *all_databases)).await;
+            match flushed {
+                Ok(()) => ServerOutcome::Done,
+                Err(failure) => ServerOutcome::Failed(failure),
+            }
+        }
+        // At its time members do it together.
         ServerCommand::Flush { .. } if !client.is_routed => {
             let deadline = Instant::now() + ANSWER_TIMEOUT;
             loop {

@@ -87,7 +87,7 @@ pub(super) async fn execute(
         ServerCommand::RandomKey => ServerOutcome::Key(engine.random_key(space).await),
         ServerCommand::StoreAllIfNone(pairs) => engine.store_all_if_none(space, pairs, acks).await,
         ServerCommand::ClientInfo => ServerOutcome::Text(report::connection_line(client)),
-        ServerCommand::ClusterView => ServerOutcome::Cluster(match engine.views.get() {
+        ServerCommand::ClusterView => ServerOutcome::Cluster(match &shared.service.views {
             Some(views) => views.current(),
             None => Arc::new(ClusterView::alone(LONE_NAME, client.local)),
         }),

@@ -37,9 +37,12 @@ impl Default for Identity {
 }
 
 /// Answers a hello. Without `--insecure`, members on the same machine are let in alone.
-pub(super) fn greet(engine: &Engine, from: &str) -> (Hello, Result<(), Rejection>) {
-    let identity = engine.identity.get().cloned().unwrap_or_default();
-    let body_len_max = engine.value_len_max().saturating_add(OVERHEAD_LEN_MAX);
+pub(super) fn greet(
+    identity: &Identity,
+    value_len_max: usize,
+    from: &str,
+) -> (Hello, Result<(), Rejection>) {
+    let body_len_max = value_len_max.saturating_add(OVERHEAD_LEN_MAX);
     let body_len_max = u32::try_from(body_len_max).unwrap_or(u32::MAX);
     let hello = Hello {
         version: identity.version,
@@ -99,6 +102,7 @@ pub(super) async fn execute(
         | Request::Server(_)
         | Request::Sources { .. }
         | Request::Flushes
+        | Request::Flush { .. }
         | Request::Copy { .. }
         | Request::Version { .. }
         | Request::Ping => {

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::serve::{ListenAddr, Listener, Security, Tuning};
 
-use super::{Server, Shared, Tiers};
+use super::{Identity, Server, Shared, Tiers};
+use crate::cluster::view::Views;
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
 use crate::lsm::{DiskOptions, Durability};
@@ -34,6 +35,7 @@ struct Options {
     connections_max: usize,
     security: Security,
     disk: Option<DiskOptions>,
+    views: Option<Arc<Views>>,
 }
 
 impl Default for Options {
@@ -44,6 +46,7 @@ impl Default for Options {
             connections_max: 1000,
             security: Security::default(),
             disk: None,
+            views: None,
         }
     }
 }
@@ -75,7 +78,12 @@ impl Node {
         })
         .unwrap();
         let shared = Shared::with_tuning(
-            Tiers::alone(engine),
+            Arc::new(Tiers {
+                engine,
+                sharing: None,
+                views: options.views,
+                identity: Identity::default(),
+            }),
             Vec::new(),
             options.connections_max,
             options.tuning,

@@ -1,127 +1,240 @@
-//! Copies that a member has kept of a slot that was another one's for a while.
+//! Copies that are here and may be older than what was acknowledged: who could tell is [missing](super::missing).
 //!
-//! Whoever hands a slot over keeps its copies, until they are evicted. If the new owner falls, and this member stands in for
-//! it, nobody can say which of them it had overwritten: they are not shown, so that a read is a miss and nothing older than
-//! what was acknowledged. What is written from then on is shown. With a bucket it is as that has it: the copies there may be
-//! older too, by the spill window.
+//! They are not shown, so that a read is a miss and nothing older than what was acknowledged. They are not removed either: they
+//! show again when nobody is missing any more, unless the key was written to meanwhile. What is written from then on is
+//! newer, and shown. With a bucket it is as that has it: the copies there may be older too, by the spill window.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use fonn_proto::peer::{SlotSet, SourcesBuilder};
 use fonn_proto::placement::SLOT_COUNT;
-use fonn_proto::{Failure, Version, placement};
+use fonn_proto::{Outcome, Version, placement};
 use fonn_runtime::hlc::Hlc;
-use fonn_runtime::route::Topology;
+use fonn_runtime::route::{MemberState, Topology};
+use fonn_runtime::serve::Job;
+use parking_lot::Mutex;
 
-use super::Sharing;
-use super::holdings::{Holding, Part};
+use super::holdings::{Holdings, Step};
+use super::missing::{self, Change, Known, Missing};
+use super::{Held, Sharing, Unconfirmed, refused};
 use crate::engine::Engine;
-use crate::entry::Space;
 
-/// What is doubted of each slot.
+/// What is doubted of each slot, and where it is noted.
 #[derive(Debug)]
 pub(super) struct Doubts {
     /// Tells the versions up to which there are copies; without it nothing is doubted.
     versions: OnceLock<Arc<Hlc>>,
-    slots: Box<[Slot]>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    /// The newest version by the time at which the slot was lost.
-    lost: AtomicU64,
-    /// Copies up to this one are doubted; 0 for none.
-    doubted: AtomicU64,
+    /// Copies up to this version are doubted; 0 for none.
+    slots: Box<[AtomicU64]>,
+    /// The directory of the notes, if they outlive the process.
+    dir: OnceLock<PathBuf>,
+    /// What is in the file.
+    saved: Mutex<Option<(Known, Missing)>>,
 }
 
 impl Default for Doubts {
     fn default() -> Self {
         Self {
             versions: OnceLock::new(),
-            slots: (0..SLOT_COUNT).map(|_| Slot::default()).collect(),
+            slots: (0..SLOT_COUNT).map(|_| AtomicU64::new(0)).collect(),
+            dir: OnceLock::new(),
+            saved: Mutex::default(),
         }
     }
 }
 
 impl Doubts {
-    fn slot(&self, slot: u16) -> Option<&Slot> {
-        self.slots.get(usize::from(slot))
-    }
-
     /// The version up to which copies of a slot are doubted; 0 if none are.
     pub(super) fn up_to(&self, slot: u16) -> Version {
-        let slot = self.slot(slot);
-        slot.map_or(0, |slot| slot.doubted.load(Ordering::Acquire))
+        let slot = self.slots.get(usize::from(slot));
+        slot.map_or(0, |slot| slot.load(Ordering::Acquire))
     }
 
-    /// Notes what a map makes of a slot. `old` is the one before, where there was one.
+    /// A version above all that is here now; what is written here from now on is above it.
+    fn now(versions: &Hlc) -> Version {
+        let now = versions.newest();
+        if let Err(error) = versions.observe(now) {
+            // Versions are at the end of all time; next ones are above it all the same.
+            tracing::debug!(%error, "the clock is at its end");
+        }
+        now
+    }
+
+    /// What the next map makes of who is missing; those who are back become sources of `next`.
     pub(super) fn follow(
         &self,
-        slot: u16,
-        (before, next): (Part, Part),
-        old: Option<&Topology>,
-        new: &Topology,
-    ) {
-        let (Some(versions), Some(doubts)) = (self.versions.get(), self.slot(slot)) else {
-            return;
+        (missing, holdings): (&Missing, &Holdings),
+        step: Step<'_>,
+        (since, ahead): (&dyn Fn(&str) -> u64, Version),
+        next: &mut Holdings,
+    ) -> Missing {
+        let Some(versions) = self.versions.get() else {
+            return Missing::default();
         };
-        if next != Part::Primary {
-            doubts.doubted.store(0, Ordering::Release);
-        }
-        match (before, next) {
-            (_, Part::None) if before != Part::None || old.is_none() => {
-                doubts.lost.store(versions.newest(), Ordering::Release);
+        let known = self.known(step.old);
+        let followed = missing.follow(Change {
+            step,
+            holdings,
+            known: known.as_ref(),
+            since,
+            now: Self::now(versions).saturating_add(ahead),
+        });
+        let members = step.new.members().iter();
+        for back in members.filter(|it| it.state.is_serving() && it.id != step.own) {
+            for (_, slots) in missing.iter().filter(|(id, _)| ***id == *back.id) {
+                next.add_returned(&back.id, slots);
             }
-            (Part::None, Part::Primary) => {
-                let first = |map: &Topology| {
-                    let mut owners = map.owners(slot).filter(|it| it.state.is_serving());
-                    owners.next().map(|owner| owner.id.clone())
-                };
-                let gone = old.and_then(first).filter(|id| {
-                    let is_now = new.member(id);
-                    !is_now.is_some_and(|member| member.state.is_serving())
-                });
-                if gone.is_some() {
-                    let lost = doubts.lost.load(Ordering::Acquire);
-                    doubts.doubted.store(lost, Ordering::Release);
-                }
-            }
-            _ => {}
         }
+        followed
+    }
+
+    /// By what map it was noted who is missing.
+    fn known(&self, old: Option<&Topology>) -> Option<Known> {
+        old.map(Known::of)
+            .or_else(|| self.saved.lock().as_ref().map(|(known, _)| known.clone()))
+    }
+
+    /// Believes it from now on.
+    pub(super) fn set(&self, missing: &Missing) {
+        for (slot, doubted) in (0..SLOT_COUNT).zip(&self.slots) {
+            doubted.store(missing.doubted(slot), Ordering::Release);
+        }
+    }
+
+    /// Notes who is missing by a map, if it is something else than before. Blocks on the disk.
+    pub(super) fn save(&self, map: &Topology, missing: &Missing) {
+        let Some(dir) = self.dir.get() else { return };
+        let mut saved = self.saved.lock();
+        let known = Known::of(map);
+        let is_same = |(before, of): &(Known, Missing)| before.is_as(&known) && of == missing;
+        if saved.as_ref().is_some_and(is_same) {
+            return;
+        }
+        if let Err(error) = missing::save(dir, &known, missing) {
+            tracing::warn!(%error, "cannot note which members are missing: after a restart, more copies are not shown until they are back");
+        }
+        *saved = Some((known, missing.clone()));
     }
 }
 
 impl Sharing {
-    /// Doubts, from now on, what an engine without a bucket has kept of slots that were others'.
+    /// Doubts, from now on, what an engine without a bucket has that another member may have overwritten.
     pub fn doubt_by(&self, engine: &Engine) {
         if engine.cold().is_none() {
             let _ = self.doubts.versions.set(engine.versions());
         }
     }
 
-    /// Notes what a map makes of the slots.
-    pub(super) fn follow_doubts<'a>(
+    /// Notes in `dir` which members are missing, and goes on with what was noted there. To be called before it goes by
+    /// any map. Blocks on the disk.
+    pub fn note_missing_in(&self, dir: &Path) {
+        if self.doubts.versions.get().is_none() || self.doubts.dir.set(dir.to_owned()).is_err() {
+            return;
+        }
+        let loaded = missing::load(dir);
+        if let Some((_, missing)) = &loaded {
+            self.held.lock().missing = missing.clone();
+        }
+        *self.doubts.saved.lock() = loaded;
+    }
+
+    /// Whether behind maps that it has not seen somebody is down who may have written anything.
+    pub(super) fn is_surprised_by(&self, new: &Topology, since: &dyn Fn(&str) -> u64) -> bool {
+        let (old, holdings) = {
+            let held = self.held.lock();
+            (held.topology.clone(), Holdings::default())
+        };
+        let known = self.doubts.known(old.as_deref());
+        let step = Step {
+            own: &self.own,
+            old: old.as_deref(),
+            is_unbroken: false,
+            new,
+        };
+        let change = Change {
+            step,
+            holdings: &holdings,
+            known: known.as_ref(),
+            since,
+            now: 0,
+        };
+        self.doubts.versions.get().is_some() && missing::is_surprised(&change)
+    }
+
+    /// Somebody has told which of its sources, and of those that are missing, know of which of some slots. Returns how many of the
+    /// former there was no room for.
+    pub(super) fn be_told(
         &self,
-        before: impl Iterator<Item = (u16, &'a Holding)>,
-        next: impl Iterator<Item = (u16, &'a Holding)>,
-        old: Option<&Topology>,
-        new: &Topology,
-    ) {
-        for ((slot, before), (_, next)) in before.zip(next) {
-            self.doubts.follow(slot, (before.part, next.part), old, new);
+        held: &mut Held,
+        (source, slots): (&str, &SlotSet),
+        more: &[(Arc<str>, SlotSet)],
+    ) -> u64 {
+        let topology = held.topology.clone();
+        let is_down = |id: &str| {
+            let member = topology.as_ref().and_then(|map| map.member(id));
+            member.is_some_and(|it| it.state == MemberState::Down)
+        };
+        if let Some(versions) = self.doubts.versions.get() {
+            held.missing.trust(slots, |id, slot| {
+                let mut told = more.iter().filter(|(told, _)| **told == *id);
+                told.any(|(_, of)| of.contains(slot))
+            });
+            for (id, of) in more.iter().filter(|(id, _)| is_down(id)) {
+                let asked = |slot: &u16| slots.contains(*slot) && of.contains(*slot);
+                let of = (0..SLOT_COUNT).filter(asked).collect();
+                held.missing.add(id, &of, Doubts::now(versions));
+            }
+            self.doubts.set(&held.missing);
+        }
+        let mut left_out = 0;
+        for slot in (0..SLOT_COUNT).filter(|slot| slots.contains(*slot)) {
+            let of_slot = more.iter().filter(|(_, slots)| slots.contains(slot));
+            let of_slot = of_slot.filter(|(id, _)| !is_down(id));
+            let ids: Vec<Arc<str>> = of_slot.map(|(id, _)| Arc::clone(id)).collect();
+            left_out += held.holdings.add_sources(slot, source, &ids, &self.own);
+            if let Some(holding) = held.holdings.get(slot) {
+                self.store(slot, holding);
+            }
+        }
+        left_out
+    }
+
+    /// Adds who is missing, and may know of which of some slots.
+    pub(super) fn add_missing(&self, sources: &mut SourcesBuilder, slots: &SlotSet) {
+        for (id, of) in self.held.lock().missing.iter() {
+            let asked = |slot: &u16| slots.contains(*slot) && of.contains(*slot);
+            let of: SlotSet = (0..SLOT_COUNT).filter(asked).collect();
+            if !of.is_empty() {
+                // Names of members are short.
+                let _ = sources.push(id, &of);
+            }
         }
     }
 
-    /// Hides the copy of a key that is doubted, if there is one.
-    pub(super) async fn hide_doubted(
+    /// A command on a key of which copies are doubted meets none: a read is a miss, and what writes finds nothing.
+    ///
+    /// # Errors
+    /// The answer to a read that would have met one, or if the disk cannot be read.
+    pub(super) async fn meet_none_doubted(
         &self,
         engine: &Engine,
-        space: Space,
-        key: &[u8],
-    ) -> Result<(), Failure> {
-        match self.doubts.up_to(placement::slot(key)) {
-            0 => Ok(()),
-            up_to => engine.hide_copy(space, key, up_to).await,
+        job: &Job<'_>,
+    ) -> Result<(), Outcome<'static>> {
+        let key = job.command.key();
+        let up_to = self.doubts.up_to(placement::slot(key));
+        for space in [Some(job.space), job.base].into_iter().flatten() {
+            let kept = |why| refused(job.command, Unconfirmed::Kept(why));
+            if job.command.is_write() {
+                engine.hide_copy(space, key, up_to).await.map_err(kept)?;
+                continue;
+            }
+            let newest = engine.newest(space, key).await.map_err(kept)?;
+            if newest.is_some_and(|newest| newest <= up_to) {
+                return Err(Outcome::Miss);
+            }
         }
+        Ok(())
     }
 }

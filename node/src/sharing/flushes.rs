@@ -1,20 +1,113 @@
-//! What was flushed while this member was away.
+//! Flushes of a cluster: begun here, and those of the time in which this member was away.
 //!
-//! A flush goes to all members that are there. One that was not, and comes back with its disk, is told by its
+//! A flush goes to all members that are there, and all of them agree on its cutoff ([`route::Flush`]), so that what is written behind it
+//! is above the cutoff of each. One that was not there, and comes back with its disk, is told by its
 //! sources, before it answers for a slot of theirs, and then by all others, since it may get slots from none of them later;
 //! what they have not heard of themselves others tell them. A flush that is under way when it comes is made by all of
 //! them by the new map, or begun again.
+//!
+//! A flush with a delay is noted by each member, and carried out by each at its time, by its own clock; who does it first has all others do
+//! it too, with one cutoff.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fonn_proto::peer::{Flush, Refusal, Reply, Request};
-use fonn_runtime::route::{Target, envelope};
+use fonn_proto::peer::{self, Refusal, Reply, Request};
+use fonn_proto::{Failure, Version};
+use fonn_runtime::route::{self, Target, envelope};
 
 use super::{Held, OWNERS_WAIT, Sharing};
 use crate::engine::Engine;
 use crate::entry::Space;
 
+/// How long a flush may take.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between tries while another member goes by another map.
+const FLUSH_RETRY: Duration = Duration::from_millis(100);
+
+/// Has all members carry out what falls due at one of them, for ever.
+pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
+    loop {
+        for space in engine.fell_due().await {
+            if let Err(failure) = sharing.flush(&engine, space, false).await {
+                tracing::warn!(
+                    space = space.0,
+                    ?failure,
+                    "a flush that fell due is not carried out by all members yet: each does it by its own clock"
+                );
+            }
+        }
+    }
+}
+
 impl Sharing {
+    /// Flushes a space, or all databases of its namespace, at all members that are up, and returns once that survives a restart of any.
+    /// One that goes by another map, or does not answer, is asked again, if it is still there by the next map.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] or [`Failure::Unavailable`] if not all of them did it in time; some may have.
+    pub async fn flush(
+        &self,
+        engine: &Engine,
+        space: Space,
+        all_databases: bool,
+    ) -> Result<(), Failure> {
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        let flush = route::Flush::new(space, all_databases, deadline);
+        loop {
+            match self.try_flush(engine, flush).await {
+                Err(Failure::Busy | Failure::Unavailable) if Instant::now() < deadline => {
+                    tokio::time::sleep(FLUSH_RETRY).await;
+                }
+                flushed => return flushed,
+            }
+        }
+    }
+
+    /// One try of [`Self::flush`].
+    pub(super) async fn try_flush(
+        &self,
+        engine: &Engine,
+        flush: route::Flush,
+    ) -> Result<(), Failure> {
+        let since = self.epoch();
+        if since == 0 {
+            // It does not know yet who the others are.
+            return Err(Failure::Busy);
+        }
+        let spaces = flush.spaces();
+        // First here: who comes in after that is told by this member or is among the others.
+        let own = self.flush_own(engine, &spaces, None).await?;
+        let others = self.others();
+        let cutoff = flush.begin(&others).await?.max(own);
+        self.flush_own(engine, &spaces, Some(cutoff)).await?;
+        flush.end(&others, cutoff).await?;
+        // By a newer map there may be others.
+        match self.epoch() == since {
+            true => Ok(()),
+            false => Err(Failure::Busy),
+        }
+    }
+
+    /// This member's part in a flush: hides what is here, or, once all have done that, takes their cutoff over. Returns its cutoff.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] if it is not known whether this member is still one by the newest map: others may have flushed without it, and what was
+    /// written since then has to stay. [`Failure::Unavailable`] if it could not be persisted, or makes no sense.
+    pub async fn flush_own(
+        &self,
+        engine: &Engine,
+        spaces: &[Space],
+        cutoff: Option<Version>,
+    ) -> Result<Version, Failure> {
+        match cutoff {
+            Some(cutoff) => engine.flush_below(spaces, cutoff).await.map(|()| cutoff),
+            None if self.is_sound() => engine.flush_now(spaces).await,
+            None => Err(Failure::Busy),
+        }
+    }
+
     /// Takes over what a member knows to be flushed, if this one was away and may not know it. False if it does not
     /// say yet.
     pub(super) async fn learn_flushes(
@@ -36,6 +129,10 @@ impl Sharing {
             .client
             .call(&Request::Flushes, envelope, None, OWNERS_WAIT);
         let Ok(answer) = call.await else { return false };
+        // By an older map it may still be asked for a flush by who does not know of this member.
+        if answer.head().envelope.epoch < self.epoch() {
+            return false;
+        }
         let Some(flushes) = answer.reply().ok().and_then(|reply| told(&reply)) else {
             return false;
         };
@@ -89,7 +186,7 @@ impl Sharing {
 }
 
 /// The flushes that an answer tells; None if it tells nothing.
-fn told(reply: &Reply<'_>) -> Option<Vec<Flush>> {
+fn told(reply: &Reply<'_>) -> Option<Vec<peer::Flush>> {
     match reply {
         Reply::Flushes(flushes) => Some(flushes.iter().collect()),
         // An older version does not know of it.
@@ -100,7 +197,7 @@ fn told(reply: &Reply<'_>) -> Option<Vec<Flush>> {
 
 #[cfg(test)]
 mod tests {
-    use fonn_proto::{Failure, Outcome};
+    use fonn_proto::Outcome;
 
     use super::*;
 

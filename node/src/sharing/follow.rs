@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_runtime::clock::Clock;
+use fonn_runtime::hlc;
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::route::{
     self, Forwarder, Member, MemberState, Topology, TopologyError, Upstreams,
 };
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 
-use super::{OWNERS_WAIT, Sharing, handover, pulse, repair};
+use super::{OWNERS_WAIT, Sharing, flushes, handover, pulse, repair};
 use crate::cluster::map::Map;
 use crate::cluster::{Cluster, member};
-use crate::engine::Engine;
+use crate::engine::{Engine, FALL_MARGIN_MS};
 
 /// From the arrival of a command to its answer, when another member has to answer it.
 const FORWARD_TIMEOUT: Duration = OWNERS_WAIT.saturating_mul(2);
@@ -51,6 +52,7 @@ pub fn start(
     let forwarder = Forwarder::new(upstreams.of_member(own), FORWARD_TIMEOUT);
     let sharing = Arc::new(Sharing::new(own, forwarder, clock));
     sharing.doubt_by(engine);
+    sharing.note_missing_in(cluster.dir());
     // Before it goes by any map.
     sharing.beat(cluster.standing(0));
     let it = || Arc::clone(&sharing);
@@ -66,6 +68,8 @@ pub fn start(
     );
     let take_over = handover::run(it(), Arc::clone(engine));
     tasks.spawn("sharing-handover", OnShutdown::Abort, take_over);
+    let flush = flushes::run(it(), Arc::clone(engine));
+    tasks.spawn("sharing-flushes", OnShutdown::Abort, flush);
     let repair = repair::run(it(), Arc::clone(engine));
     tasks.spawn("sharing-repair", OnShutdown::Abort, repair);
     sharing
@@ -75,7 +79,8 @@ async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
     let mut maps = cluster.map();
     loop {
         let newest = Arc::clone(&maps.borrow_and_update());
-        // Who had a slot for one map alone has to be asked too. After a start nothing is gone on with.
+        // Who had a slot for one map alone has to be asked too. After a start nothing is gone on with: what became of others
+        // meanwhile is guessed, by what is noted of those that are missing.
         let missed = match sharing.epoch() {
             0 => Vec::new(),
             epoch => cluster.states_between(epoch, newest.epoch),
@@ -103,12 +108,17 @@ impl Sharing {
             Ok(topology) => {
                 // Before anything is written in its place: what it wrote is older, and comes back with it.
                 let old = self.topology();
-                if old.is_some_and(|old| has_fallen(&self.own, &old, &topology)) {
+                let since = |id: &str| map.member(id).map_or(u64::MAX, |member| member.since);
+                let has_fallen = old.is_some_and(|old| has_fallen(&self.own, &old, &topology));
+                if has_fallen {
                     engine.pass_fallen();
                 }
-                let own = map.member(&self.own);
-                let since = own.map_or(u64::MAX, |member| member.since);
-                self.go_by(topology, since <= self.epoch());
+                let ahead = match self.is_surprised_by(&topology, &since) {
+                    true => FALL_MARGIN_MS << hlc::COUNTER_BITS,
+                    false => 0,
+                };
+                let is_unbroken = since(&self.own) <= self.epoch();
+                self.go_by_since(topology, is_unbroken, (&since, ahead));
             }
             // Before there is a cluster.
             Err(error) => tracing::debug!(%error, epoch = map.epoch, "no map to go by"),

@@ -12,7 +12,7 @@ use fonn_runtime::route::{Target, envelope};
 use thiserror::Error;
 
 use super::holdings::{Holding, Part, Source};
-use super::{Sharing, Told, Unconfirmed};
+use super::{OWNERS_WAIT, Sharing, Told, Unconfirmed};
 use crate::engine::{Acks, Engine};
 use crate::entry::Space;
 
@@ -101,6 +101,87 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
 }
 
 impl Sharing {
+    /// Slots of which their owners may lack something that the member of that name has, by the map of `epoch` or
+    /// a later one: by an older map they may not need it yet.
+    ///
+    /// # Errors
+    /// The name of a member that does not say, or does not go by that map yet.
+    pub async fn needed_from(&self, id: &str, epoch: u64) -> Result<u32, String> {
+        if self.epoch() < epoch {
+            return Err(self.own.to_string());
+        }
+        let is_meant = |_, it: &Holding, of: &Source| it.part != Part::None && *of.id == *id;
+        let mut needed = self.unsettled(is_meant).remove(id).unwrap_or_default();
+        let topology = self.topology();
+        let members = topology.as_deref().map_or(&[][..], |it| it.members());
+        for member in members.iter().filter(|it| it.id != id && it.id != self.own) {
+            let Some(target) = self.forwarder.upstreams().member(&member.id) else {
+                continue;
+            };
+            let request = Request::Sources {
+                slots: SlotSet::all(),
+                is_owned: true,
+            };
+            let envelope = envelope(0, Space::default(), epoch);
+            let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+            let answer = call.await.map_err(|_| member.id.clone())?;
+            let sources = match answer.reply() {
+                Ok(Reply::Sources(sources)) if answer.head().envelope.epoch >= epoch => sources,
+                _ => return Err(member.id.clone()),
+            };
+            for (of, slots) in sources.iter().flatten().filter(|(of, _)| *of == id) {
+                tracing::trace!(of, member = member.id, slots = slots.len(), "still needed");
+                (0..SLOT_COUNT)
+                    .filter(|slot| slots.contains(*slot))
+                    .for_each(|slot| needed.insert(slot));
+            }
+        }
+        Ok(needed.len())
+    }
+
+    /// Waits for a key to be confirmed by the sources of its slot: once [`OWNERS_WAIT`], and again, up to `waits` times in all, as long as
+    /// they answer, and are only behind on the map.
+    pub(super) async fn wait_for_sources(
+        &self,
+        slot: u16,
+        waits: u32,
+        confirm: impl Future<Output = Result<(), Unconfirmed>>,
+    ) -> Result<(), Unconfirmed> {
+        let mut confirm = std::pin::pin!(confirm);
+        for wait in 1..=waits {
+            if let Ok(confirmed) = tokio::time::timeout(OWNERS_WAIT, confirm.as_mut()).await {
+                return confirmed;
+            }
+            if wait < waits && !self.are_sources_there(slot).await {
+                break;
+            }
+        }
+        Err(Unconfirmed::Silent)
+    }
+
+    /// Whether all answer that have not told about a slot yet.
+    async fn are_sources_there(&self, slot: u16) -> bool {
+        let ids: Vec<Arc<str>> = {
+            let held = self.held.lock();
+            let sources = held.holdings.get(slot).map(|it| it.sources.iter());
+            sources
+                .into_iter()
+                .flatten()
+                .map(|it| Arc::clone(&it.id))
+                .collect()
+        };
+        let targets = ids
+            .iter()
+            .filter_map(|id| self.forwarder.upstreams().member(id));
+        let pings = targets.map(|target| async move {
+            let envelope = envelope(slot, Space::default(), target.epoch);
+            let ping = target.client.call(&Request::Ping, envelope, None, AGAIN);
+            ping.await.is_ok()
+        });
+        let answers = futures_util::future::join_all(pings).await;
+        answers.into_iter().all(|is_there| is_there)
+    }
+
     /// All that `source` knows of the slots is here; unless the map changed since `generation`, when it may
     /// have to be asked anew.
     fn settle(&self, slots: &SlotSet, source: &str, generation: u64) {

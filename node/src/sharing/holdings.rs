@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_runtime::route::{Member, Topology};
 
@@ -127,6 +128,16 @@ impl Holdings {
             }
         }
         left_out
+    }
+
+    /// A member is back that may know of slots what nobody else does: those that are owned here ask it.
+    pub fn add_returned(&mut self, id: &str, slots: &SlotSet) {
+        let id = Arc::from(id);
+        for (slot, holding) in (0..SLOT_COUNT).zip(&mut self.slots) {
+            if slots.contains(slot) && holding.part != Part::None {
+                self.left_out += u64::from(!holding.add(&id, false));
+            }
+        }
     }
 
     /// What the next map makes of it. Milliseconds, not for a reactor.

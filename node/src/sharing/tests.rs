@@ -2,7 +2,9 @@
 
 mod chaos;
 mod copies;
+mod flushes;
 mod handover;
+mod missing;
 mod repair;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -27,7 +29,7 @@ use crate::entry::Space;
 use crate::levels::CodecChoice;
 use crate::lsm::{DiskOptions, Durability, SETTLE_PERCENT};
 use crate::ram::{LruMode, RamOptions};
-use crate::server::{Server, Shared, Tiers};
+use crate::server::{Identity, Server, Shared, Tiers};
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,6 +75,8 @@ impl Member {
         let tiers = Arc::new(Tiers {
             engine: Arc::clone(&engine),
             sharing: Some(Arc::clone(&sharing)),
+            views: None,
+            identity: Identity::default(),
         });
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let address = listener.local_name();

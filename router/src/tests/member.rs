@@ -8,8 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::peer::hello::{Hello, Rejection};
+use fonn_proto::peer::{Refusal, Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode, placement};
+use fonn_proto::{
+    Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode, Version, placement,
+};
 use fonn_runtime::route::{Member as Row, MemberState};
 use fonn_runtime::serve::{
     Client, Event, Execution, FixedBudget, Job, ListenAddr, Listener, Never, NoAcks, Server,
@@ -30,6 +33,10 @@ pub struct Table {
     /// The epoch of its map, and whether it owns anything by it.
     epoch: AtomicU64,
     owns: AtomicBool,
+    /// The version that it draws for a flush; 0 if it is of a version that does not know how to.
+    draws: AtomicU64,
+    /// The cutoffs that it was told.
+    cutoffs: Mutex<Vec<Version>>,
 }
 
 /// A running member.
@@ -48,6 +55,8 @@ impl Member {
             commands: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
             owns: AtomicBool::new(true),
+            draws: AtomicU64::new(0),
+            cutoffs: Mutex::default(),
         });
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let address = listener.local_name();
@@ -87,6 +96,21 @@ impl Member {
 
     pub fn commands(&self) -> usize {
         self.table.commands.load(Ordering::SeqCst)
+    }
+
+    /// Draws that version for flushes from now on.
+    pub fn draw(&self, version: Version) {
+        self.table.draws.store(version, Ordering::SeqCst);
+    }
+
+    /// The cutoffs that it was told.
+    pub fn cutoffs(&self) -> Vec<Version> {
+        self.table.cutoffs.lock().clone()
+    }
+
+    /// Has heard of the map of `epoch`.
+    pub fn hear(&self, epoch: u64) {
+        self.table.epoch.fetch_max(epoch, Ordering::SeqCst);
     }
 
     /// Goes by the map of `epoch` from now on.
@@ -203,6 +227,30 @@ impl Service for Table {
 
     async fn again(&self, _: &Job<'_>, again: Never) -> Never {
         again.never()
+    }
+
+    async fn execute_peer(
+        &self,
+        _: Space,
+        request: &Request<'_>,
+        _: &mut NoAcks,
+        word: impl FnOnce(&Reply<'_>) + Send,
+    ) {
+        let drawn = self.draws.load(Ordering::SeqCst);
+        let Request::Flush { cutoff, .. } = request else {
+            return word(&Reply::Refused(Refusal::Unsupported));
+        };
+        match cutoff {
+            _ if drawn == 0 => word(&Reply::Refused(Refusal::Unsupported)),
+            None => {
+                self.entries.lock().clear();
+                word(&Reply::Version(drawn));
+            }
+            Some(cutoff) => {
+                self.cutoffs.lock().push(*cutoff);
+                word(&Reply::Version(*cutoff));
+            }
+        }
     }
 
     async fn execute_server(

@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
 
+use super::ConfigError;
 use crate::serve::ListenAddr;
+use crate::size::ByteCount;
 
 /// An address for the admin port: HOST:PORT.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,28 @@ where
         .collect()
 }
 
+/// What `--listen` means: the port of memcached on loopback if it is not given.
+#[must_use]
+pub fn listen(given: Vec<ListenAddr>) -> Vec<ListenAddr> {
+    match given.is_empty() {
+        true => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
+        false => given,
+    }
+}
+
+/// What `--max-value` means: 256 MiB if it is not given.
+///
+/// # Errors
+/// If it is out of range.
+pub fn max_value(given: Option<ByteCount>) -> Result<ByteCount, ConfigError> {
+    let max_value = given.unwrap_or(ByteCount::mib(256));
+    if max_value.bytes() == 0 || max_value > ByteCount::GIB {
+        let expected = "1 byte to 1g";
+        return Err(ConfigError::invalid("--max-value", max_value, expected));
+    }
+    Ok(max_value)
+}
+
 /// Most reactors: more have never been of use, and each is a thread.
 const THREADS_MAX: usize = 256;
 
@@ -61,12 +85,12 @@ const THREADS_MAX: usize = 256;
 ///
 /// # Errors
 /// If it is out of range.
-pub fn threads(given: Option<usize>) -> Result<usize, super::ConfigError> {
+pub fn threads(given: Option<usize>) -> Result<usize, ConfigError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = given.unwrap_or(cores);
     if threads == 0 || threads > THREADS_MAX {
         let expected = format!("1 to {THREADS_MAX}");
-        return Err(super::ConfigError::invalid("--threads", threads, expected));
+        return Err(ConfigError::invalid("--threads", threads, expected));
     }
     Ok(threads)
 }

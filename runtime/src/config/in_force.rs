@@ -54,6 +54,15 @@ impl Setting {
         });
         settings.collect()
     }
+
+    /// The flags of those settings that will be others after a restart.
+    #[must_use]
+    pub fn awaiting_restart(settings: &[Self]) -> Vec<String> {
+        let awaiting = settings.iter().filter(|it| it.after_restart.is_some());
+        awaiting
+            .map(|it| format!("--{}", it.key.replace('_', "-")))
+            .collect()
+    }
 }
 
 /// The settings in force; clones are the same.

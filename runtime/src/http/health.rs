@@ -14,9 +14,25 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 /// Why no traffic is taken; `None` when it is.
 type Reason = Option<&'static str>;
 
+/// What is told of whether traffic is taken.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Ready(&'static str),
+    NotReady(&'static str),
+}
+
+impl State {
+    const fn reason(self) -> Reason {
+        match self {
+            Self::Ready(_) => None,
+            Self::NotReady(reason) => Some(reason),
+        }
+    }
+}
+
 /// The state behind `/readyz`; cheap to clone. Not ready until told so.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<watch::Sender<Reason>>);
+pub struct Readiness(Arc<watch::Sender<State>>);
 
 impl Default for Readiness {
     fn default() -> Self {
@@ -28,23 +44,37 @@ impl Readiness {
     /// Not ready: "starting".
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Some("starting"))))
+        Self(Arc::new(watch::Sender::new(State::NotReady("starting"))))
     }
 
     /// Takes traffic from now on.
     pub fn set_ready(&self) {
-        self.0.send_replace(None);
+        self.set_ready_as("ready");
+    }
+
+    /// Takes traffic from now on, although something is not as it should be: `words` are shown instead of "ready".
+    pub fn set_ready_as(&self, words: &'static str) {
+        self.0.send_replace(State::Ready(words));
     }
 
     /// Takes no traffic from now on, for a reason that is shown, like "draining".
     pub fn set_not_ready(&self, reason: &'static str) {
-        self.0.send_replace(Some(reason));
+        self.0.send_replace(State::NotReady(reason));
+    }
+
+    /// What `/readyz` tells: whether traffic is taken, and the words for it.
+    #[must_use]
+    pub fn told(&self) -> (bool, &'static str) {
+        match *self.0.borrow() {
+            State::Ready(words) => (true, words),
+            State::NotReady(reason) => (false, reason),
+        }
     }
 
     /// Why no traffic is taken; `None` when it is.
     #[must_use]
     pub fn reason(&self) -> Reason {
-        *self.0.borrow()
+        self.0.borrow().reason()
     }
 }
 
@@ -107,7 +137,7 @@ impl health_server::Health for Health {
         }
         let changes = WatchStream::new(self.readiness.0.subscribe());
         Ok(Response::new(Box::pin(
-            changes.map(|reason| Ok(by_reason(reason))),
+            changes.map(|state| Ok(by_reason(state.reason()))),
         )))
     }
 }

@@ -150,10 +150,12 @@ impl Routes {
             Response::text(StatusCode::OK, "ok")
         })
         .with_page("/readyz", Audience::Probes, move |_| {
-            match readiness.reason() {
-                None => Response::text(StatusCode::OK, "ready"),
-                Some(reason) => Response::text(StatusCode::SERVICE_UNAVAILABLE, reason),
-            }
+            let (is_ready, words) = readiness.told();
+            let status = match is_ready {
+                true => StatusCode::OK,
+                false => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Response::text(status, words)
         })
     }
 

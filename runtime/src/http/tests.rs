@@ -95,8 +95,13 @@ async fn health_readiness_and_metrics_are_served() {
         ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("starting\n"),
         "{ready}"
     );
+    let words = "ready, but for the moon";
+    server.readiness.set_ready_as(words);
+    let ready = server.get("/readyz").await;
+    assert!(ready.starts_with("HTTP/1.1 200 ") && ready.ends_with(&format!("\r\n\r\n{words}\n")));
     server.readiness.set_ready();
-    assert!(server.get("/readyz").await.starts_with("HTTP/1.1 200 "));
+    let ready = server.get("/readyz").await;
+    assert!(ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("\r\n\r\nready\n"));
     server.readiness.set_not_ready("draining");
     assert!(server.get("/readyz").await.ends_with("draining\n"));
     let metrics = server.get("/metrics").await;

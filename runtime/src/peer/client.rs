@@ -376,6 +376,7 @@ fn value_len(request: &Request<'_>) -> usize {
         | Request::Copy { .. }
         | Request::Version { .. }
         | Request::Flushes
+        | Request::Flush { .. }
         | Request::Ping => 0,
         Request::Put(entry) => entry.content.len(),
         Request::Sources { .. } => fonn_proto::peer::SlotSet::LEN,
@@ -400,6 +401,7 @@ fn key_len(request: &Request<'_>) -> usize {
         | Request::FetchSlots { .. }
         | Request::Sources { .. }
         | Request::Flushes
+        | Request::Flush { .. }
         | Request::Ping => 0,
     }
 }
@@ -422,6 +424,7 @@ fn answers_once_only(request: &Request<'_>) -> bool {
         | Request::Fetch { .. }
         | Request::Copy { .. }
         | Request::Version { .. }
+        | Request::Flush { .. }
         | Request::Ping => false,
     }
 }

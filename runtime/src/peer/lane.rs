@@ -6,7 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -18,6 +18,7 @@ use fonn_proto::peer::hello::{self, Hello, HelloError, Rejection};
 use fonn_proto::peer::{FrameError, HEAD_LEN, Kind, Step, next};
 use parking_lot::Mutex;
 use thiserror::Error;
+use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::CallError;
@@ -29,9 +30,14 @@ use super::waiters::Waiters;
 /// The receive buffer while no large reply comes in.
 const INPUT_LEN: usize = 64 * 1024;
 
-/// What is read of a reply first that comes behind a large one, and is most likely large as well: its head, to know
-/// how much memory it needs. What is read more than that is copied there.
+/// What is read of a reply first that is most likely a large one: its head, to know how much memory it needs. What is
+/// read more than that is copied there. As much room is behind each large reply: the head of the next one comes with its
+/// end, and a read that leaves room has emptied the socket, so that it is not asked once more in vain.
 const LARGE_HEAD_LEN: usize = 2 * 1024;
+
+/// Behind a large reply so many are read head first: one that is read into the buffer for small ones is copied, which
+/// costs more than a second read, and acknowledgements come between large values.
+const EXPECTED_LARGE: u8 = 16;
 
 /// A buffer for requests that grew beyond this is given back when it is empty.
 const OUTPUT_KEPT: usize = 256 * 1024;
@@ -156,7 +162,9 @@ pub(super) async fn drive(member: Arc<Member>, lane: Arc<Lane>) {
         lane,
         sending: Out::new(),
         input: BytesMut::new(),
-        follows_large: false,
+        spare: BytesMut::new(),
+        is_gathering: false,
+        expected_large: 0,
         tick: Box::pin(sleep(std::time::Duration::ZERO)),
         is_ticking: false,
         heard: Instant::now(),
@@ -184,8 +192,12 @@ struct Driver {
     /// Requests on their way into the socket.
     sending: Out,
     input: BytesMut,
-    /// The last reply got an allocation of its own.
-    follows_large: bool,
+    /// The buffer for small replies while a large one comes into the other; without capacity else.
+    spare: BytesMut,
+    /// Whether requests are written down that are sent when the task runs next.
+    is_gathering: bool,
+    /// How many more replies are read head first, since one before them got an allocation of its own.
+    expected_large: u8,
     tick: Pin<Box<Sleep>>,
     is_ticking: bool,
     /// When something came from the member, or nothing was owed.
@@ -261,6 +273,9 @@ impl Driver {
         if let Err(error) = self.receive(stream, cx) {
             return Poll::Ready(Err(error));
         }
+        if self.gathers(cx) {
+            return Poll::Pending;
+        }
         if let Err(error) = self.send(stream, cx) {
             return Poll::Ready(Err(error));
         }
@@ -277,6 +292,7 @@ impl Driver {
                 Poll::Pending => return Ok(()),
             }
             let len_max = self.prepare_input();
+            self.member.stats.reads.inc();
             match stream.try_read(&mut self.input, len_max) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(count) => {
@@ -294,11 +310,13 @@ impl Driver {
 
     /// Makes room for a read; returns how much of it is to be read.
     fn prepare_input(&mut self) -> usize {
-        if self.follows_large && self.input.is_empty() {
+        let is_inside_large = self.spare.capacity() > 0;
+        if self.expected_large > 0 && !is_inside_large && self.input.len() < LARGE_HEAD_LEN {
+            let more = LARGE_HEAD_LEN - self.input.len();
             if self.input.capacity() < LARGE_HEAD_LEN {
-                self.input = BytesMut::with_capacity(LARGE_HEAD_LEN);
+                self.input.reserve(INPUT_LEN);
             }
-            return LARGE_HEAD_LEN;
+            return more;
         }
         if self.input.capacity() == self.input.len() {
             self.input.reserve(INPUT_LEN);
@@ -317,12 +335,15 @@ impl Driver {
                 Err(error) => break Err(error.into()),
                 Ok(Step::TooLong { len, .. }) => break Err(Ended::TooLong(len)),
                 Ok(Step::Need { total }) => {
-                    make_room(&mut self.input, total);
+                    make_room(&mut self.input, &mut self.spare, total);
                     break Ok(());
                 }
                 Ok(Step::Frame { head, body, len }) => {
                     let id = head.envelope.id;
-                    self.follows_large = len > INPUT_LEN;
+                    self.expected_large = match len > INPUT_LEN {
+                        true => EXPECTED_LARGE,
+                        false => self.expected_large.saturating_sub(1),
+                    };
                     let answer =
                         if body.len() < SHARE_LEN_MIN || body.len() < self.input.capacity() / 2 {
                             let answer = Answer::copied(head, body);
@@ -330,6 +351,11 @@ impl Driver {
                             answer
                         } else {
                             let frame = self.input.split_to(len).freeze();
+                            if len > INPUT_LEN {
+                                // What came behind it does not keep its memory.
+                                self.spare.extend_from_slice(&self.input);
+                                self.input = std::mem::take(&mut self.spare);
+                            }
                             Answer::shared(head, frame.slice(HEAD_LEN..))
                         };
                     let held = answer.held();
@@ -359,11 +385,29 @@ impl Driver {
             self.member.succeed();
         }
         self.wakers.drain(..).for_each(Waker::wake);
-        if self.input.is_empty() && self.input.capacity() < INPUT_LEN / 2 && !self.follows_large {
+        if self.input.is_empty()
+            && self.input.capacity() < INPUT_LEN / 2
+            && self.expected_large == 0
+        {
             // Back to the start of the allocation, if no answer holds it.
             self.input.reserve(INPUT_LEN);
         }
         result
+    }
+
+    /// Whether what is written down is sent a little later: once all of the reactor that can run now has run, and all for
+    /// whom the kernel has news, since they may have more to say to the member. A request that nobody else's is under way
+    /// beside does not wait.
+    fn gathers(&mut self, cx: &mut Context<'_>) -> bool {
+        let was_gathering = std::mem::take(&mut self.is_gathering);
+        if was_gathering || !self.sending.is_empty() {
+            return false;
+        }
+        let state = self.lane.state.lock();
+        self.is_gathering = !state.out.is_empty() && state.waiters.owed() > 1;
+        drop(state);
+        // Who yields is woken behind those who can run, and behind a look at the kernel's events.
+        self.is_gathering && pin!(yield_now()).poll(cx).is_pending()
     }
 
     fn send(&mut self, stream: &Link, cx: &mut Context<'_>) -> Result<(), Ended> {
@@ -435,7 +479,7 @@ impl Driver {
                 self.heard = now;
                 if self.input.is_empty() {
                     // What is idle holds no memory.
-                    self.input = BytesMut::new();
+                    (self.input, self.spare) = (BytesMut::new(), BytesMut::new());
                 }
             } else if expired.owing_max > options.owing_max
                 || expired.owing_max > options.silence_max
@@ -450,7 +494,7 @@ impl Driver {
     /// requests may have been sent.
     fn end(&mut self, of_sent: CallError) {
         self.sending = Out::new();
-        self.input = BytesMut::new();
+        (self.input, self.spare) = (BytesMut::new(), BytesMut::new());
         let mut state = self.lane.state.lock();
         // What was taken may have been sent; what is still in the callers' buffer was not.
         let taken = state.batch - 1;
@@ -513,9 +557,9 @@ async fn connect(member: &Member, body_len_max: u32) -> Result<(Link, u32, Bytes
     }
 }
 
-/// Makes room for a frame of `total` bytes, in an allocation of its own if it is a large one: its value
-/// is then shared from there.
-fn make_room(input: &mut BytesMut, total: usize) {
+/// Makes room for a reply of `total` bytes that begins in `input`, in an allocation of its own if it is a large one: its
+/// value is then shared from there. `spare` gets the buffer that it began in.
+fn make_room(input: &mut BytesMut, spare: &mut BytesMut, total: usize) {
     if total <= input.capacity() {
         return;
     }
@@ -523,7 +567,8 @@ fn make_room(input: &mut BytesMut, total: usize) {
         input.reserve(INPUT_LEN - input.len());
         return;
     }
-    let mut large = BytesMut::with_capacity(total);
+    let mut large = BytesMut::with_capacity(total.saturating_add(LARGE_HEAD_LEN));
     large.extend_from_slice(input);
-    *input = large;
+    *spare = std::mem::replace(input, large);
+    spare.clear();
 }

@@ -75,8 +75,7 @@ impl Link {
         poll_fn(|cx| self.poll_write_ready(cx)).await
     }
 
-    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes (without TLS). 0 means that the
-    /// member closed.
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that the member closed.
     pub(super) fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
         let room = (buf.capacity() - buf.len()).min(len_max);
         match self {
@@ -93,7 +92,7 @@ impl Link {
                 }
                 read
             }
-            Self::Encrypted(stream) => stream.try_read(buf),
+            Self::Encrypted(stream) => stream.try_read(buf, room),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Stats {
     pub(super) failures: LocalCounter,
     /// Writes to sockets.
     pub(super) writes: LocalCounter,
+    /// Reads of sockets, those that found nothing among them.
+    pub(super) reads: LocalCounter,
     /// Bytes sent.
     pub(super) sent_bytes: LocalCounter,
     /// Bytes received.
@@ -90,7 +92,7 @@ struct Sums {
 type Cell = fn(&Stats) -> &LocalCounter;
 
 /// Name, help and cell of each counter.
-const COUNTERS: [(&str, &str, Cell); 11] = [
+const COUNTERS: [(&str, &str, Cell); 12] = [
     (
         "fonn_peer_requests_total",
         "Requests to other members.",
@@ -135,6 +137,11 @@ const COUNTERS: [(&str, &str, Cell); 11] = [
         "fonn_peer_writes_total",
         "Writes to the sockets of other members.",
         |it| &it.writes,
+    ),
+    (
+        "fonn_peer_reads_total",
+        "Reads of the sockets of other members, those that found nothing among them.",
+        |it| &it.reads,
     ),
     (
         "fonn_peer_sent_bytes_total",

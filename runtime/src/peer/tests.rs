@@ -2,6 +2,7 @@
 
 mod faults;
 pub(crate) mod node;
+mod pieces;
 
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,45 @@ async fn replies_out_of_order_find_their_callers_and_requests_go_out_in_one_writ
     assert_eq!(client.usage(), (0, 0));
     assert_eq!(client.stats().writes.get(), 1);
     assert!(client.health().latency > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn requests_of_all_that_can_run_go_out_in_one_write() {
+    let node = Node::bind().await;
+    let client = start(options(&node));
+    let first = begin(&client, b"first", LONG).unwrap();
+    let mut connection = node.accept().await;
+    let request = connection.request().await;
+    connection.reply(&request, &hit(b"value")).await;
+    first.await.unwrap();
+    assert_eq!(client.stats().writes.get(), 1);
+
+    // The connection's task is woken before those that ask next have run.
+    let begun = [b"second", b"third."].map(|key| begin(&client, key, LONG).unwrap());
+    let asks = |key: &'static [u8]| {
+        let client = client.clone();
+        tokio::spawn(async move { begin(&client, key, LONG).unwrap().await })
+    };
+    let others = [asks(b"fourth"), asks(b"fifth")];
+    for _ in 0..4 {
+        let request = connection.request().await;
+        connection.reply(&request, &hit(&request.key())).await;
+    }
+    for (pending, key) in begun.into_iter().zip([b"second", b"third."]) {
+        assert_eq!(value(&pending.await.unwrap()), key);
+    }
+    for (other, key) in others.into_iter().zip([&b"fourth"[..], b"fifth"]) {
+        assert_eq!(value(&other.await.unwrap().unwrap()), key);
+    }
+    assert_eq!(client.stats().writes.get(), 2);
+
+    // One that is alone does not wait for others.
+    let alone = begin(&client, b"alone", LONG).unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!(client.stats().writes.get(), 3);
+    let request = connection.request().await;
+    connection.reply(&request, &hit(b"value")).await;
+    alone.await.unwrap();
 }
 
 #[tokio::test]

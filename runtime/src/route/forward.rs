@@ -22,10 +22,12 @@ use crate::serve::{Answered, Job};
 /// How long a write waits for a map by which somebody owns its key, after its owner was gone.
 const MAP_WAIT: Duration = Duration::from_secs(3);
 
-/// Between tries while a member has an older map than we have.
+/// Between tries while a member has an older map than we have: at first, and after some.
 const OLDER_MAP_WAIT: Duration = Duration::from_millis(20);
+const OLDER_MAP_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// Tries of one command at most, whatever members answer.
+/// Tries of one command at most, whatever members answer; where one of them is only behind, the time alone counts: on a machine
+/// under load it may be so for seconds.
 const TRIES_MAX: u32 = 64;
 
 /// What came of a command.
@@ -295,7 +297,9 @@ impl Forwarder {
         let mut lane = Lane::Any;
         let is_read = !job.command.is_write();
         let mut map_deadline = None;
-        for _ in 0..TRIES_MAX {
+        let (mut tries, mut older_wait) = (0, OLDER_MAP_WAIT);
+        while tries < TRIES_MAX {
+            tries += 1;
             let left = self.timeout.saturating_sub(again.since.elapsed());
             match again.obstacle {
                 Obstacle::Here => return Came::Here,
@@ -328,7 +332,9 @@ impl Forwarder {
                             .await;
                     } else {
                         // The member will have heard of the newer map in a moment.
-                        tokio::time::sleep(OLDER_MAP_WAIT.min(left)).await;
+                        tokio::time::sleep(older_wait.min(left)).await;
+                        older_wait = (2 * older_wait).min(OLDER_MAP_WAIT_MAX);
+                        tries -= 1;
                     }
                 }
                 Obstacle::Call(CallError::Busy) => {

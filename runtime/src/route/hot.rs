@@ -5,6 +5,8 @@
 //! hot until a window in which it was read less than half as much. There are never more hot keys than the share
 //! allows, whatever is read.
 
+use std::time::Duration;
+
 use super::sketch::Sketch;
 
 /// After so many windows nothing counts any more.
@@ -17,6 +19,8 @@ pub struct HotOptions {
     pub reads_min: u32,
     /// One of so many reads has to be its, at least.
     pub share: u16,
+    /// How long a window is, at least a millisecond.
+    pub window: Duration,
 }
 
 impl Default for HotOptions {
@@ -24,6 +28,7 @@ impl Default for HotOptions {
         Self {
             reads_min: 1000,
             share: 64,
+            window: Duration::from_secs(1),
         }
     }
 }
@@ -132,6 +137,7 @@ mod tests {
     const OPTIONS: HotOptions = HotOptions {
         reads_min: 200,
         share: 16,
+        window: Duration::from_secs(1),
     };
 
     proptest! {

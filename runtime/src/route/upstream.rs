@@ -45,8 +45,10 @@ pub(super) struct Reads {
 
 impl Reads {
     /// The window that a time is in.
-    pub(super) fn window(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.started).as_secs()
+    pub(super) fn window(&self, now: Instant, options: HotOptions) -> u64 {
+        let ms = now.saturating_duration_since(self.started).as_millis();
+        let window = ms / options.window.as_millis().max(1);
+        u64::try_from(window).unwrap_or(u64::MAX)
     }
 }
 

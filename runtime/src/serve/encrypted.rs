@@ -111,12 +111,13 @@ impl Encrypted {
         }
     }
 
-    /// Reads what there is into the spare capacity of `buf`. 0 means that the peer closed.
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that the peer closed.
     ///
     /// # Errors
     /// `WouldBlock` if there is nothing yet; `InvalidData` if the peer does not speak TLS where it has to,
     /// or not as we do, or has no certificate where one is asked for.
-    pub fn try_read(&self, buf: &mut BytesMut) -> io::Result<usize> {
+    pub fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
+        let room = (buf.capacity() - buf.len()).min(len_max);
         let mut state = self.state.lock();
         if let State::Unknown {
             config,
@@ -139,8 +140,8 @@ impl Encrypted {
             };
         }
         match &mut *state {
-            State::Tls(session) => self.receive(session, buf),
-            State::Unknown { .. } | State::Plain => self.stream.try_read_buf(buf),
+            State::Tls(session) => self.receive(session, buf, room),
+            State::Unknown { .. } | State::Plain => self.stream.try_read_buf(&mut buf.limit(room)),
         }
     }
 
@@ -190,9 +191,14 @@ impl Encrypted {
         }
     }
 
-    fn receive(&self, session: &mut Connection, buf: &mut BytesMut) -> io::Result<usize> {
+    fn receive(
+        &self,
+        session: &mut Connection,
+        buf: &mut BytesMut,
+        room: usize,
+    ) -> io::Result<usize> {
         loop {
-            match read_plaintext(session, buf) {
+            match read_plaintext(session, buf, room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Cut off without a goodbye: what is complete was read, and a request that is not complete
                 // is not executed.
@@ -209,7 +215,7 @@ impl Encrypted {
             }
             state.map_err(broken)?;
             if received == 0 {
-                return match read_plaintext(session, buf) {
+                return match read_plaintext(session, buf, room) {
                     Err(_) => Ok(0),
                     read => read,
                 };
@@ -238,9 +244,8 @@ impl Encrypted {
     }
 }
 
-fn read_plaintext(session: &mut Connection, buf: &mut BytesMut) -> io::Result<usize> {
+fn read_plaintext(session: &mut Connection, buf: &mut BytesMut, room: usize) -> io::Result<usize> {
     let mut reader = session.reader();
-    let room = buf.capacity() - buf.len();
     let mut total = 0;
     let mut piece = [0; 4096];
     while total < room {

@@ -149,8 +149,8 @@ impl Input {
             // like the end of the stream.
             self.buf.reserve(SMALL_LEN);
         }
-        let len_max = match self.follows_large && self.buf.is_empty() {
-            true => SMALL_LEN,
+        let len_max = match self.follows_large && !self.large && self.buf.len() < SMALL_LEN {
+            true => SMALL_LEN - self.buf.len(),
             false => usize::MAX,
         };
         match socket.try_read(&mut self.buf, len_max) {
@@ -338,5 +338,27 @@ mod tests {
         theirs.write_all(&[b'z'; 9_000]).await.unwrap();
         socket.readable().await.unwrap();
         assert_eq!(input.read(&socket).unwrap(), Some(9_000));
+    }
+
+    #[tokio::test]
+    async fn of_a_head_that_began_behind_a_large_request_no_more_is_read_ahead_either() {
+        let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+        let socket = Socket::Unix(ours);
+        let mut input = Input::default();
+        input.make_room(100_000);
+        input.buf.extend_from_slice(&[b'x'; 100_000]);
+        input.buf.extend_from_slice(&[b'y'; 300]);
+        let chunk = input.take();
+        input.restore(chunk, 100_000);
+
+        theirs.write_all(&[b'y'; 59_700]).await.unwrap();
+        socket.readable().await.unwrap();
+        assert_eq!(input.read(&socket).unwrap(), Some(SMALL_LEN - 300));
+        let chunk = input.take();
+        input.restore(chunk, 0);
+        // The rest goes where it belongs, in one piece, as much as there is of it.
+        input.make_room(60_000);
+        assert_eq!(input.read(&socket).unwrap(), Some(60_000 - SMALL_LEN));
+        assert!(input.buf[..] == [b'y'; 60_000]);
     }
 }

@@ -130,8 +130,7 @@ impl Socket {
         drop(ready);
     }
 
-    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes (without TLS, which has
-    /// taken more from the kernel anyway). 0 means that the peer closed.
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that the peer closed.
     ///
     /// A read that leaves room has emptied the socket: the readiness is taken back at once, so that the
     /// next read waits for the kernel's word instead of asking in vain. Polling is edge-triggered and on
@@ -140,7 +139,7 @@ impl Socket {
         let room = (buf.capacity() - buf.len()).min(len_max);
         let read = match self {
             Self::Tcp(stream) => stream.try_read_buf(&mut buf.limit(room)),
-            Self::Encrypted(stream) => return stream.try_read(buf),
+            Self::Encrypted(stream) => return stream.try_read(buf, room),
             Self::Unix(stream) => stream.try_read_buf(&mut buf.limit(room)),
         };
         if let Ok(count) = read

@@ -71,9 +71,17 @@ fn routers_at_different_members_divide_the_slots_and_who_is_left_has_all() -> Re
     let [first, second, third] = routers.each_ref();
     wait_divided(&[first, second, third])?;
     ensure!(count(first)? == 3.0, "{}", count(first)?);
+    // Who follows no router hears of the last one a ping later.
     for node in &cluster.nodes {
-        let known = node.metric("fonn_cluster_routers")?;
-        ensure!(known == Some(3.0), "{known:?}");
+        let begun = Instant::now();
+        loop {
+            let known = node.metric("fonn_cluster_routers")?;
+            if known == Some(3.0) {
+                break;
+            }
+            ensure!(begun.elapsed() < LIMIT, "{known:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
     let map = json(&first.admin().to_string(), &["map"])?;
     let told = map["status"]["routers"].as_array().map(Vec::len);

@@ -149,7 +149,7 @@ fn a_kill_while_the_index_is_read_from_the_bucket_is_no_harm() -> Result<()> {
 
     bucket.hold_reads();
     let held = bucket.held();
-    let mut next = over(&bucket).start()?;
+    let mut next = over(&bucket).before_its_index().start()?;
     wait_until("it asks the bucket", Duration::from_secs(60), || {
         Ok(bucket.held() > held)
     })?;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use fonn_tests::bucket::Bucket;
-use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::delay::DelayProxy;
+use fonn_tests::node::{FonnNode, NodeOptions, READING};
 use fonn_tests::values::{Content, ValuePool};
 
 use crate::support::{
@@ -203,4 +204,40 @@ fn a_killed_node_goes_on_where_it_was() -> Result<()> {
     let next = over(&bucket).start()?;
     wait_until_ready(&next)?;
     entries.check(&mut *connect(&next)?, 0..300)
+}
+
+/// Who waits for `/readyz` before the next machine is replaced, or before clients are sent there, gets no cold cache.
+#[test]
+fn a_new_machine_is_ready_when_it_finds_what_the_bucket_has() -> Result<()> {
+    const ROUND_TRIP: Duration = Duration::from_secs(2);
+    let bucket = Bucket::in_process()?;
+    let pool = ValuePool::new(Content::Random, 1 << 10);
+    let entries = Entries {
+        pool: &pool,
+        lens: &[1 << 10],
+        prefix: "rollout/",
+    };
+    let first = over(&bucket).start()?;
+    entries.write(&mut *connect(&first)?, 0..3)?;
+    wait_until_spilled(&first)?;
+    destroy(first)?;
+
+    // Each request takes so long that the index is being read for several seconds.
+    let far = DelayProxy::start(bucket.address(), ROUND_TRIP)?;
+    let mut options = over(&bucket).before_its_index();
+    for (name, value) in bucket.environment_through(&format!("http://{}", far.address())) {
+        options = options.env(name, value);
+    }
+    let node = options.start()?;
+    let told = node.http_get("/readyz")?;
+    assert_eq!((told.status, told.body.as_str()), (503, READING));
+    // Clients that come all the same are served.
+    let mut cache = connect(&node)?;
+    assert_eq!(cache.get(&entries.key(0))?, None);
+    wait_until("it is ready", Duration::from_secs(60), || {
+        Ok(node.http_get("/readyz")?.status == 200)
+    })?;
+    entries.check(&mut *cache, 0..3)?;
+    assert_eq!(node.http_get("/readyz")?.body, "ready\n");
+    Ok(())
 }

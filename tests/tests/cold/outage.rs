@@ -65,12 +65,21 @@ fn a_node_starts_without_its_bucket() -> Result<()> {
     let bucket = Bucket::in_process()?;
     bucket.go_down();
     let node = over(&bucket).start()?;
+    // It has made out that the bucket is not there, and says so.
+    let told = node.http_get("/readyz")?.body;
+    assert!(
+        told.starts_with("ready without the bucket's index: "),
+        "{told}"
+    );
     let mut cache = connect(&node)?;
     cache.set("k", b"value", None)?;
     assert_eq!(cache.get("k")?.as_deref(), Some(&b"value"[..]));
     assert_eq!(cache.get("absent")?, None);
     bucket.come_up();
-    wait_until_spilled(&node)
+    wait_until_spilled(&node)?;
+    wait_until("nothing is amiss", Duration::from_secs(60), || {
+        Ok(node.http_get("/readyz")?.body == "ready\n")
+    })
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub struct Progress {
     routers: (u16, u16),
     /// By each that serves, which map it goes by, and how many nodes own slots by it.
     maps: Vec<(u64, Option<u16>)>,
+    /// By each router that serves, how many of them divide the slots.
+    dividing: Vec<u64>,
 }
 
 impl Progress {
@@ -31,14 +33,22 @@ impl Progress {
             nodes: (0, ports.count(Role::Node)),
             routers: (0, ports.count(Role::Router)),
             maps: Vec::new(),
+            dividing: Vec::new(),
         };
         for member in ports.members() {
-            let Ok(map) = map_of(member) else {
+            let Ok(metrics) = metrics_of(member) else {
+                continue;
+            };
+            let Ok(map) = map_of(member.role, &metrics) else {
                 continue;
             };
             match member.role {
                 Role::Node => progress.nodes.0 += 1,
-                Role::Router => progress.routers.0 += 1,
+                Role::Router => {
+                    progress.routers.0 += 1;
+                    let known = sample(&metrics, "fonn_router_routers");
+                    progress.dividing.push(known.unwrap_or_default());
+                }
             }
             progress.maps.push(map);
         }
@@ -56,11 +66,15 @@ impl Progress {
         self.nodes.0 == self.nodes.1 && self.maps.iter().all(|it| it.1.is_none_or(is_whole))
     }
 
-    /// Whether everybody serves, by one map, in which all nodes are active.
+    /// Whether everybody serves, by one map, in which all nodes are active, and the routers know of each other.
     pub fn is_complete(&self) -> bool {
         self.has_nodes()
             && self.routers.0 == self.routers.1
             && self.maps.windows(2).all(|pair| pair[0].0 == pair[1].0)
+            && self
+                .dividing
+                .iter()
+                .all(|it| *it == u64::from(self.routers.1))
     }
 }
 
@@ -79,12 +93,16 @@ impl fmt::Display for Progress {
     }
 }
 
-/// The map that a program which serves goes by; of a node, the active members in it too.
-fn map_of(member: &Member) -> Result<(u64, Option<u16>)> {
+/// The metrics of a program that serves.
+fn metrics_of(member: &Member) -> Result<String> {
     get(member.admin_socket(), "/readyz")?;
-    let metrics = get(member.admin_socket(), "/metrics")?;
-    let number = |series: &str| sample(&metrics, series).with_context(|| format!("no {series}"));
-    Ok(match member.role {
+    get(member.admin_socket(), "/metrics")
+}
+
+/// The map that a program goes by; of a node, the active members in it too.
+fn map_of(role: Role, metrics: &str) -> Result<(u64, Option<u16>)> {
+    let number = |series: &str| sample(metrics, series).with_context(|| format!("no {series}"));
+    Ok(match role {
         Role::Node => (
             number("fonn_cluster_epoch")?,
             Some(u16::try_from(number(
@@ -137,6 +155,7 @@ mod tests {
             nodes: (nodes, 2),
             routers: (routers, 1),
             maps: maps.to_vec(),
+            dividing: vec![1; usize::from(routers)],
         };
         let whole = [(5, None), (5, Some(2)), (5, Some(2))];
         assert!(!at(0, 0, &[]).has_map() && !at(1, 0, &[(0, Some(0))]).has_map());
@@ -150,6 +169,14 @@ mod tests {
         assert!(!at(2, 0, &whole[1..]).is_complete());
         assert!(!at(2, 1, &[(4, None), (5, Some(2)), (5, Some(2))]).is_complete());
         assert!(!at(2, 1, &[(5, None), (5, Some(1)), (5, Some(1))]).is_complete());
+        // A router that does not know of the others keeps all slots to itself.
+        let routers = |dividing: &[u64]| Progress {
+            routers: (2, 2),
+            dividing: dividing.to_vec(),
+            ..at(2, 1, &whole)
+        };
+        assert!(routers(&[2, 2]).is_complete());
+        assert!(!routers(&[2, 1]).is_complete() && !routers(&[1, 1]).is_complete());
         let text = at(1, 0, &[(3, Some(1))]).to_string();
         assert_eq!(
             text,

@@ -135,6 +135,37 @@ fn nothing_is_promised_to_who_falls_until_it_is_up_again() {
 }
 
 #[test]
+fn what_was_promised_to_who_is_removed_is_over_a_silence_after_the_last_promise() {
+    let (mut grants, now) = (Grants::new(0), Instant::now());
+    grants.look(LEADS, (1, None), now);
+    let over = |grants: &Grants, at| grants.is_over(7, SILENCE, now + ms(at));
+    assert!(!over(&grants, 9000), "it is promised something still");
+    let sequence = grants.question();
+    grants.answered(7, sequence);
+    grants.leave(7, now + ms(5000));
+    assert_eq!(grants.granted(7, false), 0);
+    // Somebody else wants it too.
+    grants.leave(7, now + ms(5500));
+    assert!(!over(&grants, 6499) && over(&grants, 6500));
+    grants.stay(7);
+    assert!(over(&grants, 6500) && !grants.is_leaving(8));
+    grants.stay(7);
+    assert!(!over(&grants, 9000));
+    assert_eq!(grants.granted(7, false), sequence);
+    grants.leave(7, now + ms(8000));
+    // Another leader may have promised something, too.
+    grants.look(FOLLOWS, (1, Some(5)), now + ms(9000));
+    let again = Role {
+        leads: Some(4),
+        ..LEADS
+    };
+    grants.look(again, (1, Some(5)), now + ms(9100));
+    assert!(!grants.is_leaving(7));
+    grants.leave(7, now + ms(9100));
+    assert!(!over(&grants, 11_599) && over(&grants, 11_600));
+}
+
+#[test]
 fn a_new_leader_waits_for_promises_of_the_last_one_and_less_for_that_one_itself() {
     let (mut grants, now) = (Grants::new(0), Instant::now());
     grants.look(FOLLOWS, (1, Some(5)), now);

@@ -86,6 +86,7 @@ impl Node {
         let last = self.disk.log.last().map(|entry| entry.leader);
         let role = Role::of(&self.metrics(now));
         self.grants.look(role, (self.id(), last), now);
+        self.go_on_with_removal(now);
         if !self.is_leading(now) || self.is_waiting(now, CHANGE_DEADLINE, |it| &mut it.deciding) {
             return;
         }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use openraft::BasicNode;
 
 use super::data::Held;
+use super::missing::Noted;
 use crate::cluster::state::Change;
 use crate::cluster::types::RaftId;
 
@@ -60,6 +61,10 @@ pub(super) struct Disk {
     /// What it has of the key, and up to where versions are reserved.
     pub(super) held: Option<Held>,
     pub(super) ceiling: u64,
+    /// What is below was flushed.
+    pub(super) cutoff: u64,
+    /// Who is missing.
+    pub(super) noted: Noted,
 }
 
 impl Disk {

@@ -82,7 +82,31 @@ pub(super) enum Message {
     Fetched {
         epoch: u64,
         held: Option<Held>,
+        cutoff: u64,
+        missing: BTreeSet<RaftId>,
     },
+    /// What there is is flushed, or what is below a cutoff.
+    Flush {
+        number: u64,
+        epoch: u64,
+        cutoff: Option<u64>,
+    },
+    Flushed {
+        number: u64,
+        cutoff: u64,
+    },
+}
+
+impl Message {
+    /// How late it may come, where others may come so late. Every other flush is quick: clocks have not been told again by then.
+    pub(super) fn late_max(&self, late_max: Duration) -> Duration {
+        match self {
+            Self::Flush { number, .. } | Self::Flushed { number, .. } if number % 2 == 0 => {
+                late_max / 40
+            }
+            _ => late_max,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -376,10 +400,13 @@ impl Node {
         while self.applied < self.commit {
             if let Payload::Change(change) = &self.disk.log[self.applied].payload {
                 self.state.apply(change.clone());
-                self.go_by();
+                if self.data.epoch != 0 {
+                    self.go_by();
+                }
             }
             self.applied += 1;
         }
+        self.go_by();
     }
 
     /// Brings voters in line with members, as the leader.
@@ -590,7 +617,23 @@ impl Node {
             } => self.answered(from, (sent, sequence, version), now),
             Message::Join(info) => self.admit(info, now),
             Message::Fetch { epoch } => self.tell(from, epoch),
-            Message::Fetched { epoch, held } => self.told(from, epoch, held),
+            Message::Fetched {
+                epoch,
+                held,
+                cutoff,
+                missing,
+            } => {
+                if epoch >= self.data.epoch {
+                    self.hear_of_missing(from, &missing);
+                }
+                self.told(from, (epoch, held, cutoff));
+            }
+            Message::Flush {
+                number,
+                epoch,
+                cutoff,
+            } => self.take_part(from, (number, epoch, cutoff), now),
+            Message::Flushed { number, cutoff } => self.took_part(from, number, cutoff),
         }
     }
 

@@ -50,3 +50,53 @@ async fn every_member_is_promised_to_and_none_that_nobody_leads() {
         .await;
     alone.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_is_removed_as_it_is_when_it_answers_no_more_though_it_does_not_hear_of_it() {
+    let world = World::new();
+    let nodes = world.form(&["a", "b", "c"]).await;
+    let of = leader(&nodes).await;
+    let victim = &nodes[(of + 1) % 3];
+    victim
+        .standing(|standing| standing.lease.is_some_and(|left| !left.is_zero()))
+        .await;
+    world.links.isolate(&victim.address());
+    let remove = Change::Remove {
+        id: victim.id().to_owned(),
+    };
+    nodes[of].propose(remove).await.unwrap();
+    let standing = victim.cluster.standing(u64::MAX);
+    assert_eq!(standing.lease, Some(Duration::ZERO));
+    let map = victim.cluster.map().borrow().clone();
+    assert!(map.member(victim.id()).is_some(), "it has not heard of it");
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_removed_as_it_is_promises_itself_nothing_any_more() {
+    let world = World::new();
+    let nodes = world.form(&["a", "b", "c", "d"]).await;
+    let of = leader(&nodes).await;
+    let id = nodes[of].id().to_owned();
+    let participant = &nodes[of].cluster.participant;
+    let raft_id = participant.raft_id();
+    participant.grants.lock().leave(raft_id, Instant::now());
+    let stops = nodes[of].standing(|standing| standing.lease == Some(Duration::ZERO));
+    stops.await;
+    participant.grants.lock().stay(raft_id);
+    nodes[of]
+        .standing(|standing| standing.lease.is_some_and(|left| !left.is_zero()))
+        .await;
+    nodes[(of + 1) % 4]
+        .propose(Change::Remove { id: id.clone() })
+        .await
+        .unwrap();
+    for node in nodes.iter().filter(|node| node.id() != id) {
+        node.map(|map| map.member(&id).is_none()).await;
+    }
+    for node in nodes {
+        node.stop().await;
+    }
+}

@@ -1,6 +1,11 @@
 //! Flushes that another member tells of.
 
+use std::task::{Context, Waker};
+
+use fonn_proto::Version;
+use fonn_proto::outcome::Value;
 use fonn_proto::peer;
+use fonn_runtime::hlc;
 
 use super::*;
 
@@ -85,4 +90,102 @@ async fn a_flush_hides_what_a_member_wrote_by_a_clock_that_was_ahead_before_it_f
         (None, None)
     );
     assert_eq!(other.get("after").await.unwrap(), b"v");
+}
+
+/// What another member has of a key, given to this one.
+async fn give(rig: &Rig, key: &str, version: Version) -> bool {
+    let entry = peer::Entry {
+        content: peer::Content::Value(Value::Copied(b"v")),
+        ..peer::Entry::tombstone(SPACE.0, key.as_bytes(), version)
+    };
+    let mut acks = Acks::default();
+    let is_new = rig.engine().put_of_peer(&entry, &mut acks).await.unwrap();
+    assert!(acks.wait().await.is_empty());
+    is_new
+}
+
+#[tokio::test]
+async fn what_two_members_flush_has_the_cutoff_of_the_one_that_is_ahead() {
+    let (behind, ahead) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
+    ahead.clock.set_wall_ms(START_MS + 20_000);
+    behind.set("old", b"v").await;
+    ahead.set("old", b"v").await;
+    let drawn = [&behind, &ahead].map(|rig| rig.engine().flush_now(&[SPACE]));
+    let drawn = futures_util::future::join_all(drawn).await;
+    let cutoff = drawn.into_iter().map(Result::unwrap).max().unwrap();
+    for rig in [&behind, &ahead] {
+        rig.engine().flush_below(&[SPACE], cutoff).await.unwrap();
+        assert_eq!(rig.get("old").await, None);
+        assert_eq!(rig.engine().flushed_below(SPACE), cutoff);
+    }
+    behind.set("new", b"v").await;
+    let version = rig_version(&behind, "new").await;
+    assert!(version > cutoff, "{version} {cutoff}");
+    assert!(
+        give(&ahead, "new", version).await,
+        "it is no older than the flush"
+    );
+    // Behind others, or told again, it changes nothing.
+    behind
+        .engine()
+        .flush_below(&[SPACE], cutoff - 1)
+        .await
+        .unwrap();
+    behind.engine().flush_below(&[SPACE], cutoff).await.unwrap();
+    assert_eq!(behind.get("new").await.unwrap(), b"v");
+    let beyond = behind.engine().flush_below(&[SPACE], Version::MAX).await;
+    assert_eq!(beyond, Err(Failure::Unavailable));
+    assert_eq!(behind.get("new").await.unwrap(), b"v");
+}
+
+async fn rig_version(rig: &Rig, key: &str) -> Version {
+    let newest = rig.engine().newest(SPACE, key.as_bytes()).await;
+    newest.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_flush_that_was_taken_over_outlives_a_restart() {
+    let mut rig = Rig::new(Choice::default());
+    rig.set("old", b"v").await;
+    let cutoff = rig.engine().flush_now(&[SPACE]).await.unwrap() + (20_000 << 16);
+    rig.engine().flush_below(&[SPACE], cutoff).await.unwrap();
+    rig.drop_and_open();
+    assert_eq!(rig.engine().flushed_below(SPACE), cutoff);
+    rig.set("new", b"v").await;
+    assert_eq!(rig.get("new").await.unwrap(), b"v");
+    assert_eq!(rig.get("old").await, None);
+}
+
+#[tokio::test]
+async fn what_others_wrote_since_a_flush_that_fell_due_while_the_member_was_down_stays() {
+    let mut rig = Rig::new(Choice::default());
+    rig.set("old", b"v").await;
+    rig.engine().flush(&[SPACE], 60).await.unwrap();
+    rig.close();
+    rig.clock.set_wall_ms(START_MS + 3_600_000);
+    rig.open();
+    assert_eq!(rig.get("old").await, None);
+    assert!(give(&rig, "since", hlc::at_ms(START_MS + 61_000)).await);
+    assert!(!give(&rig, "before", hlc::at_ms(START_MS + 59_000)).await);
+    assert_eq!(rig.get("since").await.unwrap(), b"v");
+}
+
+#[tokio::test]
+async fn what_others_wrote_since_a_flush_that_fell_due_while_the_member_stood_still_stays() {
+    let rig = Rig::new(Choice::default());
+    {
+        let engine = rig.engine();
+        let mut due = Box::pin(engine.fell_due());
+        let waits = due.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(waits.is_pending());
+    }
+    rig.set("old", b"v").await;
+    rig.engine().flush(&[SPACE], 60).await.unwrap();
+    rig.engine().upkeep_once(&mut 0).await;
+    rig.clock.set_wall_ms(START_MS + 3_600_000);
+    rig.engine().upkeep_once(&mut 0).await;
+    assert_eq!(rig.get("old").await, None);
+    assert!(give(&rig, "since", hlc::at_ms(START_MS + 61_000)).await);
+    assert_eq!(rig.get("since").await.unwrap(), b"v");
+    assert_eq!(times_to_come(&rig), [0; 0]);
 }

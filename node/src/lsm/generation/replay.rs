@@ -1,22 +1,19 @@
 //! Bringing an index up to date from its log, at opening.
 //!
-//! What the index does not know is read from its checkpoint on. A damaged record costs itself: it becomes an
-//! entry that leads to a miss, so that what it replaced or deleted stays hidden. Of whom it was tells
-//! the index, if that knows records behind it (its batches are kept in the order of the log, so it knows all
-//! before them too), or the record itself (see [`Damage`]). If neither can, everything older is suspect, in
-//! this generation and in those before it, and goes.
+//! What the index does not know is read from its checkpoint on: after a kill the end of one batch, after a loss of
+//! power perhaps much, all of it if the index is new. A damaged record costs itself: it becomes an entry that leads
+//! to a miss, so that what it replaced or deleted stays hidden. Of whom it was tells the record itself (see
+//! [`Damage`]). If it cannot, and may have been acknowledged, everything older is suspect, in this generation and
+//! in those before it, and goes.
 
 use std::collections::HashMap;
 
-use fonn_proto::Version;
 use tracing::warn;
 
 use super::Generation;
-use crate::entry::Space;
-use crate::lsm::index::IndexError;
+use crate::lsm::index::{Checkpoint, IndexError, Known};
 use crate::lsm::log::{Damage, Stored};
-use crate::lsm::reader::{Looked, look};
-use crate::lsm::record::{IndexEntry, IndexKey, index_key, split_index_key};
+use crate::lsm::record::{IndexEntry, IndexKey, index_key};
 
 /// Records that are put into an index in one batch.
 const REPLAY_BATCH: usize = 1024;
@@ -26,32 +23,30 @@ const REPLAY_BATCH: usize = 1024;
 pub(super) struct Replayed {
     /// Records that were put into the index.
     pub(super) records: u64,
-    /// Records, or stretches of records that the index knew, that are damaged.
+    /// Records that are damaged.
     pub(super) damaged: u64,
     /// Bytes that were cut off the end.
     pub(super) cut_bytes: u64,
 }
 
 impl Generation {
-    /// Puts every record from `offset` on into the index, and cuts off what was not written whole.
+    /// Puts every record that the index does not know into it, and cuts off what was not written whole.
     ///
     /// # Errors
     /// [`IndexError::Broken`] also if records are lost of which nobody knows whose they were.
-    pub(super) fn replay(&self, offset: u64) -> Result<Replayed, IndexError> {
+    pub(super) fn replay(&self, known: Known) -> Result<Replayed, IndexError> {
         let mut replayed = Replayed::default();
         let mut batch: Vec<(IndexKey, IndexEntry)> = Vec::new();
-        let mut newest = Version::default();
-        let mut records = self.log.records(offset);
+        let mut records = self.log.records(known.end);
         loop {
             if let Some(record) = records.next()? {
                 replayed.records += 1;
-                newest = newest.max(record.fact.version());
                 batch.push(entry_of(&record));
             } else if records.position() == records.end() {
                 break;
             } else {
                 let at = records.position();
-                let Some(next) = self.pass(at, newest, &mut batch)? else {
+                let Some(record) = self.damaged(at, known)? else {
                     replayed.cut_bytes = records.end() - at;
                     warn!(
                         generation = self.id,
@@ -62,6 +57,7 @@ impl Generation {
                     self.log.cut(at)?;
                     break;
                 };
+                let next = at + u64::from(record.len());
                 replayed.damaged += 1;
                 warn!(
                     generation = self.id,
@@ -69,6 +65,7 @@ impl Generation {
                     next,
                     "damaged record in a value log"
                 );
+                batch.push(entry_of(&record));
                 records = self.log.records(next);
             }
             if batch.len() >= REPLAY_BATCH {
@@ -76,68 +73,29 @@ impl Generation {
             }
         }
         if replayed.records + replayed.damaged > 0 {
-            self.replay_batch(&mut batch, Some(self.log.end()))?;
-            self.index.persist()?;
+            let checkpoint = Checkpoint::Written(self.log.end());
+            self.replay_batch(&mut batch, Some(checkpoint))?;
         }
         Ok(replayed)
     }
 
-    /// Where to go on behind the damage at `at`; what is known of it goes into `batch`. None if nothing was
-    /// ever written there whole. `newest` is the highest version before it.
-    fn pass(
-        &self,
-        at: u64,
-        newest: Version,
-        batch: &mut Vec<(IndexKey, IndexEntry)>,
-    ) -> Result<Option<u64>, IndexError> {
-        if let Some(known) = self.known_behind(at, newest)? {
-            return Ok(Some(known));
-        }
+    /// The damaged record at `at`; None if nothing there, or behind it, was ever acknowledged.
+    fn damaged(&self, at: u64, known: Known) -> Result<Option<Stored>, IndexError> {
         match self.log.damage(at)? {
-            Damage::Named(record) => {
-                batch.push(entry_of(&record));
-                Ok(Some(at + u64::from(record.len())))
-            }
+            Damage::Named(record) => Ok(Some(record)),
             Damage::Torn => Ok(None),
+            Damage::Unknown if known.is_all => Ok(None),
             Damage::Unknown => Err(IndexError::Broken(format!(
                 "value log is damaged at {at}, and nobody knows which keys that concerns"
             ))),
         }
     }
 
-    /// Up to where the index knows every record, if that is behind `at`.
-    ///
-    /// After a loss of power it may have entries of records that the log never got, and others may lie in their
-    /// place. So an entry counts only if its record is there; or, for the damaged one itself, if it is newer than
-    /// all before it.
-    fn known_behind(&self, at: u64, newest: Version) -> Result<Option<u64>, IndexError> {
-        let mut behind = Vec::new();
-        for found in self.index.entries_from(&index_key(Space(0), b"")) {
-            let (key, entry) = found?;
-            if entry.offset >= at {
-                behind.push((key, entry));
-            }
-        }
-        behind.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.offset));
-        let is_there = |(key, entry): &(Vec<u8>, IndexEntry)| {
-            if entry.offset == at {
-                return entry.fact.version() > newest;
-            }
-            split_index_key(key)
-                .is_some_and(|place| matches!(look(&self.log, entry, place), Looked::Whole { .. }))
-        };
-        let end = self.log.end();
-        let last = behind.iter().find(|found| is_there(found));
-        Ok(last
-            .map(|(_, entry)| entry.offset + u64::from(entry.record_len))
-            .filter(|known| (at + 1..=end).contains(known)))
-    }
-
     /// The newest record of a key counts, as when they were written.
     fn replay_batch(
         &self,
         batch: &mut Vec<(IndexKey, IndexEntry)>,
-        checkpoint: Option<u64>,
+        checkpoint: Option<Checkpoint>,
     ) -> Result<(), IndexError> {
         let mut newest = HashMap::<IndexKey, IndexEntry>::new();
         for (key, entry) in batch.drain(..) {

@@ -84,7 +84,7 @@ pub(super) fn run(shared: &Shared) {
         return;
     }
     let outcome = match candidate(shared) {
-        Ok(Some(source)) => reclaim(shared, &source),
+        Ok(Some((source, useful))) => reclaim(shared, &source, useful),
         Ok(None) => Ok(Progress::Nothing),
         Err(stopped) => Err(stopped),
     };
@@ -92,7 +92,7 @@ pub(super) fn run(shared: &Shared) {
     let progress = match outcome {
         Ok(progress) => progress,
         Err(Stopped::Closing | Stopped::Gone) => Progress::Idle,
-        Err(Stopped::NoSpace) => Progress::Nothing,
+        Err(Stopped::NoSpace | Stopped::NoRoom) => Progress::Nothing,
         Err(Stopped::Failed(reason)) => {
             warn!(%reason, "cannot make room in a generation");
             add(&shared.stats.settle_failures, 1);
@@ -103,8 +103,10 @@ pub(super) fn run(shared: &Shared) {
     shared.wake_upkeep();
 }
 
-fn reclaim(shared: &Shared, source: &Arc<Generation>) -> Result<Progress, Stopped> {
-    let target = rewrite(shared, source)?;
+fn reclaim(shared: &Shared, source: &Arc<Generation>, useful: u64) -> Result<Progress, Stopped> {
+    // The index, and what a sample may be wrong by.
+    let side = source.disk_bytes().saturating_sub(source.log.end());
+    let target = rewrite(shared, source, useful + useful / 16 + side)?;
     let (before, after) = (source.log.end(), target.log.end());
     switch(shared, source, target)?;
     add(&shared.stats.reclaimed_bytes, before.saturating_sub(after));
@@ -117,12 +119,12 @@ fn reclaim(shared: &Shared, source: &Arc<Generation>) -> Result<Progress, Stoppe
     Ok(Progress::Idle)
 }
 
-/// The sealed generation with most bytes of no use.
-fn candidate(shared: &Shared) -> Result<Option<Arc<Generation>>, Stopped> {
+/// The sealed generation with most bytes of no use, and how many of its bytes are of use.
+fn candidate(shared: &Shared) -> Result<Option<(Arc<Generation>, u64)>, Stopped> {
     let generations = shared.generations.snapshot();
     let mut best = None;
     for generation in generations.iter().skip(1) {
-        if !generation.is_sealed() || generation.has_failed() {
+        if !generation.is_sealed() || generation.has_failed() || generation.is_cut() {
             continue;
         }
         let len = generation.log.end();
@@ -132,5 +134,8 @@ fn candidate(shared: &Shared) -> Result<Option<Arc<Generation>>, Stopped> {
             best = Some((useless, Arc::clone(generation)));
         }
     }
-    Ok(best.map(|(_, generation)| generation))
+    Ok(best.map(|(useless, generation)| {
+        let useful = generation.log.end() as f64 - useless;
+        (generation, useful.max(0.0) as u64)
+    }))
 }

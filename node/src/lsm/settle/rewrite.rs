@@ -9,6 +9,7 @@ use super::{Pace, Stopped, discard};
 use crate::entry::Space;
 use crate::lsm::Shared;
 use crate::lsm::generation::Generation;
+use crate::lsm::index::Checkpoint;
 use crate::lsm::log::Stored;
 use crate::lsm::record::{BOUND_FRAME_LEN, Fact, IndexEntry, IndexKey, index_key, write_head};
 use crate::lsm::stats::add;
@@ -69,20 +70,37 @@ pub(super) fn usefulness(
         .below
         .as_ref()
         .is_some_and(|below| !below.has_passed(end_of(source)));
-    Ok(match (hides_below, entry.fact) {
+    // So may another member, which may send it, or have the slot some day. Of what was flushed all of them know.
+    let hides_elsewhere =
+        shared.keeps_tombstones() && !shared.is_flushed(space, entry.fact.version(), now_ms);
+    Ok(match (hides_below || hides_elsewhere, entry.fact) {
         (false, _) => Use::None,
         (true, Fact::Put(_)) => Use::Tombstone,
         (true, Fact::Tombstone(_)) => Use::Whole,
     })
 }
 
-/// Makes the next incarnation of a generation, complete and not yet published.
+/// Makes the next incarnation of a generation, complete and not yet published. `planned` is what it is
+/// going to take in bytes, if room for that is to be kept from the beginning.
 ///
 /// # Errors
 /// [`Stopped`]; nothing is left of it then.
-pub(crate) fn rewrite(shared: &Shared, source: &Arc<Generation>) -> Result<Generation, Stopped> {
+pub(crate) fn rewrite(
+    shared: &Shared,
+    source: &Arc<Generation>,
+    planned: u64,
+) -> Result<Generation, Stopped> {
+    if source.is_cut() {
+        // What is lost of it hides older records, and is known to its index alone.
+        return Err(Stopped::Failed("its value log lost its end".to_owned()));
+    }
+    let Some(room) = shared.reserve(planned, shared.limits().total_max) else {
+        return Err(Stopped::NoSpace);
+    };
+    shared.set_settling_bytes(planned);
+    drop(room);
     let target = shared.create_generation(source.name().next())?;
-    shared.set_settling_bytes(target.disk_bytes());
+    shared.set_settling_bytes(planned.max(target.disk_bytes()));
     let mut rewrite = Rewrite {
         shared,
         source,
@@ -94,6 +112,7 @@ pub(crate) fn rewrite(shared: &Shared, source: &Arc<Generation>) -> Result<Gener
         entries: Vec::new(),
         read_since_rest: 0,
         synced_at: 0,
+        planned,
     };
     match rewrite.run() {
         Ok(()) => Ok(rewrite.target),
@@ -117,6 +136,8 @@ struct Rewrite<'a> {
     entries: Vec<(IndexKey, IndexEntry)>,
     read_since_rest: usize,
     synced_at: u64,
+    /// Bytes that are counted for it from the beginning.
+    planned: u64,
 }
 
 impl Rewrite<'_> {
@@ -239,18 +260,27 @@ impl Rewrite<'_> {
     }
 
     fn write_slice(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+        let versions = self.entries.iter().map(|(_, entry)| entry.fact.version());
+        self.target.note_newest(versions.max().unwrap_or(0));
+        let keys: u64 = self.entries.iter().map(|(key, _)| key.len() as u64).sum();
+        let side = 2 * keys + INDEX_ENTRY_COST * self.entries.len() as u64;
+        let after = self.target.disk_bytes() + bytes.len() as u64 + side;
+        let room = match after > self.planned {
+            true => Some(self.pace.room(bytes.len() as u64 + side)?),
+            false => None,
+        };
         self.shared.throttle.take(bytes.len() as u64);
         let log = &self.target.log;
         log.append(&mut [IoSlice::new(bytes)])
             .map_err(|error| error.source)?;
-        let keys: u64 = self.entries.iter().map(|(key, _)| key.len() as u64).sum();
-        let count = self.entries.len() as u64;
+        let checkpoint = Checkpoint::Written(log.end());
         self.target
             .index
-            .commit(self.entries.drain(..), Some(log.end()))?;
-        self.target
-            .add_side_bytes(2 * keys + INDEX_ENTRY_COST * count);
-        self.shared.set_settling_bytes(self.target.disk_bytes());
+            .commit(self.entries.drain(..), Some(checkpoint))?;
+        self.target.add_side_bytes(side);
+        let settling = self.planned.max(self.target.disk_bytes());
+        self.shared.set_settling_bytes(settling);
+        drop(room);
         self.shared.take_free(bytes.len() as u64);
         if log.end() - self.synced_at >= SYNC_LEN {
             log.sync()?;

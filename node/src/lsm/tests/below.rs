@@ -243,7 +243,7 @@ async fn settling_keeps_what_the_tier_below_was_not_told() {
     within(|| sealed().is_sealed()).await;
     let settle_now = || {
         let source = sealed();
-        let target = crate::lsm::settle::rewrite(rig.shared(), &source).unwrap();
+        let target = crate::lsm::settle::rewrite(rig.shared(), &source, 0).unwrap();
         crate::lsm::settle::switch(rig.shared(), &source, target).unwrap();
     };
     settle_now();
@@ -290,7 +290,7 @@ async fn what_settles_behind_a_reader_at_its_end_is_not_read_again() {
     for _ in 0..2 {
         let source = rig.shared().generations.snapshot()[1].clone();
         within(|| source.is_sealed()).await;
-        let target = crate::lsm::settle::rewrite(rig.shared(), &source).unwrap();
+        let target = crate::lsm::settle::rewrite(rig.shared(), &source, 0).unwrap();
         crate::lsm::settle::switch(rig.shared(), &source, target).unwrap();
         assert_eq!(unread(rig.shared(), end, u64::MAX), Unread::default());
         assert!(keys(&all(&rig, end)).is_empty());

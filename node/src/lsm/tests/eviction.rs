@@ -7,7 +7,11 @@ use crate::lsm::reader::{Looked, look};
 use crate::lsm::record::index_key;
 
 /// Writes values of 20,000 bytes under keys of their own until `has_happened`; returns the next version.
-async fn fill_until(rig: &Rig, mut version: u64, mut has_happened: impl FnMut() -> bool) -> u64 {
+pub(super) async fn fill_until(
+    rig: &Rig,
+    mut version: u64,
+    mut has_happened: impl FnMut() -> bool,
+) -> u64 {
     let deadline = Instant::now() + GRACE;
     while !has_happened() {
         assert!(Instant::now() < deadline, "did not happen");
@@ -19,7 +23,7 @@ async fn fill_until(rig: &Rig, mut version: u64, mut has_happened: impl FnMut() 
     version
 }
 
-fn small() -> Rig {
+pub(super) fn small() -> Rig {
     Rig::with(|options| options.budget_bytes = BUDGET_BYTES_MIN)
 }
 
@@ -159,7 +163,7 @@ async fn entries_live_on_when_outdated_records_are_what_takes_the_space() {
 }
 
 /// The carry-over that a read of `key` would queue.
-fn carry_of(rig: &Rig, key: &[u8]) -> Carry {
+pub(super) fn carry_of(rig: &Rig, key: &[u8]) -> Carry {
     let found = rig
         .shared()
         .generations
@@ -178,7 +182,7 @@ fn carry_of(rig: &Rig, key: &[u8]) -> Carry {
     }
 }
 
-async fn carry(rig: &Rig, carry: Carry) {
+pub(super) async fn carry(rig: &Rig, carry: Carry) {
     assert!(rig.shared().queue.try_carry(carry).is_ok());
     within(|| {
         rig.shared()

@@ -98,7 +98,7 @@ impl Model {
                     let source = sealed.swap_remove(which % sealed.len());
                     drop(sealed);
                     // Whether it is worth it or not, and however often: reads must not notice.
-                    if let Ok(target) = settle::rewrite(shared, &source) {
+                    if let Ok(target) = settle::rewrite(shared, &source, 0) {
                         let _ = settle::switch(shared, &source, target);
                     }
                 }

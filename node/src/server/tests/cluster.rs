@@ -89,7 +89,6 @@ fn the_keys_of_a_slot_are_counted_in_ram_and_on_disk() {
 
 #[test]
 fn a_member_tells_the_map() {
-    let node = Node::start(Options::default());
     let member = |id: &str, port| MapMember {
         since: 1,
         id: id.to_owned(),
@@ -120,7 +119,10 @@ fn a_member_tells_the_map() {
     };
     let (_maps, receiver) = watch::channel(Arc::new(map));
     let views = Views::of(receiver, "b", "10.0.0.2:2");
-    assert!(node.shared.service.engine.views.set(views).is_ok());
+    let node = Node::start(Options {
+        views: Some(Arc::new(views)),
+        ..Options::default()
+    });
     let mut client = node.connect();
     client.write_all(&resp(&[b"CLUSTER", b"NODES"])).unwrap();
     client.write_all(&resp(&[b"PING"])).unwrap();

@@ -212,21 +212,20 @@ async fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn members_on_other_machines_are_let_in_if_the_node_is_open() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = node(&dir);
-    let engine = &*node.shared.service.engine;
-    let verdict = |from: &str| super::super::peer::greet(engine, from).1;
+    let closed = Identity::default();
+    let verdict = |from: &str| super::super::peer::greet(&closed, 1, from).1;
     for near in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "unix"] {
         assert_eq!(verdict(near), Ok(()), "{near}");
     }
     for far in ["10.0.0.1:5", "[2001:db8::1]:5", "?"] {
         assert_eq!(verdict(far), Err(Rejection::NotAllowed), "{far}");
     }
-    let identity = Identity {
+    let open = Identity {
         name: "node".to_owned(),
         is_open: true,
         ..Identity::default()
     };
-    engine.identity.set(identity).unwrap();
-    assert_eq!(verdict("10.0.0.1:5"), Ok(()));
+    let (hello, verdict) = super::super::peer::greet(&open, 1, "10.0.0.1:5");
+    assert_eq!(verdict, Ok(()));
+    assert_eq!((hello.name.as_str(), hello.version), ("node", open.version));
 }

@@ -209,6 +209,9 @@ fn who_stands_in_again_shows_nothing_of_what_it_had_when_it_stood_in_before() {
     let [a, b] = &members;
     let first = map(1, 1, &[(a, Active), (b, Active)]);
     go_by(&[a, b], &first);
+    // Nobody had its own slots before.
+    b.take_over();
+    until("b knows that", || b.is_filled());
     let [one, two, own] = [
         key_of(&first, a, 0),
         key_of(&first, a, 1),
@@ -261,6 +264,31 @@ fn the_old_owner_is_believed_once_it_goes_by_the_new_map() {
     assert_eq!(client.set("key", "two"), "STORED");
     go_by(&[a], &second);
     assert_eq!(reader.join().unwrap().as_deref(), Some("two"));
+}
+
+#[test]
+fn a_write_waits_for_an_old_owner_that_answers_and_is_slow_to_go_by_the_map() {
+    let members = ["a", "b"].map(Member::start);
+    let [a, b] = &members;
+    go_by(&[a], &map(1, 1, &[(a, Active)]));
+    assert_eq!(a.client().set("key", "one"), "STORED");
+    let second = map(2, 1, &[(a, Draining), (b, Active)]);
+    go_by(&[b], &second);
+    let mut clients = [b.client(), b.client()];
+    std::thread::scope(|scope| {
+        let [reader, writer] = &mut clients;
+        let begun = Instant::now();
+        let reading = scope.spawn(|| reader.get("key"));
+        let writing = scope.spawn(|| writer.set("key", "two"));
+        assert_eq!(reading.join().unwrap(), None, "a read is a miss then");
+        until("it takes longer than for a read", || {
+            begun.elapsed() > OWNERS_WAIT + OWNERS_WAIT / 6
+        });
+        assert!(!writing.is_finished());
+        go_by(&[a], &second);
+        assert_eq!(writing.join().unwrap(), "STORED");
+    });
+    assert_eq!(clients[0].get("key").as_deref(), Some("two"));
 }
 
 #[test]

@@ -109,6 +109,11 @@ impl Connection {
         self.send(&bytes(to.id(), reply)[..len]).await;
     }
 
+    /// The bytes of a reply, to be sent in pieces.
+    pub fn bytes_of_reply(&self, to: &Received, reply: &Reply<'_>) -> Vec<u8> {
+        bytes(to.id(), reply)
+    }
+
     pub async fn damaged_reply(&mut self, to: &Received, reply: &Reply<'_>) {
         let mut bytes = bytes(to.id(), reply);
         *bytes.last_mut().unwrap() ^= 1;
@@ -119,7 +124,7 @@ impl Connection {
         self.send(&bytes(to.id() ^ 0x8000_0000, reply)).await;
     }
 
-    async fn send(&mut self, bytes: &[u8]) {
+    pub async fn send(&mut self, bytes: &[u8]) {
         // The client may have hung up.
         let _ = self.stream.write_all(bytes).await;
     }

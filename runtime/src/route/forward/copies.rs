@@ -76,7 +76,7 @@ impl Forwarder {
         let hash = self.hash(job);
         let turn = self.upstreams.reads(hot, |reads| {
             reads.budget.earn();
-            let window = reads.window(now);
+            let window = reads.window(now, hot);
             reads.hot.read(hash, window)
         })?;
         let rank = turn % first.owners;

@@ -96,6 +96,36 @@ async fn a_set_is_repeated_when_the_member_ended_the_connection() {
 }
 
 #[tokio::test]
+async fn a_member_that_is_behind_on_the_map_is_waited_for_and_asked_ever_less_often() {
+    let node = Node::bind().await;
+    let forwarder = forwarder(&node);
+    let set = Command::Store(Store::set(b"k", b"v", 0, ExpirySpec::Never));
+    let member = async {
+        let mut connection = node.accept().await;
+        let (begun, mut asked) = (Instant::now(), 0);
+        loop {
+            let request = connection.request().await;
+            asked += 1;
+            if begun.elapsed() >= Duration::from_millis(1500) && asked > 4 {
+                let stored = Stored {
+                    version: 7,
+                    value_len: 1,
+                    previous: None,
+                };
+                let reply = Reply::Outcome(Outcome::Stored(stored));
+                connection.reply(&request, &reply).await;
+                return (connection, asked);
+            }
+            connection.reply(&request, &Reply::WrongOwner).await;
+        }
+    };
+    let (came, (_connection, asked)) = tokio::join!(carried_out(&forwarder, &set), member);
+    assert!(matches!(came.outcome(), Outcome::Stored(it) if it.version == 7));
+    // 20, 40, 80 and 160 ms, then 200 each.
+    assert!(asked <= 4 + 7 + 2, "{asked}");
+}
+
+#[tokio::test]
 async fn a_set_that_may_still_be_carried_out_is_refused_and_not_repeated() {
     let node = Node::bind().await;
     let forwarder = forwarder(&node);

@@ -66,6 +66,11 @@ impl Owned {
         !budget.is_zero() && self.received.elapsed() > budget
     }
 
+    /// Whether it was sent by an older map than the one gone by here.
+    fn is_behind<S: Service>(&self, shared: &Shared<S>) -> bool {
+        self.head.envelope.epoch < shared.service.epoch()
+    }
+
     /// Bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         self.body.len()
@@ -149,11 +154,27 @@ impl Owned {
                     }
                 }
             }
+            Ok(Request::Flush { .. }) if self.is_overdue() => {
+                service.count(Event::Busy, 1);
+                word(&Reply::Outcome(Outcome::Failed(Failure::Busy)));
+            }
+            // Who gave it up by a newer map may have done it since without this member: what was written then has to stay.
+            Ok(Request::Flush { .. } | Request::Server(ServerCommand::Flush { .. }))
+                if self.is_behind(shared) =>
+            {
+                word(&Reply::WrongOwner);
+            }
+            // Whoever goes by an older map may not have asked all that are there: one that came since, and that was told by this
+            // member before, would never know.
+            Ok(request @ Request::Flush { .. }) => {
+                let word = |reply: &Reply<'_>| match self.is_behind(shared) {
+                    true => word(&Reply::WrongOwner),
+                    false => word(reply),
+                };
+                service.execute_peer(space, &request, acks, word).await;
+            }
             Ok(Request::Server(command)) => {
-                // Whoever goes by an older map may not have asked all that are there: one that came since, and that
-                // was told by this member before, would never know.
                 let is_flush = matches!(command, ServerCommand::Flush { .. });
-                let is_late = || is_flush && self.head.envelope.epoch < service.epoch();
                 let client = Client {
                     id: connection.id,
                     peer: &connection.peer,
@@ -163,7 +184,7 @@ impl Owned {
                     is_confined: false,
                 };
                 let outcome = service.execute_server(shared, client, &command, acks).await;
-                match is_late() {
+                match is_flush && self.is_behind(shared) {
                     true => word(&Reply::WrongOwner),
                     false => word(&Reply::Server(outcome)),
                 }

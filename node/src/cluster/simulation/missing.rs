@@ -1,0 +1,246 @@
+//! Who is down and may know what a simulated member does not, as `sharing` has it for slots; and members that are removed as they are.
+//!
+//! A member that starts goes by the newest map at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use fonn_runtime::hlc::COUNTER_BITS;
+
+use super::World;
+use super::data::{Held, Rules, run_all, seeds};
+use super::log::Payload;
+use super::node::{Node, detector_options};
+use crate::cluster::member::{Member, Phase};
+use crate::cluster::state::Change;
+use crate::cluster::types::RaftId;
+use crate::engine::FALL_MARGIN_MS;
+
+/// Nobody has this id: for those that were removed as they were.
+const REMOVED: RaftId = 0;
+/// For how long a leader tries to remove a member.
+const REMOVAL_MAX: Duration = Duration::from_secs(5);
+
+/// What is noted on a disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noted {
+    /// By which map, and who was down by it.
+    epoch: u64,
+    down: BTreeSet<RaftId>,
+    /// Who is missing, and up to which version copies are doubted for it.
+    missing: BTreeMap<RaftId, u64>,
+    /// Of whom it is only guessed.
+    guessed: BTreeSet<RaftId>,
+}
+
+/// A member that the leader wants removed, since when, and in which term.
+pub(super) type Removing = (RaftId, Instant, u64);
+
+impl Node {
+    /// Notes who is missing by the map that it goes by from now on; `up` is who is up by that. Returns who is so no more,
+    /// and has to be asked.
+    pub(super) fn note_missing(&mut self, up: &BTreeSet<RaftId>) -> BTreeSet<RaftId> {
+        let (own, epoch) = (self.id(), self.state.epoch);
+        let before = std::mem::take(&mut self.disk.noted);
+        let data = &self.data;
+        let is_next = data.epoch != 0 && epoch == data.epoch + 1;
+        let is_down =
+            |it: &&Member| it.phase == Phase::Active && it.is_down && it.info.raft_id != own;
+        let down = self.state.live().filter(is_down);
+        let down: BTreeMap<RaftId, u64> = down.map(|it| (it.info.raft_id, it.since)).collect();
+        let has_stayed = |(id, since): (&RaftId, &u64)| {
+            let is_noted = before.down.contains(id) && *since <= before.epoch;
+            is_next && !data.up.contains(id) || is_noted
+        };
+        let now = data.newest_here();
+        data.observe(now);
+        // The clock was not moved past who fell, and the one of who tells may be ahead.
+        let now = match is_next {
+            true => now,
+            false => now + (FALL_MARGIN_MS << COUNTER_BITS),
+        };
+        let is_lost = |id: &RaftId| {
+            data.up.first() == Some(id) || data.is_owner() && data.lacks().contains(id)
+        };
+        let mut noted = Noted {
+            epoch,
+            down: down.keys().copied().collect(),
+            ..Noted::default()
+        };
+        for (id, since) in &down {
+            if has_stayed((id, since)) {
+                let known = before.missing.get(id).map(|up_to| (*id, *up_to));
+                noted.missing.extend(known);
+                noted.guessed.extend(before.guessed.get(id));
+            } else if !is_next || is_lost(id) {
+                noted.missing.insert(*id, now);
+                noted.guessed.extend((!is_next).then_some(*id));
+            }
+        }
+        let removed = before.missing.get(&REMOVED).copied();
+        let is_gone = |id: &&RaftId| **id != own && self.state.by_raft_id(**id).is_none();
+        let has_lost = is_next && data.up.iter().filter(is_gone).any(is_lost);
+        let removed = if has_lost { Some(now) } else { removed };
+        noted.missing.extend(removed.map(|up_to| (REMOVED, up_to)));
+        self.disk.noted = noted;
+        let back = before.missing.into_keys().filter(|id| up.contains(id));
+        back.filter(|id| *id != own).collect()
+    }
+
+    /// Another member has told who is missing as far as it knows.
+    pub(super) fn hear_of_missing(&mut self, from: RaftId, told: &BTreeSet<RaftId>) {
+        // Who had the key, or would have it without this one, knows.
+        let own = self.id();
+        let before = self.data.up.iter().find(|id| **id != own);
+        if before == Some(&from) {
+            let noted = &mut self.disk.noted;
+            for id in std::mem::take(&mut noted.guessed) {
+                match told.contains(&id) {
+                    true => drop(noted.guessed.insert(id)),
+                    false => drop(noted.missing.remove(&id)),
+                }
+            }
+        }
+        let now = self.data.newest_here();
+        for id in told.iter().filter(|id| self.disk.noted.down.contains(id)) {
+            self.disk.noted.missing.entry(*id).or_insert(now);
+            self.data.observe(now);
+        }
+    }
+
+    /// Who is missing, for others.
+    pub(super) fn missing(&self) -> BTreeSet<RaftId> {
+        let missing = self.disk.noted.missing.keys().copied();
+        missing.filter(|id| *id != REMOVED).collect()
+    }
+
+    /// Whether what it has is not shown because somebody is missing, or what is missing may be with that one.
+    pub(super) fn misses_for_doubt(&self) -> bool {
+        let doubts = self.data.rules.doubts && !self.disk.noted.missing.is_empty();
+        let held = self.disk.held.as_ref();
+        doubts && held.is_none_or(|held| self.is_doubted(held))
+    }
+
+    /// Whether somebody may have overwritten it who cannot be asked.
+    pub(super) fn is_doubted(&self, held: &Held) -> bool {
+        let mut missing = self.disk.noted.missing.values();
+        self.data.rules.doubts && missing.any(|up_to| held.version <= *up_to)
+    }
+
+    /// Begins to remove a member, as the leader.
+    fn begin_removal(&mut self, id: RaftId, now: Instant) {
+        let others = self.active().len();
+        let is_up = self.state.by_raft_id(id).is_some_and(|it| !it.is_down);
+        if !self.is_leading(now) || id == self.id() || !is_up || others < 3 {
+            return;
+        }
+        if self.data.removing.is_none() {
+            if self.data.rules.waits {
+                self.grants.leave(id, now);
+            }
+            self.data.removing = Some((id, now, self.term()));
+        }
+    }
+
+    /// Removes it, when that is due.
+    pub(super) fn go_on_with_removal(&mut self, now: Instant) {
+        let Some((id, since, term)) = self.data.removing else {
+            return;
+        };
+        let member = self.state.by_raft_id(id).cloned();
+        let Some(member) = member.filter(|_| term == self.term() && now - since < REMOVAL_MAX)
+        else {
+            self.grants.stay(id);
+            self.data.removing = None;
+            return;
+        };
+        let silence = detector_options().silence;
+        let is_over = member.is_down || self.grants.is_over(id, silence, now);
+        if self.is_leading(now) && (is_over || !self.data.rules.waits) {
+            self.data.removing = None;
+            let remove = Change::Remove { id: member.info.id };
+            self.append(Payload::Change(remove), now);
+            self.heartbeat(now);
+        }
+    }
+}
+
+impl World {
+    /// Somebody has the leader remove a member, which may hear nothing any more, or starts one that was removed with an empty
+    /// disk.
+    pub(super) fn remove_somebody(&mut self) {
+        let count = self.nodes.len();
+        let mut at = self.random.below(count as u64) as usize;
+        let owner = self.leader().and_then(|leader| {
+            let node = self.nodes[leader].node.as_ref()?;
+            self.place(*node.data.up.first()?)
+        });
+        if let Some(owner) = owner.filter(|_| self.random.below(2) == 0) {
+            at = owner;
+        }
+        let id = self.nodes[at].info.raft_id;
+        if self.clients.removed.contains(&id) {
+            let wall = self.nodes[at]
+                .node
+                .as_ref()
+                .map_or(self.nodes[at].disk.wall, |node| node.disk.wall);
+            self.wipe(at);
+            self.nodes[at].disk.wall = wall;
+            self.wake(at);
+            return;
+        }
+        let Some(leader) = self.leader() else { return };
+        let now = self.now;
+        if let Some(node) = &mut self.nodes[leader].node {
+            node.begin_removal(id, now);
+            if node.data.removing.is_some_and(|(of, ..)| of == id) {
+                self.clients.removed.insert(id);
+                if self.random.below(2) == 0 {
+                    self.cut.extend((0..count).map(|it| (it, at)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_notes_of_who_is_missing_older_values_show() {
+    let rules = Rules {
+        doubts: false,
+        ..Rules::default()
+    };
+    let (judged, seen) = run_all(0..200, rules);
+    println!("of 200 seeds: {} ({judged} judged)", seen.len());
+    assert!(!seen.is_empty());
+}
+
+#[test]
+fn a_member_that_is_removed_as_it_is_shows_nothing_older_and_nobody_else_does() {
+    let seeds = seeds();
+    let count = seeds.end - seeds.start;
+    let rules = Rules {
+        removals: true,
+        ..Rules::default()
+    };
+    let (judged, seen) = run_all(seeds, rules);
+    println!("{count} seeds: {judged} reads and writes judged");
+    assert!(
+        seen.is_empty(),
+        "{} of {count}:\n{}",
+        seen.len(),
+        seen.join("\n")
+    );
+    assert!(judged > 50 * count, "{judged}");
+}
+
+#[test]
+fn where_its_promise_is_not_waited_for_a_removed_member_shows_older_values() {
+    let rules = Rules {
+        removals: true,
+        waits: false,
+        ..Rules::default()
+    };
+    let (judged, seen) = run_all(0..200, rules);
+    println!("of 200 seeds: {} ({judged} judged)", seen.len());
+    assert!(!seen.is_empty());
+}

@@ -1,0 +1,377 @@
+//! Members that cannot be asked, and may know of slots what nobody else does: pure, and a file.
+//!
+//! An owner that falls takes along what it alone was given, until it is back with its disk. Whoever has older copies of these
+//! slots must not show them meanwhile, be it the one that stands in, or one that owned the slot before and comes back while
+//! the one that stood in for it is down. So each member notes for every slot, its own or not, which members are *missing*,
+//! from the maps that it goes by:
+//!
+//! - who owned the slot, fell, and left no other owner that is up;
+//! - who was to be asked about the slot still when it fell.
+//!
+//! A member is missing no more when it is back, and is asked first; or when it is removed, or has come in with an empty disk:
+//! then it is known that its copies are lost. What one that was removed without a drain had is never shown in an older
+//! version.
+//!
+//! The notes outlive a restart. Where they do not reach (a fall was not seen), a member that is down may have owned any slot;
+//! that is a guess, which ends for a slot with the word of somebody who has it and names nobody who is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use fonn_proto::Version;
+use fonn_proto::peer::SlotSet;
+use fonn_proto::placement::SLOT_COUNT;
+use fonn_runtime::route::{Member, MemberState, Topology};
+use serde::{Deserialize, Serialize};
+
+use super::holdings::{Holdings, Step};
+
+const FILE: &str = "missing";
+const FILE_NEW: &str = "missing.new";
+const LAYOUT: u32 = 1;
+/// Longest file that is read, in bytes: 8 KiB for each of 512 members.
+const LEN_MAX: u64 = 8 << 20;
+/// The name under which those are noted that were removed as they were.
+const REMOVED: &str = "";
+
+/// Who is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// By the maps that were gone by.
+    seen: ByMember,
+    /// By what others said, for other slots.
+    told: ByMember,
+    /// For lack of either.
+    guessed: ByMember,
+}
+
+type ByMember = BTreeMap<Arc<str>, Lost>;
+
+/// What one that is missing may know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lost {
+    slots: SlotSet,
+    /// What it wrote is older than this; what is newer was written by whoever stood in for it.
+    up_to: Version,
+}
+
+/// The map by which the notes are right, as far as it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    epoch: u64,
+    down: BTreeSet<Arc<str>>,
+}
+
+impl Known {
+    /// As far as a map tells.
+    #[must_use]
+    pub(super) fn of(map: &Topology) -> Self {
+        let down = map.members().iter().filter(|it| is_down(it));
+        Self {
+            epoch: map.epoch(),
+            down: down.map(|it| Arc::from(it.id.as_str())).collect(),
+        }
+    }
+
+    /// Whether it says the same as another one from a later map on, or less.
+    pub(super) fn is_as(&self, later: &Self) -> bool {
+        self.down == later.down && self.epoch <= later.epoch
+    }
+
+    /// Whether a member that is down now has been so since that map. `since` is the epoch since which it was up last.
+    fn has_stayed(&self, id: &str, since: u64) -> bool {
+        self.down.contains(id) && since <= self.epoch
+    }
+}
+
+/// One map after another, for the notes.
+#[derive(Clone, Copy)]
+pub(super) struct Change<'a> {
+    /// For the slots.
+    pub(super) step: Step<'a>,
+    /// What there was to do with these by the map before.
+    pub(super) holdings: &'a Holdings,
+    /// By what map the notes are right.
+    pub(super) known: Option<&'a Known>,
+    /// Since which epoch a member is up, or was when it fell.
+    pub(super) since: &'a dyn Fn(&str) -> u64,
+    /// Not older than what is here, and what others have whom the one that is missing can have overwritten.
+    pub(super) now: Version,
+}
+
+impl Change<'_> {
+    /// Whether nobody has seen a map in between.
+    fn is_next(&self) -> bool {
+        let old = self.step.old.map(Topology::epoch);
+        old.is_some_and(|old| self.step.new.epoch() == old.saturating_add(1))
+    }
+
+    fn has_stayed_down(&self, id: &str) -> bool {
+        let is_so = |known: &Known| known.has_stayed(id, (self.since)(id));
+        self.is_next() && self.state_before(id) == Some(MemberState::Down)
+            || self.known.is_some_and(is_so)
+    }
+
+    fn state_before(&self, id: &str) -> Option<MemberState> {
+        Some(self.step.old?.member(id)?.state)
+    }
+
+    fn served_before(&self, id: &str) -> bool {
+        self.state_before(id).is_some_and(MemberState::is_serving)
+    }
+
+    fn serves(&self, id: &str) -> bool {
+        let member = self.step.new.member(id);
+        member.is_some_and(|it| it.state.is_serving())
+    }
+
+    /// Slots of which a member that is gone by the new map, and was there by the one before, may know more than others.
+    fn lost_with(&self, id: &str) -> SlotSet {
+        let is_alone = |old: &Topology, slot| {
+            let (mut is_owner, mut is_left) = (false, false);
+            for owner in old.owners(slot).filter(|it| it.state.is_serving()) {
+                match owner.id == id {
+                    true => is_owner = true,
+                    false => is_left |= self.serves(&owner.id),
+                }
+            }
+            is_owner && !is_left
+        };
+        let is_asked = |slot| {
+            let holding = self.holdings.get(slot);
+            let mut sources = holding.into_iter().flat_map(|it| &it.sources);
+            sources.any(|it| *it.id == *id && !it.is_known)
+        };
+        let is_lost =
+            |slot: &u16| is_asked(*slot) || self.step.old.is_some_and(|old| is_alone(old, *slot));
+        (0..SLOT_COUNT).filter(is_lost).collect()
+    }
+}
+
+fn is_down(member: &Member) -> bool {
+    member.state == MemberState::Down
+}
+
+impl Missing {
+    /// What the next map makes of it. Milliseconds, and as many again for each member that falls.
+    #[must_use]
+    pub(super) fn follow(&self, change: Change<'_>) -> Self {
+        let mut next = Self::default();
+        let keep = |from: &ByMember, to: &mut ByMember, id: &str| {
+            let kept = from.get_key_value(id);
+            to.extend(kept.map(|(id, lost)| (Arc::clone(id), lost.clone())));
+        };
+        keep(&self.seen, &mut next.seen, REMOVED);
+        let members = change.step.new.members().iter();
+        for member in members.filter(|it| is_down(it) && it.id != change.step.own) {
+            let id = member.id.as_str();
+            if change.has_stayed_down(id) {
+                keep(&self.seen, &mut next.seen, id);
+                keep(&self.told, &mut next.told, id);
+                keep(&self.guessed, &mut next.guessed, id);
+            } else if change.is_next() {
+                add(&mut next.seen, id, &change.lost_with(id), change.now);
+            } else {
+                // It may have stood in for anybody.
+                add(&mut next.guessed, id, &SlotSet::all(), change.now);
+            }
+        }
+        let old = change.step.old.filter(|_| change.is_next());
+        let old = old.into_iter().flat_map(|old| old.members());
+        for member in old.filter(|it| it.id != change.step.own && change.served_before(&it.id)) {
+            if change.step.new.member(&member.id).is_none() {
+                let slots = change.lost_with(&member.id);
+                add(&mut next.seen, REMOVED, &slots, change.now);
+            }
+        }
+        next
+    }
+
+    /// Notes that a member may know of slots what nobody else does, as another one has told.
+    /// Of what is known already it is known better up to where.
+    pub(super) fn add(&mut self, id: &str, slots: &SlotSet, up_to: Version) {
+        let is_known = |slot| {
+            let mut known = [&self.seen, &self.told].into_iter();
+            known.any(|it| it.get(id).is_some_and(|lost| lost.slots.contains(slot)))
+        };
+        let new = (0..SLOT_COUNT).filter(|slot| slots.contains(*slot) && !is_known(*slot));
+        let new = new.collect();
+        add(&mut self.told, id, &new, up_to);
+    }
+
+    /// Guesses no more about slots of which somebody has told that has them; `is_told` says of whom it did not deny it.
+    pub(super) fn trust(&mut self, slots: &SlotSet, is_told: impl Fn(&str, u16) -> bool) {
+        for (id, lost) in &mut self.guessed {
+            let is_open = |slot: &u16| {
+                lost.slots.contains(*slot) && (!slots.contains(*slot) || is_told(id, *slot))
+            };
+            lost.slots = (0..SLOT_COUNT).filter(is_open).collect();
+        }
+        self.guessed.retain(|_, lost| !lost.slots.is_empty());
+    }
+
+    /// Those that can come back, each with slots of which it may know what nobody else does.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &SlotSet)> {
+        let all = self.seen.iter().chain(&self.told).chain(&self.guessed);
+        all.filter(|(id, _)| ***id != *REMOVED)
+            .map(|(id, lost)| (id, &lost.slots))
+    }
+
+    /// Up to which version copies of a slot are doubted; 0 if none are.
+    #[must_use]
+    pub(super) fn doubted(&self, slot: u16) -> Version {
+        let all = [&self.seen, &self.told, &self.guessed].into_iter();
+        let of_slot = all.flat_map(BTreeMap::values);
+        let of_slot = of_slot.filter(|lost| lost.slots.contains(slot));
+        of_slot.map(|lost| lost.up_to).max().unwrap_or(0)
+    }
+}
+
+fn add(to: &mut ByMember, id: &str, slots: &SlotSet, up_to: Version) {
+    if slots.is_empty() {
+        return;
+    }
+    match to.get_mut(id) {
+        Some(lost) => {
+            let both = |slot: &u16| lost.slots.contains(*slot) || slots.contains(*slot);
+            lost.slots = (0..SLOT_COUNT).filter(both).collect();
+            lost.up_to = lost.up_to.max(up_to);
+        }
+        None => {
+            let slots = slots.clone();
+            to.insert(Arc::from(id), Lost { slots, up_to });
+        }
+    }
+}
+
+/// Whether somebody is down by a map of whom it is not known since when, so that what it wrote may be ahead of the clock.
+pub(super) fn is_surprised(change: &Change<'_>) -> bool {
+    let mut down = change.step.new.members().iter().filter(|it| is_down(it));
+    !change.is_next() && down.any(|it| it.id != change.step.own && !change.has_stayed_down(&it.id))
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    layout: u32,
+    epoch: u64,
+    down: Vec<String>,
+    missing: Vec<StoredLost>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredLost {
+    member: String,
+    /// Hexadecimal, slot 0 first: eight slots in two digits, the first in the lowest bit.
+    slots: String,
+    up_to: Version,
+    how: How,
+}
+
+/// How it is known.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum How {
+    Seen,
+    Told,
+    Guessed,
+}
+
+/// Saves the notes in `dir`; durable when it returns.
+///
+/// # Errors
+/// What the operating system said; the notes of before are gone then, rather than believed.
+pub(super) fn save(dir: &Path, known: &Known, missing: &Missing) -> io::Result<()> {
+    let stored = Stored {
+        layout: LAYOUT,
+        epoch: known.epoch,
+        down: known.down.iter().map(ToString::to_string).collect(),
+        missing: stored(&missing.seen, How::Seen)
+            .chain(stored(&missing.told, How::Told))
+            .chain(stored(&missing.guessed, How::Guessed))
+            .collect(),
+    };
+    let sync = || File::open(dir)?.sync_all();
+    let write = || {
+        let bytes = serde_json::to_vec(&stored)?;
+        let mut file = File::create(dir.join(FILE_NEW))?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(dir.join(FILE_NEW), dir.join(FILE))?;
+        sync()
+    };
+    write().inspect_err(|_| {
+        let _ = std::fs::remove_file(dir.join(FILE)).and_then(|()| sync());
+    })
+}
+
+/// Loads the notes; None if there are none that can be understood. Then nothing is known of those that are down.
+#[must_use]
+pub(super) fn load(dir: &Path) -> Option<(Known, Missing)> {
+    let path = dir.join(FILE);
+    if std::fs::metadata(&path).ok()?.len() > LEN_MAX {
+        return None;
+    }
+    let stored: Stored = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    if stored.layout != LAYOUT {
+        return None;
+    }
+    let mut missing = Missing::default();
+    for lost in &stored.missing {
+        let to = match lost.how {
+            How::Seen => &mut missing.seen,
+            How::Told => &mut missing.told,
+            How::Guessed => &mut missing.guessed,
+        };
+        add(to, &lost.member, &parse(&lost.slots)?, lost.up_to);
+    }
+    let known = Known {
+        epoch: stored.epoch,
+        down: stored.down.iter().map(|id| Arc::from(&**id)).collect(),
+    };
+    Some((known, missing))
+}
+
+fn stored(all: &ByMember, how: How) -> impl Iterator<Item = StoredLost> {
+    all.iter().map(move |(id, lost)| StoredLost {
+        member: id.to_string(),
+        slots: hex(&lost.slots),
+        up_to: lost.up_to,
+        how,
+    })
+}
+
+fn hex(slots: &SlotSet) -> String {
+    let digit = |first: u16| {
+        let bits = (0..4).filter(|bit| slots.contains(first + bit));
+        let value = bits.fold(0, |value, bit| value | 1 << bit);
+        char::from_digit(value, 16).unwrap_or('0')
+    };
+    let firsts = (0..SLOT_COUNT).step_by(8);
+    firsts
+        .flat_map(|first| [digit(first + 4), digit(first)])
+        .collect()
+}
+
+fn parse(hex: &str) -> Option<SlotSet> {
+    if hex.len() != usize::from(SLOT_COUNT) / 4 {
+        return None;
+    }
+    let mut slots = SlotSet::new();
+    for (at, digit) in (0_u16..).zip(hex.chars()) {
+        let value = digit.to_digit(16)?;
+        // The high digit of a byte comes first.
+        let first = (at ^ 1) * 4;
+        let set = (0..4).filter(|bit| value & 1 << bit != 0);
+        set.for_each(|bit| slots.insert(first + bit));
+    }
+    Some(slots)
+}
+
+#[cfg(test)]
+mod tests;
