@@ -6,7 +6,7 @@ usage: cluster.py HELM COMPOSE.json PROMETHEUS FONN_NODE FONN_ROUTER FONNCTL   (
 
 Every machine is a network namespace with an address and a name; a bridge connects them. So all listen and connect as they would on
 machines of their own, and refuse what they refuse there. Then: all members find each other, a client logs in at a router and gets what it stored,
-the health check passes, metrics are for who logs in, and Prometheus reads them with its own configuration.
+every router sends Redis Cluster clients to all routers at names that their certificates have, the health check passes, metrics are for who logs in, and Prometheus reads them with its own configuration.
 """
 
 import base64
@@ -36,7 +36,7 @@ USERS = "".join(
     f'[[user]]\nname = "{name}"\nrole = "{role}"\nhash = "{HASH}"\n' for name, role in (("ci", "read-write"), ("monitor", "read"))
 )
 CHART_VALUES = (
-    "routers.replicas=1", "coldTier.url=", "coldTier.s3Endpoint=", "coldTier.s3Region=", "nodes.ramBudget=64m",
+    "routers.replicas=2", "coldTier.url=", "coldTier.s3Endpoint=", "coldTier.s3Region=", "nodes.ramBudget=64m",
     "nodes.storage.sizeGi=2", "nodes.credentialsSecret=",
 )
 
@@ -102,7 +102,7 @@ def certificates(folder, *machines):
 
 
 def chart(helm_bin, folder):
-    """Two nodes more than the one that forms the cluster, and a router, with the certificate that cert-manager would make."""
+    """Two nodes more than the one that forms the cluster, and two routers, with the certificate that cert-manager would make."""
     objects = helm.render(
         helm_bin, helm.VERSIONS[-1], "-f", str(helm.CHART / "ci/nodes-only.yaml"), *(f"--set={it}" for it in CHART_VALUES)
     )
@@ -110,11 +110,15 @@ def chart(helm_bin, folder):
     certificate = next(it for it in objects if it["kind"] == "Certificate")["spec"]
     pki = certificates(folder, f"all={','.join(it for it in certificate['dnsNames'] if it != 'localhost')}")
     machines = []
-    for number in range(4):
-        is_router = number == 3
-        name = "fonn.cache.svc" if is_router else f"fonn-node-{number}.fonn-node.cache.svc"
+    for number in range(5):
+        is_router = number > 2
+        # What Kubernetes' DNS has for a router's pod.
+        name = f"10-99-0-{number + 1}.fonn-router.cache.svc" if is_router else f"fonn-node-{number}.fonn-node.cache.svc"
         machine = Machine(name, number + 1, folder, is_router)
-        config = data["router.toml"] if is_router else helm.prepared(data, helm.environment(objects, number))
+        if is_router:
+            config = helm.prepared(data, {"POD_IP": machine.address}, "router")
+        else:
+            config = helm.prepared(data, helm.environment(objects, number))
         machine.write("/etc/fonn/config.toml", machine.here(config))
         machine.write("/etc/fonn/users/users.toml", USERS)
         for secret, file in (("tls.crt", "cert"), ("tls.key", "key"), ("ca.crt", "ca")):
@@ -152,19 +156,25 @@ def compose(file, folder):
 
 
 def by_hand(folder):
-    """What install.md has for machines under systemd: its command for certificates and its node.toml, with what it says of the others."""
+    """What install.md has for machines under systemd: its command for certificates, its node.toml with what it says of the others, its
+    router.toml and router.env."""
     text = (ROOT / "docs/operations/install.md").read_text()
     command = re.search(r"deploy/make-certificates pki (.*?)\n```", text, re.S)[1].replace("\\\n", " ").split()
     example = re.search(r"having `bootstrap = true`:\n\n```toml\n(.*?)```", text, re.S)[1]
     example = re.sub(r"^cold_tier.*\n", "", example, flags=re.M)
-    access = "\n".join(it for it in example.splitlines() if re.match("users_file|tls_", it))
+    router = re.search(r"certificates of their own:\n\n```toml\n(.*?)```", text, re.S)[1]
+    environment = re.search(r"`/etc/fonn/router.env`.*?```sh\n(.*?)```", text, re.S)[1]
+    unit = (ROOT / "deploy/systemd/fonn-router.service").read_text()
+    if "\nEnvironmentFile=-/etc/fonn/router.env\n" not in unit:
+        sys.exit("the router's unit does not read /etc/fonn/router.env")
     pki = certificates(folder, *command)
     machines = []
     for number, it in enumerate(command):
         name, host = it.split("=")[0], re.split("[=,]", it)[1]
         machine = Machine(host, number + 21, folder, name.startswith("router"))
         if machine.is_router:
-            config = 'listen = ["0.0.0.0:11211"]\nadmin_listen = "0.0.0.0:11281"\ncluster = ["node1.cache.internal:11290"]\n' + access
+            config = router
+            machine.environment = dict(it.split("=", 1) for it in environment.replace("router1", name).splitlines())
         else:
             config = example.replace("node2", name) + 'data_dir = "/var/cache/fonn"\nram_budget = "64m"\ndisk_budget = "1g"\n'
             if name == "node1":
@@ -220,6 +230,41 @@ def stored_and_read(router, authority, machines):
                 fail(f"{router.name}: {command.split()[0]}: {found}", machines)
 
 
+def resp_reply(stream):
+    """A reply of RESP2: lists, integers and texts."""
+    line = stream.readline().decode().strip()
+    kind, rest = line[:1], line[1:]
+    if kind == "*":
+        return [resp_reply(stream) for _ in range(int(rest))]
+    if kind == "$":
+        return stream.read(int(rest) + 2)[:-2].decode() if int(rest) >= 0 else None
+    return int(rest) if kind == ":" else line
+
+
+def told_by(router, authority):
+    """The first owners (host and port) that a router tells Redis Cluster clients, and how many slots they have together."""
+    context = ssl.create_default_context(cafile=authority)
+    with socket.create_connection((router.name, 11211), timeout=10) as plain, context.wrap_socket(plain, server_hostname=router.name) as it:
+        with it.makefile("rb") as stream:
+            it.sendall(f"AUTH ci {PASSWORD}\r\n".encode())
+            resp_reply(stream)
+            it.sendall(b"CLUSTER SLOTS\r\n")
+            ranges = resp_reply(stream)
+    if not isinstance(ranges, list):
+        return set(), 0
+    return {(owner[0], owner[1]) for _, _, owner, *_ in ranges}, sum(last - first + 1 for first, last, *_ in ranges)
+
+
+def found_by_cluster_clients(where, routers, authority, machines):
+    """Every router sends Redis Cluster clients to all routers, at names that lead there and that their certificates have."""
+    wanted = {(it.name, 11211) for it in routers}
+    for router in routers:
+        until(
+            f"{where}: {router.name} tells where all routers are", machines,
+            lambda router=router: told_by(router, authority) == (wanted, 16384),
+        )
+
+
 def run(where, machines, authority, programs):
     names = "".join(f"{it.address} {it.name}\n" for it in machines)
     hosts = machines[0].root.parent / "hosts"
@@ -241,6 +286,7 @@ def run(where, machines, authority, programs):
                 sys.exit(f"{where}: {it.name} shows its metrics to everybody")
         for it in routers:
             stored_and_read(it, authority, machines)
+        found_by_cluster_clients(where, routers, authority, machines)
         checked = [it for it in machines if "FONN_ADMIN" in it.environment]
         for it in checked:
             command, environment = it.inside(programs["ctl"], "status"), {"PATH": os.environ["PATH"], **it.environment}

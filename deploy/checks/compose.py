@@ -27,12 +27,21 @@ def problems(name, service):
             yield f"{name} is published on {port.get('host_ip', 'every address')}"
 
 
+def advertised(name, service):
+    """A router in a container listens on all addresses, so others know of it what it is told: its own name and port."""
+    given = environment(service)
+    port = given.get("FONN_LISTEN", "").rpartition(":")[2]
+    if given.get("FONN_ADVERTISE") != f"{name}:{port}":
+        yield f"{name} advertises {given.get('FONN_ADVERTISE')}, not {name}:{port}"
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         services = json.load(file)["services"]
     found = [it for name, service in services.items() for it in problems(name, service)]
     nodes = {environment(it).get("FONN_NODE_ID") for it in services.values()} - {None}
     routers = [name for name, it in services.items() if "fonn-router" in str(it.get("entrypoint"))]
+    found += [it for name in routers for it in advertised(name, services[name])]
     if len(nodes) != 3 or len(routers) != 2:
         found.append(f"there are {len(nodes)} nodes and {len(routers)} routers")
     for it in found:

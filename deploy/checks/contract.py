@@ -5,6 +5,7 @@
 - Every relative link in docs/operations leads somewhere.
 - An image has one version everywhere, and the compiler is the pinned one.
 - The example of the chart's nodes.settings has keys that a node has.
+- Who waits for a new node waits longer than that may wait for the bucket's index.
 """
 
 import json
@@ -98,9 +99,23 @@ def check_example():
         yield f"{path}: a node has no setting {key}"
 
 
+def check_patience():
+    """What is told of a node that reads the bucket's index, and is not ready meanwhile, is longer than it may take."""
+    source = (ROOT / "node/src/cli/ready.rs").read_text()
+    longest = int(re.search(r"INDEX_WAIT_MAX: Duration = Duration::from_secs\((\d+)\)", source)[1])
+    image = re.search(r"--start-period=(\d+)s", (ROOT / "deploy/Dockerfile").read_text())
+    path = "terraform/modules/cluster/variables.tf"
+    machine = re.search(r'variable "warmup_seconds" \{.*?default\s+= (\d+)', (ROOT / path).read_text(), re.S)
+    for where, found in (("deploy/Dockerfile", image), (path, machine)):
+        if int(found[1]) <= longest:
+            yield f"{where}: {found[1]} s are too short for a node that reads the bucket's index for {longest} s"
+    if longest != 120:
+        yield "the documents say two minutes"
+
+
 def main():
     texts = list(files())
-    problems = [*check_images(texts), *check_compiler(), *check_example()]
+    problems = [*check_images(texts), *check_compiler(), *check_example(), *check_patience()]
     for path, text in texts:
         # This file and its source name what they look for.
         if path.parts[:2] != ("deploy", "checks"):

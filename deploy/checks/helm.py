@@ -5,7 +5,7 @@ usage: helm.py HELM CRDS   (the program; the directory with the CRDs of the Prom
 
 - `helm lint --strict`; every object against Kubernetes' own schema (strictly, for the oldest and the newest version),
   ServiceMonitor, PrometheusRule and Certificate against their operators'.
-- The script that completes a node's configuration is run, and its result parsed.
+- The scripts that complete the configurations of nodes and routers are run, and their results parsed.
 - Values that must be refused are.
 """
 
@@ -36,7 +36,15 @@ REFUSED = {
     "a bucket that is none": ["access.insecure=true", "coldTier.url=http://x"],
     "more RAM than there is": ["access.insecure=true", "nodes.ramBudget=120%"],
     "a size that is none": ["access.insecure=true", "coldTier.budget=much"],
+    "a router that is found at no port": ["access.insecure=true", "routers.advertise=cache.example.com"],
+    "a router that is found at a wildcard": ["access.insecure=true", "routers.advertise=*:11211"],
+    "two addresses of a router": ["access.insecure=true", "routers.settings.advertise=cache.example.com:11211"],
 }
+# An address of a pod, and what the chart makes of it without TLS, and with it.
+PODS = (
+    ("10.1.2.3", "10.1.2.3:11211", "10-1-2-3.fonn-router.cache.svc:11211"),
+    ("fd00::a:1", "[fd00::a:1]:11211", "fd00--a-1.fonn-router.cache.svc:11211"),
+)
 problems = []
 
 
@@ -122,11 +130,44 @@ def environment(objects, ordinal, zone=""):
     return {**given, "POD_NAME": f"fonn-node-{ordinal}", "ZONE": zone}
 
 
+def check_advertised(objects, where, router, pod):
+    """Where Redis Cluster clients are sent: an address that they reach, under a name that the certificate has."""
+    address, plain, named = pod
+    wanted = named if "tls_cert" in router else plain
+    if router.get("advertise") != wanted:
+        problems.append(f"{where}: the router of the pod {address} advertises {router.get('advertise')}, not {wanted}")
+    service = [it for it in objects if it["kind"] == "Service" and it["metadata"]["name"] == "fonn-router"]
+    deployment = next(it for it in objects if it["kind"] == "Deployment")["spec"]
+    selector = deployment["selector"]["matchLabels"]
+    if len(service) != 1 or service[0]["spec"].get("clusterIP") != "None" or service[0]["spec"]["selector"] != selector:
+        problems.append(f"{where}: no headless service gives the routers names")
+    given = deployment["template"]["spec"]["initContainers"][0]["env"]
+    if {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} not in given:
+        problems.append(f"{where}: the router's script does not know the pod's address")
+    arguments = deployment["template"]["spec"]["containers"][0]["args"]
+    if arguments != ["--config", "/run/fonn/router.toml"]:
+        problems.append(f"{where}: the router does not read what the script wrote: {arguments}")
+
+
+def check_one_address(helm):
+    """One address before all routers wins over those of their pods."""
+    values = ("-f", str(CHART / "ci/production.yaml"), "--set=routers.advertise=cache.example.com:11211")
+    data = configuration(render(helm, VERSIONS[-1], *values))
+    found = tomllib.loads(prepared(data, {"POD_IP": "10.1.2.3"}, "router")).get("advertise")
+    if found != "cache.example.com:11211":
+        problems.append(f"a router behind a load balancer advertises {found}")
+
+
 def check_configuration(objects, where):
     data = configuration(objects)
-    router = tomllib.loads(data["router.toml"])
-    check_keys(router, f"{where}: router.toml")
-    hosts = {it.partition(":")[0] for it in router["cluster"]}
+    # Without routers there is their configuration all the same, and nobody reads it.
+    has_routers = any(it["kind"] == "Deployment" for it in objects)
+    for pod in PODS:
+        router = tomllib.loads(prepared(data, {"POD_IP": pod[0]}, "router"))
+        check_keys(router, f"{where}: router.toml")
+        if has_routers:
+            check_advertised(objects, where, router, pod)
+    hosts = {it.partition(":")[0] for it in [*router["cluster"], router.get("advertise", "")]}
     for ordinal, zone in ((0, ""), (1, "eu-central-1a")):
         given = environment(objects, ordinal, zone)
         config = tomllib.loads(prepared(data, given))
@@ -151,16 +192,17 @@ def names(name, host):
     return name.count(".") >= 2 and host.partition(".")[2] == name[2:]
 
 
-def prepared(data, environment):
-    """What prepare.sh makes, run with the paths of a temporary directory."""
+def prepared(data, environment, role="node"):
+    """What the script of a node or of a router makes, run with the paths of a temporary directory."""
+    script = {"node": "prepare.sh", "router": "prepare-router.sh"}[role]
     with tempfile.TemporaryDirectory() as folder:
         for part in ("config", "run/fonn"):
             os.makedirs(f"{folder}/{part}")
-        pathlib.Path(folder, "config/node.toml").write_text(data["node.toml"])
-        script = data["prepare.sh"].replace("/config/", f"{folder}/config/").replace("/run/fonn", f"{folder}/run/fonn")
+        pathlib.Path(folder, f"config/{role}.toml").write_text(data[f"{role}.toml"])
+        script = data[script].replace("/config/", f"{folder}/config/").replace("/run/fonn", f"{folder}/run/fonn")
         environment = {key: value for key, value in environment.items() if value is not None}
         subprocess.run(["sh", "-c", script], env={"PATH": os.environ["PATH"], **environment}, check=True)
-        return pathlib.Path(folder, "run/fonn/node.toml").read_text()
+        return pathlib.Path(folder, f"run/fonn/{role}.toml").read_text()
 
 
 def check_keys(config, where):
@@ -179,6 +221,7 @@ def main():
             objects = render(helm, version, "-f", str(values))
             check_objects(objects, version, crds, f"{values.name}, Kubernetes {version}")
         check_configuration(objects, values.name)
+    check_one_address(helm)
     rules = [it for it in render(helm, VERSIONS[-1], "-f", str(CHART / "ci/production.yaml")) if it["kind"] == "PrometheusRule"]
     if "https://example.com/fonn/docs/operations/runbooks.md#fonnbusy" not in json.dumps(rules):
         problems.append("alerts in the chart do not link to runbooks")

@@ -11,6 +11,7 @@ locals {
     HOOK           = var.lifecycle_hook
     CLAIM          = var.claim
     CLUSTER_PORT   = tostring(var.cluster_port)
+    CLIENT_PORT    = tostring(var.client_port)
     RELEASE_URL    = var.release.url
     RELEASE_SHA256 = var.release.sha256
     USERS_SECRET   = coalesce(var.secrets.users, " ")

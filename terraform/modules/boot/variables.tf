@@ -39,6 +39,12 @@ variable "cluster_port" {
   nullable    = false
 }
 
+variable "client_port" {
+  description = "Port of the routers for clients."
+  type        = number
+  nullable    = false
+}
+
 variable "lifecycle_hook" {
   description = "Name of the hook that waits for the drain."
   type        = string

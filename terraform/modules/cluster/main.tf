@@ -106,6 +106,7 @@ module "boot" {
   router_group   = module.naming.routers
   claim          = module.naming.claim
   cluster_port   = local.ports.cluster
+  client_port    = local.ports.client
   lifecycle_hook = "drain"
   drain_seconds  = var.drain_seconds
   release        = var.release

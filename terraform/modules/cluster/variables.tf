@@ -218,7 +218,7 @@ variable "node_settings" {
 }
 
 variable "router_settings" {
-  description = "More keys of the routers' configuration."
+  description = "More keys of the routers' configuration. Each router advertises its machine's private name; advertise = \"HOST:PORT\" sends Redis Cluster clients to that address instead, to the load balancer for example."
   type        = any
   default     = {}
   nullable    = false
@@ -254,7 +254,7 @@ variable "drain_seconds" {
 }
 
 variable "warmup_seconds" {
-  description = "How long a new machine is given before the next one is replaced."
+  description = "How long a new machine is given before the next one is replaced: boot, and up to two minutes for the bucket's index."
   type        = number
   default     = 180
   nullable    = false

@@ -28,5 +28,7 @@
   "admin_listen" (printf "0.0.0.0:%v" $ports.routerAdmin)
   "cluster" (splitList "," (include "fonn.members" .))
   "log_format" "json" }}
+{{- $advertise := include "fonn.advertise" . }}
+{{- if ne $advertise "pod" }}{{ $_ := set $router "advertise" $advertise }}{{ end }}
 {{- include "fonn.toml" (merge (deepCopy .Values.routers.settings) $router (include "fonn.access" . | fromJson)) }}
 {{- end -}}

@@ -38,6 +38,19 @@ app.kubernetes.io/component: {{ .component }}
 {{ include "fonn.name" . }}-node.{{ .Release.Namespace }}.svc
 {{- end -}}
 
+{{/* Behind each router's name, which is its address with hyphens. */}}
+{{- define "fonn.routerDomain" -}}
+{{ include "fonn.name" . }}-router.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* Where Redis Cluster clients find the routers: `pod`, or one address. */}}
+{{- define "fonn.advertise" -}}
+{{- if .Values.routers.settings.advertise -}}
+{{- fail "routers.advertise says what routers.settings.advertise would: give that one" -}}
+{{- end -}}
+{{- .Values.routers.advertise | default "pod" -}}
+{{- end -}}
+
 {{/* The Secret with the certificate, made by cert-manager or not; empty without TLS. */}}
 {{- define "fonn.tlsSecret" -}}
 {{- with .Values.access -}}
@@ -122,7 +135,8 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Alive: the process answers. Ready: it takes requests. HTTPS where there are certificates. */}}
+{{/* Alive: the process answers. Ready: it takes requests, and a node has read the bucket's index (or two minutes are over, or the
+bucket fails). HTTPS where there are certificates. */}}
 {{- define "fonn.probes" -}}
 {{- $scheme := ternary "HTTPS" "HTTP" (not (empty (include "fonn.tlsSecret" .))) -}}
 startupProbe:

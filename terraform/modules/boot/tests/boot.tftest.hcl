@@ -5,6 +5,7 @@ variables {
   router_group   = "ci-router"
   claim          = "/fonn/ci/bootstrap"
   cluster_port   = 11290
+  client_port    = 11211
   lifecycle_hook = "drain"
   release        = { url = "s3://releases/fonn.tar.gz", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
   secrets        = { users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf" }
@@ -48,6 +49,18 @@ run "certificates_come_from_a_secret" {
   assert {
     condition     = strcontains(output.base_toml, "tls_client_ca = \"/etc/fonn/ca.pem\"\n") && strcontains(output.boot_env, "\nGROUP='ci-router'\n")
     error_message = output.base_toml
+  }
+}
+
+run "a_router_knows_the_port_that_it_advertises" {
+  command = plan
+  variables {
+    role        = "router"
+    client_port = 6379
+  }
+  assert {
+    condition     = strcontains("\n${output.boot_env}", "\nCLIENT_PORT='6379'\n")
+    error_message = output.boot_env
   }
 }
 

@@ -104,6 +104,31 @@ run "a_name_and_another_region" {
   }
 }
 
+run "routers_are_found_by_redis_cluster_clients" {
+  command = apply
+  # The boot script puts the machine's private name before it.
+  assert {
+    condition     = strcontains("\n${module.boot["router"].boot_env}", "\nCLIENT_PORT='11211'\n") && !strcontains(module.boot["router"].base_toml, "advertise")
+    error_message = module.boot["router"].boot_env
+  }
+  # Clients' addresses reach the routers themselves.
+  assert {
+    condition     = aws_vpc_security_group_ingress_rule.external["client-10.64.0.0/16"].from_port == 11211
+    error_message = "clients reach the load balancer alone"
+  }
+}
+
+run "routers_are_found_behind_the_load_balancer_if_wanted" {
+  command = apply
+  variables {
+    router_settings = { advertise = "ci.cache.example.com:11211" }
+  }
+  assert {
+    condition     = strcontains(module.boot["router"].base_toml, "advertise = \"ci.cache.example.com:11211\"\n")
+    error_message = module.boot["router"].base_toml
+  }
+}
+
 run "a_single_node" {
   command = apply
   variables {
