@@ -76,6 +76,8 @@ pub struct Sharing {
     own: String,
     forwarder: Forwarder,
     clock: Clock,
+    /// [`OWNERS_WAIT`], which tests change.
+    owners_wait: Duration,
     pulse: Pulse,
     /// What there is to do with each slot, in a form for the request path.
     slots: Box<[AtomicU8]>,
@@ -134,6 +136,7 @@ impl Sharing {
             forwarder,
             pulse: Pulse::new(clock.coarse_monotonic_ms()),
             clock,
+            owners_wait: OWNERS_WAIT,
             slots: (0..SLOT_COUNT).map(|_| AtomicU8::new(0)).collect(),
             floors: (0..SLOT_COUNT).map(|_| AtomicU64::new(0)).collect(),
             epoch: AtomicU64::new(0),
@@ -152,17 +155,12 @@ impl Sharing {
     /// one and this; who has not seen one of these maps may have been without a slot by it all the same, and is taken for one
     /// that was away. Milliseconds, not for a reactor.
     pub fn go_by(&self, topology: Topology, is_unbroken: bool) {
-        self.go_by_since(topology, is_unbroken, (&|_| u64::MAX, 0));
+        self.go_by_since(topology, is_unbroken, &|_| u64::MAX);
     }
 
-    /// As [`Self::go_by`]; `since` tells since which epoch a member is up, or was when it fell, and `ahead` by how much others may be ahead of the
-    /// clock here. Writes to the disk where members fell or came back.
-    fn go_by_since(
-        &self,
-        topology: Topology,
-        is_unbroken: bool,
-        (since, ahead): (&dyn Fn(&str) -> u64, Version),
-    ) {
+    /// As [`Self::go_by`]; `since` tells since which epoch a member is up, or was when it fell. Writes to the disk where members
+    /// fell or came back.
+    fn go_by_since(&self, topology: Topology, is_unbroken: bool, since: &dyn Fn(&str) -> u64) {
         let (old, before, missing) = {
             let held = self.held.lock();
             let (holdings, missing) = (held.holdings.clone(), held.missing.clone());
@@ -180,14 +178,14 @@ impl Sharing {
         let step = Step {
             own: &self.own,
             is_unbroken: is_unbroken && old.is_some(),
+            has_missed: self.doubts.has_missed(since(&self.own), &topology),
             old: old.as_deref(),
             new: &topology,
         };
         let mut holdings = before.follow(step);
         let missing = (&missing, &before);
-        let facts = (since, ahead);
-        let missing = self.doubts.follow(missing, step, facts, &mut holdings);
-        self.doubts.save(&topology, &missing);
+        let missing = self.doubts.follow(missing, step, since, &mut holdings);
+        self.doubts.save(&topology, &missing, false);
         let mut held = self.held.lock();
         if !is_newer(held.topology.as_deref()) {
             return;
@@ -307,7 +305,7 @@ impl Sharing {
         let slot = placement::slot(job.command.key());
         let is_write = job.command.is_write();
         let waits = if is_write { WRITE_WAITS } else { 1 };
-        let deadline = Instant::now() + waits * OWNERS_WAIT;
+        let deadline = Instant::now() + waits * self.owners_wait;
         let since = loop {
             let since = self.epoch();
             let flags = self.flags(slot);
@@ -469,7 +467,9 @@ impl Sharing {
             is_owned: false,
         };
         let envelope = envelope(0, Space::default(), epoch);
-        let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+        let call = target
+            .client
+            .call(&request, envelope, None, self.owners_wait);
         let Ok(answer) = call.await else { return false };
         // By an older map it may still take slots over.
         if answer.head().envelope.epoch < epoch {
@@ -548,7 +548,9 @@ impl Sharing {
         let envelope = envelope(placement::slot(key), space, epoch);
         let request = Request::Fetch { key };
         self.events.count(Event::Asked);
-        let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+        let call = target
+            .client
+            .call(&request, envelope, None, self.owners_wait);
         let Ok(answer) = call.await else {
             return Ok(Told::NotYet);
         };

@@ -23,7 +23,7 @@ use crate::lsm::{DiskError, DiskOptions};
 use crate::ram::{LruMode, RamOptions};
 
 const SPACE: Space = Space(3);
-const GRACE: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(120);
 
 /// When the tests begin: Unix time in milliseconds. Settling goes by the machine's clock, and must not find
 /// anything expired that is not for the tests.

@@ -67,7 +67,7 @@ impl Doubts {
         &self,
         (missing, holdings): (&Missing, &Holdings),
         step: Step<'_>,
-        (since, ahead): (&dyn Fn(&str) -> u64, Version),
+        since: &dyn Fn(&str) -> u64,
         next: &mut Holdings,
     ) -> Missing {
         let Some(versions) = self.versions.get() else {
@@ -79,7 +79,7 @@ impl Doubts {
             holdings,
             known: known.as_ref(),
             since,
-            now: Self::now(versions).saturating_add(ahead),
+            now: Self::now(versions),
         });
         let members = step.new.members().iter();
         for back in members.filter(|it| it.state.is_serving() && it.id != step.own) {
@@ -88,6 +88,12 @@ impl Doubts {
             }
         }
         followed
+    }
+
+    /// Whether a member that goes by its first map since it started was up by some before it that it has not gone by; `own` is
+    /// the epoch since which it is up.
+    pub(super) fn has_missed(&self, own: u64, new: &Topology) -> bool {
+        missing::has_missed(self.known(None).as_ref(), own, new)
     }
 
     /// By what map it was noted who is missing.
@@ -103,12 +109,21 @@ impl Doubts {
         }
     }
 
-    /// Notes who is missing by a map, if it is something else than before. Blocks on the disk.
-    pub(super) fn save(&self, map: &Topology, missing: &Missing) {
+    /// Notes who is missing by a map, if it is something else than before, and whether nothing is lacked any more. Blocks on the
+    /// disk.
+    pub(super) fn save(&self, map: &Topology, missing: &Missing, is_settled: bool) {
         let Some(dir) = self.dir.get() else { return };
         let mut saved = self.saved.lock();
         let known = Known::of(map);
-        let is_same = |(before, of): &(Known, Missing)| before.is_as(&known) && of == missing;
+        let known = if is_settled { known.settled() } else { known };
+        // Who doubts nothing notes nobody.
+        let known = match self.versions.get() {
+            Some(_) => known,
+            None => known.of_nobody(),
+        };
+        let is_same = |(before, of): &(Known, Missing)| {
+            before.is_newer_than(&known) || before.is_as(&known) && of == missing
+        };
         if saved.as_ref().is_some_and(is_same) {
             return;
         }
@@ -130,14 +145,28 @@ impl Sharing {
     /// Notes in `dir` which members are missing, and goes on with what was noted there. To be called before it goes by
     /// any map. Blocks on the disk.
     pub fn note_missing_in(&self, dir: &Path) {
-        if self.doubts.versions.get().is_none() || self.doubts.dir.set(dir.to_owned()).is_err() {
+        if self.doubts.dir.set(dir.to_owned()).is_err() {
             return;
         }
         let loaded = missing::load(dir);
-        if let Some((_, missing)) = &loaded {
+        if let (Some((_, missing)), Some(_)) = (&loaded, self.doubts.versions.get()) {
             self.held.lock().missing = missing.clone();
         }
         *self.doubts.saved.lock() = loaded;
+    }
+
+    /// Notes that nothing is lacked any more, unless the map changed since `generation`. Blocks on the disk.
+    pub(super) fn note_settled(&self, generation: u64) {
+        let (topology, missing) = {
+            let held = self.held.lock();
+            if *self.changes.borrow() != generation {
+                return;
+            }
+            (held.topology.clone(), held.missing.clone())
+        };
+        if let Some(topology) = topology {
+            self.doubts.save(&topology, &missing, true);
+        }
     }
 
     /// Whether behind maps that it has not seen somebody is down who may have written anything.
@@ -151,6 +180,7 @@ impl Sharing {
             own: &self.own,
             old: old.as_deref(),
             is_unbroken: false,
+            has_missed: false,
             new,
         };
         let change = Change {

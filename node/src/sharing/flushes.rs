@@ -16,11 +16,11 @@ use fonn_proto::peer::{self, Refusal, Reply, Request};
 use fonn_proto::{Failure, Version};
 use fonn_runtime::route::{self, Target, envelope};
 
-use super::{Held, OWNERS_WAIT, Sharing};
+use super::{Held, Sharing};
 use crate::engine::Engine;
 use crate::entry::Space;
 
-/// How long a flush may take.
+/// How long a flush may take, or an owner is waited for, if that is longer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between tries while another member goes by another map.
@@ -53,7 +53,7 @@ impl Sharing {
         space: Space,
         all_databases: bool,
     ) -> Result<(), Failure> {
-        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        let deadline = Instant::now() + FLUSH_TIMEOUT.max(self.owners_wait);
         let flush = route::Flush::new(space, all_databases, deadline);
         loop {
             match self.try_flush(engine, flush).await {
@@ -127,7 +127,7 @@ impl Sharing {
         let envelope = envelope(0, Space::default(), self.epoch());
         let call = target
             .client
-            .call(&Request::Flushes, envelope, None, OWNERS_WAIT);
+            .call(&Request::Flushes, envelope, None, self.owners_wait);
         let Ok(answer) = call.await else { return false };
         // By an older map it may still be asked for a flush by who does not know of this member.
         if answer.head().envelope.epoch < self.epoch() {

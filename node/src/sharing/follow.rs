@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_runtime::clock::Clock;
-use fonn_runtime::hlc;
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::route::{
     self, Forwarder, Member, MemberState, Topology, TopologyError, Upstreams,
@@ -15,7 +14,7 @@ use fonn_runtime::tasks::{OnShutdown, Tasks};
 use super::{OWNERS_WAIT, Sharing, flushes, handover, pulse, repair};
 use crate::cluster::map::Map;
 use crate::cluster::{Cluster, member};
-use crate::engine::{Engine, FALL_MARGIN_MS};
+use crate::engine::Engine;
 
 /// From the arrival of a command to its answer, when another member has to answer it.
 const FORWARD_TIMEOUT: Duration = OWNERS_WAIT.saturating_mul(2);
@@ -110,15 +109,11 @@ impl Sharing {
                 let old = self.topology();
                 let since = |id: &str| map.member(id).map_or(u64::MAX, |member| member.since);
                 let has_fallen = old.is_some_and(|old| has_fallen(&self.own, &old, &topology));
-                if has_fallen {
+                if has_fallen || self.is_surprised_by(&topology, &since) {
                     engine.pass_fallen();
                 }
-                let ahead = match self.is_surprised_by(&topology, &since) {
-                    true => FALL_MARGIN_MS << hlc::COUNTER_BITS,
-                    false => 0,
-                };
                 let is_unbroken = since(&self.own) <= self.epoch();
-                self.go_by_since(topology, is_unbroken, (&since, ahead));
+                self.go_by_since(topology, is_unbroken, &since);
             }
             // Before there is a cluster.
             Err(error) => tracing::debug!(%error, epoch = map.epoch, "no map to go by"),

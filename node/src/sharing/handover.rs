@@ -12,7 +12,7 @@ use fonn_runtime::route::{Target, envelope};
 use thiserror::Error;
 
 use super::holdings::{Holding, Part, Source};
-use super::{OWNERS_WAIT, Sharing, Told, Unconfirmed};
+use super::{Sharing, Told, Unconfirmed};
 use crate::engine::{Acks, Engine};
 use crate::entry::Space;
 
@@ -94,6 +94,9 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
             continue;
         }
         sharing.know_all_flushes(generation);
+        let it = Arc::clone(&sharing);
+        // It notes what a restart may go by; without that more members are asked then.
+        let _ = tokio::task::spawn_blocking(move || it.note_settled(generation)).await;
         if changes.changed().await.is_err() {
             return;
         }
@@ -123,7 +126,9 @@ impl Sharing {
                 is_owned: true,
             };
             let envelope = envelope(0, Space::default(), epoch);
-            let call = target.client.call(&request, envelope, None, OWNERS_WAIT);
+            let call = target
+                .client
+                .call(&request, envelope, None, self.owners_wait);
             let answer = call.await.map_err(|_| member.id.clone())?;
             let sources = match answer.reply() {
                 Ok(Reply::Sources(sources)) if answer.head().envelope.epoch >= epoch => sources,
@@ -139,7 +144,7 @@ impl Sharing {
         Ok(needed.len())
     }
 
-    /// Waits for a key to be confirmed by the sources of its slot: once [`OWNERS_WAIT`], and again, up to `waits` times in all, as long as
+    /// Waits for a key to be confirmed by the sources of its slot: once [`super::OWNERS_WAIT`], and again, up to `waits` times in all, as long as
     /// they answer, and are only behind on the map.
     pub(super) async fn wait_for_sources(
         &self,
@@ -149,7 +154,7 @@ impl Sharing {
     ) -> Result<(), Unconfirmed> {
         let mut confirm = std::pin::pin!(confirm);
         for wait in 1..=waits {
-            if let Ok(confirmed) = tokio::time::timeout(OWNERS_WAIT, confirm.as_mut()).await {
+            if let Ok(confirmed) = tokio::time::timeout(self.owners_wait, confirm.as_mut()).await {
                 return confirmed;
             }
             if wait < waits && !self.are_sources_there(slot).await {
@@ -173,9 +178,10 @@ impl Sharing {
         let targets = ids
             .iter()
             .filter_map(|id| self.forwarder.upstreams().member(id));
+        let wait = self.owners_wait / 3;
         let pings = targets.map(|target| async move {
             let envelope = envelope(slot, Space::default(), target.epoch);
-            let ping = target.client.call(&Request::Ping, envelope, None, AGAIN);
+            let ping = target.client.call(&Request::Ping, envelope, None, wait);
             ping.await.is_ok()
         });
         let answers = futures_util::future::join_all(pings).await;

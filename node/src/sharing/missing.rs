@@ -13,7 +13,9 @@
 //! version.
 //!
 //! The notes outlive a restart. Where they do not reach (a fall was not seen), a member that is down may have owned any slot;
-//! that is a guess, which ends for a slot with the word of somebody who has it and names nobody who is missing.
+//! that is a guess, which ends for a slot with the word of somebody who names nobody who is missing. But that word is worth
+//! something only of one who knows: who came up by a map that it has not seen may have had slots since which it had not taken
+//! over when somebody fell, and of that others know nothing. Then nobody is believed until the one that is down is back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -40,7 +42,7 @@ const REMOVED: &str = "";
 /// Who is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// By the maps that were gone by.
+    /// By the maps that were gone by, or for maps that were not, if nobody else can tell.
     seen: ByMember,
     /// By what others said, for other slots.
     told: ByMember,
@@ -63,6 +65,8 @@ struct Lost {
 pub(super) struct Known {
     epoch: u64,
     down: BTreeSet<Arc<str>>,
+    /// Whether nothing was lacked any more by that map.
+    is_settled: bool,
 }
 
 impl Known {
@@ -73,12 +77,36 @@ impl Known {
         Self {
             epoch: map.epoch(),
             down: down.map(|it| Arc::from(it.id.as_str())).collect(),
+            is_settled: false,
         }
+    }
+
+    /// The same, with nothing lacked any more.
+    #[must_use]
+    pub(super) fn settled(self) -> Self {
+        Self {
+            is_settled: true,
+            ..self
+        }
+    }
+
+    /// The same, but for who is down.
+    #[must_use]
+    pub(super) fn of_nobody(self) -> Self {
+        Self {
+            down: BTreeSet::new(),
+            ..self
+        }
+    }
+
+    pub(super) fn is_newer_than(&self, other: &Self) -> bool {
+        self.epoch > other.epoch
     }
 
     /// Whether it says the same as another one from a later map on, or less.
     pub(super) fn is_as(&self, later: &Self) -> bool {
-        self.down == later.down && self.epoch <= later.epoch
+        let is_settled = self.is_settled && self.epoch == later.epoch;
+        self.down == later.down && self.epoch <= later.epoch && (is_settled || !later.is_settled)
     }
 
     /// Whether a member that is down now has been so since that map. `since` is the epoch since which it was up last.
@@ -107,6 +135,17 @@ impl Change<'_> {
     fn is_next(&self) -> bool {
         let old = self.step.old.map(Topology::epoch);
         old.is_some_and(|old| self.step.new.epoch() == old.saturating_add(1))
+    }
+
+    /// Whether others can tell what became of slots by the maps that were not seen: they had them until the new one, or all
+    /// there was to know was known by the one before it.
+    fn do_others_know(&self) -> bool {
+        let epoch = self.step.new.epoch();
+        let is_up_by_the_last = |known: &Known| {
+            known.epoch == epoch || known.is_settled && known.epoch.saturating_add(1) == epoch
+        };
+        let own = self.step.own;
+        !self.serves(own) || (self.since)(own) >= epoch || self.known.is_some_and(is_up_by_the_last)
     }
 
     fn has_stayed_down(&self, id: &str) -> bool {
@@ -165,18 +204,30 @@ impl Missing {
             to.extend(kept.map(|(id, lost)| (Arc::clone(id), lost.clone())));
         };
         keep(&self.seen, &mut next.seen, REMOVED);
+        let is_told = change.is_next() || change.do_others_know();
         let members = change.step.new.members().iter();
         for member in members.filter(|it| is_down(it) && it.id != change.step.own) {
             let id = member.id.as_str();
             if change.has_stayed_down(id) {
                 keep(&self.seen, &mut next.seen, id);
                 keep(&self.told, &mut next.told, id);
-                keep(&self.guessed, &mut next.guessed, id);
+                match is_told {
+                    true => keep(&self.guessed, &mut next.guessed, id),
+                    false => {
+                        if let Some(lost) = self.guessed.get(id) {
+                            add(&mut next.seen, id, &lost.slots, lost.up_to);
+                        }
+                    }
+                }
             } else if change.is_next() {
                 add(&mut next.seen, id, &change.lost_with(id), change.now);
             } else {
                 // It may have stood in for anybody.
-                add(&mut next.guessed, id, &SlotSet::all(), change.now);
+                let to = match is_told {
+                    true => &mut next.guessed,
+                    false => &mut next.seen,
+                };
+                add(to, id, &SlotSet::all(), change.now);
             }
         }
         let old = change.step.old.filter(|_| change.is_next());
@@ -253,6 +304,11 @@ pub(super) fn is_surprised(change: &Change<'_>) -> bool {
     !change.is_next() && down.any(|it| it.id != change.step.own && !change.has_stayed_down(&it.id))
 }
 
+/// Whether a member that has just started was up by maps before `new` which it did not go by, and may have owned any slot by these.
+pub(super) fn has_missed(known: Option<&Known>, own: u64, new: &Topology) -> bool {
+    own < new.epoch() && known.is_none_or(|known| known.epoch != new.epoch())
+}
+
 /// The file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -260,6 +316,8 @@ struct Stored {
     layout: u32,
     epoch: u64,
     down: Vec<String>,
+    #[serde(default)]
+    is_settled: bool,
     missing: Vec<StoredLost>,
 }
 
@@ -291,6 +349,7 @@ pub(super) fn save(dir: &Path, known: &Known, missing: &Missing) -> io::Result<(
         layout: LAYOUT,
         epoch: known.epoch,
         down: known.down.iter().map(ToString::to_string).collect(),
+        is_settled: known.is_settled,
         missing: stored(&missing.seen, How::Seen)
             .chain(stored(&missing.told, How::Told))
             .chain(stored(&missing.guessed, How::Guessed))
@@ -333,6 +392,7 @@ pub(super) fn load(dir: &Path) -> Option<(Known, Missing)> {
     let known = Known {
         epoch: stored.epoch,
         down: stored.down.iter().map(|id| Arc::from(&**id)).collect(),
+        is_settled: stored.is_settled,
     };
     Some((known, missing))
 }

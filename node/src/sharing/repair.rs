@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::copies::Key;
 use super::metrics::Event;
-use super::{FILLING, OWNERS_WAIT, PRIMARY, REPLICA, SHARED, Sharing};
+use super::{FILLING, PRIMARY, REPLICA, SHARED, Sharing};
 use crate::engine::{Acks, Engine};
 use crate::entry::Space;
 
@@ -170,7 +170,7 @@ impl Sharing {
     ) -> Option<Looked> {
         let envelope = envelope(placement::slot(key), space, first.epoch);
         let ask = async |request: &Request<'_>| {
-            let call = first.client.call(request, envelope, None, OWNERS_WAIT);
+            let call = first.client.call(request, envelope, None, self.owners_wait);
             call.await.ok()
         };
         let own = engine.copy_version(space, key).await;

@@ -17,7 +17,7 @@ use fonn_runtime::peer::CallError;
 use fonn_runtime::route::envelope;
 
 use super::metrics::Event;
-use super::{OWNERS_WAIT, PRIMARY, REPLICA, RETRY, SHARED, Sharing, Unconfirmed, refused};
+use super::{PRIMARY, REPLICA, RETRY, SHARED, Sharing, Unconfirmed, refused};
 use crate::engine::Engine;
 use crate::entry::Space;
 
@@ -26,7 +26,7 @@ impl Sharing {
     /// have to be there, and go by no newer map.
     pub(crate) async fn check_standing(&self, slot: u16) -> Result<(), Failure> {
         // Who has just lost its leader, and that one an owner, has a new one in a moment, and a map without it.
-        let deadline = Instant::now() + OWNERS_WAIT;
+        let deadline = Instant::now() + self.owners_wait;
         loop {
             if !self.pulse.is_leaderless() || self.flags(slot) & SHARED == 0 {
                 return Ok(());
@@ -63,12 +63,10 @@ impl Sharing {
     }
 
     async fn ask_owners(&self, slot: u16) -> Result<(), Failure> {
-        let owners = self.forwarder.upstreams().owners(slot);
+        let (owners, wait) = (self.forwarder.upstreams().owners(slot), self.owners_wait);
         let calls = owners.into_iter().map(|(_, target)| async move {
             let envelope = envelope(slot, Space::default(), target.epoch);
-            let call = target
-                .client
-                .call(&Request::Ping, envelope, None, OWNERS_WAIT);
+            let call = target.client.call(&Request::Ping, envelope, None, wait);
             let answer = call.await.map_err(|_| Failure::Unavailable)?;
             let is_known = answer.head().envelope.epoch <= target.epoch;
             is_known.then_some(()).ok_or(Failure::Busy)
@@ -110,7 +108,7 @@ impl Sharing {
             return self.check_unbroken(since);
         };
         let request = Request::Put(transfer.entry(space, key, usize::MAX));
-        let deadline = Instant::now() + OWNERS_WAIT;
+        let deadline = Instant::now() + self.owners_wait;
         let mut done: Vec<String> = Vec::new();
         loop {
             let mut owners = self.forwarder.upstreams().owners(slot);

@@ -34,6 +34,12 @@ use crate::server::{Identity, Server, Shared, Tiers};
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long members wait for other owners, where a machine that stands still for seconds is no reason to go on without one.
+const OWNERS_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long those wait who wait in vain, in a test that wants that.
+const IN_VAIN: Duration = Duration::from_secs(10);
+
 /// How a member stands that heard a leader so long ago, which promises nothing.
 const fn heard(leader_silence: Duration) -> Standing {
     Standing {
@@ -57,20 +63,39 @@ pub(super) struct Member {
 
 impl Member {
     fn start(name: &str) -> Self {
-        Self::start_in(name, tempfile::tempdir().unwrap(), options)
+        Self::start_waiting(name, OWNERS_PATIENCE)
+    }
+
+    /// Starts one that waits so long for other owners.
+    fn start_waiting(name: &str, owners_wait: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_with(name, dir, options, owners_wait)
     }
 
     /// Starts it with the store in `dir`.
     fn start_in(name: &str, dir: TempDir, options: impl Fn(&TempDir) -> EngineOptions) -> Self {
+        Self::start_with(name, dir, options, OWNERS_PATIENCE)
+    }
+
+    fn start_with(
+        name: &str,
+        dir: TempDir,
+        options: impl Fn(&TempDir) -> EngineOptions,
+        owners_wait: Duration,
+    ) -> Self {
         let engine = Engine::open(options(&dir)).unwrap();
         engine.keep_tombstones();
         let upstreams = Upstreams::new(
             Arc::new(Map::default()),
-            Options::new("", name),
+            peers("", name),
             PeerMetrics::register(&Metrics::new()),
         );
-        let forwarder = Forwarder::new(upstreams.of_member(name), 2 * OWNERS_WAIT);
-        let sharing = Arc::new(Sharing::new(name, forwarder, Clock::system()));
+        let forwarder = Forwarder::new(upstreams.of_member(name), 2 * owners_wait);
+        // By this clock a machine that stands still is no break of the process: those are tested with clocks of their own.
+        let still = ManualClock::new(1_700_000_000_000);
+        let mut sharing = Sharing::new(name, forwarder, still.clock());
+        sharing.owners_wait = owners_wait;
+        let sharing = Arc::new(sharing);
         sharing.doubt_by(&engine);
         let tiers = Arc::new(Tiers {
             engine: Arc::clone(&engine),
@@ -186,6 +211,15 @@ impl Drop for Member {
             runtime.shutdown_background();
         }
         self.engine.close(Duration::from_secs(5));
+    }
+}
+
+/// How members are talked to: one that stands still for a while is waited for.
+fn peers(address: &str, name: &str) -> Options {
+    Options {
+        connect_timeout: PATIENCE,
+        silence_max: PATIENCE,
+        ..Options::new(address, name)
     }
 }
 
@@ -511,7 +545,7 @@ fn what_was_acknowledged_is_with_all_owners() {
 
 #[test]
 fn a_write_that_an_owner_does_not_take_is_not_acknowledged() {
-    let mut members = ["a", "b"].map(Member::start);
+    let mut members = ["a", "b"].map(|name| Member::start_waiting(name, IN_VAIN));
     let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
     let first = map(1, 2, &all);
     go_by(&members.each_ref(), &first);
@@ -527,7 +561,7 @@ fn a_write_that_an_owner_does_not_take_is_not_acknowledged() {
 
 #[test]
 fn without_a_leader_all_or_none_is_stored_where_the_other_owners_are_there_alone() {
-    let mut members = ["a", "b"].map(Member::start);
+    let mut members = ["a", "b"].map(|name| Member::start_waiting(name, IN_VAIN));
     let first = map(1, 2, &[(&members[0], Active), (&members[1], Active)]);
     go_by(&members.each_ref(), &first);
     members[0].take_over();
@@ -555,7 +589,7 @@ fn without_a_leader_all_or_none_is_stored_where_the_other_owners_are_there_alone
 
 #[test]
 fn who_was_replaced_and_does_not_know_acknowledges_nothing() {
-    let members = ["a", "b"].map(Member::start);
+    let members = ["a", "b"].map(|name| Member::start_waiting(name, IN_VAIN));
     let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
     let first = map(1, 2, &all);
     go_by(&members.each_ref(), &first);
@@ -569,12 +603,10 @@ fn who_was_replaced_and_does_not_know_acknowledges_nothing() {
     assert!(clients[0].set(&key, "three").starts_with("SERVER_ERROR"));
     assert_eq!(clients[1].get(&key).as_deref(), Some("two"));
     // What is under way when it learns of it fails as well, though the others take what is newer.
+    let before = members[0].has(&key);
     let writing = std::thread::scope(|scope| {
         let writing = scope.spawn(|| clients[0].set(&key, "four"));
-        let begun = Instant::now();
-        while begun.elapsed() < OWNERS_WAIT / 10 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("it is under way", || members[0].has(&key) != before);
         go_by(&[&members[0]], &second);
         writing.join().unwrap()
     });

@@ -45,6 +45,8 @@ pub(super) struct Rules {
     pub(super) flushes: bool,
     /// What somebody that is down may have overwritten is not shown.
     pub(super) doubts: bool,
+    /// Only who can know is believed that nobody is missing.
+    pub(super) knows: bool,
     /// Members are removed as they are.
     pub(super) removals: bool,
     /// That waits for what was promised to them.
@@ -60,6 +62,7 @@ impl Default for Rules {
             agrees: true,
             flushes: false,
             doubts: true,
+            knows: true,
             removals: false,
             waits: true,
         }
@@ -210,7 +213,9 @@ impl Node {
             .map(|it| it.info.raft_id)
             .collect();
         let has_fallen = data.up.iter().any(|id| *id != own && !up.contains(id));
-        if data.rules.clocks && has_fallen {
+        let is_surprised = self.is_surprised();
+        let data = &mut self.data;
+        if data.rules.clocks && (has_fallen || is_surprised) {
             let past = data.hlc.newest() + (FALL_MARGIN_MS << COUNTER_BITS);
             data.observe(past);
             // A restart goes on behind it.
@@ -228,6 +233,7 @@ impl Node {
             data.lacks = up.iter().copied().filter(|id| *id != own).collect();
         }
         (data.epoch, data.up, data.is_owner) = (self.state.epoch, up, is_owner);
+        self.note_settled();
         self.ask_for_slot();
     }
 
@@ -264,6 +270,7 @@ impl Node {
             }
         }
         self.data.lacks.remove(&from);
+        self.note_settled();
     }
 
     fn standing(&mut self, now: Instant) -> Stand {

@@ -57,6 +57,7 @@ impl Follower {
             own: self.own,
             old: self.map.as_ref(),
             is_unbroken: self.map.is_some(),
+            has_missed: false,
             new,
         };
         let known = self.map.as_ref().map(Known::of).or(self.known.take());
@@ -181,7 +182,7 @@ fn who_falls_before_it_was_asked_about_a_slot_is_missing() {
 fn a_fall_that_nobody_saw_may_concern_any_slot_until_somebody_tells() {
     let now = map(9, 1, &[("a", Down), ("b", Active), ("c", Active)]);
     let mut b = Follower::start("b");
-    b.go_by(&now, 5, 300);
+    b.go_by(&now, 9, 300);
     assert_eq!(b.of("a"), SlotSet::all());
     assert_eq!(b.missing.doubted(7), 300);
     let [told, denied, open] = [7, 8, 9];
@@ -212,6 +213,42 @@ fn a_fall_that_nobody_saw_may_concern_any_slot_until_somebody_tells() {
     };
     later.go_by(&now, 4, 300);
     assert_eq!(later.of("a"), SlotSet::all());
+}
+
+#[test]
+fn only_those_who_can_know_end_a_guess() {
+    let all_up = |epoch| map(epoch, 1, &[("a", Active), ("b", Active), ("c", Active)]);
+    let without_a = |epoch| map(epoch, 1, &[("a", Down), ("b", Active), ("c", Active)]);
+    let known = |epoch| Some(Known::of(&all_up(epoch)));
+    let settled = |epoch| known(epoch).map(Known::settled);
+    // Since when b is up, what it has noted, whether others know, and whether it has missed a map.
+    for (since, known, is_ended, has_missed_one) in [
+        (9, None, true, false),
+        (8, None, false, true),
+        (8, settled(8), true, true),
+        (8, known(8), false, true),
+        (7, settled(7), false, true),
+        (7, settled(9), true, false),
+    ] {
+        let says = format!("{since}, {known:?}");
+        let missed = has_missed(known.as_ref(), since, &without_a(9));
+        assert_eq!(missed, has_missed_one, "{says}");
+        let mut b = Follower {
+            known,
+            ..Follower::start("b")
+        };
+        b.go_by(&without_a(9), since, 300);
+        assert_eq!(b.of("a"), SlotSet::all(), "{says}");
+        b.missing.trust(&SlotSet::all(), |_, _| false);
+        assert_eq!(b.of("a").is_empty(), is_ended, "{says}");
+    }
+    // It may have had slots by a map that it misses later.
+    let mut b = Follower::start("b");
+    b.go_by(&without_a(9), 9, 300);
+    b.go_by(&without_a(11), 9, 400);
+    b.missing.trust(&SlotSet::all(), |_, _| false);
+    assert_eq!(b.of("a"), SlotSet::all());
+    assert_eq!(b.missing.doubted(7), 300);
 }
 
 #[test]
@@ -271,10 +308,10 @@ fn what_is_noted_outlives_a_restart_and_what_is_damaged_is_not_believed() {
             up_to: u64::MAX >> 1,
         },
     );
-    save(dir.path(), &Known::of(&without_a), &c.missing).unwrap();
+    save(dir.path(), &Known::of(&without_a).settled(), &c.missing).unwrap();
     let (known, missing) = load(dir.path()).unwrap();
     assert_eq!(missing, c.missing);
-    assert_eq!(known, Known::of(&without_a));
+    assert_eq!(known, Known::of(&without_a).settled());
     // It goes on by a later map, by which nothing has changed for a.
     let mut again = Follower {
         missing,

@@ -77,7 +77,7 @@ fn write(members: &[Member], addresses: &[String], writer: usize, seed: u64, sha
 }
 
 fn run(seed: u64) {
-    let members = ["a", "b", "c", "d"].map(Member::start);
+    let members = ["a", "b", "c", "d"].map(|name| Member::start_waiting(name, OWNERS_WAIT));
     let mut random = SplitMix64::new(seed);
     let everybody: Vec<_> = members.iter().map(|it| (it, Active)).collect();
     go_by(&members.each_ref(), &map(1, 2, &everybody));

@@ -27,7 +27,7 @@ fn cutoffs<const N: usize>(members: [&Member; N]) -> [Version; N] {
 fn ask(member: &Member, request: &Request<'_>, epoch: u64) -> Asked {
     runtime().block_on(async {
         let stats = PeerMetrics::register(&Metrics::new()).stats();
-        let client = PeerClient::start(Options::new(&member.address, "test"), stats);
+        let client = PeerClient::start(peers(&member.address, "test"), stats);
         let call = client.call(request, envelope(0, SPACE, epoch), None, PATIENCE);
         let answer = call.await.unwrap();
         match answer.reply().unwrap() {

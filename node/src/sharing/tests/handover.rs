@@ -268,7 +268,7 @@ fn the_old_owner_is_believed_once_it_goes_by_the_new_map() {
 
 #[test]
 fn a_write_waits_for_an_old_owner_that_answers_and_is_slow_to_go_by_the_map() {
-    let members = ["a", "b"].map(Member::start);
+    let members = ["a", "b"].map(|name| Member::start_waiting(name, IN_VAIN));
     let [a, b] = &members;
     go_by(&[a], &map(1, 1, &[(a, Active)]));
     assert_eq!(a.client().set("key", "one"), "STORED");
@@ -282,7 +282,7 @@ fn a_write_waits_for_an_old_owner_that_answers_and_is_slow_to_go_by_the_map() {
         let writing = scope.spawn(|| writer.set("key", "two"));
         assert_eq!(reading.join().unwrap(), None, "a read is a miss then");
         until("it takes longer than for a read", || {
-            begun.elapsed() > OWNERS_WAIT + OWNERS_WAIT / 6
+            begun.elapsed() > IN_VAIN + IN_VAIN / 6
         });
         assert!(!writing.is_finished());
         go_by(&[a], &second);

@@ -1,6 +1,7 @@
 //! Who owned a slot and is down: what others have of it is older than what that one may have acknowledged.
 
 use super::*;
+use crate::sharing::missing::{Known, load};
 
 /// Options of a member that is started again on `disk`.
 fn on(disk: &TempDir) -> impl Fn(&TempDir) -> EngineOptions + '_ {
@@ -20,7 +21,7 @@ fn start_on(name: &str, disk: &TempDir) -> Member {
 
 /// A member is told a map by which it and all that are down have been so since long ago.
 fn restart_by(member: &Member, map: &Topology) {
-    member.sharing.go_by_since(map.clone(), false, (&|_| 0, 0));
+    member.sharing.go_by_since(map.clone(), false, &|_| 0);
 }
 
 /// They go by their first map, and know that nobody had their slots before.
@@ -121,6 +122,9 @@ fn a_restart_does_not_forget_who_is_missing_nor_doubt_what_nobody_else_had() {
     let b = start_on("b", &disk);
     let first = map(1, 1, &[(&a, Active), (&b, Active)]);
     settle(&[&a, &b], &first);
+    until("it is noted that nothing is lacked", || {
+        load(disk.path()).is_some_and(|(known, _)| known == Known::of(&first).settled())
+    });
     let (of_a, of_b) = (key_of(&first, &a, 0), key_of(&first, &b, 0));
     // b has an older copy of what is a's.
     go_by(&[&a, &b], &map(2, 1, &[(&a, Draining), (&b, Active)]));
@@ -145,6 +149,40 @@ fn a_restart_does_not_forget_who_is_missing_nor_doubt_what_nobody_else_had() {
     restart_by(&b, &map(4, 1, &[(&a, Down), (&b, Active)]));
     assert_eq!(b.client().get(&of_a), None);
     assert_eq!(b.client().get(&of_b), None);
+}
+
+#[test]
+fn who_was_up_by_a_map_that_it_has_not_seen_believes_nobody_that_nobody_is_missing() {
+    let disk = tempfile::tempdir().unwrap();
+    let a = start_on("a", &disk);
+    let [b, c] = ["b", "c"].map(Member::start);
+    let first = map(1, 1, &[(&a, Active), (&b, Active), (&c, Active)]);
+    settle(&[&a, &b, &c], &first);
+    let second = map(2, 1, &[(&a, Down), (&b, Active), (&c, Active)]);
+    let mut keys = (0..).map(|nth| key_of(&first, &a, nth));
+    let key = keys.find(|key| second.owners(slot(key.as_bytes())).next().unwrap().id == "b");
+    let key = key.unwrap();
+    assert_eq!(a.client().set(&key, "a"), "STORED");
+    drop(a);
+    go_by(&[&b, &c], &second);
+    assert_eq!(b.client().set(&key, "b"), "STORED");
+    // By the third map it is up, and has the key, which it cannot take over before the other one falls.
+    let a = start_on("a", &disk);
+    go_by(
+        &[&b, &c],
+        &map(3, 1, &[(&a, Active), (&b, Active), (&c, Active)]),
+    );
+    let fourth = map(4, 1, &[(&a, Active), (&b, Down), (&c, Active)]);
+    go_by(&[&c], &fourth);
+    a.sharing.go_by_since(fourth, false, &|_| 3);
+    a.take_over();
+    until("the third one has told", || a.is_filled());
+    assert_eq!(a.client().get(&key), None);
+    // It is back.
+    let fifth = map(5, 1, &[(&a, Active), (&b, Active), (&c, Active)]);
+    b.sharing.go_by(fifth.clone(), false);
+    go_by(&[&a, &c], &fifth);
+    assert_eq!(a.client().get(&key).as_deref(), Some("b"));
 }
 
 #[test]
