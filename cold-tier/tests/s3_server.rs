@@ -89,6 +89,8 @@ async fn start() -> Option<Versitygw> {
                     secret: "rootsecret".to_owned(),
                     session_token: None,
                 }),
+                // A server that starts beside others takes its time.
+                timeout: Duration::from_secs(60),
                 ..S3Options::new(BUCKET)
             },
             _dir: tempfile::tempdir().unwrap(),
@@ -108,7 +110,7 @@ impl Versitygw {
 
     async fn is_ready(&mut self) -> bool {
         let (store, begun) = (self.store().await, Instant::now());
-        while begun.elapsed() < Duration::from_secs(20) {
+        while begun.elapsed() < Duration::from_secs(60) {
             if store.list("", None, 1).await.is_ok() {
                 return true;
             }

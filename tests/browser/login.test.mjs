@@ -73,7 +73,7 @@ test("a node with users asks who is there, and shows nothing before it knows", a
   assert.equal(await page.getByLabel("Password").inputValue(), "");
   await logIn(page, "dev", "secret");
   await live(page);
-  assert.equal(await page.getByRole("dialog").count(), 0);
+  await eventually(async () => assert.equal(await page.getByRole("dialog").count(), 0));
   await page.getByRole("heading", { name: "Healthy" }).waitFor();
   // What this user may not do is said in words.
   await page.getByRole("button", { name: "Change the codec of Disk, fresh data" }).click();

@@ -17,7 +17,7 @@ def main(host, port, servers):
                 startup_nodes=[ClusterNode(host, port)],
                 protocol=protocol,
                 load_balancing_strategy=reads,
-                socket_timeout=20,
+                socket_timeout=60,
                 # Every slot has to have an owner.
                 require_full_coverage=True,
             )

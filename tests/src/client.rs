@@ -14,8 +14,8 @@ pub use self::binary::{BinaryClient, BinaryReply, opcode, request as binary_requ
 pub use self::resp::{RespClient, RespReply, request as resp_request};
 pub use self::text::{MetaClient, TextClient, TextItem};
 
-/// A reply that does not come within this time fails the test.
-pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(20);
+/// A reply that does not come within this time fails the test: it hangs. A busy machine is slow, and that is no failure.
+pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The server answered with its protocol's error; the connection goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]

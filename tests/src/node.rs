@@ -18,8 +18,8 @@ use crate::release;
 /// A start includes the recovery of what is in the data directory.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The contract says 10 seconds for the drain; the rest is for a busy machine.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
-const HTTP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+const HTTP_LIMIT: Duration = Duration::from_secs(60);
 
 /// What `/readyz` says while a node serves that has not read the index of its bucket yet.
 pub const READING: &str = "reading the bucket's index\n";
@@ -393,7 +393,7 @@ pub struct HttpReply {
 /// One HTTP/1.1 GET on a connection of its own.
 ///
 /// # Errors
-/// When there is no well-formed reply within 20 seconds.
+/// When there is no well-formed reply within a minute.
 pub fn http_get(addr: SocketAddr, path: &str) -> Result<HttpReply> {
     let mut stream = TcpStream::connect_timeout(&addr, HTTP_LIMIT)?;
     stream.set_read_timeout(Some(HTTP_LIMIT))?;

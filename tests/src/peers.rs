@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::process::{Daemon, answers, free_address};
 
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running memcached or Redis.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Peer {
     /// Starts memcached with `threads` threads, 4 GiB of memory and values of up to 128 MiB.
     ///
     /// # Errors
-    /// When it does not answer within 20 seconds.
+    /// When it does not answer within a minute.
     pub fn memcached(program: &Path, threads: usize) -> Result<Self> {
         let addr = free_address()?;
         let mut command = Command::new(program);
@@ -44,7 +44,7 @@ impl Peer {
     /// Starts memcached with one thread and `ram_mib` MiB of memory over `file` of 8 GiB.
     ///
     /// # Errors
-    /// When it does not answer within 20 seconds.
+    /// When it does not answer within a minute.
     pub fn extstore(program: &Path, ram_mib: u64, file: &Path) -> Result<Self> {
         let addr = free_address()?;
         let mut command = Command::new(program);
@@ -67,7 +67,7 @@ impl Peer {
     /// Starts Redis without persistence.
     ///
     /// # Errors
-    /// When it does not answer within 20 seconds.
+    /// When it does not answer within a minute.
     pub fn redis(program: &Path) -> Result<Self> {
         let addr = free_address()?;
         let mut command = Command::new(program);

@@ -1,6 +1,7 @@
 //! Processes under test: started with their output kept, awaited with a deadline, and gone when
 //! the test is.
 
+use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,6 +22,8 @@ use crate::rng::Rng;
 const LOG_LINES_MAX: usize = 20_000;
 /// Lines of output that an error shows.
 const LOG_LINES_SHOWN: usize = 60;
+/// Who takes longer does not answer; a busy machine needs its time.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a condition is looked at while it is awaited.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -55,6 +58,16 @@ impl Log {
     }
 }
 
+thread_local! {
+    /// Those of the processes that this thread has started; a test is a thread.
+    static LOGS: RefCell<Vec<Log>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The logs of all processes that this thread has started since it last asked, also of those that are gone.
+pub fn take_logs() -> Vec<Log> {
+    LOGS.take()
+}
+
 /// A running process; killed and reaped when dropped.
 pub struct Daemon {
     name: String,
@@ -83,6 +96,7 @@ impl Daemon {
             .spawn()
             .with_context(|| format!("starting {name}: {command:?}"))?;
         let log = Log::default();
+        LOGS.with_borrow_mut(|logs| logs.push(log.clone()));
         let mut readers = Vec::new();
         if let Some(stdout) = child.stdout.take() {
             readers.push(keep_lines(stdout, log.clone()));
@@ -185,7 +199,7 @@ impl Daemon {
         self.child
             .kill()
             .with_context(|| format!("killing {self:?}"))?;
-        self.wait_exit(Duration::from_secs(30))
+        self.wait_exit(Duration::from_secs(60))
     }
 
     /// Sends a signal.
@@ -301,8 +315,8 @@ pub fn accepts(addr: SocketAddr) -> bool {
 #[must_use]
 pub fn answers(addr: SocketAddr, request: &[u8], reply: &[u8]) -> bool {
     let ask = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut stream = TcpStream::connect_timeout(&addr, ANSWER_LIMIT)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         stream.write_all(request)?;
         let mut bytes = vec![0; reply.len()];
         stream.read_exact(&mut bytes)?;
@@ -345,7 +359,7 @@ mod tests {
         command.args(["-c", "echo out; echo err >&2; exit 3"]);
         let mut daemon = Daemon::spawn("sh", &mut command).unwrap();
         assert_eq!(
-            daemon.wait_exit(Duration::from_secs(10)).unwrap().code(),
+            daemon.wait_exit(Duration::from_secs(60)).unwrap().code(),
             Some(3)
         );
         let log = daemon.log().lines();
@@ -361,7 +375,7 @@ mod tests {
         command.args(["-c", "echo cannot bind; exit 1"]);
         let mut daemon = Daemon::spawn("sh", &mut command).unwrap();
         let error = daemon
-            .wait_until("port", Duration::from_secs(10), || false)
+            .wait_until("port", Duration::from_secs(60), || false)
             .unwrap_err();
         assert!(error.to_string().contains("before port"), "{error}");
     }

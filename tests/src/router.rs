@@ -14,7 +14,7 @@ use crate::program::Program;
 use crate::release;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// The program under test: `FONN_ROUTER_BIN`, or the one built with this package.
 ///

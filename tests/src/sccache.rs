@@ -11,6 +11,9 @@ use serde_json::Value;
 use crate::process::{Daemon, accepts, free_address, run};
 use crate::project::CProject;
 
+/// A busy machine needs its time.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// What sccache may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -125,7 +128,7 @@ impl Sccache {
     /// Starts `program` over `storage`; what it needs besides is in `scratch`.
     ///
     /// # Errors
-    /// With its log, when it does not listen within half a minute.
+    /// With its log, when it does not listen within a minute.
     pub fn start(program: &Path, scratch: &Path, storage: Storage) -> Result<Self> {
         let server = free_address()?;
         std::fs::create_dir_all(scratch)?;
@@ -146,7 +149,7 @@ impl Sccache {
             .env("SCCACHE_NO_DAEMON", "1");
         command.env("SCCACHE_LOG", "warn");
         let mut daemon = Daemon::spawn("sccache", &mut command)?;
-        daemon.wait_until("listening", Duration::from_secs(30), || accepts(server))?;
+        daemon.wait_until("listening", LIMIT, || accepts(server))?;
         Ok(Self {
             program: program.to_owned(),
             environment,
@@ -201,9 +204,9 @@ impl Sccache {
     /// Stores happen behind the compiler's back; waits until `count` have.
     ///
     /// # Errors
-    /// When they have not within half a minute.
+    /// When they have not within a minute.
     pub fn wait_for_writes(&mut self, count: u64) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + LIMIT;
         loop {
             let stats = self.stats()?;
             if stats.number("cache_writes") >= count {

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 pub use hyper::Method;
@@ -144,6 +145,8 @@ impl S3Server {
             endpoint: Some(self.endpoint()),
             region: Some("us-east-1".to_owned()),
             credentials: Some(self.credentials()),
+            // Who asks is in this process, on a machine that may be busy.
+            timeout: Duration::from_secs(60),
             ..S3Options::new(BUCKET)
         }
     }

@@ -29,7 +29,7 @@ use crate::ack::AckGroup;
 use crate::levels::CodecChoice;
 
 const SPACE: Space = Space(3);
-const GRACE: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(120);
 
 static COPIES: AtomicU64 = AtomicU64::new(0);
 
@@ -167,8 +167,13 @@ impl Rig {
         .await
     }
 
+    /// Puts, again where room is not made in time: a busy machine may leave who makes it no time for seconds.
     async fn put(&self, key: &[u8], version: Version, value: impl Into<Bytes>) {
-        self.try_put(key, version, value.into()).await.unwrap();
+        let (value, deadline) = (value.into(), Instant::now() + GRACE);
+        while let Err(failure) = self.try_put(key, version, value.clone()).await {
+            assert_eq!(failure, Failure::OutOfSpace);
+            assert!(Instant::now() < deadline, "there is no room");
+        }
     }
 
     async fn delete(&self, key: &[u8], version: Version) {
@@ -203,6 +208,39 @@ impl Rig {
 
     fn stats(&self) -> DiskStatsSnapshot {
         self.tier().stats().snapshot()
+    }
+
+    /// No write was refused, unless the machine stood still about as long as room is waited for.
+    fn assert_none_refused(&self, gaps: &Gaps) {
+        let longest = gaps.longest();
+        println!("threads stood still for {longest:?} at most");
+        if longest < Duration::from_secs(1) {
+            assert_eq!(self.stats().writes_failed, 0);
+        }
+    }
+}
+
+/// For how long a thread of this process that has next to nothing to do got no time, in milliseconds at most.
+struct Gaps(Arc<AtomicU64>);
+
+impl Gaps {
+    fn watch() -> Self {
+        let longest = Arc::new(AtomicU64::new(0));
+        let watched = Arc::downgrade(&longest);
+        std::thread::spawn(move || {
+            let mut last = Instant::now();
+            while let Some(longest) = watched.upgrade() {
+                longest.fetch_max(last.elapsed().as_millis() as u64, Ordering::SeqCst);
+                last = Instant::now();
+                drop(longest);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Self(longest)
+    }
+
+    fn longest(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst))
     }
 }
 

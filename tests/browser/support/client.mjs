@@ -55,16 +55,16 @@ export function objectFile(seed, length) {
 }
 
 /**
- * Builds of `count` files for `seconds`, but no fewer than 50: of each, most files were built before. `login` is `USER PASSWORD`,
- * where there are users.
+ * Builds of `count` files for `seconds` and until `isOver` says so, but no fewer than 50: of each, most files were built before.
+ * `login` is `USER PASSWORD`, where there are users.
  */
-export async function builds(node, { seconds, count = 400, miss = 0.08, login }) {
+export async function builds(node, { seconds = 0, isOver = () => true, count = 400, miss = 0.08, login }) {
   const client = await Client.connect(node);
   if (login) await client.set("login", login);
   for (let at = 0; at < count; at++) await client.set(`obj/${at}`, objectFile(at, 3000 + (at % 50) * 900));
   const end = Date.now() + seconds * 1000;
   let fresh = count;
-  for (let build = 0; build < 50 || Date.now() < end; build++) {
+  for (let build = 0; build < 50 || Date.now() < end || !isOver(); build++) {
     for (let at = 0; at < 20; at++) {
       if (Math.random() < miss) {
         const [hit] = await client.get(`obj/new-${fresh}`);

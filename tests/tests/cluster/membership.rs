@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use fonn_tests::cluster::undisturbed;
 use fonn_tests::ctl::{failure, fonnctl, json, text};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::free_address;
@@ -116,23 +117,40 @@ impl Three {
 }
 
 /// A map without what differs by who answers.
-fn agreed(node: &FonnNode) -> Result<(Value, Value, Value)> {
-    let map = map(node)?;
-    let part = |value: &Value| value.clone();
-    Ok((
-        part(&map["status"]["epoch"]),
-        part(&map["replicas"]),
-        part(&map["members"]),
-    ))
+fn agreed(map: &Value) -> (&Value, &Value, &Value) {
+    (&map["status"]["epoch"], &map["replicas"], &map["members"])
+}
+
+/// Waits until all have the same map; each takes a moment to follow.
+fn wait_same(nodes: &[&FonnNode]) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let maps = nodes.iter().map(|node| map(node));
+        let maps = maps.collect::<Result<Vec<_>>>()?;
+        if maps.iter().all(|map| agreed(map) == agreed(&maps[0])) {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < LIMIT, "the maps are {maps:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until the metric of each has this value.
+fn wait_metric(nodes: &[&FonnNode], name: &str, wanted: f64) -> Result<()> {
+    let begun = Instant::now();
+    for node in nodes {
+        while node.metric(name)? != Some(wanted) {
+            ensure!(begun.elapsed() < LIMIT, "{name} is not {wanted}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Ok(())
 }
 
 #[test]
 fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
     let mut three = Three::form()?;
-    let first = agreed(&three.nodes[0])?;
-    for node in &three.nodes[1..] {
-        assert_eq!(agreed(node)?, first);
-    }
+    wait_same(&three.all())?;
     let whole = map(&three.nodes[0])?;
     let owned: Vec<u64> = ["a", "b", "c"].iter().map(|it| slots(&whole, it)).collect();
     assert_eq!(owned.iter().sum::<u64>(), SLOTS);
@@ -141,14 +159,10 @@ fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
         owned.iter().all(|it| it.abs_diff(mean) < mean / 10),
         "{owned:?}"
     );
+    // They vote when they follow the log, a moment after they were taken in.
+    wait_metric(&three.all(), "fonn_cluster_voters", 3.0)?;
+    wait_metric(&three.all(), "fonn_cluster_has_leader", 1.0)?;
     for node in &three.nodes {
-        // They vote when they follow the log, a moment after they were taken in.
-        let begun = Instant::now();
-        while node.metric("fonn_cluster_voters")? != Some(3.0) {
-            ensure!(begun.elapsed() < LIMIT, "three vote");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_eq!(node.metric("fonn_cluster_has_leader")?, Some(1.0));
         let page = node.http_get("/metrics")?.body;
         assert!(
             page.contains("fonn_cluster_members{state=\"active\"} 3"),
@@ -159,12 +173,18 @@ fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
             "{page}"
         );
     }
-    let leaders = three
-        .nodes
-        .iter()
-        .map(|it| it.metric("fonn_cluster_is_leader"));
-    let leaders = leaders.collect::<Result<Vec<_>>>()?;
-    assert_eq!(leaders.into_iter().flatten().sum::<f64>(), 1.0);
+    let begun = Instant::now();
+    loop {
+        let nodes = three.nodes.iter();
+        let leaders = nodes.map(|it| it.metric("fonn_cluster_is_leader"));
+        let leaders = leaders.collect::<Result<Vec<_>>>()?;
+        if leaders.iter().flatten().sum::<f64>() == 1.0 {
+            break;
+        }
+        // Who leads may change between two looks.
+        ensure!(begun.elapsed() < LIMIT, "{leaders:?} lead");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 
     // Whoever leads falls: the others choose another, who notices.
     let status = json(&admin(&three.nodes[0]), &["status"])?;
@@ -186,7 +206,7 @@ fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
     };
     let others = three.without(fallen);
     let took = wait(&others, "the two others say that it is down", is_down)?;
-    assert_eq!(agreed(others[0])?, agreed(others[1])?);
+    wait_same(&others)?;
     eprintln!("noticed after {took:?}");
 
     three.nodes[fallen].start_again()?;
@@ -205,82 +225,86 @@ fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
 
 #[test]
 fn any_member_takes_changes_and_all_follow() -> Result<()> {
-    let three = Three::form()?;
-    let before = map(&three.nodes[0])?;
-    // Each is asked at another member.
-    let told = text(&admin(&three.nodes[1]), &["weight", "b", "50"])?;
-    let epoch = |map: &Value| map["status"]["epoch"].as_u64().unwrap_or(0);
-    wait(&three.all(), "b has another weight", |map| {
-        epoch(map) > epoch(&before) && slots(map, "b") < slots(&before, "b") * 2 / 3
-    })?;
-    let owned = slots(&map(&three.nodes[0])?, "b");
-    assert!(told.contains(&format!("b owns {owned} slots")), "{told}");
-    text(&admin(&three.nodes[2]), &["replicas", "2"])?;
-    wait(&three.all(), "every slot has two owners", |map| {
-        map["replicas"] == 2
-    })?;
+    undisturbed(|| {
+        let three = Three::form()?;
+        let before = map(&three.nodes[0])?;
+        // Each is asked at another member.
+        let told = text(&admin(&three.nodes[1]), &["weight", "b", "50"])?;
+        let epoch = |map: &Value| map["status"]["epoch"].as_u64().unwrap_or(0);
+        wait(&three.all(), "b has another weight", |map| {
+            epoch(map) > epoch(&before) && slots(map, "b") < slots(&before, "b") * 2 / 3
+        })?;
+        let owned = slots(&map(&three.nodes[0])?, "b");
+        assert!(told.contains(&format!("b owns {owned} slots")), "{told}");
+        text(&admin(&three.nodes[2]), &["replicas", "2"])?;
+        wait(&three.all(), "every slot has two owners", |map| {
+            map["replicas"] == 2
+        })?;
 
-    let told = text(&admin(&three.nodes[0]), &["drain", "c"])?;
-    assert!(told.contains("c owns 0 slots"), "{told}");
-    wait(
-        &three.all(),
-        "c is draining",
-        are(&[("a", "active"), ("b", "active"), ("c", "draining")]),
-    )?;
-    let told = text(&admin(&three.nodes[0]), &["status"])?;
-    assert!(
-        told.contains("cluster ") && told.contains("3 of 3 members up"),
-        "{told}"
-    );
-    text(&admin(&three.nodes[1]), &["drain", "c", "--undo"])?;
-    wait(&three.all(), "c has slots again", |map| slots(map, "c") > 0)?;
+        let told = text(&admin(&three.nodes[0]), &["drain", "c"])?;
+        assert!(told.contains("c owns 0 slots"), "{told}");
+        wait(
+            &three.all(),
+            "c is draining",
+            are(&[("a", "active"), ("b", "active"), ("c", "draining")]),
+        )?;
+        let told = text(&admin(&three.nodes[0]), &["status"])?;
+        assert!(
+            told.contains("cluster ") && told.contains("3 of 3 members up"),
+            "{told}"
+        );
+        text(&admin(&three.nodes[1]), &["drain", "c", "--undo"])?;
+        wait(&three.all(), "c has slots again", |map| slots(map, "c") > 0)?;
 
-    text(&admin(&three.nodes[0]), &["remove", "c", "--yes"])?;
-    wait(
-        &three.without(2),
-        "c is gone",
-        are(&[("a", "active"), ("b", "active")]),
-    )?;
-    for (arguments, word) in [
-        (&["weight", "nobody", "3"][..], "nobody"),
-        (&["drain", "nobody", "--undo"], "nobody"),
-        (&["remove", "nobody", "--yes"], "nobody"),
-    ] {
-        let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
-        assert_eq!(code, Some(1), "{arguments:?}");
-        assert!(error.contains(word), "{error}");
-    }
-    assert_eq!(
-        failure(&admin(&three.nodes[0]), &["remove", "b"])?.0,
-        Some(2)
-    );
-    Ok(())
+        text(&admin(&three.nodes[0]), &["remove", "c", "--yes"])?;
+        wait(
+            &three.without(2),
+            "c is gone",
+            are(&[("a", "active"), ("b", "active")]),
+        )?;
+        for (arguments, word) in [
+            (&["weight", "nobody", "3"][..], "nobody"),
+            (&["drain", "nobody", "--undo"], "nobody"),
+            (&["remove", "nobody", "--yes"], "nobody"),
+        ] {
+            let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
+            assert_eq!(code, Some(1), "{arguments:?}");
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(
+            failure(&admin(&three.nodes[0]), &["remove", "b"])?.0,
+            Some(2)
+        );
+        Ok(())
+    })
 }
 
 #[test]
 fn the_last_member_that_can_own_slots_keeps_them() -> Result<()> {
-    let three = Three::form()?;
-    for node in ["a", "b"] {
-        text(&admin(&three.nodes[2]), &["weight", node, "0"])?;
-    }
-    wait(&three.all(), "c owns all", |map| {
-        slots(map, "a") == 0 && slots(map, "b") == 0 && slots(map, "c") > 0
-    })?;
-    for arguments in [
-        &["weight", "c", "0"][..],
-        &["drain", "c"],
-        &["remove", "c", "--yes"],
-    ] {
-        let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
-        assert_eq!(code, Some(1), "{arguments:?}");
-        assert!(error.contains("nobody would own its slots"), "{error}");
-    }
-    assert!(slots(&map(&three.nodes[0])?, "c") > 0);
-    text(&admin(&three.nodes[1]), &["weight", "a", "1"])?;
-    wait(&three.all(), "a owns some", |map| slots(map, "a") > 0)?;
-    text(&admin(&three.nodes[0]), &["weight", "c", "0"])?;
-    wait(&three.all(), "a owns all", |map| slots(map, "c") == 0)?;
-    Ok(())
+    undisturbed(|| {
+        let three = Three::form()?;
+        for node in ["a", "b"] {
+            text(&admin(&three.nodes[2]), &["weight", node, "0"])?;
+        }
+        wait(&three.all(), "c owns all", |map| {
+            slots(map, "a") == 0 && slots(map, "b") == 0 && slots(map, "c") > 0
+        })?;
+        for arguments in [
+            &["weight", "c", "0"][..],
+            &["drain", "c"],
+            &["remove", "c", "--yes"],
+        ] {
+            let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
+            assert_eq!(code, Some(1), "{arguments:?}");
+            assert!(error.contains("nobody would own its slots"), "{error}");
+        }
+        assert!(slots(&map(&three.nodes[0])?, "c") > 0);
+        text(&admin(&three.nodes[1]), &["weight", "a", "1"])?;
+        wait(&three.all(), "a owns some", |map| slots(map, "a") > 0)?;
+        text(&admin(&three.nodes[0]), &["weight", "c", "0"])?;
+        wait(&three.all(), "a owns all", |map| slots(map, "c") == 0)?;
+        Ok(())
+    })
 }
 
 #[test]

@@ -12,8 +12,9 @@ use fonn_node::cli::Release;
 use fonn_proto::Out;
 use fonn_proto::peer::hello::{self, Hello};
 use fonn_proto::peer::{Envelope, FrameError, Kind, Refusal, Reply, Request, Step, next};
-use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::client::{Cache, Dialect, is_refusal};
 use fonn_tests::cluster::Cluster;
+use fonn_tests::promised::is_strict;
 use fonn_tests::release;
 use fonn_tests::rng::Rng;
 
@@ -24,6 +25,8 @@ const KEYS: u64 = 50;
 const CLIENTS: u64 = 4;
 /// Operations that go on at least, in every state of the upgrade.
 const OPERATIONS: u64 = 300;
+/// A busy machine needs its time.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn value(key: &str, generation: u64) -> Vec<u8> {
     let text = format!("{key} {generation} ");
@@ -37,12 +40,27 @@ struct Load {
     operations: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Load {
     fn count_hit(&self, is_hit: bool) {
         let count = if is_hit { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has something written. It is refused where an owner does not take it within seconds, and sent again.
+    fn write<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let begun = Instant::now();
+        loop {
+            match ask() {
+                Err(error) if is_refusal(&error) && begun.elapsed() < LIMIT => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Reads and writes keys of its own, and reads what all have, until told to stop. Every answer has to be right.
@@ -57,11 +75,13 @@ impl Load {
             match random.below(10) {
                 0..3 => {
                     let next = count + 1;
-                    client.set(&key, &value(&key, next), None).context("set")?;
+                    let value = value(&key, next);
+                    let set = self.write(|| client.set(&key, &value, None));
+                    set.context("set")?;
                     *generation = next;
                 }
                 3 => {
-                    client.delete(&key).context("delete")?;
+                    self.write(|| client.delete(&key)).context("delete")?;
                     *generation = 0;
                 }
                 4..7 => match (client.get(&key).context("get")?, *generation) {
@@ -88,7 +108,7 @@ impl Load {
     fn go_on(&self) -> Result<()> {
         let (begun, before) = (Instant::now(), self.operations.load(Ordering::Relaxed));
         while self.operations.load(Ordering::Relaxed) < before + OPERATIONS {
-            ensure!(begun.elapsed() < Duration::from_secs(60), "nothing goes on");
+            ensure!(begun.elapsed() < LIMIT, "nothing goes on");
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
@@ -195,7 +215,7 @@ fn upgrade(cluster: &mut Cluster, load: &Load, newer: &Release) -> Result<()> {
         for at in 0..3 {
             while versions(cluster, at)?.get(index) != Some(&release.version) {
                 let versions = versions(cluster, at)?;
-                ensure!(begun.elapsed() < Duration::from_secs(60), "{versions:?}");
+                ensure!(begun.elapsed() < LIMIT, "{versions:?}");
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
@@ -236,9 +256,16 @@ fn members_are_upgraded_one_by_one_under_load_and_nobody_notices() -> Result<()>
         upgraded
     })?;
     let (hits, misses) = (load.hits.into_inner(), load.misses.into_inner());
-    eprintln!("{hits} hits and {misses} misses of what was stored");
+    let refused = load.refused.into_inner();
+    eprintln!("{hits} hits and {misses} misses of what was stored, {refused} refused writes");
     ensure!(hits > 1000, "{hits} hits");
-    ensure!(misses * 1000 <= hits, "{misses} misses beside {hits} hits");
+    // A machine that stands still for seconds is noticed, whatever the release.
+    let (misses_max, refused_max) = match is_strict() {
+        true => (hits / 1000, 0),
+        false => (hits / 100, hits / 100),
+    };
+    ensure!(misses <= misses_max, "{misses} misses beside {hits} hits");
+    ensure!(refused <= refused_max, "{refused} writes were refused");
     for number in 0..STILL {
         let key = format!("still-{number}");
         ensure!(client.get(&key)? == Some(value(&key, 1)), "{key}");

@@ -1,7 +1,5 @@
 //! Nodes over a bucket, and what they say about it.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -158,20 +156,4 @@ impl Entries<'_> {
 /// A connection as sccache makes it.
 pub fn connect(node: &FonnNode) -> Result<Box<dyn Cache>> {
     Dialect::Binary.connect(node.addr())
-}
-
-/// Bytes of all files below `dir`.
-pub fn bytes_below(dir: &Path) -> Result<u64> {
-    let mut total = 0;
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        let meta = entry.metadata()?;
-        total += if meta.is_dir() {
-            bytes_below(&entry.path())?
-        } else {
-            // The blocks: journals are longer than what is in them.
-            meta.blocks() * 512
-        };
-    }
-    Ok(total)
 }

@@ -17,6 +17,7 @@ use fonn_tests::bucket::{Bucket, Trouble};
 use fonn_tests::client::{Cache, TextClient};
 use fonn_tests::history::{Action, Operation, Rules, Seen, check};
 use fonn_tests::node::FonnNode;
+use fonn_tests::promised::is_strict;
 use fonn_tests::rng::Rng;
 use fonn_tests::values::{Content, ValuePool};
 
@@ -249,8 +250,9 @@ fn read<'a>(
 struct Hits(Vec<Duration>);
 
 impl Hits {
-    fn p99(&self) -> Duration {
-        self.0[(self.0.len() - 1) * 99 / 100]
+    /// What so many of a hundred took at most.
+    fn quantile(&self, percent: usize) -> Duration {
+        self.0[(self.0.len() - 1) * percent / 100]
     }
 }
 
@@ -455,12 +457,17 @@ fn with_a_bucket_that_fails_in_every_way_nothing_is_lost_or_comes_back_and_hits_
     }
     kept.check(&mut next.text()?, 0..KEPT)?;
 
+    // A machine that stands still for a second makes all late that is due in it, whatever the bucket does. Whoever waits for
+    // the bucket makes all late that comes behind, so that it shows in the middle too.
+    let percent = if is_strict() { 99 } else { 50 };
     for (at, tier) in ["ram", "disk"].into_iter().enumerate() {
-        let (was, is) = (before[at].p99(), during[at].p99());
+        let [was, is] = [&before, &during].map(|it| it[at].quantile(percent));
         eprintln!(
-            "hits from {tier}: p99 {was:?} before ({} hits), {is:?} during the outage ({})",
+            "hits from {tier}: {percent} % within {was:?} before ({} hits), {is:?} during the outage ({}), 99 % within {:?} and {:?}",
             before[at].0.len(),
-            during[at].0.len()
+            during[at].0.len(),
+            before[at].quantile(99),
+            during[at].quantile(99),
         );
         // Whoever waits for the bucket waits four times as long as a busy machine may take.
         assert!(

@@ -104,7 +104,7 @@ fn another_regions_writes_replace_older_copies_here() -> Result<()> {
     set(&here, "k", "from here")?;
     set(&here, "gone", "from here")?;
     wait_until_spilled(&here)?;
-    wait_until("the other region knows", Duration::from_secs(30), || {
+    wait_until("the other region knows", Duration::from_secs(60), || {
         Ok(metric(&there, "fonn_cold_index_entries")? >= 2.0)
     })?;
     assert_eq!(get(&there, "k")?.as_deref(), Some(&b"from here"[..]));
@@ -113,7 +113,7 @@ fn another_regions_writes_replace_older_copies_here() -> Result<()> {
     wait_until_spilled(&there)?;
     wait_until(
         "the newer copies are served here",
-        Duration::from_secs(30),
+        Duration::from_secs(60),
         || Ok(get(&here, "k")?.as_deref() == Some(b"from there") && get(&here, "gone")?.is_none()),
     )
 }

@@ -206,7 +206,7 @@ fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
     guarded
         .node
         .daemon()?
-        .wait_until("the reload", Duration::from_secs(20), is_reloaded)?;
+        .wait_until("the reload", Duration::from_secs(60), is_reloaded)?;
     let gone = denied(&guarded.as_user("dev", &["status"])?)?;
     ensure!(gone.contains("wrong user name or password"), "{gone}");
     let ci = fine(&guarded.as_user("ci", &["status", "--json"])?)?;
@@ -313,7 +313,7 @@ fn a_client_that_fails_to_log_in_is_counted_and_logged_with_its_address_and_noth
         lines.filter(|it| it.contains("wrong user name or password"))
     };
     node.daemon()?
-        .wait_until("three lines", Duration::from_secs(20), || {
+        .wait_until("three lines", Duration::from_secs(60), || {
             told().count() == 3
         })?;
     let told: Vec<String> = told().collect();
@@ -341,7 +341,7 @@ fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
     let log = node.log()?;
     let is_told = || log.text().contains("admin   https://");
     node.daemon()?
-        .wait_until("the banner", Duration::from_secs(30), is_told)?;
+        .wait_until("the banner", Duration::from_secs(60), is_told)?;
     let url = format!("https://{}", node.admin());
     let (ca, cert, key) = (file("ca"), file("cert"), file("key"));
     let shown = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];

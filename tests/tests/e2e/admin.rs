@@ -141,7 +141,7 @@ fn the_banner_and_the_log_tell_what_was_started() -> Result<()> {
     let daemon = node.daemon()?;
     let log = daemon.log();
     let complete = || parts.iter().all(|part| log.text().contains(part));
-    daemon.wait_until("a banner with all parts", Duration::from_secs(10), complete)?;
+    daemon.wait_until("a banner with all parts", Duration::from_secs(60), complete)?;
     let loud = |line: &&String| line.contains("WARN") || line.contains("ERROR");
     node.text()?.store("set k 0 0 1", b"v")?;
     let log = node.daemon()?.log().lines();

@@ -77,7 +77,7 @@ fn wait_until_settled(node: &FonnNode, value_bytes: f64, fresh: f64) -> Result<(
     loop {
         let unsettled = node.metric("fonn_disk_unsettled_bytes")?;
         let ratio = ratio(node, value_bytes)?;
-        if unsettled == Some(0.0) && ratio > fresh {
+        if unsettled == Some(0.0) && ratio >= fresh {
             return Ok(());
         }
         ensure!(

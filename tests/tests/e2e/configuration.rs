@@ -29,7 +29,7 @@ fn ended(
     command.env("XDG_CACHE_HOME", dir.path()).args(arguments);
     command.envs(environment.iter().copied());
     let mut daemon = Daemon::spawn("fonn-node", &mut command)?;
-    let status = daemon.wait_exit(Duration::from_secs(20))?;
+    let status = daemon.wait_exit(Duration::from_secs(60))?;
     Ok((status.code(), daemon.log().text()))
 }
 
@@ -231,12 +231,12 @@ fn the_bare_command_uses_the_cache_directory_of_the_user() -> Result<()> {
     command.args(["--listen", &listen, "--admin-listen", &admin]);
     let mut daemon = Daemon::spawn("fonn-node", &mut command)?;
     let made = dir.path().join("fonn");
-    daemon.wait_until("data directory", Duration::from_secs(30), || made.is_dir())?;
+    daemon.wait_until("data directory", Duration::from_secs(60), || made.is_dir())?;
     let addr = listen.parse()?;
-    daemon.wait_until("socket", Duration::from_secs(30), || {
+    daemon.wait_until("socket", Duration::from_secs(60), || {
         fonn_tests::process::accepts(addr)
     })?;
-    assert!(daemon.terminate(Duration::from_secs(20))?.success());
+    assert!(daemon.terminate(Duration::from_secs(60))?.success());
     Ok(())
 }
 
@@ -271,7 +271,7 @@ pub(super) fn reload(
     let before = log.lines().len();
     node.daemon()?.signal(Signal::HUP)?;
     node.daemon()?
-        .wait_until("a line about the reload", Duration::from_secs(20), || {
+        .wait_until("a line about the reload", Duration::from_secs(60), || {
             let text = log.lines().split_off(before).join("\n");
             expected.iter().any(|part| text.contains(part))
         })?;
@@ -300,7 +300,7 @@ fn a_reload_changes_budgets_and_says_what_it_cannot_change() -> Result<()> {
     let log = node.log()?;
     node.daemon()?.wait_until(
         "lru, which needs a restart",
-        Duration::from_secs(20),
+        Duration::from_secs(60),
         || log.text().contains("lru"),
     )?;
     // A file that cannot be read changes nothing and does not end the process.

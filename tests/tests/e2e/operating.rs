@@ -10,7 +10,7 @@ use fonn_tests::ctl::{fonnctl, json, lines, text};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::values::{Content, ValuePool};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A node that answers hits and misses until it is dropped.
 fn busy() -> Result<FonnNode> {
@@ -37,15 +37,15 @@ fn top_prints_one_sample_where_nobody_watches() -> Result<()> {
             client.items(&format!("get absent{n}"))?;
         }
         let told = json(&admin, &["top"])?;
-        if told["hit_ratio"].as_f64().is_some() {
+        // A sample may be of the middle of a round; what there is of whole ones grows.
+        let ratio = told["hit_ratio"].as_f64();
+        if ratio.is_some_and(|it| (0.85..0.95).contains(&it)) {
             break told;
         }
-        ensure!(Instant::now() < deadline, "no gets: {told}");
+        ensure!(Instant::now() < deadline, "nine of ten are hits: {told}");
     };
-    let ratio = told["hit_ratio"].as_f64().context("no ratio")?;
-    ensure!((0.85..0.95).contains(&ratio), "{told}");
     ensure!(
-        told["hit_ratio_by_tier"]["ram"].as_f64() == Some(ratio),
+        told["hit_ratio_by_tier"]["ram"] == told["hit_ratio"],
         "{told}"
     );
     ensure!(
@@ -259,10 +259,10 @@ fn warming_shows_a_bar_on_a_terminal_and_none_elsewhere() -> Result<()> {
     node.start_again()?;
     let program = ctl_program()?;
     let program = program.to_str().context("a path")?;
-    // So slow that there is something to see; standard output is not the terminal, standard error is.
+    // So slow that there is something to see, also by who stands still for a while; standard output is not the terminal, standard error is.
     let file = node.scratch().join("told");
     let script = format!(
-        "{program} warm --rate 1m --admin {} >{}; echo left with $?",
+        "{program} warm --rate 300k --admin {} >{}; echo left with $?",
         node.admin(),
         file.display()
     );

@@ -12,7 +12,7 @@ use serde_json::Value;
 const PASSWORD: &str = "secret";
 const QUOTA: f64 = (8 << 20) as f64;
 const VALUE_LEN: usize = 50_000;
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 struct Rig {
     node: FonnNode,

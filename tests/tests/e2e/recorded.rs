@@ -78,7 +78,8 @@ fn masked_line(line: &str) -> String {
         "VALUE" if at == 4 => "#".to_owned(),
         "HD" | "VA" | "EN" | "NF" | "NS" | "EX" if at > 0 => {
             for letter in ['c', 't', 'l'] {
-                if is_number(word, letter) {
+                // When it was used last may be another second by now.
+                if is_number(word, letter) || letter == 'l' && *word == "l0" {
                     return format!("{letter}#");
                 }
             }

@@ -8,6 +8,7 @@ use fonn_tests::client::{Dialect, RespReply, opcode, status};
 use fonn_tests::component::clock_shifter;
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::Signal;
+use fonn_tests::promised::at_most;
 use fonn_tests::values::{Content, ValuePool};
 
 /// The two ways in which a process ends.
@@ -153,8 +154,14 @@ fn a_delayed_flush_takes_effect_although_the_node_was_down() -> Result<()> {
     let mut node = FonnNode::start()?;
     let mut text = node.text()?;
     text.store("set k 0 0 1", b"v")?;
+    let asked = Instant::now();
     assert_eq!(text.command("flush_all 6")?, "OK");
-    assert_eq!(text.items("get k")?.len(), 1, "too early");
+    let is_there = text.items("get k")?.len() == 1;
+    // Seconds are counted whole; a machine that stands still may ask when it is due.
+    assert!(
+        is_there || asked.elapsed() >= Duration::from_secs(5),
+        "too early"
+    );
     let flushed = Instant::now();
     node.kill9()?;
     node.start_again()?;
@@ -249,21 +256,18 @@ fn a_stop_lets_requests_finish_and_takes_less_than_ten_seconds() -> Result<()> {
     let mut idle = node.text()?;
     assert!(idle.command("version")?.starts_with("VERSION"));
     let mut text = node.text()?;
-    // Half a request is under way when the signal comes.
-    text.send(b"set half 0 0 10\r\n01234")?;
-    // Until it is surely read: no counter tells of half a request.
-    std::thread::sleep(Duration::from_secs(1));
+    // Half a request is under way when the signal comes. What is sent at once is read at once: it is there when the request
+    // before it is answered.
+    text.send(b"mn\r\nset half 0 0 10\r\n01234")?;
+    assert_eq!(text.line()?, "MN");
     let started = Instant::now();
     node.daemon()?.signal(Signal::TERM)?;
     assert!(idle.at_end()?, "an idle connection is closed");
     text.send(b"56789\r\n")?;
     assert_eq!(text.line()?, "STORED");
     node.wait_stopped()?;
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        started.elapsed()
-    );
+    let limit = at_most(Duration::from_secs(10), Duration::from_secs(60));
+    assert!(started.elapsed() < limit, "{:?}", started.elapsed());
     node.start_again()?;
     assert_eq!(node.text()?.items("get half")?[0].value, b"0123456789");
     Ok(())

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -273,7 +273,20 @@ fn no_setting_has_a_secret() -> Result<()> {
 fn events_are_listed_and_followed() -> Result<()> {
     let node = NodeOptions::new().in_memory().start()?;
     let admin = node.admin().to_string();
-    let first = lines(&admin, &["events"])?;
+    // It is ready a moment before it records that.
+    let begun = Instant::now();
+    let first = loop {
+        let first = lines(&admin, &["events"])?;
+        let is_ready = |it: &Value| {
+            it["message"]
+                .as_str()
+                .is_some_and(|it| it.contains("is ready"))
+        };
+        if first.iter().any(is_ready) {
+            break first;
+        }
+        ensure!(begun.elapsed() < LIMIT, "{first:?}");
+    };
     let newest = first.last().context("a start is an event")?["sequence"].as_u64();
     let newest = newest.context("no number")?.to_string();
     let after = ["events", "--after", &newest];

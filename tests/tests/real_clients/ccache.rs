@@ -1,4 +1,5 @@
-//! ccache with its Redis storage: a connection for every compiler run, which it gives 100 ms.
+//! ccache with its Redis storage: a connection for every compiler run. It gives one 100 ms; here it has all the time that a busy
+//! machine may take.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +24,9 @@ fn ccache(ccache: &Path, node: &FonnNode, dir: &str) -> Command {
     // Each build with an empty local cache, as on a fresh runner.
     command.env("CCACHE_DIR", node.scratch().join(dir));
     command.env("CCACHE_CONFIGPATH", node.scratch().join("no-ccache.conf"));
-    command.env("CCACHE_REMOTE_STORAGE", format!("redis://{}", node.addr()));
+    let patient = "connect-timeout=60000|operation-timeout=60000";
+    let storage = format!("redis://{}|{patient}", node.addr());
+    command.env("CCACHE_REMOTE_STORAGE", storage);
     command
 }
 

@@ -98,9 +98,9 @@ async fn a_lost_client_ends_the_warming_and_the_next_may_begin() {
     rig.cool().await;
     let before = Arc::strong_count(&rig.engine);
     let mut news = rig.warm(slow()).await.unwrap();
-    // The work has the engine as long as it goes on.
-    assert_eq!(Arc::strong_count(&rig.engine), before + 1);
     let first = news.message().await.unwrap().unwrap();
+    // The work has the engine from its beginning, which may be after the answer's, as long as it goes on.
+    assert!(Arc::strong_count(&rig.engine) > before);
     assert_eq!(first.end(), WarmEnd::Unspecified);
     assert!(first.from_disk < COUNT as u64, "{first:?}");
     drop(news);

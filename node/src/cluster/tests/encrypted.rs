@@ -91,6 +91,7 @@ async fn members_of_one_authority_form_a_cluster_and_nobody_else_comes_in() {
     }
     for node in &nodes {
         node.sees(&["a", "b", "c"], Active).await;
+        node.status(|status| status.cluster != 0).await;
     }
     // Everybody reaches the leader.
     for (node, replicas) in nodes.iter().zip([2, 3, 2]) {

@@ -1,5 +1,6 @@
 //! Members in one process, each with its own directory, port and tasks.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -17,11 +18,12 @@ use crate::cluster::{ChangeError, Cluster, Options, Standing, Start, Status};
 
 /// Everything ends long before; a machine under load is slow.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
-/// A proposal of a test has this long.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// How often what nobody tells of is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(super) struct World {
     pub(super) links: Links,
+    host: Ipv4Addr,
     dir: TempDir,
 }
 
@@ -33,8 +35,15 @@ pub(super) struct Node {
 
 impl World {
     pub(super) fn new() -> Self {
+        Self::at(1)
+    }
+
+    /// One of members that start again at the ports that they had: at an address of loopback that no other test has, so that nobody is
+    /// given the port meanwhile.
+    pub(super) fn at(host: u8) -> Self {
         Self {
             links: Links::default(),
+            host: Ipv4Addr::new(127, 0, 0, host),
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -44,11 +53,12 @@ impl World {
     }
 
     pub(super) fn options(&self, id: &str, start: Start) -> Options {
-        let listen = "127.0.0.1:0".parse().unwrap();
+        let listen = SocketAddr::from((self.host, 0));
         let mut options = Options::new(id, start, listen, "127.0.0.1:11211", self.dir(id));
         // The times that are asserted are the default ones; this one is only waited for.
         options.detector.stable = Duration::from_secs(1);
-        options.replace_voter_after = Duration::from_secs(2);
+        // Long enough that nobody is replaced who stood still for a while.
+        options.replace_voter_after = Duration::from_secs(20);
         options.faults = self.links.clone();
         options
     }
@@ -69,14 +79,21 @@ impl World {
         self.start(self.options(id, start)).await
     }
 
-    /// A cluster of these members, all active, the first one founding it.
+    /// A cluster of these members, all active, the first one founding it. The first three vote, if there are as many.
     pub(super) async fn form(&self, ids: &[&str]) -> Vec<Node> {
         let mut nodes = vec![self.found(ids[0]).await];
         for id in &ids[1..] {
             nodes.push(self.join(id, &nodes[0]).await);
+            // Whoever is ready first votes: each in its turn.
+            nodes[0].sees(&[id], MemberState::Active).await;
+            if nodes.len() == 3 {
+                nodes[0].voters(&ids[..3]).await;
+            }
         }
         for node in &nodes {
             node.sees(ids, MemberState::Active).await;
+            // Until it knows that it belongs to a cluster it tells nobody its map.
+            node.status(|status| status.cluster != 0).await;
         }
         nodes
     }
@@ -122,7 +139,11 @@ impl Node {
                 if wanted(&status) {
                     return status;
                 }
-                metrics.changed().await.unwrap();
+                // Not all of it is told of there.
+                let changed = tokio::time::timeout(LOOK_EVERY, metrics.changed()).await;
+                if let Ok(changed) = changed {
+                    changed.unwrap();
+                }
             }
         };
         match tokio::time::timeout(PATIENCE, found).await {
@@ -157,12 +178,12 @@ impl Node {
                 return;
             }
             assert!(begun.elapsed() < PATIENCE, "{}: {standing:?}", self.id);
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
     pub(super) async fn propose(&self, change: Change) -> Result<u64, ChangeError> {
-        self.cluster.propose(change, DEADLINE).await
+        self.cluster.propose(change, PATIENCE).await
     }
 
     /// Stops without a word to the others, and waits until its directory is free.
@@ -189,11 +210,40 @@ pub(super) async fn voters(nodes: &[Node], ids: &[&str]) {
 
 /// The position of the leader.
 pub(super) async fn leader(nodes: &[Node]) -> usize {
-    let status = nodes[0].status(|status| status.leader.is_some()).await;
-    let name = status.leader.unwrap();
-    let position = nodes.iter().position(|node| node.id == name).unwrap();
-    nodes[position].status(|status| status.is_leading).await;
-    position
+    let begun = Instant::now();
+    loop {
+        let name = nodes[0].cluster.status().leader;
+        let position = nodes
+            .iter()
+            .position(|node| Some(&node.id) == name.as_ref());
+        // It may have lost the lead since, or not know of it yet.
+        if let Some(position) = position.filter(|at| nodes[*at].cluster.status().is_leading) {
+            return position;
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody leads");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Does something; how long a leader was silent meanwhile at most, for any of these members.
+pub(super) async fn watched<T>(nodes: &[&Node], work: impl Future<Output = T>) -> (T, Duration) {
+    let mut silence_max = Duration::ZERO;
+    // Between two looks the silence of a leader grows by no more than the time between them.
+    let watching = async {
+        let mut last = (Instant::now(), Duration::ZERO);
+        loop {
+            let silences = nodes.iter().map(|it| it.cluster.status().leader_silence);
+            let silence = silences.max().unwrap_or_default();
+            silence_max = silence_max.max(last.1 + last.0.elapsed()).max(silence);
+            last = (Instant::now(), silence);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let done = tokio::select! {
+        done = work => done,
+        () = watching => panic!("it watches for ever"),
+    };
+    (done, silence_max)
 }
 
 pub(super) fn remove_dir(dir: &Path) {

@@ -64,7 +64,7 @@ fn idle_connections_end_at_once_when_the_server_drains() {
     for client in &mut clients {
         exchange(client, b"mn\r\n", b"MN\r\n");
     }
-    assert!(node.drain(PATIENCE) < PATIENCE / 3);
+    assert!(node.drain(PATIENCE) < PATIENCE / 3 * 2);
     clients.iter_mut().for_each(expect_end);
 }
 
@@ -100,7 +100,7 @@ fn a_stuck_client_does_not_keep_the_server_from_ending() {
     until("it is being received", || {
         node.count(Counter::BytesRead) == 15
     });
-    assert!(node.drain(Duration::from_millis(100)) < PATIENCE / 3);
+    assert!(node.drain(Duration::from_millis(100)) < PATIENCE / 3 * 2);
     assert!(node.shared.registry.is_empty());
     assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0);
 }
@@ -128,7 +128,7 @@ fn a_client_that_never_stops_sending_does_not_keep_the_server_from_ending() {
     until("requests are served", || {
         node.count(Counter::CmdGet) > 10_000
     });
-    assert!(node.drain(PATIENCE) < PATIENCE / 3);
+    assert!(node.drain(PATIENCE) < PATIENCE / 3 * 2);
     sending.join().unwrap();
     reading.join().unwrap();
 }

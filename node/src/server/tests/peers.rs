@@ -34,7 +34,12 @@ fn node(dir: &TempDir) -> Node {
 }
 
 fn client(node: &Node) -> Client {
-    let options = fonn_runtime::peer::Options::new(node.addr.to_string(), "router");
+    // A node that stands still for a while is waited for.
+    let options = fonn_runtime::peer::Options {
+        connect_timeout: PATIENCE,
+        silence_max: PATIENCE,
+        ..fonn_runtime::peer::Options::new(node.addr.to_string(), "router")
+    };
     Client::start(options, PeerMetrics::register(&Metrics::new()).stats())
 }
 
