@@ -507,6 +507,14 @@ impl Cluster {
         }
     }
 
+    /// Whether it leads, or a leader has told it since its start how far versions are: before, its clock may be behind what
+    /// was acknowledged.
+    #[must_use]
+    pub fn is_told_the_time(&self) -> bool {
+        let leads = Role::of(&self.participant.metrics()).leads.is_some();
+        leads || self.participant.lease.lock().has_heard()
+    }
+
     /// Whether it may answer for its slots, if it goes by the map of `epoch`; to be asked often.
     #[must_use]
     pub fn standing(&self, epoch: u64) -> Standing {

@@ -127,6 +127,11 @@ impl Lease {
         Some(end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now)))
     }
 
+    /// Whether a leader was heard since the start, and told how far its clock is.
+    pub(super) const fn has_heard(&self) -> bool {
+        self.promising.is_some() || self.unpromising.is_some()
+    }
+
     /// How long ago a leader was heard that promises.
     pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
         let heard = self.promising?;

@@ -19,6 +19,9 @@ use crate::engine::Engine;
 /// From the arrival of a command to its answer, when another member has to answer it.
 const FORWARD_TIMEOUT: Duration = OWNERS_WAIT.saturating_mul(2);
 
+/// How often it is looked whether a leader was heard.
+const TIME_LOOK: Duration = Duration::from_millis(10);
+
 /// How other members are talked to.
 #[derive(Debug)]
 pub struct Peers {
@@ -77,6 +80,7 @@ pub fn start(
 async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
     let mut maps = cluster.map();
     loop {
+        wait_for_time(&cluster).await;
         let newest = Arc::clone(&maps.borrow_and_update());
         // Who had a slot for one map alone has to be asked too. After a start nothing is gone on with: what became of others
         // meanwhile is guessed, by what is noted of those that are missing.
@@ -119,6 +123,18 @@ impl Sharing {
             Err(error) => tracing::debug!(%error, epoch = map.epoch, "no map to go by"),
         }
     }
+}
+
+/// Waits, after a start, until the clock is with those of others, or nobody leads who could tell: who goes by a map by which
+/// somebody fell takes what it acknowledged for older than the clock and a margin.
+async fn wait_for_time(cluster: &Cluster) {
+    let is_told = async {
+        let mut ticks = tokio::time::interval(TIME_LOOK);
+        while !cluster.is_told_the_time() {
+            ticks.tick().await;
+        }
+    };
+    let _ = tokio::time::timeout(pulse::LEADER_WAIT, is_told).await;
 }
 
 async fn beat(sharing: Arc<Sharing>, cluster: Cluster) {

@@ -34,7 +34,7 @@ const MAP_WAIT: Duration = Duration::from_millis(300);
 const PROMISE_GUARD: Duration = Duration::from_millis(50);
 
 /// How long the leader is waited for after a break, and after the last promise.
-const LEADER_WAIT: Duration = Duration::from_secs(3);
+pub(super) const LEADER_WAIT: Duration = Duration::from_secs(3);
 
 /// The process's pulse; times are milliseconds of one monotonic clock.
 #[derive(Debug)]

@@ -379,7 +379,7 @@ impl Node {
         });
         let Some(committed) = committed else { return };
         self.commit = committed;
-        self.apply();
+        self.apply(now);
         // A change of voters in two steps: the second follows when the first is agreed on.
         if let [_, new] = config.voters.as_slice()
             && !self.disk.log[committed..]
@@ -396,17 +396,17 @@ impl Node {
         self.heartbeat(now);
     }
 
-    fn apply(&mut self) {
+    fn apply(&mut self, now: Instant) {
         while self.applied < self.commit {
             if let Payload::Change(change) = &self.disk.log[self.applied].payload {
                 self.state.apply(change.clone());
                 if self.data.epoch != 0 {
-                    self.go_by();
+                    self.go_by(now);
                 }
             }
             self.applied += 1;
         }
-        self.go_by();
+        self.go_by(now);
     }
 
     /// Brings voters in line with members, as the leader.
@@ -559,7 +559,7 @@ impl Node {
                     let matched = self.take(previous, previous_term, entries);
                     if let Some(matched) = matched {
                         self.commit = self.commit.max(commit.min(matched));
-                        self.apply();
+                        self.apply(now);
                     }
                     let term = self.disk.term;
                     self.out.push((
