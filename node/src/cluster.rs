@@ -52,6 +52,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use openraft::SnapshotPolicy;
@@ -354,6 +355,7 @@ impl Cluster {
             detector: Mutex::new(Detector::new(options.detector)),
             grants: Mutex::new(Grants::new(SplitMix64::from_entropy().next_u64())),
             lease: Mutex::default(),
+            is_answered: AtomicBool::new(false),
             options,
             info,
             identity: Mutex::new(identity),
@@ -507,12 +509,16 @@ impl Cluster {
         }
     }
 
-    /// Whether it leads, or a leader has told it since its start how far versions are: before, its clock may be behind what
-    /// was acknowledged.
+    /// Whether the leader, or one that it leads, has told it since its start how far versions are: before, its clock may be behind
+    /// what was acknowledged. Who is alone knows.
     #[must_use]
     pub fn is_told_the_time(&self) -> bool {
-        let leads = Role::of(&self.participant.metrics()).leads.is_some();
-        leads || self.participant.lease.lock().has_heard()
+        let participant = &self.participant;
+        // One that was a leader takes itself for that after a start, before anybody was heard.
+        let leads = Role::of(&participant.metrics()).leads.is_some();
+        let is_alone = || participant.state().live().nth(1).is_none();
+        let is_answered = || participant.is_answered.load(Ordering::Acquire) || is_alone();
+        leads && is_answered() || participant.lease.lock().has_heard()
     }
 
     /// Whether it may answer for its slots, if it goes by the map of `epoch`; to be asked often.

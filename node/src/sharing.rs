@@ -178,7 +178,6 @@ impl Sharing {
         let step = Step {
             own: &self.own,
             is_unbroken: is_unbroken && old.is_some(),
-            has_missed: self.doubts.has_missed(since(&self.own), &topology),
             old: old.as_deref(),
             new: &topology,
         };

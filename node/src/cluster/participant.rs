@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use openraft::ServerState;
@@ -60,6 +61,8 @@ pub(super) struct Participant {
     pub(super) grants: Mutex<Grants>,
     /// What it is promised.
     pub(super) lease: Mutex<Lease>,
+    /// Whether another member has answered since the start, and told how far its clock is.
+    pub(super) is_answered: AtomicBool,
     /// When a leader was last heard.
     pub(super) heard: watch::Sender<Option<Instant>>,
     /// Set when the member stops.

@@ -90,12 +90,6 @@ impl Doubts {
         followed
     }
 
-    /// Whether a member that goes by its first map since it started was up by some before it that it has not gone by; `own` is
-    /// the epoch since which it is up.
-    pub(super) fn has_missed(&self, own: u64, new: &Topology) -> bool {
-        missing::has_missed(self.known(None).as_ref(), own, new)
-    }
-
     /// By what map it was noted who is missing.
     fn known(&self, old: Option<&Topology>) -> Option<Known> {
         old.map(Known::of)
@@ -116,11 +110,6 @@ impl Doubts {
         let mut saved = self.saved.lock();
         let known = Known::of(map);
         let known = if is_settled { known.settled() } else { known };
-        // Who doubts nothing notes nobody.
-        let known = match self.versions.get() {
-            Some(_) => known,
-            None => known.of_nobody(),
-        };
         let is_same = |(before, of): &(Known, Missing)| {
             before.is_newer_than(&known) || before.is_as(&known) && of == missing
         };
@@ -145,11 +134,11 @@ impl Sharing {
     /// Notes in `dir` which members are missing, and goes on with what was noted there. To be called before it goes by
     /// any map. Blocks on the disk.
     pub fn note_missing_in(&self, dir: &Path) {
-        if self.doubts.dir.set(dir.to_owned()).is_err() {
+        if self.doubts.versions.get().is_none() || self.doubts.dir.set(dir.to_owned()).is_err() {
             return;
         }
         let loaded = missing::load(dir);
-        if let (Some((_, missing)), Some(_)) = (&loaded, self.doubts.versions.get()) {
+        if let Some((_, missing)) = &loaded {
             self.held.lock().missing = missing.clone();
         }
         *self.doubts.saved.lock() = loaded;
@@ -180,7 +169,6 @@ impl Sharing {
             own: &self.own,
             old: old.as_deref(),
             is_unbroken: false,
-            has_missed: false,
             new,
         };
         let change = Change {

@@ -79,17 +79,23 @@ pub fn start(
 
 async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
     let mut maps = cluster.map();
+    // The one of before the start, if it is not the first: all that come are gone by behind it, in turn.
+    let mut first = Some(Arc::clone(&maps.borrow_and_update()));
     loop {
         wait_for_time(&cluster).await;
         let newest = Arc::clone(&maps.borrow_and_update());
-        // Who had a slot for one map alone has to be asked too. After a start nothing is gone on with: what became of others
-        // meanwhile is guessed, by what is noted of those that are missing.
-        let missed = match sharing.epoch() {
+        let first = first.take();
+        // Who had a slot for one map alone has to be asked too. Behind the map of before the start nothing is gone on with:
+        // what became of others until then is guessed, by what is noted of those that are missing.
+        let missed = match first.as_ref().map_or(sharing.epoch(), |map| map.epoch) {
             0 => Vec::new(),
             epoch => cluster.states_between(epoch, newest.epoch),
         };
         let (it, engine) = (Arc::clone(&sharing), Arc::clone(&engine));
         let applied = tokio::task::spawn_blocking(move || {
+            if let Some(first) = &first {
+                it.follow_map(&engine, first);
+            }
             for state in &missed {
                 it.follow_map(&engine, &Map::new(state));
             }
@@ -113,7 +119,9 @@ impl Sharing {
                 let old = self.topology();
                 let since = |id: &str| map.member(id).map_or(u64::MAX, |member| member.since);
                 let has_fallen = old.is_some_and(|old| has_fallen(&self.own, &old, &topology));
-                if has_fallen || self.is_surprised_by(&topology, &since) {
+                let own = topology.member(&self.own);
+                let is_serving = own.is_some_and(|own| own.state.is_serving());
+                if has_fallen || is_serving && self.is_surprised_by(&topology, &since) {
                     engine.pass_fallen();
                 }
                 let is_unbroken = since(&self.own) <= self.epoch();

@@ -90,15 +90,6 @@ impl Known {
         }
     }
 
-    /// The same, but for who is down.
-    #[must_use]
-    pub(super) fn of_nobody(self) -> Self {
-        Self {
-            down: BTreeSet::new(),
-            ..self
-        }
-    }
-
     pub(super) fn is_newer_than(&self, other: &Self) -> bool {
         self.epoch > other.epoch
     }
@@ -142,7 +133,7 @@ impl Change<'_> {
     fn do_others_know(&self) -> bool {
         let epoch = self.step.new.epoch();
         let is_up_by_the_last = |known: &Known| {
-            known.epoch == epoch || known.is_settled && known.epoch.saturating_add(1) == epoch
+            known.epoch >= epoch || known.is_settled && known.epoch.saturating_add(1) == epoch
         };
         let own = self.step.own;
         !self.serves(own) || (self.since)(own) >= epoch || self.known.is_some_and(is_up_by_the_last)
@@ -253,7 +244,7 @@ impl Missing {
         add(&mut self.told, id, &new, up_to);
     }
 
-    /// Guesses no more about slots of which somebody has told that has them; `is_told` says of whom it did not deny it.
+    /// Guesses no more about slots of which somebody has told; `is_told` says of whom it did not deny it.
     pub(super) fn trust(&mut self, slots: &SlotSet, is_told: impl Fn(&str, u16) -> bool) {
         for (id, lost) in &mut self.guessed {
             let is_open = |slot: &u16| {
@@ -302,11 +293,6 @@ fn add(to: &mut ByMember, id: &str, slots: &SlotSet, up_to: Version) {
 pub(super) fn is_surprised(change: &Change<'_>) -> bool {
     let mut down = change.step.new.members().iter().filter(|it| is_down(it));
     !change.is_next() && down.any(|it| it.id != change.step.own && !change.has_stayed_down(&it.id))
-}
-
-/// Whether a member that has just started was up by maps before `new` which it did not go by, and may have owned any slot by these.
-pub(super) fn has_missed(known: Option<&Known>, own: u64, new: &Topology) -> bool {
-    own < new.epoch() && known.is_none_or(|known| known.epoch != new.epoch())
 }
 
 /// The file.

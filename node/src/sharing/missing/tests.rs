@@ -57,7 +57,6 @@ impl Follower {
             own: self.own,
             old: self.map.as_ref(),
             is_unbroken: self.map.is_some(),
-            has_missed: false,
             new,
         };
         let known = self.map.as_ref().map(Known::of).or(self.known.take());
@@ -221,18 +220,16 @@ fn only_those_who_can_know_end_a_guess() {
     let without_a = |epoch| map(epoch, 1, &[("a", Down), ("b", Active), ("c", Active)]);
     let known = |epoch| Some(Known::of(&all_up(epoch)));
     let settled = |epoch| known(epoch).map(Known::settled);
-    // Since when b is up, what it has noted, whether others know, and whether it has missed a map.
-    for (since, known, is_ended, has_missed_one) in [
-        (9, None, true, false),
-        (8, None, false, true),
-        (8, settled(8), true, true),
-        (8, known(8), false, true),
-        (7, settled(7), false, true),
-        (7, settled(9), true, false),
+    // Since when b is up, what it has noted, and whether others know.
+    for (since, known, is_ended) in [
+        (9, None, true),
+        (8, None, false),
+        (8, settled(8), true),
+        (8, known(8), false),
+        (7, settled(7), false),
+        (7, known(9), true),
     ] {
         let says = format!("{since}, {known:?}");
-        let missed = has_missed(known.as_ref(), since, &without_a(9));
-        assert_eq!(missed, has_missed_one, "{says}");
         let mut b = Follower {
             known,
             ..Follower::start("b")
