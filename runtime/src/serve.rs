@@ -13,6 +13,7 @@ pub(crate) mod encrypted;
 mod input;
 mod limits;
 mod listener;
+mod low_water;
 mod memory;
 mod peer;
 mod pool;

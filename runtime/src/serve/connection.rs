@@ -18,6 +18,7 @@ use self::later::{Queue, Window};
 use self::replies::{Batch, CROWDED_SEND_LEN, Late};
 use super::Shared;
 use super::input::{Chunk, Input};
+use super::low_water::LOW_WATER;
 use super::memory::Reservation;
 use super::peer;
 use super::pool::{self, POOLED_LEN};
@@ -78,6 +79,7 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
         turn: 0,
         peer: None,
         guard: Guard::new(&shared.security, &registered.connection.peer),
+        waits_for_much: false,
     };
     let mut result = driver.run().await;
     if let Some(input) = driver.peer.take() {
@@ -111,6 +113,8 @@ struct Driver<'c, S: Service> {
     /// What was received, once it turned out to be from another member of the cluster.
     peer: Option<Box<Input>>,
     guard: Guard,
+    /// Whether the kernel wakes the connection for [`LOW_WATER`] bytes, instead of any.
+    waits_for_much: bool,
 }
 
 /// The request that is being executed.
@@ -209,6 +213,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 continue;
             }
 
+            self.expect(1);
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
             let chunk = input.take();
@@ -273,6 +278,16 @@ impl<'c, S: Service> Driver<'c, S> {
         }
     }
 
+    /// Has the kernel wake the connection for many bytes where `missing` are more.
+    fn expect(&mut self, missing: usize) {
+        let is_much = missing >= LOW_WATER;
+        if self.waits_for_much != is_much {
+            self.waits_for_much = is_much;
+            let bytes = if is_much { LOW_WATER } else { 1 };
+            self.connection.socket.wake_from(bytes);
+        }
+    }
+
     /// Waits for the first byte of a request, as long as it takes. False if the server is shutting down.
     async fn wait_idle(&mut self) -> io::Result<bool> {
         let at_boundary = &self.connection.at_boundary;
@@ -300,7 +315,7 @@ impl<'c, S: Service> Driver<'c, S> {
     }
 
     /// Waits for more of a request of which `missing` bytes are still to come.
-    async fn wait_inside(&self, missing: usize, arrival: &Arrival<'_, S>) -> io::Result<()> {
+    async fn wait_inside(&mut self, missing: usize, arrival: &Arrival<'_, S>) -> io::Result<()> {
         // In the middle of a large body the peer's window is full of data and acknowledgements come by
         // themselves; near its end, and in a head, the peer may be waiting for one.
         if missing <= ACKNOWLEDGE_LEN_MAX {
@@ -313,6 +328,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 Err(_) => Err(stalled("the client stopped in the middle of a request")),
             };
         };
+        self.expect(missing);
         let start = Instant::now();
         loop {
             let now = Instant::now();
@@ -329,6 +345,8 @@ impl<'c, S: Service> Driver<'c, S> {
             if let Ok(result) = timeout(look, self.connection.socket.readable()).await {
                 return result;
             }
+            // It sends slowly: what is there so far wakes at once.
+            self.expect(1);
         }
     }
 

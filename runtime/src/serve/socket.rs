@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::encrypted::Encrypted;
+use super::low_water;
 use super::security::Security;
 
 /// A peer that vanished without a word is noticed after about this time.
@@ -188,6 +190,15 @@ impl Socket {
         };
         // Only speed is lost where it fails.
         let _ = SockRef::from(stream).set_tcp_quickack(true);
+    }
+
+    /// Has the kernel wake the task when so many bytes are there to read. Only where all of them are sure to come
+    /// in this form, that is without TLS, which may have taken in the first part of a record before.
+    pub fn wake_from(&self, bytes: usize) {
+        if let Self::Tcp(stream) = self {
+            // Only speed is lost where it fails.
+            let _ = low_water::set(stream.as_fd(), bytes);
+        }
     }
 
     /// The address at this end; None for a Unix socket, or if the kernel has forgotten it.

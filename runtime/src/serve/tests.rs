@@ -1,6 +1,7 @@
 //! The server with a service whose answers come late and in any order.
 
 pub(super) mod fake;
+mod large;
 mod logins;
 mod order;
 

@@ -1,0 +1,86 @@
+//! Large requests, of which the kernel tells when much of them is there.
+
+use super::*;
+use crate::serve::low_water::LOW_WATER;
+
+const LEN: usize = 2 << 20;
+
+fn set_head(key: &str, len: usize) -> Vec<u8> {
+    format!("set {key} 0 0 {len}\r\n").into_bytes()
+}
+
+#[test]
+fn a_large_set_in_pieces_of_any_length_is_answered_and_so_is_what_follows_it() {
+    let running = Running::start(Manner::AtOnce);
+    let mut client = running.connect();
+    let value: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
+    let mut request = set_head("k", LEN);
+    request.extend_from_slice(&value);
+    request.extend_from_slice(b"\r\n");
+    let pieces = [
+        request.len(),
+        LOW_WATER + 1,
+        LOW_WATER,
+        LOW_WATER - 1,
+        100_000,
+        16_384,
+        // All but one byte of it, then that.
+        request.len() - 1,
+    ];
+    for piece in pieces {
+        for part in request.chunks(piece) {
+            client.write_all(part).unwrap();
+        }
+        expect(&mut client, b"STORED\r\n");
+        // A few bytes are enough again, at once and in two steps.
+        client.write_all(b"version\r\n").unwrap();
+        let version = format!("VERSION {}\r\n", fonn_proto::memcached::VERSION);
+        expect(&mut client, version.as_bytes());
+        client.write_all(b"get ").unwrap();
+        client.write_all(b"none\r\n").unwrap();
+        expect(&mut client, b"END\r\n");
+    }
+    client.write_all(b"get k\r\n").unwrap();
+    expect(&mut client, format!("VALUE k 0 {LEN}\r\n").as_bytes());
+    let mut got = vec![0; LEN];
+    client.read_exact(&mut got).unwrap();
+    assert!(got == value);
+    expect(&mut client, b"\r\nEND\r\n");
+}
+
+#[test]
+fn what_a_slow_client_has_sent_of_a_large_set_is_taken_in_though_it_is_little() {
+    let running = Running::start(Manner::AtOnce);
+    let mut client = running.connect();
+    let received = || running.service().counted(Event::BytesRead);
+    let head = set_head("k", LEN);
+    client.write_all(&head).unwrap();
+    let mut sent = head.len();
+    for _ in 0..2 {
+        // By itself it would not wake the connection.
+        let piece = vec![b'v'; LOW_WATER / 4];
+        client.write_all(&piece).unwrap();
+        sent += piece.len();
+        until("it is received", || received() == sent as u64);
+    }
+    client
+        .write_all(&vec![b'v'; LEN - 2 * (LOW_WATER / 4)])
+        .unwrap();
+    client.write_all(b"\r\n").unwrap();
+    expect(&mut client, b"STORED\r\n");
+}
+
+#[test]
+fn a_client_that_goes_in_the_middle_of_a_large_set_is_noticed() {
+    let running = Running::start(Manner::AtOnce);
+    for sent in [0, 1, LOW_WATER / 2, LOW_WATER + 1, LEN - 1] {
+        let mut client = running.connect();
+        client.write_all(&set_head("k", LEN)).unwrap();
+        client.write_all(&vec![b'v'; sent]).unwrap();
+        until("it is there", || !running.shared().registry.is_empty());
+        drop(client);
+        until("its connection has ended", || {
+            running.shared().registry.is_empty()
+        });
+    }
+}
