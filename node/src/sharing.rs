@@ -20,6 +20,7 @@ pub mod handover;
 pub mod holdings;
 pub mod metrics;
 mod missing;
+mod notes;
 pub mod pulse;
 pub mod repair;
 mod spread;
@@ -46,6 +47,7 @@ use self::doubts::Doubts;
 use self::holdings::{Holding, Holdings, Part, Source, Step};
 use self::metrics::{Event, Events};
 use self::missing::Missing;
+use self::notes::Notes;
 use self::pulse::Pulse;
 use self::repair::Repairs;
 use crate::cluster::Standing;
@@ -94,6 +96,7 @@ pub struct Sharing {
     changes: watch::Sender<u64>,
     confirmations: Confirmations,
     doubts: Doubts,
+    notes: Notes,
     repairs: Repairs,
     events: Events,
 }
@@ -146,6 +149,7 @@ impl Sharing {
             changes: watch::Sender::new(0),
             confirmations: Confirmations::default(),
             doubts: Doubts::default(),
+            notes: Notes::default(),
             repairs: Repairs::default(),
             events: Events::default(),
         }
@@ -158,8 +162,7 @@ impl Sharing {
         self.go_by_since(topology, is_unbroken, &|_| u64::MAX);
     }
 
-    /// As [`Self::go_by`]; `since` tells since which epoch a member is up, or was when it fell. Writes to the disk where members
-    /// fell or came back.
+    /// As [`Self::go_by`]; `since` tells since which epoch a member is up, or was when it fell. Writes to the disk.
     fn go_by_since(&self, topology: Topology, is_unbroken: bool, since: &dyn Fn(&str) -> u64) {
         let (old, before, missing) = {
             let held = self.held.lock();
@@ -181,10 +184,16 @@ impl Sharing {
             old: old.as_deref(),
             new: &topology,
         };
-        let mut holdings = before.follow(step);
+        // Nothing is gone on with behind the map of before the start, but it says who had which slots. What became of others
+        // until then is guessed, by what is noted of those that are missing.
+        let noted = Step {
+            old: old.as_deref().or(self.notes.before()),
+            ..step
+        };
+        let mut holdings = before.follow(noted);
         let missing = (&missing, &before);
         let missing = self.doubts.follow(missing, step, since, &mut holdings);
-        self.doubts.save(&topology, &missing, false);
+        self.note(&topology, (&before, &holdings), &missing);
         let mut held = self.held.lock();
         if !is_newer(held.topology.as_deref()) {
             return;

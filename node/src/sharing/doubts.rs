@@ -103,10 +103,12 @@ impl Doubts {
         }
     }
 
-    /// Notes who is missing by a map, if it is something else than before, and whether nothing is lacked any more. Blocks on the
-    /// disk.
-    pub(super) fn save(&self, map: &Topology, missing: &Missing, is_settled: bool) {
-        let Some(dir) = self.dir.get() else { return };
+    /// Notes who is missing by a map, if it is something else than before, and whether nothing is lacked any more. False if that
+    /// cannot be. Blocks on the disk.
+    pub(super) fn save(&self, map: &Topology, missing: &Missing, is_settled: bool) -> bool {
+        let Some(dir) = self.dir.get() else {
+            return true;
+        };
         let mut saved = self.saved.lock();
         let known = Known::of(map);
         let known = if is_settled { known.settled() } else { known };
@@ -114,12 +116,14 @@ impl Doubts {
             before.is_newer_than(&known) || before.is_as(&known) && of == missing
         };
         if saved.as_ref().is_some_and(is_same) {
-            return;
+            return true;
         }
-        if let Err(error) = missing::save(dir, &known, missing) {
+        let result = missing::save(dir, &known, missing);
+        if let Err(error) = &result {
             tracing::warn!(%error, "cannot note which members are missing: after a restart, more copies are not shown until they are back");
         }
         *saved = Some((known, missing.clone()));
+        result.is_ok()
     }
 }
 
@@ -133,7 +137,7 @@ impl Sharing {
 
     /// Notes in `dir` which members are missing, and goes on with what was noted there. To be called before it goes by
     /// any map. Blocks on the disk.
-    pub fn note_missing_in(&self, dir: &Path) {
+    pub(super) fn note_missing_in(&self, dir: &Path) {
         if self.doubts.versions.get().is_none() || self.doubts.dir.set(dir.to_owned()).is_err() {
             return;
         }
@@ -146,15 +150,17 @@ impl Sharing {
 
     /// Notes that nothing is lacked any more, unless the map changed since `generation`. Blocks on the disk.
     pub(super) fn note_settled(&self, generation: u64) {
-        let (topology, missing) = {
+        let (topology, missing, sources) = {
             let held = self.held.lock();
             if *self.changes.borrow() != generation {
                 return;
             }
-            (held.topology.clone(), held.missing.clone())
+            let missing = held.missing.clone();
+            (held.topology.clone(), missing, held.holdings.sources())
         };
         if let Some(topology) = topology {
-            self.doubts.save(&topology, &missing, true);
+            self.notes.save(&topology, &sources);
+            let _ = self.doubts.save(&topology, &missing, true);
         }
     }
 

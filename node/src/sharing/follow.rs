@@ -54,7 +54,7 @@ pub fn start(
     let forwarder = Forwarder::new(upstreams.of_member(own), FORWARD_TIMEOUT);
     let sharing = Arc::new(Sharing::new(own, forwarder, clock));
     sharing.doubt_by(engine);
-    sharing.note_missing_in(cluster.dir());
+    sharing.note_in(cluster.dir());
     // Before it goes by any map.
     sharing.beat(cluster.standing(0));
     let it = || Arc::clone(&sharing);
@@ -79,23 +79,19 @@ pub fn start(
 
 async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
     let mut maps = cluster.map();
-    // The one of before the start, if it is not the first: all that come are gone by behind it, in turn.
-    let mut first = Some(Arc::clone(&maps.borrow_and_update()));
+    // The map of before the start comes first, however soon there are others: all that come are gone by behind it, in turn.
+    let mut before = Some(cluster.state_of_start());
     loop {
         wait_for_time(&cluster).await;
         let newest = Arc::clone(&maps.borrow_and_update());
-        let first = first.take();
-        // Who had a slot for one map alone has to be asked too. Behind the map of before the start nothing is gone on with:
-        // what became of others until then is guessed, by what is noted of those that are missing.
-        let missed = match first.as_ref().map_or(sharing.epoch(), |map| map.epoch) {
-            0 => Vec::new(),
-            epoch => cluster.states_between(epoch, newest.epoch),
-        };
+        let after = before.as_ref().map_or(sharing.epoch(), |it| it.epoch);
+        let mut missed: Vec<_> = before.take().into_iter().collect();
+        // Who had a slot for one map alone has to be asked too. The map of before the start follows the one that is noted.
+        if after != 0 {
+            missed.extend(cluster.states_between(after, newest.epoch));
+        }
         let (it, engine) = (Arc::clone(&sharing), Arc::clone(&engine));
         let applied = tokio::task::spawn_blocking(move || {
-            if let Some(first) = &first {
-                it.follow_map(&engine, first);
-            }
             for state in &missed {
                 it.follow_map(&engine, &Map::new(state));
             }
@@ -111,7 +107,7 @@ async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
 }
 
 impl Sharing {
-    /// Goes by a map of the cluster. Milliseconds, and a write of the disk where a member fell; not for a reactor.
+    /// Goes by a map of the cluster. Milliseconds, and writes of the disk; not for a reactor.
     fn follow_map(&self, engine: &Engine, map: &Map) {
         match topology(map) {
             Ok(topology) => {

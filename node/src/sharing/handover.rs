@@ -1,5 +1,6 @@
 //! Taking slots over in the background: all that their sources know, page by page.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,6 +28,9 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Until a source is asked again that did not answer.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Until owners are asked again which have not taken over yet what is left here.
+const LEAVE_AGAIN: Duration = Duration::from_secs(10);
 
 /// Bytes of own copies that are looked over at a time.
 const OWN_PAGE_LEN: usize = 256 << 10;
@@ -68,7 +72,7 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
             let count = slots.len();
             let Some(target) = sharing.forwarder.upstreams().member(&source) else {
                 // It is gone: what is here is all there is.
-                sharing.settle(&slots, &source, generation);
+                sharing.settle(&slots, &source, generation).await;
                 continue;
             };
             let taken = match sharing.resolve(&engine, &source, &target).await {
@@ -78,7 +82,7 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
             match taken {
                 Ok(taken) => {
                     tracing::info!(%source, slots = count, bytes = taken, "slots taken over");
-                    sharing.settle(&slots, &source, generation);
+                    sharing.settle(&slots, &source, generation).await;
                 }
                 Err(error) => {
                     tracing::debug!(%source, slots = count, %error, "slots are not taken over yet");
@@ -94,18 +98,20 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
             continue;
         }
         sharing.know_all_flushes(generation);
-        let it = Arc::clone(&sharing);
-        // It notes what a restart may go by; without that more members are asked then.
-        let _ = tokio::task::spawn_blocking(move || it.note_settled(generation)).await;
-        if changes.changed().await.is_err() {
-            return;
+        sharing.note_all(generation).await;
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() {
+                return;
+            },
+            () = sharing.leave_all_behind(generation) => {}
         }
     }
 }
 
 impl Sharing {
     /// Slots of which their owners may lack something that the member of that name has, by the map of `epoch` or
-    /// a later one: by an older map they may not need it yet.
+    /// a later one: by an older map they may not need it yet. Owners that are down are not asked, since they may never return;
+    /// one that does shows nothing older than what it lacks ([`super::missing`]).
     ///
     /// # Errors
     /// The name of a member that does not say, or does not go by that map yet.
@@ -189,8 +195,14 @@ impl Sharing {
     }
 
     /// All that `source` knows of the slots is here; unless the map changed since `generation`, when it may
-    /// have to be asked anew.
-    fn settle(&self, slots: &SlotSet, source: &str, generation: u64) {
+    /// have to be asked anew. That is noted first: who is said to be needed no more may be gone in a moment.
+    async fn settle(self: &Arc<Self>, slots: &SlotSet, source: &Arc<str>, generation: u64) {
+        if self.notes.are_kept() {
+            let (it, slots, source) = (Arc::clone(self), slots.clone(), Arc::clone(source));
+            let note = move || it.note_without(&source, &slots, generation);
+            // What is not noted is asked for again after a restart.
+            let _ = tokio::task::spawn_blocking(note).await;
+        }
         let mut held = self.held.lock();
         if *self.changes.borrow() != generation {
             return;
@@ -201,6 +213,96 @@ impl Sharing {
                 self.store(slot, holding);
             }
         }
+    }
+
+    /// Notes that nothing is lacked here any more, and who is still a source for others.
+    async fn note_all(self: &Arc<Self>, generation: u64) {
+        let it = Arc::clone(self);
+        // It is what a restart may go by; without that more members are asked then.
+        let _ = tokio::task::spawn_blocking(move || it.note_settled(generation)).await;
+    }
+
+    /// Asks until all is [left behind](Self::leave_behind), and has no end then.
+    async fn leave_all_behind(self: &Arc<Self>, generation: u64) {
+        while !self.leave_behind(generation).await {
+            tokio::time::sleep(LEAVE_AGAIN).await;
+        }
+        self.note_all(generation).await;
+        std::future::pending().await
+    }
+
+    /// Forgets the sources that are left of slots which others own by now and lack nothing of: who is next asks these. Kept, they
+    /// would count as missing for these slots if they fell long after. False if some are left.
+    pub(super) async fn leave_behind(&self, generation: u64) -> bool {
+        let epoch = self.epoch();
+        let (left, owners) = self.left_behind();
+        if left.is_empty() {
+            return true;
+        }
+        let asked = owners.iter().map(|(owner, slots)| async move {
+            let lacked = self.lacked_by(owner, slots, epoch).await;
+            lacked.unwrap_or_else(|| slots.clone())
+        });
+        let lacked = futures_util::future::join_all(asked).await;
+        let is_open = |slot: &u16| lacked.iter().any(|of| of.contains(*slot));
+        let open: SlotSet = (0..SLOT_COUNT).filter(is_open).collect();
+        let mut held = self.held.lock();
+        if *self.changes.borrow() != generation {
+            return false;
+        }
+        let is_done = |slot: &u16| left.contains(*slot) && !open.contains(*slot);
+        for slot in (0..SLOT_COUNT).filter(is_done) {
+            held.holdings.leave(slot);
+            if let Some(holding) = held.holdings.get(slot) {
+                self.store(slot, holding);
+            }
+        }
+        open.is_empty()
+    }
+
+    /// The slots that have sources here and are owned by others, and these.
+    fn left_behind(&self) -> (SlotSet, HashMap<String, SlotSet>) {
+        let held = self.held.lock();
+        let (mut left, mut owners) = (SlotSet::new(), HashMap::<String, SlotSet>::new());
+        let Some(map) = &held.topology else {
+            return (left, owners);
+        };
+        let is_left = |it: &Holding| it.part == Part::None && !it.sources.is_empty();
+        for (slot, _) in held.holdings.iter().filter(|(_, it)| is_left(it)) {
+            for owner in map.owners(slot).filter(|it| it.state.is_serving()) {
+                left.insert(slot);
+                owners.entry(owner.id.clone()).or_default().insert(slot);
+            }
+        }
+        (left, owners)
+    }
+
+    /// Those of some slots that `owner` lacks something of by the map of `epoch`, or does not own. None if it does not say.
+    async fn lacked_by(&self, owner: &str, slots: &SlotSet, epoch: u64) -> Option<SlotSet> {
+        let target = self.forwarder.upstreams().member(owner)?;
+        let request = Request::Sources {
+            slots: slots.clone(),
+            is_owned: true,
+        };
+        let envelope = envelope(0, Space::default(), epoch);
+        let call = target
+            .client
+            .call(&request, envelope, None, self.owners_wait);
+        let answer = call.await.ok()?;
+        // By a later map the slots may not be its own any more.
+        if answer.head().envelope.epoch != epoch {
+            return None;
+        }
+        let Ok(Reply::Sources(sources)) = answer.reply() else {
+            return None;
+        };
+        let mut lacked = SlotSet::new();
+        for told in sources.iter() {
+            let (_, of) = told.ok()?;
+            let of = (0..SLOT_COUNT).filter(|slot| of.contains(*slot));
+            of.for_each(|slot| lacked.insert(slot));
+        }
+        Some(lacked)
     }
 
     /// Brings all that a member knows of some slots here. Returns how many bytes that were.

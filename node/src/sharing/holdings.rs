@@ -7,7 +7,11 @@
 //!
 //! Whoever answered for a slot before has to know that it does not any more, before the new primary answers:
 //! these are sources too, of which nothing is wanted but that word.
+//!
+//! Sources outlive a restart ([`super::notes`]): what follows from the maps alone is who stands in for a member, which need not
+//! be who had its slots before.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fonn_proto::peer::SlotSet;
@@ -51,10 +55,15 @@ pub struct Source {
 /// Sources of a slot at most: so often it has moved on before it was taken over.
 const SOURCES_MAX: usize = 8;
 
+/// The slots of each source, by its name and whether what it knows of them is here already.
+pub type BySource = BTreeMap<(Arc<str>, bool), SlotSet>;
+
 /// What a member has to do with all slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
     slots: Vec<Holding>,
+    /// Of the map that they follow from; 0 before the first.
+    epoch: u64,
     /// Sources for which a slot had no room, since the last map.
     left_out: u64,
 }
@@ -64,7 +73,7 @@ pub struct Holdings {
 pub struct Step<'a> {
     /// The name of the member.
     pub own: &'a str,
-    /// The map that it went by, if any.
+    /// The map that it went by, if any; after a start the one that is noted.
     pub old: Option<&'a Topology>,
     /// Whether it was there by all maps since.
     pub is_unbroken: bool,
@@ -76,12 +85,48 @@ impl Default for Holdings {
     fn default() -> Self {
         Self {
             slots: vec![Holding::default(); usize::from(SLOT_COUNT)],
+            epoch: 0,
             left_out: 0,
         }
     }
 }
 
 impl Holdings {
+    /// What is known before the first map: the sources by the map of `epoch`, all of which have to be asked again.
+    #[must_use]
+    pub fn of_sources(epoch: u64, sources: &BySource) -> Self {
+        let mut holdings = Self {
+            epoch,
+            ..Self::default()
+        };
+        for ((id, is_known), slots) in sources {
+            let all = (0..SLOT_COUNT).zip(&mut holdings.slots);
+            for (_, holding) in all.filter(|(slot, _)| slots.contains(*slot)) {
+                holdings.left_out += u64::from(!holding.add(id, *is_known));
+            }
+        }
+        holdings
+    }
+
+    /// The epoch of the map that they follow from; 0 before the first.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Who is a source of which slots.
+    #[must_use]
+    pub fn sources(&self) -> BySource {
+        let mut all = BySource::new();
+        for (slot, holding) in self.iter() {
+            for source in &holding.sources {
+                let of = (Arc::clone(&source.id), source.is_known);
+                all.entry(of).or_default().insert(slot);
+            }
+        }
+        all
+    }
+
     /// What there is about a slot.
     #[must_use]
     pub fn get(&self, slot: u16) -> Option<&Holding> {
@@ -103,6 +148,14 @@ impl Holdings {
     pub fn settle(&mut self, slot: u16, source: &str) {
         if let Some(holding) = self.slots.get_mut(usize::from(slot)) {
             holding.sources.retain(|it| *it.id != *source);
+        }
+    }
+
+    /// Who owns a slot that is not owned here knows of its sources.
+    pub fn leave(&mut self, slot: u16) {
+        let holding = self.slots.get_mut(usize::from(slot));
+        if let Some(holding) = holding.filter(|it| it.part == Part::None) {
+            holding.sources.clear();
         }
     }
 
@@ -171,6 +224,7 @@ impl Holdings {
         });
         Self {
             slots: slots.collect(),
+            epoch: step.new.epoch(),
             left_out,
         }
     }

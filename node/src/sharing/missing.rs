@@ -6,11 +6,12 @@
 //! from the maps that it goes by:
 //!
 //! - who owned the slot, fell, and left no other owner that is up;
-//! - who was to be asked about the slot still when it fell.
+//! - who was to be asked about the slot still when it fell: this holds for falls that were not seen too, since nobody else can
+//!   know of it.
 //!
 //! A member is missing no more when it is back, and is asked first; or when it is removed, or has come in with an empty disk:
 //! then it is known that its copies are lost. What one that was removed without a drain had is never shown in an older
-//! version.
+//! version, nor what one had that was removed while it was to be asked still: a drain does not wait for who is down.
 //!
 //! The notes outlive a restart. Where they do not reach (a fall was not seen), a member that is down may have owned any slot;
 //! that is a guess, which ends for a slot with the word of somebody who names nobody who is missing. But that word is worth
@@ -27,12 +28,12 @@ use fonn_proto::Version;
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_runtime::route::{Member, MemberState, Topology};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::holdings::{Holdings, Step};
+use super::holdings::{Holding, Holdings, Step};
 
 const FILE: &str = "missing";
-const FILE_NEW: &str = "missing.new";
 const LAYOUT: u32 = 1;
 /// Longest file that is read, in bytes: 8 KiB for each of 512 members.
 const LEN_MAX: u64 = 8 << 20;
@@ -170,14 +171,31 @@ impl Change<'_> {
             }
             is_owner && !is_left
         };
-        let is_asked = |slot| {
-            let holding = self.holdings.get(slot);
-            let mut sources = holding.into_iter().flat_map(|it| &it.sources);
+        let asked = self.asked(id);
+        let is_lost = |slot: &u16| {
+            asked.contains(*slot) || self.step.old.is_some_and(|old| is_alone(old, *slot))
+        };
+        (0..SLOT_COUNT).filter(is_lost).collect()
+    }
+
+    /// Slots about which a member was to be asked still.
+    fn asked(&self, id: &str) -> SlotSet {
+        let is_asked = |(_, holding): &(u16, &Holding)| {
+            let mut sources = holding.sources.iter();
             sources.any(|it| *it.id == *id && !it.is_known)
         };
-        let is_lost =
-            |slot: &u16| is_asked(*slot) || self.step.old.is_some_and(|old| is_alone(old, *slot));
-        (0..SLOT_COUNT).filter(is_lost).collect()
+        let asked = self.holdings.iter().filter(is_asked);
+        asked.map(|(slot, _)| slot).collect()
+    }
+
+    /// Who was to be asked still, and is no member any more. By a map from before that by which they were they may be none yet.
+    fn gone_sources(&self) -> BTreeSet<Arc<str>> {
+        let new = self.step.new;
+        let sources = self.holdings.iter().flat_map(|(_, it)| &it.sources);
+        let is_gone = |id: &str| *id != *self.step.own && new.member(id).is_none();
+        let gone = sources.filter(|it| !it.is_known && is_gone(&it.id));
+        let gone = gone.filter(|_| new.epoch() >= self.holdings.epoch());
+        gone.map(|it| Arc::clone(&it.id)).collect()
     }
 }
 
@@ -219,6 +237,13 @@ impl Missing {
                     false => &mut next.seen,
                 };
                 add(to, id, &SlotSet::all(), change.now);
+                // What it was to be asked about others need not know of, whoever they are.
+                add(&mut next.seen, id, &change.asked(id), change.now);
+            }
+        }
+        if !change.is_next() {
+            for id in change.gone_sources() {
+                add(&mut next.seen, REMOVED, &change.asked(&id), change.now);
             }
         }
         let old = change.step.old.filter(|_| change.is_next());
@@ -295,9 +320,8 @@ pub(super) fn is_surprised(change: &Change<'_>) -> bool {
     !change.is_next() && down.any(|it| it.id != change.step.own && !change.has_stayed_down(&it.id))
 }
 
-/// The file.
+/// The file. A field that a later version adds is passed over by this one; what must not be has another layout.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Stored {
     layout: u32,
     epoch: u64,
@@ -308,10 +332,9 @@ struct Stored {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct StoredLost {
     member: String,
-    /// Hexadecimal, slot 0 first: eight slots in two digits, the first in the lowest bit.
+    /// As [`hex`] has them.
     slots: String,
     up_to: Version,
     how: How,
@@ -341,28 +364,30 @@ pub(super) fn save(dir: &Path, known: &Known, missing: &Missing) -> io::Result<(
             .chain(stored(&missing.guessed, How::Guessed))
             .collect(),
     };
-    let sync = || File::open(dir)?.sync_all();
-    let write = || {
-        let bytes = serde_json::to_vec(&stored)?;
-        let mut file = File::create(dir.join(FILE_NEW))?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        std::fs::rename(dir.join(FILE_NEW), dir.join(FILE))?;
-        sync()
-    };
-    write().inspect_err(|_| {
-        let _ = std::fs::remove_file(dir.join(FILE)).and_then(|()| sync());
+    let replaced = replace(dir, FILE, &serde_json::to_vec(&stored)?);
+    replaced.inspect_err(|_| {
+        let _ = std::fs::remove_file(dir.join(FILE)).and_then(|()| sync(dir));
     })
+}
+
+/// Replaces a file in `dir` as a whole; durable when it returns. One at a time.
+pub(super) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(new, dir.join(name))?;
+    sync(dir)
+}
+
+fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// Loads the notes; None if there are none that can be understood. Then nothing is known of those that are down.
 #[must_use]
 pub(super) fn load(dir: &Path) -> Option<(Known, Missing)> {
-    let path = dir.join(FILE);
-    if std::fs::metadata(&path).ok()?.len() > LEN_MAX {
-        return None;
-    }
-    let stored: Stored = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let stored: Stored = read(dir, FILE)?;
     if stored.layout != LAYOUT {
         return None;
     }
@@ -383,6 +408,15 @@ pub(super) fn load(dir: &Path) -> Option<(Known, Missing)> {
     Some((known, missing))
 }
 
+/// What is in a file, if it can be understood.
+pub(super) fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
+    let path = dir.join(name);
+    if std::fs::metadata(&path).ok()?.len() > LEN_MAX {
+        return None;
+    }
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
 fn stored(all: &ByMember, how: How) -> impl Iterator<Item = StoredLost> {
     all.iter().map(move |(id, lost)| StoredLost {
         member: id.to_string(),
@@ -392,7 +426,8 @@ fn stored(all: &ByMember, how: How) -> impl Iterator<Item = StoredLost> {
     })
 }
 
-fn hex(slots: &SlotSet) -> String {
+/// Hexadecimal, slot 0 first: eight slots in two digits, the first in the lowest bit.
+pub(super) fn hex(slots: &SlotSet) -> String {
     let digit = |first: u16| {
         let bits = (0..4).filter(|bit| slots.contains(first + bit));
         let value = bits.fold(0, |value, bit| value | 1 << bit);
@@ -404,7 +439,8 @@ fn hex(slots: &SlotSet) -> String {
         .collect()
 }
 
-fn parse(hex: &str) -> Option<SlotSet> {
+/// The slots of what [`hex`] made.
+pub(super) fn parse(hex: &str) -> Option<SlotSet> {
     if hex.len() != usize::from(SLOT_COUNT) / 4 {
         return None;
     }

@@ -6,6 +6,7 @@ mod flushes;
 mod handover;
 mod missing;
 mod repair;
+mod restart;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

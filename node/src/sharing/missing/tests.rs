@@ -160,6 +160,54 @@ fn with_two_owners_one_that_fell_is_not_missing_and_both_are() {
 }
 
 #[test]
+fn who_was_to_be_asked_is_missing_where_its_fall_was_not_seen_whatever_others_say() {
+    let of_a = map(1, 1, &[("a", Active), ("b", Draining), ("c", Draining)]);
+    let of_b = map(2, 1, &[("a", Draining), ("b", Active), ("c", Draining)]);
+    let fallen = map(12, 1, &[("a", Down), ("b", Active), ("c", Active)]);
+    let removed = map(12, 1, &[("b", Active), ("c", Active)]);
+    for (is_settled, is_restarted) in [(false, false), (false, true), (true, false), (true, true)] {
+        let says = format!("settled: {is_settled}, restarted: {is_restarted}");
+        let taking_over = || {
+            let mut b = Follower::start("b");
+            b.go_by(&of_a, 0, 100);
+            b.settle("a");
+            b.go_by(&of_b, 0, 200);
+            if is_settled {
+                b.settle("a");
+            }
+            let again = Follower {
+                known: Some(Known::of(&of_b)),
+                holdings: Holdings::of_sources(2, &b.holdings.sources()),
+                ..Follower::start("b")
+            };
+            if is_restarted { again } else { b }
+        };
+        let expected = if is_settled { 0 } else { 300 };
+        let mut b = taking_over();
+        // Others know what there is to know of who came up by this map.
+        b.go_by(&fallen, 12, 300);
+        assert_eq!(b.of("a"), SlotSet::all(), "{says}");
+        b.missing.trust(&SlotSet::all(), |_, _| false);
+        assert_eq!(b.missing.doubted(7), expected, "{says}");
+        // A drain does not wait for who is down.
+        let mut b = taking_over();
+        b.go_by(&removed, 12, 300);
+        assert_eq!(b.missing.iter().count(), 0, "nobody can come back");
+        assert_eq!(b.missing.doubted(7), expected, "{says}");
+    }
+    // By an older map it may be none yet.
+    let mut b = Follower::start("b");
+    b.go_by(&of_a, 0, 100);
+    b.go_by(&of_b, 0, 200);
+    let mut again = Follower {
+        holdings: Holdings::of_sources(2, &b.holdings.sources()),
+        ..Follower::start("b")
+    };
+    again.go_by(&map(1, 1, &[("b", Active), ("c", Active)]), 0, 300);
+    assert_eq!(again.missing, Missing::default());
+}
+
+#[test]
 fn who_falls_before_it_was_asked_about_a_slot_is_missing() {
     let of_a = map(1, 1, &[("a", Active), ("b", Draining)]);
     let of_b = map(2, 1, &[("a", Draining), ("b", Active)]);
@@ -342,7 +390,57 @@ fn what_is_noted_outlives_a_restart_and_what_is_damaged_is_not_believed() {
     }
     // Where nothing can be written, what was there before is not believed either.
     std::fs::write(&path, bytes).unwrap();
-    std::fs::create_dir(dir.path().join(FILE_NEW)).unwrap();
+    std::fs::create_dir(dir.path().join("missing.new")).unwrap();
     assert!(save(dir.path(), &Known::of(&all), &Missing::default()).is_err());
     assert_eq!(load(dir.path()), None);
+}
+
+/// The file as the version before has it, which refuses what it does not know.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is only read")]
+struct StoredBefore {
+    layout: u32,
+    epoch: u64,
+    down: Vec<String>,
+    #[serde(default)]
+    is_settled: bool,
+    missing: Vec<LostBefore>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is only read")]
+struct LostBefore {
+    member: String,
+    slots: String,
+    up_to: Version,
+    how: How,
+}
+
+#[test]
+fn the_version_before_reads_the_notes_and_what_a_later_one_adds_is_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = map(1, 1, &[("a", Active), ("b", Active)]);
+    let without_a = map(2, 1, &[("a", Down), ("b", Active)]);
+    let mut b = Follower::start("b");
+    b.go_by(&all, 0, 100);
+    b.go_by(&without_a, 1, 200);
+    save(dir.path(), &Known::of(&without_a).settled(), &b.missing).unwrap();
+    let path = dir.path().join(FILE);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let before: StoredBefore = serde_json::from_str(&text).unwrap();
+    assert_eq!((before.layout, before.missing.len()), (1, 1));
+
+    let later = text.replacen("{\"layout\"", "{\"more\":[1],\"layout\"", 1);
+    let later = later.replacen("{\"member\"", "{\"more\":1,\"member\"", 1);
+    assert!(serde_json::from_str::<StoredBefore>(&later).is_err());
+    // And from before there was a note that nothing is lacked.
+    let older = text.replace("\"is_settled\":true,", "");
+    for (text, is_settled) in [(later, true), (older, false)] {
+        assert!(std::fs::write(&path, text).is_ok());
+        let (known, missing) = load(dir.path()).unwrap();
+        assert_eq!(missing, b.missing);
+        assert_eq!(known.is_settled, is_settled);
+    }
 }

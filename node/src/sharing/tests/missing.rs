@@ -8,24 +8,24 @@ fn on(disk: &TempDir) -> impl Fn(&TempDir) -> EngineOptions + '_ {
     |_| options(disk)
 }
 
-fn start_on(name: &str, disk: &TempDir) -> Member {
+pub(super) fn start_on(name: &str, disk: &TempDir) -> Member {
     // The threads of the one before are still at it.
     until("the disk is free", || {
         let lock = std::fs::File::create(disk.path().join("LOCK")).unwrap();
         lock.try_lock().is_ok()
     });
     let member = Member::start_in(name, tempfile::tempdir().unwrap(), on(disk));
-    member.sharing.note_missing_in(disk.path());
+    member.sharing.note_in(disk.path());
     member
 }
 
 /// A member is told a map by which it and all that are down have been so since long ago.
-fn restart_by(member: &Member, map: &Topology) {
+pub(super) fn restart_by(member: &Member, map: &Topology) {
     member.sharing.go_by_since(map.clone(), false, &|_| 0);
 }
 
 /// They go by their first map, and know that nobody had their slots before.
-fn settle(members: &[&Member], map: &Topology) {
+pub(super) fn settle(members: &[&Member], map: &Topology) {
     go_by(members, map);
     members.iter().for_each(|it| it.take_over());
     until("all is taken over", || {
