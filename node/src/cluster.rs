@@ -302,6 +302,7 @@ pub struct Cluster {
     participant: Arc<Participant>,
     address: SocketAddr,
     started: Instant,
+    state_of_start: Arc<State>,
 }
 
 impl Cluster {
@@ -347,7 +348,9 @@ impl Cluster {
         let raft = Raft::new(identity.raft_id(), config, network, log.clone(), machine)
             .await
             .map_err(|error| ClusterError::Raft(error.to_string()))?;
-        let state = Arc::clone(&states.borrow());
+        // Nobody is listened to yet, so this is what the disk knows.
+        let state_of_start = Arc::clone(&states.borrow());
+        let state = Arc::clone(&state_of_start);
         let map = run_blocking(&pool, move || Map::new(&state)).await?;
         let (maps_in, maps) = watch::channel(Arc::new(map));
         let routers = Routers::new(&info.cluster_address);
@@ -392,6 +395,7 @@ impl Cluster {
             participant,
             address,
             started: Instant::now(),
+            state_of_start,
         })
     }
 
@@ -450,6 +454,12 @@ impl Cluster {
     #[must_use]
     pub fn routers(&self) -> Arc<[String]> {
         Arc::clone(&self.participant.routers.all().borrow())
+    }
+
+    /// What was agreed on before it started, as far as its disk knew: its map may be newer by the time that somebody looks.
+    #[must_use]
+    pub fn state_of_start(&self) -> Arc<State> {
+        Arc::clone(&self.state_of_start)
     }
 
     /// What was agreed on at the epochs between two, without these, in order: whoever waits for the newest map may miss

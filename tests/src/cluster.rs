@@ -330,6 +330,18 @@ impl Cluster {
             .sum()
     }
 
+    /// Slots by the part that members have in them (`fonn_cluster_slots`), of all members together.
+    ///
+    /// # Errors
+    /// When one does not tell.
+    pub fn slots(&self, part: &str) -> Result<f64> {
+        let series = format!("fonn_cluster_slots{{part=\"{part}\"}}");
+        let counts = self.nodes.iter();
+        counts
+            .map(|node| sample(&node.http_get("/metrics")?.body, &series))
+            .sum()
+    }
+
     /// The number of the member that leads.
     ///
     /// # Errors

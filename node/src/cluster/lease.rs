@@ -63,6 +63,8 @@ pub(super) struct Lease {
     promising: Option<Instant>,
     /// When one was heard that knows nothing of promises.
     unpromising: Option<Instant>,
+    /// Whether one of either kind was heard: what a leader promises itself does not count.
+    has_heard: bool,
 }
 
 impl Lease {
@@ -77,6 +79,7 @@ impl Lease {
         if question.sequence == 0 {
             if leader == Some(question.from) {
                 self.unpromising = Some(now);
+                self.has_heard = true;
             }
             return;
         }
@@ -92,6 +95,7 @@ impl Lease {
         }
         if question.is_leading {
             self.promising = Some(now);
+            self.has_heard = true;
             if let Some(got) = got {
                 self.promise(question.epoch, got + silence, now);
             }
@@ -127,9 +131,9 @@ impl Lease {
         Some(end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now)))
     }
 
-    /// Whether a leader was heard since the start, and told how far its clock is.
+    /// Whether another member was heard as the leader since the start, and told how far its clock is.
     pub(super) const fn has_heard(&self) -> bool {
-        self.promising.is_some() || self.unpromising.is_some()
+        self.has_heard
     }
 
     /// How long ago a leader was heard that promises.

@@ -5,6 +5,7 @@ pub(super) mod faults;
 mod hostile;
 mod leases;
 mod lost_disk;
+mod restarts;
 mod routers;
 mod scale;
 mod versions;

@@ -4,27 +4,22 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use fonn_proto::placement::{Placed, Table, slot};
 use fonn_tests::bucket::Bucket;
-use fonn_tests::client::{Cache, Dialect, is_refusal};
+use fonn_tests::client::{Cache, Dialect};
 use fonn_tests::cluster::{Cluster, undisturbed};
 use fonn_tests::promised::{at_most, is_strict};
-use fonn_tests::rng::Rng;
+
+use crate::load::{KEYS, Load, own, still, value};
 
 /// Within this time of its loss a member must not be missed any more.
 const RECOVERY: Duration = Duration::from_secs(10);
 /// The same on a machine under load.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn value(key: &str, generation: u64) -> Vec<u8> {
-    let text = format!("{key} {generation} ");
-    text.repeat(1 + key.len() * 37 % 200).into_bytes()
-}
 
 #[test]
 fn an_entry_is_the_same_through_routers_and_members_in_all_dialects() -> Result<()> {
@@ -159,125 +154,19 @@ fn a_lost_member_is_not_missed_by_who_has_replicas() -> Result<()> {
 
 /// Entries that are there before members come and go, and stay as they are.
 const STILL: u64 = 4000;
-/// Keys of a writer.
-const KEYS: usize = 100;
-const WRITERS: u64 = 4;
-
-fn still(number: u64) -> String {
-    format!("still-{number}")
-}
-
-/// Reads and writes own keys until told to stop; everything that was acknowledged is there, nothing else.
-struct Writer<'a> {
-    id: u64,
-    is_over: &'a AtomicBool,
-    operations: &'a AtomicU64,
-    misses: &'a AtomicU64,
-    refused: &'a AtomicU64,
-}
-
-impl Writer<'_> {
-    /// Has something written. It is refused where an owner does not take it within seconds, and sent again.
-    fn write<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-        let begun = Instant::now();
-        loop {
-            match ask() {
-                Err(error) if is_refusal(&error) && begun.elapsed() < PATIENCE => {
-                    self.refused.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                answer => return answer,
-            }
-        }
-    }
-
-    fn run(&self, mut client: Box<dyn Cache>) -> Result<()> {
-        let mut random = Rng::new(self.id);
-        let mut generations: Vec<Option<u64>> = vec![None; KEYS];
-        let mut count = 0;
-        while !self.is_over.load(Ordering::Relaxed) {
-            let nth = random.below(KEYS as u64) as usize;
-            let key = format!("writer-{}-{nth}", self.id);
-            self.operations.fetch_add(1, Ordering::Relaxed);
-            count += 1;
-            let generation = generations.get_mut(nth).context("a key")?;
-            match random.below(14) {
-                0 => {
-                    self.write(|| client.delete(&key))?;
-                    *generation = None;
-                }
-                10.. => {
-                    let key = still(random.below(STILL));
-                    match client.get(&key)? {
-                        Some(found) => ensure!(found == value(&key, 1), "a wrong value of {key}"),
-                        None => drop(self.misses.fetch_add(1, Ordering::Relaxed)),
-                    }
-                }
-                1..=3 => {
-                    let value = value(&key, count);
-                    self.write(|| client.set(&key, &value, None))?;
-                    *generation = Some(count);
-                }
-                _ => match (client.get(&key)?, *generation) {
-                    (None, None) => {}
-                    (None, Some(_)) => {
-                        self.misses.fetch_add(1, Ordering::Relaxed);
-                    }
-                    (Some(found), wanted) => {
-                        let wanted = wanted.map(|it| value(&key, it));
-                        ensure!(wanted.as_ref() == Some(&found), "a wrong value of {key}");
-                    }
-                },
-            }
-        }
-        Ok(())
-    }
-}
+const CLIENTS: u64 = 4;
 
 #[test]
 fn members_join_and_drain_under_load_and_nobody_notices() -> Result<()> {
     let mut cluster = Cluster::form(3, None)?;
     cluster.wait_agreed()?;
     let routers = [cluster.router()?, cluster.router()?];
-    let is_over = AtomicBool::new(false);
-    let (operations, misses) = (AtomicU64::new(0), AtomicU64::new(0));
-    let refused = AtomicU64::new(0);
     let mut client = Dialect::Binary.connect(routers[0].addr())?;
-    for number in 0..STILL {
-        let key = still(number);
-        client.set(&key, &value(&key, 1), None)?;
-    }
-    std::thread::scope(|scope| {
-        let mut writers = Vec::new();
-        for id in 0..WRITERS {
-            let writer = Writer {
-                id,
-                is_over: &is_over,
-                operations: &operations,
-                misses: &misses,
-                refused: &refused,
-            };
-            let dialect = Dialect::ALL[id as usize % Dialect::ALL.len()];
-            let client = dialect.connect(routers[id as usize % 2].addr())?;
-            writers.push(scope.spawn(move || writer.run(client)));
-        }
-        let changed = change_members(&mut cluster, &operations);
-        is_over.store(true, Ordering::Relaxed);
-        for writer in writers {
-            let written = writer.join().map_err(|_| anyhow::anyhow!("a panic"))?;
-            if let Err(error) = written {
-                let kind = if is_refusal(&error) {
-                    "refused"
-                } else {
-                    "failed"
-                };
-                return Err(error.context(kind));
-            }
-        }
-        changed
-    })?;
-    let (operations, misses) = (operations.into_inner(), misses.into_inner());
-    let refused = refused.into_inner();
+    let load = Load::over(STILL, &mut *client)?;
+    let addresses = routers.each_ref().map(|it| it.addr());
+    load.beside(CLIENTS, &addresses, || change_members(&mut cluster, &load))?;
+    let (operations, misses) = (load.operations.into_inner(), load.misses.into_inner());
+    let refused = load.refused.into_inner();
     eprintln!("{operations} operations, {misses} unexpected misses, {refused} refused writes");
     ensure!(operations > 1000);
     // Of a machine that stands still now and then.
@@ -288,19 +177,11 @@ fn members_join_and_drain_under_load_and_nobody_notices() -> Result<()> {
 }
 
 /// A fourth member comes, the first one goes; operations go on between.
-fn change_members(cluster: &mut Cluster, operations: &AtomicU64) -> Result<()> {
-    let go_on = |more: u64| {
-        let (begun, before) = (Instant::now(), operations.load(Ordering::Relaxed));
-        while operations.load(Ordering::Relaxed) < before + more {
-            ensure!(begun.elapsed() < Duration::from_secs(60), "nothing goes on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    };
-    go_on(500)?;
+fn change_members(cluster: &mut Cluster, load: &Load) -> Result<()> {
+    load.go_on(500)?;
     let before = cluster.shared("taken")?;
     cluster.add()?;
-    go_on(500)?;
+    load.go_on(500)?;
     cluster.wait_agreed()?;
     let joined = cluster.shared("taken")?;
     check_moved(joined - before, &["a", "b", "c"], &["a", "b", "c", "d"])?;
@@ -308,13 +189,13 @@ fn change_members(cluster: &mut Cluster, operations: &AtomicU64) -> Result<()> {
     ensure!(told.contains("it may be switched off"), "{told}");
     let drained = cluster.shared("taken")?;
     check_moved(drained - joined, &["a", "b", "c", "d"], &["b", "c", "d"])?;
-    go_on(500)?;
+    load.go_on(500)?;
     cluster.nodes.first_mut().context("a member")?.stop()?;
-    go_on(500)?;
+    load.go_on(500)?;
     cluster.wait(&[0], "it is known to be gone", |states| {
         states.get("a").is_some_and(|state| state == "down")
     })?;
-    go_on(500)
+    load.go_on(500)
 }
 
 /// Compares the entries that were moved with those that had to: all whose owner left, or that the one who
@@ -330,8 +211,7 @@ fn check_moved(moved: f64, before: &[&str], after: &[&str]) -> Result<()> {
             })
             .collect();
         let table = Table::new(&placed, 1).context("no table")?;
-        let written =
-            (0..WRITERS).flat_map(|id| (0..KEYS).map(move |nth| format!("writer-{id}-{nth}")));
+        let written = (0..CLIENTS).flat_map(|id| (0..KEYS).map(move |nth| own(id, nth)));
         let keys = (0..STILL).map(still).chain(written);
         let owner = |key: String| {
             let at = *table.owners(slot(key.as_bytes())).positions().first()?;
@@ -348,7 +228,7 @@ fn check_moved(moved: f64, before: &[&str], after: &[&str]) -> Result<()> {
         moved <= 1.1 * least,
         "{moved} entries moved, {least} had to"
     );
-    // Some of the writers' keys are not there.
+    // Some of the clients' own keys are not there.
     ensure!(
         moved >= 0.85 * least,
         "{moved} entries moved, {least} had to"

@@ -1,10 +1,12 @@
 //! Several nodes as one cluster.
 
 mod builds;
+mod churn;
 mod data;
 mod encrypted;
 mod flush;
 mod isolation;
+mod load;
 mod membership;
 mod mixed;
 mod overlay;

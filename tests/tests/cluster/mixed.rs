@@ -2,118 +2,29 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use fonn_node::cli::Release;
 use fonn_proto::Out;
 use fonn_proto::peer::hello::{self, Hello};
 use fonn_proto::peer::{Envelope, FrameError, Kind, Refusal, Reply, Request, Step, next};
-use fonn_tests::client::{Cache, Dialect, is_refusal};
+use fonn_tests::client::Dialect;
 use fonn_tests::cluster::Cluster;
 use fonn_tests::promised::is_strict;
 use fonn_tests::release;
-use fonn_tests::rng::Rng;
+
+use crate::load::{Load, still, value};
 
 /// Entries that are there before, and stay as they are.
 const STILL: u64 = 2000;
-/// Keys of a client.
-const KEYS: u64 = 50;
 const CLIENTS: u64 = 4;
 /// Operations that go on at least, in every state of the upgrade.
 const OPERATIONS: u64 = 300;
 /// A busy machine needs its time.
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn value(key: &str, generation: u64) -> Vec<u8> {
-    let text = format!("{key} {generation} ");
-    text.repeat(1 + key.len() * 37 % 200).into_bytes()
-}
-
-/// What clients count together.
-#[derive(Default)]
-struct Load {
-    is_over: AtomicBool,
-    operations: AtomicU64,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    refused: AtomicU64,
-}
-
-impl Load {
-    fn count_hit(&self, is_hit: bool) {
-        let count = if is_hit { &self.hits } else { &self.misses };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Has something written. It is refused where an owner does not take it within seconds, and sent again.
-    fn write<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-        let begun = Instant::now();
-        loop {
-            match ask() {
-                Err(error) if is_refusal(&error) && begun.elapsed() < LIMIT => {
-                    self.refused.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                answer => return answer,
-            }
-        }
-    }
-
-    /// Reads and writes keys of its own, and reads what all have, until told to stop. Every answer has to be right.
-    fn run(&self, id: u64, mut client: Box<dyn Cache>) -> Result<()> {
-        let mut random = Rng::new(id);
-        let mut generations = vec![0_u64; KEYS as usize];
-        while !self.is_over.load(Ordering::Relaxed) {
-            let count = self.operations.fetch_add(1, Ordering::Relaxed);
-            let nth = random.below(KEYS);
-            let key = format!("own-{id}-{nth}");
-            let generation = generations.get_mut(nth as usize).context("a key")?;
-            match random.below(10) {
-                0..3 => {
-                    let next = count + 1;
-                    let value = value(&key, next);
-                    let set = self.write(|| client.set(&key, &value, None));
-                    set.context("set")?;
-                    *generation = next;
-                }
-                3 => {
-                    self.write(|| client.delete(&key)).context("delete")?;
-                    *generation = 0;
-                }
-                4..7 => match (client.get(&key).context("get")?, *generation) {
-                    (None, 0) => {}
-                    (Some(found), 1..) => {
-                        ensure!(found == value(&key, *generation), "a wrong value of {key}");
-                        self.count_hit(true);
-                    }
-                    (None, _) => self.count_hit(false),
-                    (Some(_), 0) => bail!("{key} was deleted"),
-                },
-                _ => {
-                    let key = format!("still-{}", random.below(STILL));
-                    let found = client.get(&key).context("get")?;
-                    let is_right = found.as_ref().is_none_or(|it| *it == value(&key, 1));
-                    ensure!(is_right, "a wrong value of {key}");
-                    self.count_hit(found.is_some());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn go_on(&self) -> Result<()> {
-        let (begun, before) = (Instant::now(), self.operations.load(Ordering::Relaxed));
-        while self.operations.load(Ordering::Relaxed) < before + OPERATIONS {
-            ensure!(begun.elapsed() < LIMIT, "nothing goes on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-}
 
 /// The versions of the members, as member `at` knows them.
 fn versions(cluster: &Cluster, at: usize) -> Result<Vec<String>> {
@@ -207,7 +118,7 @@ fn ask_as_a_newer_one(member: SocketAddr) -> Result<()> {
 /// One member after the other becomes newer; one of them goes back, and forth again.
 fn upgrade(cluster: &mut Cluster, load: &Load, newer: &Release) -> Result<()> {
     let older = Release::this();
-    load.go_on()?;
+    load.go_on(OPERATIONS)?;
     for (index, release) in [(0, newer), (0, &older), (0, newer), (1, newer), (2, newer)] {
         cluster.restart_as(index, release)?;
         // Who was away so shortly that nobody missed it says its version a moment later.
@@ -222,7 +133,7 @@ fn upgrade(cluster: &mut Cluster, load: &Load, newer: &Release) -> Result<()> {
         for node in &cluster.nodes {
             ask_as_a_newer_one(node.addr())?;
         }
-        load.go_on()?;
+        load.go_on(OPERATIONS)?;
     }
     Ok(())
 }
@@ -235,26 +146,9 @@ fn members_are_upgraded_one_by_one_under_load_and_nobody_notices() -> Result<()>
     let newer = release::next();
     let routers = [cluster.router()?, cluster.router_as(&newer)?];
     let mut client = Dialect::Binary.connect(routers[0].addr())?;
-    for number in 0..STILL {
-        let key = format!("still-{number}");
-        client.set(&key, &value(&key, 1), None)?;
-    }
-    let load = Load::default();
-    std::thread::scope(|scope| {
-        let mut clients = Vec::new();
-        for id in 0..CLIENTS {
-            let dialect = Dialect::ALL[id as usize % Dialect::ALL.len()];
-            let client = dialect.connect(routers[id as usize % 2].addr())?;
-            let load = &load;
-            clients.push(scope.spawn(move || load.run(id, client)));
-        }
-        let upgraded = upgrade(&mut cluster, &load, &newer);
-        load.is_over.store(true, Ordering::Relaxed);
-        for client in clients {
-            client.join().map_err(|_| anyhow!("a panic"))??;
-        }
-        upgraded
-    })?;
+    let load = Load::over(STILL, &mut *client)?;
+    let addresses = routers.each_ref().map(|it| it.addr());
+    load.beside(CLIENTS, &addresses, || upgrade(&mut cluster, &load, &newer))?;
     let (hits, misses) = (load.hits.into_inner(), load.misses.into_inner());
     let refused = load.refused.into_inner();
     eprintln!("{hits} hits and {misses} misses of what was stored, {refused} refused writes");
@@ -267,7 +161,7 @@ fn members_are_upgraded_one_by_one_under_load_and_nobody_notices() -> Result<()>
     ensure!(misses <= misses_max, "{misses} misses beside {hits} hits");
     ensure!(refused <= refused_max, "{refused} writes were refused");
     for number in 0..STILL {
-        let key = format!("still-{number}");
+        let key = still(number);
         ensure!(client.get(&key)? == Some(value(&key, 1)), "{key}");
     }
     Ok(())

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, btree_map};
 use std::time::Instant;
 
 use super::log::Payload;
-use super::node::{CHANGE_DEADLINE, Message, Node, detector_options};
+use super::message::Message;
+use super::node::{CHANGE_DEADLINE, Node, detector_options};
 use crate::cluster::detector::ANSWER_DEADLINE;
 use crate::cluster::health::fall_or_return;
 use crate::cluster::lease::{Question, Role};

@@ -1,5 +1,7 @@
 //! One simulated member: the decisions are the real ones (detector, election timer and pre-vote, planner,
-//! state), raft under them is a model of it, in memory.
+//! state), raft under them is a model of it ([`raft`]), in memory.
+
+mod raft;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,11 +10,12 @@ use std::time::{Duration, Instant};
 use fonn_runtime::random::SplitMix64;
 use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerState};
 
-use super::data::{Data, Held};
+use super::data::Data;
 use super::log::{Config, Disk, Entry, Payload};
+use super::message::Message;
 use crate::cluster::detector::{self, Detector};
-use crate::cluster::election::{self, Timer, Turn, Voter, defended, is_majority};
-use crate::cluster::lease::{Grants, Lease, Question};
+use crate::cluster::election::{self, Timer, defended, is_majority};
+use crate::cluster::lease::{Grants, Lease};
 use crate::cluster::member::{MemberInfo, Phase};
 use crate::cluster::participant::leads;
 use crate::cluster::reconcile::{Sighting, Step, next_step};
@@ -33,79 +36,6 @@ pub(super) fn detector_options() -> detector::Options {
         stable: Duration::from_secs(1),
         stable_max: Duration::from_secs(4),
         ..detector::Options::default()
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Message {
-    PreVote {
-        last: Option<LogId>,
-    },
-    PreVoted {
-        granted: bool,
-    },
-    Vote {
-        term: u64,
-        last: Option<LogId>,
-    },
-    Voted {
-        term: u64,
-        granted: bool,
-    },
-    Append {
-        term: u64,
-        previous: usize,
-        previous_term: u64,
-        entries: Vec<Entry>,
-        commit: usize,
-    },
-    Appended {
-        term: u64,
-        matched: Option<usize>,
-        sent: Instant,
-    },
-    Ping {
-        sent: Instant,
-        question: Question,
-        version: u64,
-    },
-    Pong {
-        sent: Instant,
-        sequence: u64,
-        version: u64,
-    },
-    Join(MemberInfo),
-    /// Who takes the slot over asks what others have of it.
-    Fetch {
-        epoch: u64,
-    },
-    Fetched {
-        epoch: u64,
-        held: Option<Held>,
-        cutoff: u64,
-        missing: BTreeSet<RaftId>,
-    },
-    /// What there is is flushed, or what is below a cutoff.
-    Flush {
-        number: u64,
-        epoch: u64,
-        cutoff: Option<u64>,
-    },
-    Flushed {
-        number: u64,
-        cutoff: u64,
-    },
-}
-
-impl Message {
-    /// How late it may come, where others may come so late. Every other flush is quick: clocks have not been told again by then.
-    pub(super) fn late_max(&self, late_max: Duration) -> Duration {
-        match self {
-            Self::Flush { number, .. } | Self::Flushed { number, .. } if number % 2 == 0 => {
-                late_max / 40
-            }
-            _ => late_max,
-        }
     }
 }
 
@@ -278,135 +208,11 @@ impl Node {
         self.timer.due()
     }
 
-    /// The election timer.
-    pub(super) fn campaign(&mut self, now: Instant) {
-        let heard = self.heard(now);
-        let voters = self.voters();
-        let may_stand = voters.contains(&self.id()) && !matches!(self.role, Role::Leader(_));
-        let turn = Turn::of(self.id(), &voters);
-        if self.timer.is_due(heard, turn, now) && may_stand {
-            self.role = Role::Asking(BTreeSet::from([self.id()]));
-            let last = self.log_id(self.disk.log.len());
-            self.tell_voters(|| Message::PreVote { last });
-            self.stand(now);
-        }
-    }
-
     pub(super) fn heard(&self, now: Instant) -> Option<Instant> {
         match self.is_leading(now) {
             true => Some(now),
             false => self.heard,
         }
-    }
-
-    /// Goes on when a majority has said yes.
-    fn stand(&mut self, now: Instant) {
-        let config = self.config();
-        match &self.role {
-            Role::Asking(yes) if is_majority(&config.voters, yes) => {
-                self.disk.term += 1;
-                self.disk.voted = Some(self.id());
-                self.role = Role::Candidate(BTreeSet::from([self.id()]));
-                let (term, last) = (self.disk.term, self.log_id(self.disk.log.len()));
-                self.tell_voters(|| Message::Vote { term, last });
-                self.stand(now);
-            }
-            Role::Candidate(yes) if is_majority(&config.voters, yes) => {
-                self.role = Role::Leader(Leading::default());
-                self.append(Payload::Blank, now);
-                self.heartbeat(now);
-            }
-            _ => {}
-        }
-    }
-
-    fn tell_voters(&mut self, message: impl Fn() -> Message) {
-        for id in self.voters() {
-            if id != self.id() {
-                self.out.push((id, message()));
-            }
-        }
-    }
-
-    pub(super) fn append(&mut self, payload: Payload, made: Instant) -> usize {
-        let (term, leader) = (self.disk.term, self.id());
-        self.disk.log.push(Entry {
-            term,
-            made,
-            leader,
-            payload,
-        });
-        self.disk.log.len()
-    }
-
-    /// As a leader, lets hear from it, with all that is missing.
-    pub(super) fn heartbeat(&mut self, now: Instant) {
-        let Role::Leader(leading) = &mut self.role else {
-            return;
-        };
-        let log = &self.disk.log;
-        let config = log.iter().rev().find_map(Entry::config);
-        let nodes = config.into_iter().flat_map(|config| config.nodes.keys());
-        for id in nodes.filter(|id| **id != self.info.raft_id) {
-            let next = *leading.next.entry(*id).or_insert(log.len());
-            self.out.push((
-                *id,
-                Message::Append {
-                    term: self.disk.term,
-                    previous: next,
-                    previous_term: next.checked_sub(1).map_or(0, |at| log[at].term),
-                    entries: log[next..].to_vec(),
-                    commit: self.commit,
-                },
-            ));
-        }
-        self.advance(now);
-    }
-
-    /// As a leader, commits what a majority has.
-    fn advance(&mut self, now: Instant) {
-        let Role::Leader(leading) = &self.role else {
-            return;
-        };
-        if self.commit == self.disk.log.len() {
-            return;
-        }
-        let config = self.config();
-        let committed = (self.commit + 1..=self.disk.log.len()).rev().find(|at| {
-            let have = leading.matched.iter().filter(|(_, matched)| *matched >= at);
-            let yes = have.map(|(id, _)| *id).chain([self.id()]).collect();
-            self.disk.log[at - 1].term == self.disk.term && is_majority(&config.voters, &yes)
-        });
-        let Some(committed) = committed else { return };
-        self.commit = committed;
-        self.apply(now);
-        // A change of voters in two steps: the second follows when the first is agreed on.
-        if let [_, new] = config.voters.as_slice()
-            && !self.disk.log[committed..]
-                .iter()
-                .any(|it| it.config().is_some())
-        {
-            let config = Config {
-                voters: vec![new.clone()],
-                nodes: config.nodes.clone(),
-            };
-            self.append(Payload::Config(Arc::new(config)), now);
-        }
-        // Followers learn of it at once.
-        self.heartbeat(now);
-    }
-
-    fn apply(&mut self, now: Instant) {
-        while self.applied < self.commit {
-            if let Payload::Change(change) = &self.disk.log[self.applied].payload {
-                self.state.apply(change.clone());
-                if self.data.epoch != 0 {
-                    self.go_by(now);
-                }
-            }
-            self.applied += 1;
-        }
-        self.go_by(now);
     }
 
     /// Brings voters in line with members, as the leader.
@@ -486,125 +292,18 @@ impl Node {
         self.state.by_raft_id(self.id()).is_none()
     }
 
-    /// A higher term ends what this member was in a lower one.
-    fn follow(&mut self, term: u64) {
-        if term > self.disk.term {
-            self.disk.term = term;
-            self.disk.voted = None;
-            self.role = Role::Follower;
-        }
-    }
-
     pub(super) fn receive(&mut self, from: RaftId, message: Message, now: Instant) {
         match message {
-            Message::PreVote { last } => {
-                let voter = Voter {
-                    heard: self.heard(now),
-                    last_log: self.defended(),
-                };
-                let lease = election::Options::default().lease;
-                let granted = voter.would_vote(last, lease, now);
-                self.out.push((from, Message::PreVoted { granted }));
-            }
-            Message::PreVoted { granted } => {
-                if let (Role::Asking(yes), true) = (&mut self.role, granted) {
-                    yes.insert(from);
-                    self.stand(now);
-                }
-            }
-            Message::Vote { term, last } => {
-                // As openraft has it: who hears a leader has no vote against it.
-                let lease = election::Options::default().lease;
-                if self.heard(now).is_some_and(|heard| now - heard <= lease) {
-                    let term = self.disk.term;
-                    let granted = false;
-                    self.out.push((from, Message::Voted { term, granted }));
-                    return;
-                }
-                self.follow(term);
-                let is_free = self.disk.voted.is_none_or(|voted| voted == from);
-                let is_near = last >= self.defended();
-                let granted = term == self.disk.term && is_free && is_near;
-                if granted {
-                    self.disk.voted = Some(from);
-                }
-                let term = self.disk.term;
-                self.out.push((from, Message::Voted { term, granted }));
-            }
-            Message::Voted { term, granted } => {
-                self.follow(term);
-                if let (Role::Candidate(yes), true) =
-                    (&mut self.role, granted && term == self.disk.term)
-                {
-                    yes.insert(from);
-                    self.stand(now);
-                }
-            }
-            Message::Append {
-                term,
-                previous,
-                previous_term,
-                entries,
-                commit,
-            } => {
-                self.follow(term);
-                if term == self.disk.term {
-                    assert!(
-                        !matches!(self.role, Role::Leader(_)),
-                        "two leaders of term {term}"
-                    );
-                    self.role = Role::Follower;
-                    self.heard = Some(now);
-                    self.leader = Some(from);
-                    let matched = self.take(previous, previous_term, entries);
-                    if let Some(matched) = matched {
-                        self.commit = self.commit.max(commit.min(matched));
-                        self.apply(now);
-                    }
-                    let term = self.disk.term;
-                    self.out.push((
-                        from,
-                        Message::Appended {
-                            term,
-                            matched,
-                            sent: now,
-                        },
-                    ));
-                } else {
-                    let term = self.disk.term;
-                    self.out.push((
-                        from,
-                        Message::Appended {
-                            term,
-                            matched: None,
-                            sent: now,
-                        },
-                    ));
-                }
-            }
+            Message::PreVote { last } => self.asked_to_pre_vote(from, last, now),
+            Message::PreVoted { granted } => self.pre_voted(from, granted, now),
+            Message::Vote { term, last } => self.asked_to_vote(from, term, last, now),
+            Message::Voted { term, granted } => self.voted(from, term, granted, now),
+            Message::Append(append) => self.append_from(from, append, now),
             Message::Appended {
                 term,
                 matched,
                 sent,
-            } => {
-                self.follow(term);
-                let len = self.disk.log.len();
-                let Role::Leader(leading) = &mut self.role else {
-                    return;
-                };
-                leading.acked.insert(from, sent);
-                match matched {
-                    Some(matched) => {
-                        leading.matched.insert(from, matched);
-                        leading.next.insert(from, matched.min(len));
-                        self.advance(now);
-                    }
-                    None => {
-                        let next = leading.next.entry(from).or_insert(len);
-                        *next = next.saturating_sub(8);
-                    }
-                }
-            }
+            } => self.appended(from, (term, matched, sent), now),
             Message::Ping {
                 sent,
                 question,
@@ -635,30 +334,6 @@ impl Node {
             } => self.take_part(from, (number, epoch, cutoff), now),
             Message::Flushed { number, cutoff } => self.took_part(from, number, cutoff),
         }
-    }
-
-    /// Keeps what follows on what is there. How far the log is the leader's then.
-    fn take(&mut self, previous: usize, previous_term: u64, entries: Vec<Entry>) -> Option<usize> {
-        let log = &mut self.disk.log;
-        let is_there = previous == 0
-            || log
-                .get(previous - 1)
-                .is_some_and(|it| it.term == previous_term);
-        if !is_there {
-            return None;
-        }
-        let end = previous + entries.len();
-        for (at, entry) in (previous..).zip(entries) {
-            match log.get(at) {
-                Some(known) if known.term == entry.term => {}
-                _ => {
-                    assert!(at >= self.commit, "what was agreed on is overwritten");
-                    log.truncate(at);
-                    log.push(entry);
-                }
-            }
-        }
-        Some(end)
     }
 
     /// Takes a member in, as the leader.

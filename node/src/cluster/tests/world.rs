@@ -1,10 +1,12 @@
 //! Members in one process, each with its own directory, port and tasks.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use fonn_runtime::tasks::Tasks;
@@ -25,11 +27,13 @@ pub(super) struct World {
     pub(super) links: Links,
     host: Ipv4Addr,
     dir: TempDir,
+    /// Where members have their clients, by name: nobody is answered there.
+    clients: Mutex<HashMap<String, TcpListener>>,
 }
 
 pub(super) struct Node {
     pub(super) cluster: Cluster,
-    tasks: Tasks,
+    pub(super) tasks: Tasks,
     id: String,
 }
 
@@ -45,6 +49,7 @@ impl World {
             links: Links::default(),
             host: Ipv4Addr::new(127, 0, 0, host),
             dir: tempfile::tempdir().unwrap(),
+            clients: Mutex::default(),
         }
     }
 
@@ -54,7 +59,13 @@ impl World {
 
     pub(super) fn options(&self, id: &str, start: Start) -> Options {
         let listen = SocketAddr::from((self.host, 0));
-        let mut options = Options::new(id, start, listen, "127.0.0.1:11211", self.dir(id));
+        let client_address = {
+            let mut clients = self.clients.lock();
+            let of = clients.entry(id.to_owned());
+            let of = of.or_insert_with(|| TcpListener::bind("127.0.0.1:0").unwrap());
+            of.local_addr().unwrap().to_string()
+        };
+        let mut options = Options::new(id, start, listen, &client_address, self.dir(id));
         // The times that are asserted are the default ones; this one is only waited for.
         options.detector.stable = Duration::from_secs(1);
         // Long enough that nobody is replaced who stood still for a while.

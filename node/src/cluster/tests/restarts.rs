@@ -1,0 +1,162 @@
+//! Members that are started again: by which maps they go, and whom they believe.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fonn_proto::peer::SlotSet;
+use fonn_proto::placement::SLOT_COUNT;
+use fonn_runtime::clock::Clock;
+use fonn_runtime::metrics::Metrics;
+use fonn_runtime::peer::PeerMetrics;
+use openraft::ServerState;
+
+use super::world::{Node, PATIENCE, World, leader};
+use crate::cluster::Start;
+use crate::cluster::map::Map;
+use crate::cluster::member::MemberState::Active;
+use crate::engine::{Engine, EngineOptions, Settings};
+use crate::entry::Space;
+use crate::levels::CodecChoice;
+use crate::lsm::Durability;
+use crate::ram::{LruMode, RamOptions};
+use crate::sharing::{Sharing, follow};
+
+/// Less than a member waits for a leader before it goes by its last map as it is.
+const UNTOLD: Duration = Duration::from_secs(2);
+
+/// Starts a member's part in the cluster's data, which it has in memory.
+fn share(node: &Node) -> Arc<Sharing> {
+    let engine = Engine::open(EngineOptions {
+        settings: Settings {
+            value_len_max: 1 << 20,
+            durability: Durability::None,
+        },
+        ram: RamOptions {
+            budget_bytes: 8 << 20,
+            lru: LruMode::Approximate,
+            hash_seed: 1,
+        },
+        disk: None,
+        cold: None,
+        ram_codec: (CodecChoice::none(), 256),
+        clock: Clock::system(),
+        spaces: u32::from(Space::DATABASES),
+    });
+    let peers = follow::Peers {
+        version: fonn_proto::peer::VERSION,
+        metrics: PeerMetrics::register(&Metrics::new()),
+    };
+    let (engine, clock) = (engine.unwrap(), Clock::system());
+    follow::start(&node.cluster, &engine, clock, peers, &node.tasks)
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn is_leader(node: &Node) -> bool {
+    node.cluster.participant.metrics().state == ServerState::Leader
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_start_the_map_of_before_is_gone_by_first_and_then_all_that_came_since() {
+    let world = World::at(4);
+    let options = |id: &str, start| {
+        let mut options = world.options(id, start);
+        // Nobody falls: the map changes with those who come alone.
+        options.detector.silence = 10 * PATIENCE;
+        options
+    };
+    let a = world.start(options("a", Start::Bootstrap)).await;
+    a.sees(&["a"], Active).await;
+    let join = || Start::Join(vec![a.address()]);
+    let b = world.start(options("b", join())).await;
+    // From then on it has slots that were all the first one's, and nothing of them.
+    let before = b.sees(&["a", "b"], Active).await;
+    let listen = b.cluster.address();
+    b.stop().await;
+    // By the map without the one before, the third one would have stood in for some of these slots.
+    let c = world.start(options("c", join())).await;
+    let now = c.sees(&["a", "b", "c"], Active).await;
+    let mut again = options("b", join());
+    again.listen = listen;
+    let b = world.start(again).await;
+    // All of that is known before anybody goes by a map.
+    b.map(|map| map.epoch >= now.epoch).await;
+    assert_eq!(b.cluster.state_of_start().epoch, before.epoch);
+    assert!(now.epoch > before.epoch + 1, "there is none in between");
+
+    // Nobody answers what is asked of its entries: what is lacked stays so.
+    let sharing = share(&b);
+    until("it goes by the newest map", || sharing.epoch() >= now.epoch).await;
+    let sources = sharing.sources(&SlotSet::all(), false);
+    let sources: Vec<(&str, SlotSet)> = sources.sources().iter().map(Result::unwrap).collect();
+    let is_of_b = |map: &Map, slot| map.owners(slot).any(|owner| owner.id == "b");
+    let lacked = (0..SLOT_COUNT).filter(|slot| is_of_b(&before, *slot) || is_of_b(&now, *slot));
+    let lacked: SlotSet = lacked.collect();
+    let told: Vec<(&str, u32)> = sources.iter().map(|(id, of)| (*id, of.len())).collect();
+    // The third one had nothing by any map, so it is asked for nothing; the first one is for all.
+    assert_eq!(told, [("a", lacked.len())]);
+    assert!(sources[0].1 == lacked, "of other slots");
+    for node in [a, b, c] {
+        node.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_starts_as_the_leader_that_it_was_goes_by_no_map_before_somebody_has_answered() {
+    // With a majority in itself, and without.
+    for ids in [&["a", "b"][..], &["a", "b", "c"]] {
+        let world = World::at(5);
+        let mut nodes = world.form(ids).await;
+        let of = loop {
+            let of = leader(&nodes).await;
+            // From then on nobody tells it that another one leads.
+            world.links.isolate(&nodes[of].address());
+            if is_leader(&nodes[of]) {
+                break of;
+            }
+            world.links.heal();
+        };
+        let before = nodes.remove(of);
+        let mut options = world.options(before.id(), Start::Join(Vec::new()));
+        options.listen = before.cluster.address();
+        before.stop().await;
+        let again = world.start(options).await;
+        until("it leads", || is_leader(&again)).await;
+        assert!(!again.cluster.is_told_the_time(), "{ids:?}: by itself");
+        let begun = Instant::now();
+        let sharing = share(&again);
+        // Its questions come to nothing.
+        world.links.dropped(&again.address(), 4).await;
+        let epoch = sharing.epoch();
+        assert!(epoch == 0 || begun.elapsed() >= UNTOLD, "{ids:?}: {epoch}");
+        assert!(!again.cluster.is_told_the_time(), "{ids:?}: by nobody");
+
+        world.links.heal();
+        until("it is told the time", || again.cluster.is_told_the_time()).await;
+        until("it goes by a map", || sharing.epoch() > 0).await;
+        nodes.push(again);
+        for node in nodes {
+            node.stop().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_alone_goes_by_its_map_as_soon_as_it_leads() {
+    let world = World::new();
+    let node = world.found("a").await;
+    node.sees(&["a"], Active).await;
+    node.stop().await;
+    let node = world.found("a").await;
+    until("it leads", || is_leader(&node)).await;
+    assert!(node.cluster.is_told_the_time());
+    let sharing = share(&node);
+    until("it goes by its map", || sharing.epoch() > 0).await;
+    node.stop().await;
+}
