@@ -122,8 +122,9 @@ impl Doubts {
         if let Err(error) = &result {
             tracing::warn!(%error, "cannot note which members are missing: after a restart, more copies are not shown until they are back");
         }
-        *saved = Some((known, missing.clone()));
-        result.is_ok()
+        // Tried again by the next map.
+        *saved = result.is_ok().then(|| (known, missing.clone()));
+        saved.is_some()
     }
 }
 

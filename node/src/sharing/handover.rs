@@ -9,7 +9,7 @@ use fonn_proto::Version;
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet};
 use fonn_proto::placement::{self, SLOT_COUNT};
 use fonn_runtime::random::SplitMix64;
-use fonn_runtime::route::{Target, envelope};
+use fonn_runtime::route::{MemberState, Target, envelope};
 use thiserror::Error;
 
 use super::holdings::{Holding, Part, Source};
@@ -110,8 +110,10 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
 
 impl Sharing {
     /// Slots of which their owners may lack something that the member of that name has, by the map of `epoch` or
-    /// a later one: by an older map they may not need it yet. Owners that are down are not asked, since they may never return;
-    /// one that does shows nothing older than what it lacks ([`super::missing`]).
+    /// a later one: by an older map they may not need it yet. Whoever had a slot and would have had to ask it names it to the
+    /// owner, so that counts as well. Owners that are down are not asked, since they may never return; one that does
+    /// shows nothing older than what it lacks ([`super::missing`]). While somebody is down, what others would name is kept for
+    /// that one, and does not count.
     ///
     /// # Errors
     /// The name of a member that does not say, or does not go by that map yet.
@@ -119,17 +121,19 @@ impl Sharing {
         if self.epoch() < epoch {
             return Err(self.own.to_string());
         }
-        let is_meant = |_, it: &Holding, of: &Source| it.part != Part::None && *of.id == *id;
-        let mut needed = self.unsettled(is_meant).remove(id).unwrap_or_default();
         let topology = self.topology();
         let members = topology.as_deref().map_or(&[][..], |it| it.members());
+        let is_owned = members.iter().any(|it| it.state == MemberState::Down);
+        let is_meant =
+            |_, it: &Holding, of: &Source| (!is_owned || it.part != Part::None) && *of.id == *id;
+        let mut needed = self.unsettled(is_meant).remove(id).unwrap_or_default();
         for member in members.iter().filter(|it| it.id != id && it.id != self.own) {
             let Some(target) = self.forwarder.upstreams().member(&member.id) else {
                 continue;
             };
             let request = Request::Sources {
                 slots: SlotSet::all(),
-                is_owned: true,
+                is_owned,
             };
             let envelope = envelope(0, Space::default(), epoch);
             let call = target
@@ -232,12 +236,18 @@ impl Sharing {
     }
 
     /// Forgets the sources that are left of slots which others own by now and lack nothing of: who is next asks these. Kept, they
-    /// would count as missing for these slots if they fell long after. False if some are left.
+    /// would count as missing for these slots if they fell long after. False if some are left; nobody forgets any while a member
+    /// is down, since that one may have been told of them here, and would have to be told again.
     pub(super) async fn leave_behind(&self, generation: u64) -> bool {
         let epoch = self.epoch();
         let (left, owners) = self.left_behind();
         if left.is_empty() {
             return true;
+        }
+        let map = self.topology();
+        let members = map.iter().flat_map(|map| map.members());
+        if members.into_iter().any(|it| it.state == MemberState::Down) {
+            return false;
         }
         let asked = owners.iter().map(|(owner, slots)| async move {
             let lacked = self.lacked_by(owner, slots, epoch).await;
@@ -277,12 +287,13 @@ impl Sharing {
         (left, owners)
     }
 
-    /// Those of some slots that `owner` lacks something of by the map of `epoch`, or does not own. None if it does not say.
+    /// Those of some slots that `owner` lacks something of by the map of `epoch`, be they its own or not any more: the map may
+    /// change while it answers. None if it does not say.
     async fn lacked_by(&self, owner: &str, slots: &SlotSet, epoch: u64) -> Option<SlotSet> {
         let target = self.forwarder.upstreams().member(owner)?;
         let request = Request::Sources {
             slots: slots.clone(),
-            is_owned: true,
+            is_owned: false,
         };
         let envelope = envelope(0, Space::default(), epoch);
         let call = target

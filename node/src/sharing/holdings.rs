@@ -92,13 +92,20 @@ impl Default for Holdings {
 }
 
 impl Holdings {
-    /// What is known before the first map: the sources by the map of `epoch`, all of which have to be asked again.
+    /// What is known before the first map: the sources by the map of `epoch`, all of which have to be asked again, and what the
+    /// member of that name did with slots by it, if it is known.
     #[must_use]
-    pub fn of_sources(epoch: u64, sources: &BySource) -> Self {
+    pub fn of_sources(epoch: u64, map: Option<&Topology>, own: &str, sources: &BySource) -> Self {
         let mut holdings = Self {
             epoch,
             ..Self::default()
         };
+        // By a map by which it was down it may have been an owner before.
+        let serves = |map: &&Topology| map.member(own).is_some_and(|it| it.state.is_serving());
+        let map = map.filter(serves);
+        for (slot, holding) in (0..SLOT_COUNT).zip(&mut holdings.slots) {
+            holding.part = map.map_or(Part::Primary, |map| part(map, slot, own));
+        }
         for ((id, is_known), slots) in sources {
             let all = (0..SLOT_COUNT).zip(&mut holdings.slots);
             for (_, holding) in all.filter(|(slot, _)| slots.contains(*slot)) {
@@ -231,6 +238,12 @@ impl Holdings {
 }
 
 impl Holding {
+    /// Whether a member is to be asked for what it knows.
+    pub(super) fn asks(&self, id: &str) -> bool {
+        let mut sources = self.sources.iter();
+        sources.any(|it| *it.id == *id && !it.is_known)
+    }
+
     /// Adds a source, or has it asked again. False if there is no room for it.
     fn add(&mut self, id: &Arc<str>, is_known: bool) -> bool {
         let known = self.sources.iter_mut().find(|it| it.id == *id);

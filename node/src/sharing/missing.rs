@@ -31,13 +31,13 @@ use fonn_runtime::route::{Member, MemberState, Topology};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::holdings::{Holding, Holdings, Step};
+use super::holdings::{Holdings, Part, Step};
 
 const FILE: &str = "missing";
 const LAYOUT: u32 = 1;
 /// Longest file that is read, in bytes: 8 KiB for each of 512 members.
 const LEN_MAX: u64 = 8 << 20;
-/// The name under which those are noted that were removed as they were.
+/// The name under which those are stored that were removed as they were.
 const REMOVED: &str = "";
 
 /// Who is missing.
@@ -49,6 +49,8 @@ pub(super) struct Missing {
     told: ByMember,
     /// For lack of either.
     guessed: ByMember,
+    /// Of those that were removed as they were, by removal. No slot is in two of them.
+    removed: Vec<Lost>,
 }
 
 type ByMember = BTreeMap<Arc<str>, Lost>;
@@ -159,8 +161,9 @@ impl Change<'_> {
         member.is_some_and(|it| it.state.is_serving())
     }
 
-    /// Slots of which a member that is gone by the new map, and was there by the one before, may know more than others.
-    fn lost_with(&self, id: &str) -> SlotSet {
+    /// Slots of which a member that is gone by the new map, and was there by the one before, may know more than others: those
+    /// about which it was to be `asked`, and those that it alone owned.
+    fn lost_with(&self, id: &str, asked: &SlotSet) -> SlotSet {
         let is_alone = |old: &Topology, slot| {
             let (mut is_owner, mut is_left) = (false, false);
             for owner in old.owners(slot).filter(|it| it.state.is_serving()) {
@@ -171,7 +174,6 @@ impl Change<'_> {
             }
             is_owner && !is_left
         };
-        let asked = self.asked(id);
         let is_lost = |slot: &u16| {
             asked.contains(*slot) || self.step.old.is_some_and(|old| is_alone(old, *slot))
         };
@@ -180,12 +182,17 @@ impl Change<'_> {
 
     /// Slots about which a member was to be asked still.
     fn asked(&self, id: &str) -> SlotSet {
-        let is_asked = |(_, holding): &(u16, &Holding)| {
-            let mut sources = holding.sources.iter();
-            sources.any(|it| *it.id == *id && !it.is_known)
-        };
-        let asked = self.holdings.iter().filter(is_asked);
+        let asked = self.holdings.iter().filter(|(_, it)| it.asks(id));
         asked.map(|(slot, _)| slot).collect()
+    }
+
+    /// Those of them that are owned here, or were before the member was down itself. For others it is their owner who asks: what
+    /// that one has is right, however old, if the member is removed then.
+    fn asked_as_owner(&self, id: &str) -> SlotSet {
+        let was_down = self.state_before(self.step.own) == Some(MemberState::Down);
+        let asked = self.holdings.iter().filter(|(_, it)| it.asks(id));
+        let owned = asked.filter(|(_, it)| was_down || it.part != Part::None);
+        owned.map(|(slot, _)| slot).collect()
     }
 
     /// Who was to be asked still, and is no member any more. By a map from before that by which they were they may be none yet.
@@ -212,7 +219,7 @@ impl Missing {
             let kept = from.get_key_value(id);
             to.extend(kept.map(|(id, lost)| (Arc::clone(id), lost.clone())));
         };
-        keep(&self.seen, &mut next.seen, REMOVED);
+        next.removed.clone_from(&self.removed);
         let is_told = change.is_next() || change.do_others_know();
         let members = change.step.new.members().iter();
         for member in members.filter(|it| is_down(it) && it.id != change.step.own) {
@@ -229,7 +236,8 @@ impl Missing {
                     }
                 }
             } else if change.is_next() {
-                add(&mut next.seen, id, &change.lost_with(id), change.now);
+                let slots = change.lost_with(id, &change.asked(id));
+                add(&mut next.seen, id, &slots, change.now);
             } else {
                 // It may have stood in for anybody.
                 let to = match is_told {
@@ -243,18 +251,28 @@ impl Missing {
         }
         if !change.is_next() {
             for id in change.gone_sources() {
-                add(&mut next.seen, REMOVED, &change.asked(&id), change.now);
+                next.add_removed(change.asked_as_owner(&id), change.now);
             }
         }
         let old = change.step.old.filter(|_| change.is_next());
         let old = old.into_iter().flat_map(|old| old.members());
         for member in old.filter(|it| it.id != change.step.own && change.served_before(&it.id)) {
             if change.step.new.member(&member.id).is_none() {
-                let slots = change.lost_with(&member.id);
-                add(&mut next.seen, REMOVED, &slots, change.now);
+                let asked = change.asked_as_owner(&member.id);
+                next.add_removed(change.lost_with(&member.id, &asked), change.now);
             }
         }
         next
+    }
+
+    /// Notes what went with one that was removed.
+    fn add_removed(&mut self, slots: SlotSet, up_to: Version) {
+        for lost in &mut self.removed {
+            let is_left = |slot: &u16| lost.slots.contains(*slot) && !slots.contains(*slot);
+            lost.slots = (0..SLOT_COUNT).filter(is_left).collect();
+        }
+        self.removed.push(Lost { slots, up_to });
+        self.removed.retain(|lost| !lost.slots.is_empty());
     }
 
     /// Notes that a member may know of slots what nobody else does, as another one has told.
@@ -283,15 +301,14 @@ impl Missing {
     /// Those that can come back, each with slots of which it may know what nobody else does.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &SlotSet)> {
         let all = self.seen.iter().chain(&self.told).chain(&self.guessed);
-        all.filter(|(id, _)| ***id != *REMOVED)
-            .map(|(id, lost)| (id, &lost.slots))
+        all.map(|(id, lost)| (id, &lost.slots))
     }
 
     /// Up to which version copies of a slot are doubted; 0 if none are.
     #[must_use]
     pub(super) fn doubted(&self, slot: u16) -> Version {
         let all = [&self.seen, &self.told, &self.guessed].into_iter();
-        let of_slot = all.flat_map(BTreeMap::values);
+        let of_slot = all.flat_map(BTreeMap::values).chain(&self.removed);
         let of_slot = of_slot.filter(|lost| lost.slots.contains(slot));
         of_slot.map(|lost| lost.up_to).max().unwrap_or(0)
     }
@@ -362,6 +379,12 @@ pub(super) fn save(dir: &Path, known: &Known, missing: &Missing) -> io::Result<(
         missing: stored(&missing.seen, How::Seen)
             .chain(stored(&missing.told, How::Told))
             .chain(stored(&missing.guessed, How::Guessed))
+            .chain(
+                missing
+                    .removed
+                    .iter()
+                    .map(|lost| lost.stored(REMOVED, How::Seen)),
+            )
             .collect(),
     };
     let replaced = replace(dir, FILE, &serde_json::to_vec(&stored)?);
@@ -393,6 +416,10 @@ pub(super) fn load(dir: &Path) -> Option<(Known, Missing)> {
     }
     let mut missing = Missing::default();
     for lost in &stored.missing {
+        if lost.member == REMOVED {
+            missing.add_removed(parse(&lost.slots)?, lost.up_to);
+            continue;
+        }
         let to = match lost.how {
             How::Seen => &mut missing.seen,
             How::Told => &mut missing.told,
@@ -418,12 +445,18 @@ pub(super) fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
 }
 
 fn stored(all: &ByMember, how: How) -> impl Iterator<Item = StoredLost> {
-    all.iter().map(move |(id, lost)| StoredLost {
-        member: id.to_string(),
-        slots: hex(&lost.slots),
-        up_to: lost.up_to,
-        how,
-    })
+    all.iter().map(move |(id, lost)| lost.stored(id, how))
+}
+
+impl Lost {
+    fn stored(&self, id: &str, how: How) -> StoredLost {
+        StoredLost {
+            member: id.to_owned(),
+            slots: hex(&self.slots),
+            up_to: self.up_to,
+            how,
+        }
+    }
 }
 
 /// Hexadecimal, slot 0 first: eight slots in two digits, the first in the lowest bit.

@@ -75,7 +75,9 @@ impl Sharing {
             return;
         }
         if let Some(noted) = load(dir) {
-            self.held.lock().holdings = Holdings::of_sources(noted.epoch, &noted.sources);
+            let (epoch, map) = (noted.epoch, noted.map.as_ref());
+            let holdings = Holdings::of_sources(epoch, map, &self.own, &noted.sources);
+            self.held.lock().holdings = holdings;
             if let Some(map) = noted.map {
                 let _ = self.notes.before.set(map);
             }

@@ -177,7 +177,7 @@ fn who_was_to_be_asked_is_missing_where_its_fall_was_not_seen_whatever_others_sa
             }
             let again = Follower {
                 known: Some(Known::of(&of_b)),
-                holdings: Holdings::of_sources(2, &b.holdings.sources()),
+                holdings: Holdings::of_sources(2, Some(&of_b), "b", &b.holdings.sources()),
                 ..Follower::start("b")
             };
             if is_restarted { again } else { b }
@@ -200,7 +200,7 @@ fn who_was_to_be_asked_is_missing_where_its_fall_was_not_seen_whatever_others_sa
     b.go_by(&of_a, 0, 100);
     b.go_by(&of_b, 0, 200);
     let mut again = Follower {
-        holdings: Holdings::of_sources(2, &b.holdings.sources()),
+        holdings: Holdings::of_sources(2, Some(&of_b), "b", &b.holdings.sources()),
         ..Follower::start("b")
     };
     again.go_by(&map(1, 1, &[("b", Active), ("c", Active)]), 0, 300);
@@ -323,6 +323,67 @@ fn whose_disk_is_gone_is_not_missing_and_what_one_had_that_was_removed_stays_dou
         };
         assert_eq!(missing.doubted(slot), expected, "{slot}");
     }
+}
+
+#[test]
+fn what_an_owner_asks_for_is_its_own_business_when_the_source_is_removed() {
+    let of_a = map(1, 1, &[("a", Active), ("b", Draining), ("c", Draining)]);
+    let of_b = map(2, 1, &[("a", Draining), ("b", Active), ("c", Draining)]);
+    let of_c = map(3, 1, &[("a", Draining), ("b", Draining), ("c", Active)]);
+    for (epoch, is_restarted) in [(4, false), (12, false), (12, true)] {
+        let removed = map(epoch, 1, &[("b", Draining), ("c", Active)]);
+        let fallen = map(epoch, 1, &[("a", Down), ("b", Draining), ("c", Active)]);
+        for last in [&of_b, &of_c] {
+            let follower = || {
+                let mut b = Follower::start("b");
+                b.go_by(&of_a, 0, 100);
+                b.settle("a");
+                b.go_by(&of_b, 0, 200);
+                if last.epoch() == 3 {
+                    b.go_by(&of_c, 0, 250);
+                }
+                assert!(b.holdings.get(7).unwrap().asks("a"), "it has not asked");
+                let holdings =
+                    Holdings::of_sources(last.epoch(), Some(last), "b", &b.holdings.sources());
+                match is_restarted {
+                    true => Follower {
+                        known: Some(Known::of(last)),
+                        holdings,
+                        ..Follower::start("b")
+                    },
+                    false => b,
+                }
+            };
+            let says = format!("{epoch}, restarted: {is_restarted}, by {}", last.epoch());
+            let is_owner = last.epoch() == 2;
+            let mut b = follower();
+            b.go_by(&removed, 0, 300);
+            let expected = if is_owner { 300 } else { 0 };
+            assert_eq!(b.missing.doubted(7), expected, "{says}");
+            // Who falls can be back, and is asked by whoever has the slot by then.
+            let mut b = follower();
+            b.go_by(&fallen, epoch, 300);
+            b.missing.trust(&SlotSet::all(), |_, _| false);
+            assert_eq!(b.missing.doubted(7), 300, "{says}");
+        }
+    }
+}
+
+#[test]
+fn what_was_written_since_a_removal_is_not_doubted_for_the_next_one() {
+    let mut missing = Missing::default();
+    missing.add_removed((0..10).collect(), 100);
+    missing.add_removed((5..20).collect(), 200);
+    missing.add_removed(SlotSet::new(), 300);
+    let doubted = [4, 5, 9, 19, 20].map(|slot| missing.doubted(slot));
+    assert_eq!(doubted, [100, 200, 200, 200, 0]);
+    let dir = tempfile::tempdir().unwrap();
+    let known = Known::of(&map(1, 1, &[("a", Active)]));
+    save(dir.path(), &known, &missing).unwrap();
+    assert_eq!(load(dir.path()).unwrap().1, missing);
+    // All is covered by the last one.
+    missing.add_removed((0..30).collect(), 400);
+    assert_eq!(missing.removed.len(), 1);
 }
 
 #[test]

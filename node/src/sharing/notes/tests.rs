@@ -58,7 +58,7 @@ fn the_map_and_the_sources_outlive_a_restart() {
             assert_eq!((noted.epoch, noted.sources), (9, sources()));
         }
     }
-    let holdings = Holdings::of_sources(9, &sources());
+    let holdings = Holdings::of_sources(9, None, "e", &sources());
     assert_eq!((holdings.sources(), holdings.epoch()), (sources(), 9));
     let of_slot = &holdings.get(5).unwrap().sources;
     assert!(of_slot.len() == 2 && of_slot.iter().all(|it| !it.is_asked));

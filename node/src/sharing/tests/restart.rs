@@ -231,6 +231,13 @@ fn what_was_never_taken_over_is_left_to_who_has_it_by_now() {
     let fourth = trio.map_of(4, [Draining, Draining, Active]);
     go_by(&[&trio.a, &trio.b, &trio.c], &fourth);
     assert!(!leave(), "who has them asks about them still");
+    // Who drains stays until the new owner has been told of it, and has asked it.
+    let needed = || {
+        let sharing = Arc::clone(&trio.c.sharing);
+        let runtime = trio.c.background.as_ref().unwrap();
+        runtime.block_on(async move { sharing.needed_from("a", 4).await.unwrap() })
+    };
+    assert!(needed() > 0, "the second one would name it");
     let has_sources = || {
         let held = trio.b.sharing.held.lock();
         let holding = held.holdings.get(slot(key.as_bytes())).unwrap();
@@ -241,5 +248,52 @@ fn what_was_never_taken_over_is_left_to_who_has_it_by_now() {
     until("all is taken over", || trio.c.is_filled());
     assert!(leave());
     assert!(!has_sources());
+    assert_eq!(needed(), 0);
     assert_eq!(trio.c.client().get(&key).as_deref(), Some("new"));
+}
+
+#[test]
+fn who_is_down_may_have_to_be_told_again_so_nobody_forgets_meanwhile() {
+    let disk = tempfile::tempdir().unwrap();
+    let [a, b, d] = ["a", "b", "d"].map(Member::start);
+    let c = start_on("c", &disk);
+    let by = |epoch, of_a, of_b, (c, of_c): (&Member, _), of_d| {
+        map(epoch, 1, &[(&a, of_a), (&b, of_b), (c, of_c), (&d, of_d)])
+    };
+    // b has all, then a, then b again, which has not asked yet when c takes over from it.
+    let maps = [
+        by(1, Draining, Active, (&c, Draining), Draining),
+        by(2, Active, Draining, (&c, Draining), Draining),
+        by(3, Draining, Active, (&c, Draining), Draining),
+        by(4, Draining, Draining, (&c, Active), Draining),
+    ];
+    for (map, value) in maps
+        .iter()
+        .zip([Some((&b, "old")), Some((&a, "new")), None, None])
+    {
+        go_by(&[&a, &b, &c, &d], map);
+        if let Some((owner, value)) = value {
+            assert_eq!(owner.client().set("k", value), "STORED");
+        }
+    }
+    // c ends before it has asked, and d stands in for it, which lacks nothing.
+    drop(c);
+    let c = start_on("c", &disk);
+    let fifth = by(5, Draining, Draining, (&c, Down), Active);
+    go_by(&[&a, &b, &d], &fifth);
+    d.take_over();
+    until("d has found out that it lacks nothing", || d.is_filled());
+    let sharing = Arc::clone(&b.sharing);
+    let generation = *sharing.changes.borrow();
+    let runtime = b.background.as_ref().unwrap();
+    assert!(!runtime.block_on(async move { sharing.leave_behind(generation).await }));
+
+    // It comes back by the maps of the meantime, in turn.
+    let sixth = by(6, Draining, Draining, (&c, Active), Draining);
+    go_by(&[&a, &b, &d], &sixth);
+    for (map, since) in [(fifth, 1), (sixth, 6)] {
+        let since = |id: &str| if id == "c" { since } else { 1 };
+        c.sharing.go_by_since(map, false, &since);
+    }
+    assert_eq!(c.client().get("k").as_deref(), Some("new"));
 }
