@@ -41,7 +41,7 @@ mod state_machine;
 #[cfg(test)]
 mod storage_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod types;
 pub mod users;
 pub mod view;

@@ -338,21 +338,30 @@ impl Sharing {
             }
             tokio::time::sleep(RETRY / 4).await;
         };
+        // Drawn before, so that what another client stores meanwhile is newer.
+        let absent_at = (removes(job.command) && self.flags(slot) & SHARED != 0)
+            .then(|| engine.versions().next());
         let outcome = super::server::execute_here(engine, job, acks, scratch).await;
         if !self.is_sound()
-            && let Err(outcome) = Box::pin(self.stood(job.command, slot, since, deadline)).await
+            && let Err(why) = Box::pin(self.stood(slot, since, deadline)).await
         {
-            return outcome;
+            return refused(job.command, why);
         }
-        if is_write && !is_unchanged(&outcome) {
-            let spread = self
-                .spread(engine, job.space, job.command.key(), since)
-                .await;
-            if let Err(failure) = spread {
-                return Outcome::Failed(failure);
+        let key = job.command.key();
+        let spread = match absent_at {
+            Some(version) if matches!(outcome, Outcome::NotFound | Outcome::Miss) => {
+                let gone = Entry::tombstone(job.space.0, key, version);
+                Box::pin(self.spread_absence(engine, &gone, acks, since)).await
             }
+            _ if is_write && !is_unchanged(&outcome) => {
+                self.spread(engine, job.space, key, since).await
+            }
+            _ => Ok(()),
+        };
+        match spread {
+            Ok(()) => outcome,
+            Err(failure) => Outcome::Failed(failure),
         }
-        outcome
     }
 
     /// Makes sure that a command which is executed here meets what there is, and may change it.
@@ -470,27 +479,11 @@ impl Sharing {
         let generation = *self.changes.borrow();
         self.events.count(Event::Asked);
         let epoch = self.epoch();
-        let request = Request::Sources {
-            slots: slots.clone(),
-            is_owned: false,
-        };
-        let envelope = envelope(0, Space::default(), epoch);
-        let call = target
-            .client
-            .call(&request, envelope, None, self.owners_wait);
-        let Ok(answer) = call.await else { return false };
         // By an older map it may still take slots over.
-        if answer.head().envelope.epoch < epoch {
-            return false;
-        }
-        let Ok(Reply::Sources(sources)) = answer.reply() else {
-            return false;
+        let more = match self.sources_at(target, &slots, false, epoch).await {
+            Some(told) if told.epoch >= epoch => told.sources,
+            _ => return false,
         };
-        let mut more: Vec<(Arc<str>, SlotSet)> = Vec::new();
-        for told in sources.iter() {
-            let Ok((id, of)) = told else { return false };
-            more.push((Arc::from(id), of));
-        }
         // Of what it has not heard of itself its sources tell.
         let is_told = self.learn_flushes(engine, source, target, generation).await;
         let mut held = self.held.lock();
@@ -662,6 +655,15 @@ fn failure(error: PutError) -> Failure {
             tracing::warn!(what, "a member sent an entry that makes no sense");
             Failure::Unavailable
         }
+    }
+}
+
+/// Whether the client holds the key for deleted when nothing was found.
+fn removes(command: &Command<'_>) -> bool {
+    match command {
+        Command::Delete(_) => true,
+        Command::Get(get) => get.delete,
+        _ => false,
     }
 }
 

@@ -121,33 +121,8 @@ impl fmt::Display for Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::map::MapMember;
     use crate::cluster::member::MemberState;
-
-    fn member(id: &str, weight: u16, state: MemberState) -> MapMember {
-        MapMember {
-            id: id.to_owned(),
-            client_address: "127.0.0.1:1".to_owned(),
-            cluster_address: "127.0.0.1:2".to_owned(),
-            zone: "default".to_owned(),
-            weight,
-            share: weight,
-            state,
-            since: 1,
-            incarnation: 1,
-            version: "1".to_owned(),
-        }
-    }
-
-    fn map(epoch: u64, replicas: u8, members: Vec<MapMember>) -> Map {
-        Map {
-            cluster: 1,
-            epoch,
-            replicas,
-            members,
-            table: None,
-        }
-    }
+    use crate::cluster::tests::maps::{self, map};
 
     #[test]
     fn an_event_is_a_sentence_and_a_fall_is_a_warning() {
@@ -174,6 +149,7 @@ mod tests {
     #[test]
     fn every_difference_is_an_event_and_nothing_else_is() {
         use MemberState::{Active, Down, Joining};
+        let member = |id, weight, state| maps::member(id, "127.0.0.1:1", state, weight);
         let old = map(
             4,
             1,

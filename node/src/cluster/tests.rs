@@ -5,6 +5,7 @@ pub(super) mod faults;
 mod hostile;
 mod leases;
 mod lost_disk;
+pub(crate) mod maps;
 mod restarts;
 mod routers;
 mod scale;

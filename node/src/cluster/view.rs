@@ -171,43 +171,16 @@ const fn is_serving(state: MemberState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
+    use fonn_proto::placement::SLOT_COUNT;
 
     use super::*;
+    use crate::cluster::tests::maps;
 
     fn map(states: &[(&str, MemberState, u16)], replicas: u8) -> Map {
-        let members: Vec<MapMember> = states
-            .iter()
-            .zip(7001..)
-            .map(|((id, state, share), port)| MapMember {
-                since: 1,
-                id: (*id).to_owned(),
-                client_address: format!("10.0.0.1:{port}"),
-                cluster_address: String::new(),
-                zone: String::new(),
-                weight: 100,
-                share: *share,
-                state: *state,
-                incarnation: 1,
-                version: String::new(),
-            })
-            .collect();
-        let placed: Vec<_> = members
-            .iter()
-            .map(|it| Placed {
-                id: &it.id,
-                zone: &it.zone,
-                weight: it.share,
-            })
-            .collect();
-        let table = Table::new(&placed, usize::from(replicas));
-        Map {
-            cluster: 1,
-            epoch: 5,
-            replicas,
-            table,
-            members,
-        }
+        let members = states.iter().zip(7001..).map(|((id, state, share), port)| {
+            maps::member(id, &format!("10.0.0.1:{port}"), *state, *share)
+        });
+        maps::map(5, replicas, members.collect())
     }
 
     fn own(name: &str) -> Own {

@@ -83,7 +83,7 @@ pub(super) async fn execute(
                 if !is_here() || sharing.epoch() != since {
                     return ServerOutcome::Failed(Failure::Busy);
                 }
-                return store_all(shared, sharing, client, command, since, acks).await;
+                return store_all(shared, sharing, client, command, (&slots, since), acks).await;
             }
             // All or nothing works on one member.
             let unavailable = ServerOutcome::Failed(Failure::Unavailable);
@@ -101,16 +101,20 @@ pub(super) async fn execute(
     }
 }
 
-/// Stores several keys whose slots are here by the map of epoch `since`, and gives them to the other owners.
+/// Stores several keys whose slots, all `slots`, are here by the map of epoch `since`, and gives them to the other owners.
 async fn store_all(
     shared: &Shared,
     sharing: &Sharing,
     client: Client<'_>,
     command: &ServerCommand<'_>,
-    since: u64,
+    (slots, since): (&[u16], u64),
     acks: &mut Acks,
 ) -> ServerOutcome {
     let outcome = commands::execute(shared, client, command, acks).await;
+    // Others may own them since, if this process stood still.
+    if let Err(failure) = sharing.all_stood(slots, since).await {
+        return ServerOutcome::Failed(failure);
+    }
     let ServerCommand::StoreAllIfNone(pairs) = command else {
         return outcome;
     };

@@ -108,6 +108,13 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
     }
 }
 
+/// What a member says of the sources of slots.
+pub(super) struct ToldSources {
+    /// Of the map that it goes by.
+    pub(super) epoch: u64,
+    pub(super) sources: Vec<(Arc<str>, SlotSet)>,
+}
+
 impl Sharing {
     /// Slots of which their owners may lack something that the member of that name has, by the map of `epoch` or
     /// a later one: by an older map they may not need it yet. Whoever had a slot and would have had to ask it names it to the
@@ -131,21 +138,15 @@ impl Sharing {
             let Some(target) = self.forwarder.upstreams().member(&member.id) else {
                 continue;
             };
-            let request = Request::Sources {
-                slots: SlotSet::all(),
-                is_owned,
-            };
-            let envelope = envelope(0, Space::default(), epoch);
-            let call = target
-                .client
-                .call(&request, envelope, None, self.owners_wait);
-            let answer = call.await.map_err(|_| member.id.clone())?;
-            let sources = match answer.reply() {
-                Ok(Reply::Sources(sources)) if answer.head().envelope.epoch >= epoch => sources,
+            let told = self
+                .sources_at(&target, &SlotSet::all(), is_owned, epoch)
+                .await;
+            let sources = match told {
+                Some(told) if told.epoch >= epoch => told.sources,
                 _ => return Err(member.id.clone()),
             };
-            for (of, slots) in sources.iter().flatten().filter(|(of, _)| *of == id) {
-                tracing::trace!(of, member = member.id, slots = slots.len(), "still needed");
+            for (of, slots) in sources.iter().filter(|(of, _)| **of == *id) {
+                tracing::trace!(%of, member = member.id, slots = slots.len(), "still needed");
                 (0..SLOT_COUNT)
                     .filter(|slot| slots.contains(*slot))
                     .for_each(|slot| needed.insert(slot));
@@ -291,29 +292,47 @@ impl Sharing {
     /// change while it answers. None if it does not say.
     async fn lacked_by(&self, owner: &str, slots: &SlotSet, epoch: u64) -> Option<SlotSet> {
         let target = self.forwarder.upstreams().member(owner)?;
-        let request = Request::Sources {
-            slots: slots.clone(),
-            is_owned: false,
-        };
-        let envelope = envelope(0, Space::default(), epoch);
-        let call = target
-            .client
-            .call(&request, envelope, None, self.owners_wait);
-        let answer = call.await.ok()?;
+        let told = self.sources_at(&target, slots, false, epoch).await?;
         // By a later map the slots may not be its own any more.
-        if answer.head().envelope.epoch != epoch {
+        if told.epoch != epoch {
             return None;
         }
-        let Ok(Reply::Sources(sources)) = answer.reply() else {
-            return None;
-        };
         let mut lacked = SlotSet::new();
-        for told in sources.iter() {
-            let (_, of) = told.ok()?;
+        for (_, of) in told.sources {
             let of = (0..SLOT_COUNT).filter(|slot| of.contains(*slot));
             of.for_each(|slot| lacked.insert(slot));
         }
         Some(lacked)
+    }
+
+    /// What a member says of who knows of some slots, or of those of them that it owns, what it may not. None if it does not
+    /// answer, or does not know yet.
+    pub(super) async fn sources_at(
+        &self,
+        target: &Target,
+        slots: &SlotSet,
+        is_owned: bool,
+        epoch: u64,
+    ) -> Option<ToldSources> {
+        let request = Request::Sources {
+            slots: slots.clone(),
+            is_owned,
+        };
+        let envelope = envelope(0, Space::default(), epoch);
+        let wait = self.owners_wait;
+        let answer = target
+            .client
+            .call(&request, envelope, None, wait)
+            .await
+            .ok()?;
+        let Ok(Reply::Sources(sources)) = answer.reply() else {
+            return None;
+        };
+        let sources = sources.iter().map(|it| it.map(|(id, of)| (id.into(), of)));
+        Some(ToldSources {
+            epoch: answer.head().envelope.epoch,
+            sources: sources.collect::<Result<_, _>>().ok()?,
+        })
     }
 
     /// Brings all that a member knows of some slots here. Returns how many bytes that were.

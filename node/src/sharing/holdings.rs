@@ -383,46 +383,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::sharing::tests::maps::{self, member, placed};
 
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
     /// A map by the states of the members, in the order of their names.
     fn map(epoch: u64, replicas: usize, states: [MemberState; 4]) -> Option<Topology> {
-        let rows = NAMES.iter().zip(states);
-        let rows: Vec<_> = rows.map(|(name, state)| (*name, state, 100)).collect();
-        map_of(epoch, replicas, &rows)
-    }
-
-    /// A map of members by name, state and weight.
-    fn map_of(epoch: u64, replicas: usize, rows: &[(&str, MemberState, u32)]) -> Option<Topology> {
-        let members: Vec<Member> = rows
-            .iter()
-            .enumerate()
-            .map(|(at, &(name, state, weight))| Member {
-                id: name.to_owned(),
-                address: format!("10.0.0.1:{}", at + 1),
-                cluster_address: String::new(),
-                zone: "z".to_owned(),
-                weight,
-                share: if state == MemberState::Active {
-                    weight
-                } else {
-                    0
-                },
-                state,
-            })
-            .collect();
-        let placed: Vec<Placed<'_>> = members
-            .iter()
-            .map(|member| Placed {
-                id: &member.id,
-                zone: &member.zone,
-                weight: member.share as u16,
-            })
-            .collect();
-        let table = Table::new(&placed, replicas)?;
-        let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
-        Topology::new(epoch, members, owners).ok()
+        let members = NAMES.iter().zip(states);
+        let members = members.map(|(id, state)| member(id, state, 100));
+        placed(epoch, replicas, members.collect())
     }
 
     fn states() -> impl Strategy<Value = [MemberState; 4]> {
@@ -550,13 +519,17 @@ mod tests {
     #[test]
     fn who_was_away_asks_those_that_may_have_stood_in_before_they_lost_their_weight() {
         use MemberState::{Active, Down};
-        let rows = [
-            ("a", Active, 100),
-            ("b", Active, 0),
-            ("c", Down, 0),
-            ("d", Active, 0),
-        ];
-        let now = map_of(9, 1, &rows).unwrap();
+        let map = |epoch| {
+            let rows = [
+                ("a", Active, 100),
+                ("b", Active, 0),
+                ("c", Down, 0),
+                ("d", Active, 0),
+            ];
+            let members = rows.map(|(id, state, weight)| member(id, state, weight));
+            placed(epoch, 1, members.into()).unwrap()
+        };
+        let now = map(9);
         let holdings = Holdings::default().follow(Step {
             own: "a",
             old: None,
@@ -572,7 +545,7 @@ mod tests {
             );
         }
         // Who was there all the time knows that they had nothing.
-        let before = map_of(8, 1, &rows).unwrap();
+        let before = map(8);
         let unbroken = Holdings::default().follow(Step {
             own: "a",
             old: Some(&before),
@@ -586,14 +559,14 @@ mod tests {
     fn where_there_is_no_room_for_all_sources_the_old_owner_is_one_and_the_others_are_counted() {
         use MemberState::{Active, Draining};
         let names: Vec<String> = (0..12).map(|number| format!("m{number:02}")).collect();
-        let row = |it: usize, state| (names[it].as_str(), state, 100);
-        let only = |owner: usize| {
-            let rows = (0..12).map(|it| row(it, if it == owner { Active } else { Draining }));
-            rows.collect::<Vec<_>>()
+        let only = |epoch, owner: usize| {
+            let state = |it| if it == owner { Active } else { Draining };
+            let rows: Vec<_> = (0..12).map(|it| (names[it].as_str(), state(it))).collect();
+            maps::map(epoch, 1, &rows)
         };
         // The last one by name had all slots; maps in between were missed.
-        let old = map_of(1, 1, &only(11)).unwrap();
-        let new = map_of(5, 1, &only(0)).unwrap();
+        let old = only(1, 11);
+        let new = only(5, 0);
         let holdings = Holdings::default().follow(Step {
             own: "m00",
             old: Some(&old),

@@ -9,16 +9,16 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use fonn_proto::Failure;
 use fonn_proto::Outcome;
-use fonn_proto::peer::{Reply, Request};
+use fonn_proto::peer::{Entry, Reply, Request};
 use fonn_proto::placement;
-use fonn_proto::{Command, Failure};
 use fonn_runtime::peer::CallError;
 use fonn_runtime::route::envelope;
 
 use super::metrics::Event;
-use super::{PRIMARY, REPLICA, RETRY, SHARED, Sharing, Unconfirmed, refused};
-use crate::engine::Engine;
+use super::{PRIMARY, REPLICA, RETRY, SHARED, Sharing, Unconfirmed};
+use crate::engine::{Acks, Engine};
 use crate::entry::Space;
 
 impl Sharing {
@@ -44,22 +44,38 @@ impl Sharing {
     #[cold]
     pub(super) async fn stood(
         &self,
-        command: &Command<'_>,
         slot: u16,
         since: u64,
         deadline: Instant,
-    ) -> Result<(), Outcome<'static>> {
+    ) -> Result<(), Unconfirmed> {
         while !self.is_sound() {
             if Instant::now() >= deadline {
-                return Err(refused(command, Unconfirmed::Silent));
+                return Err(Unconfirmed::Silent);
             }
             tokio::time::sleep(RETRY / 4).await;
         }
         let owns = self.flags(slot) & (PRIMARY | REPLICA) != 0;
         match owns && self.broken.load(Ordering::SeqCst) <= since {
             true => Ok(()),
-            false => Err(refused(command, Unconfirmed::Kept(Failure::Unavailable))),
+            false => Err(Unconfirmed::Kept(Failure::Unavailable)),
         }
+    }
+
+    /// The same for a command on several slots.
+    ///
+    /// # Errors
+    /// What it is to be refused with.
+    pub(crate) async fn all_stood(&self, slots: &[u16], since: u64) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.owners_wait;
+        for slot in slots {
+            self.stood(*slot, since, deadline)
+                .await
+                .map_err(|why| match why {
+                    Unconfirmed::Silent => Failure::Busy,
+                    Unconfirmed::Kept(failure) => failure,
+                })?;
+        }
+        Ok(())
     }
 
     async fn ask_owners(&self, slot: u16) -> Result<(), Failure> {
@@ -87,9 +103,27 @@ impl Sharing {
         let given = self.give(engine, space, key, since).await;
         if given == Err(Failure::Unavailable) {
             self.events.count(Event::NotReplicated);
+        }
+        if given.is_err() {
             self.note_disagreement(space, key);
         }
         given
+    }
+
+    /// Gives the other owners that a key is gone which this one does not have, from the version of `gone` on. They may have
+    /// it: a deletion that one of them did not take was refused, and is repeated now, or it was dropped from this disk
+    /// only. An older tombstone that is here may be no newer than what they have.
+    pub(super) async fn spread_absence(
+        &self,
+        engine: &Engine,
+        gone: &Entry<'_>,
+        acks: &mut Acks,
+        since: u64,
+    ) -> Result<(), Failure> {
+        let kept = engine.put_of_peer(gone, acks).await;
+        kept.map_err(super::failure)?;
+        self.spread(engine, Space(gone.space), gone.key, since)
+            .await
     }
 
     /// As [`Self::spread`]; nothing is counted or noted where it fails.

@@ -4,6 +4,7 @@ mod chaos;
 mod copies;
 mod flushes;
 mod handover;
+pub(super) mod maps;
 mod missing;
 mod repair;
 mod restart;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fonn_proto::placement::{Placed, SLOT_COUNT, Table, slot};
+use fonn_proto::placement::slot;
 use fonn_runtime::clock::{Clock, ManualClock};
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::peer::{Options, PeerMetrics};
@@ -23,6 +24,7 @@ use fonn_runtime::serve::{ListenAddr, Listener};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use tempfile::TempDir;
 
+use self::maps::placed;
 use super::{OWNERS_WAIT, Sharing};
 use crate::cluster::Standing;
 use crate::engine::{Engine, EngineOptions, Settings};
@@ -258,34 +260,11 @@ fn options(dir: &TempDir) -> EngineOptions {
 
 /// A map of some members in the states given.
 fn map(epoch: u64, replicas: usize, members: &[(&Member, MemberState)]) -> Topology {
-    let rows: Vec<Row> = members
-        .iter()
-        .map(|(member, state)| Row {
-            id: member.name.clone(),
-            address: member.address.clone(),
-            cluster_address: String::new(),
-            zone: "z".to_owned(),
-            weight: 100,
-            share: if *state == Active { 100 } else { 0 },
-            state: *state,
-        })
-        .collect();
-    placed(epoch, replicas, rows)
-}
-
-/// A map of these rows, with the owners that follow from them.
-fn placed(epoch: u64, replicas: usize, rows: Vec<Row>) -> Topology {
-    let placed: Vec<Placed<'_>> = rows
-        .iter()
-        .map(|row| Placed {
-            id: &row.id,
-            zone: &row.zone,
-            weight: row.share as u16,
-        })
-        .collect();
-    let table = Table::new(&placed, replicas).unwrap();
-    let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
-    Topology::new(epoch, rows, owners).unwrap()
+    let rows = members.iter().map(|(member, state)| Row {
+        address: member.address.clone(),
+        ..maps::member(&member.name, *state, 100)
+    });
+    placed(epoch, replicas, rows.collect()).unwrap()
 }
 
 /// All of them go by a map.

@@ -349,7 +349,12 @@ impl Forwarder {
                         break;
                     }
                     self.events.count(Event::ReplicaRead);
-                    rank += 1;
+                    // By a newer map another one is the first.
+                    let map = self.upstreams.map().topology();
+                    rank = match map.is_some_and(|map| map.epoch() > again.epoch) {
+                        true => 0,
+                        false => rank + 1,
+                    };
                 }
                 // It may still be carried out, behind what others write after a second try was answered.
                 Obstacle::Call(CallError::Lost | CallError::TimedOut) => break,

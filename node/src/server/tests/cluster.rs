@@ -7,8 +7,8 @@ use fonn_proto::placement;
 use tokio::sync::watch;
 
 use super::*;
-use crate::cluster::map::{Map, MapMember};
 use crate::cluster::member::MemberState;
+use crate::cluster::tests::maps;
 use crate::cluster::view::Views;
 use crate::levels::CodecChoice;
 
@@ -89,34 +89,9 @@ fn the_keys_of_a_slot_are_counted_in_ram_and_on_disk() {
 
 #[test]
 fn a_member_tells_the_map() {
-    let member = |id: &str, port| MapMember {
-        since: 1,
-        id: id.to_owned(),
-        client_address: format!("10.0.0.{port}:{port}"),
-        cluster_address: String::new(),
-        zone: String::new(),
-        weight: 100,
-        share: 100,
-        state: MemberState::Active,
-        incarnation: 1,
-        version: String::new(),
-    };
-    let members = vec![member("a", 1), member("b", 2)];
-    let placed: Vec<_> = members
-        .iter()
-        .map(|it| placement::Placed {
-            id: &it.id,
-            zone: &it.zone,
-            weight: it.share,
-        })
-        .collect();
-    let map = Map {
-        cluster: 1,
-        epoch: 9,
-        replicas: 1,
-        table: placement::Table::new(&placed, 1),
-        members,
-    };
+    let member = |id, address| maps::member(id, address, MemberState::Active, 100);
+    let members = vec![member("a", "10.0.0.1:1"), member("b", "10.0.0.2:2")];
+    let map = maps::map(9, 1, members);
     let (_maps, receiver) = watch::channel(Arc::new(map));
     let views = Views::of(receiver, "b", "10.0.0.2:2");
     let node = Node::start(Options {

@@ -1,35 +1,7 @@
-use fonn_proto::placement::{Placed, Table};
 use fonn_runtime::route::MemberState::{Active, Down, Draining, Joining};
 
 use super::*;
-
-/// A map of members by name and state.
-fn map(epoch: u64, replicas: usize, rows: &[(&str, MemberState)]) -> Topology {
-    let members: Vec<Member> = rows
-        .iter()
-        .enumerate()
-        .map(|(at, &(name, state))| Member {
-            id: name.to_owned(),
-            address: format!("10.0.0.1:{}", at + 1),
-            cluster_address: String::new(),
-            zone: "z".to_owned(),
-            weight: 100,
-            share: if state == Active { 100 } else { 0 },
-            state,
-        })
-        .collect();
-    let placed: Vec<Placed<'_>> = members
-        .iter()
-        .map(|member| Placed {
-            id: &member.id,
-            zone: &member.zone,
-            weight: member.share as u16,
-        })
-        .collect();
-    let table = Table::new(&placed, replicas).unwrap();
-    let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
-    Topology::new(epoch, members, owners).unwrap()
-}
+use crate::sharing::tests::maps::map;
 
 /// A member that goes by one map after the other.
 struct Follower {

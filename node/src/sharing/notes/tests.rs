@@ -1,35 +1,5 @@
 use super::*;
-
-/// A map of members by name and state.
-fn map(epoch: u64, replicas: usize, rows: &[(&str, MemberState)]) -> Topology {
-    let members: Vec<Member> = rows
-        .iter()
-        .enumerate()
-        .map(|(at, &(name, state))| Member {
-            id: name.to_owned(),
-            address: format!("10.0.0.1:{}", at + 1),
-            cluster_address: String::new(),
-            zone: format!("z{}", at % 2),
-            weight: 100,
-            share: match state {
-                MemberState::Active => 100 + at as u32,
-                _ => 0,
-            },
-            state,
-        })
-        .collect();
-    let placed: Vec<Placed<'_>> = members
-        .iter()
-        .map(|member| Placed {
-            id: &member.id,
-            zone: &member.zone,
-            weight: member.share as u16,
-        })
-        .collect();
-    let table = Table::new(&placed, replicas).unwrap();
-    let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
-    Topology::new(epoch, members, owners).unwrap()
-}
+use crate::sharing::tests::maps::{map, member, placed};
 
 fn sources() -> BySource {
     let some: SlotSet = [0, 5, 16_383].into_iter().collect();
@@ -50,8 +20,13 @@ fn the_map_and_the_sources_outlive_a_restart() {
             [Active, Active, Active, Active],
             [Active, Down, Draining, Joining],
         ] {
-            let rows: Vec<_> = ["a", "b", "c", "d"].into_iter().zip(states).collect();
-            let map = map(9, replicas, &rows);
+            let rows = ["a", "b", "c", "d"].iter().zip(states).enumerate();
+            let rows = rows.map(|(at, (id, state))| Member {
+                zone: format!("z{}", at % 2),
+                weight: 100,
+                ..member(id, state, 100 + at as u32)
+            });
+            let map = placed(9, replicas, rows.collect()).unwrap();
             save(dir.path(), &map, &sources()).unwrap();
             let noted = load(dir.path()).unwrap();
             assert_eq!(noted.map, Some(map));

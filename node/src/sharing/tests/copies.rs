@@ -336,7 +336,7 @@ impl Gate {
             },
             ..row
         });
-        placed(map.epoch(), map.positions(0).len(), rows.collect())
+        placed(map.epoch(), map.positions(0).len(), rows.collect()).unwrap()
     }
 }
 

@@ -86,6 +86,55 @@ fn a_write_that_was_refused_is_with_all_owners_in_the_end() {
     assert_eq!(client.get(&key).as_deref(), Some("two"));
 }
 
+/// Three owners of every slot, and a key that all have. Nothing is brought together in the background.
+fn alike() -> ([Member; 3], String) {
+    let members = ["a", "b", "c"].map(|name| Member::start_waiting(name, IN_VAIN));
+    let first = settled(&members, 3);
+    let key = key_of(&first, &members[0], 0);
+    assert_eq!(members[0].client().set(&key, "one"), "STORED");
+    assert!(members.iter().all(|it| it.has(&key).is_some()));
+    (members, key)
+}
+
+#[test]
+fn a_deletion_that_was_refused_is_with_all_owners_when_it_is_repeated() {
+    let (members, key) = alike();
+    let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
+    let second = map(2, 3, &all);
+    go_by(&[&members[1]], &second);
+    let mut client = members[0].client();
+    assert!(client.delete(&key).starts_with("SERVER_ERROR"));
+    assert!(members[1].has(&key).is_some());
+    go_by(&[&members[0], &members[2]], &second);
+    assert_eq!(client.delete(&key), "NOT_FOUND");
+    for member in &members {
+        assert_eq!(member.has(&key), None, "{}", member.describe(&key));
+    }
+}
+
+#[test]
+fn a_deletion_of_what_the_first_owner_has_dropped_is_with_all_owners() {
+    let (members, key) = alike();
+    let version = members[0].has(&key).unwrap();
+    let (engine, dropped) = (Arc::clone(&members[0].engine), key.as_bytes().to_vec());
+    members[0]
+        .background
+        .as_ref()
+        .unwrap()
+        .block_on(async move {
+            let space = Space::default();
+            engine.hide_copy(space, &dropped, version).await.unwrap();
+        });
+    assert_eq!(members[0].client().delete(&key), "NOT_FOUND");
+    for member in &members {
+        assert_eq!(member.has(&key), None, "{}", member.describe(&key));
+    }
+    // What is stored behind it is newer.
+    let mut client = members[0].client();
+    assert_eq!(client.set(&key, "two"), "STORED");
+    assert_eq!(client.get(&key).as_deref(), Some("two"));
+}
+
 #[test]
 fn a_hot_key_that_the_first_owner_has_newer_comes_to_the_others() {
     let (members, first, key) = agreed(OWNERS_PATIENCE);

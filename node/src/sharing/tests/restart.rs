@@ -75,6 +75,16 @@ impl Trio {
         self.b.sharing.go_by_since(map.clone(), is_unbroken, &since);
     }
 
+    /// b has asked all that it can about a key, and has it not; it takes the next value.
+    fn b_shows_nothing_older(&self, key: &str, case: std::fmt::Arguments<'_>) {
+        self.b.take_over();
+        until("the other one has told", || self.b.is_filled());
+        let mut client = self.b.client();
+        assert_eq!(client.get(key), None, "{case}");
+        assert_eq!(client.set(key, "later"), "STORED", "{case}");
+        assert_eq!(client.get(key).as_deref(), Some("later"), "{case}");
+    }
+
     /// Who is noted for a slot of a key.
     fn noted(&self, key: &str) -> Vec<String> {
         let noted = load(self.disk.path()).unwrap();
@@ -165,12 +175,7 @@ fn a_drain_ends_without_who_is_down_and_that_one_shows_nothing_older() {
         for (map, since) in maps.iter().zip([1, 1, 1, 6]).skip(first) {
             trio.b_goes_by(map, since);
         }
-        trio.b.take_over();
-        until("the other one has told", || trio.b.is_filled());
-        let mut client = trio.b.client();
-        assert_eq!(client.get(&key), None, "in turn: {is_in_turn}");
-        assert_eq!(client.set(&key, "later"), "STORED");
-        assert_eq!(client.get(&key).as_deref(), Some("later"));
+        trio.b_shows_nothing_older(&key, format_args!("in turn: {is_in_turn}"));
     }
 }
 
@@ -190,12 +195,7 @@ fn who_misses_many_maps_shows_nothing_older_than_what_it_was_to_ask_for() {
         };
         (4..=last).for_each(|epoch| go_by(&[&trio.c], &map_of(epoch)));
         trio.b_goes_by(&map_of(last), last);
-        trio.b.take_over();
-        until("the other one has told", || trio.b.is_filled());
-        let mut client = trio.b.client();
-        assert_eq!(client.get(&key), None, "removed: {is_removed}");
-        assert_eq!(client.set(&key, "later"), "STORED");
-        assert_eq!(client.get(&key).as_deref(), Some("later"));
+        trio.b_shows_nothing_older(&key, format_args!("removed: {is_removed}"));
     }
 }
 
