@@ -105,6 +105,14 @@ impl Cluster {
         Self::form_in(count, None, Vec::new(), Some(links.clone()))
     }
 
+    /// The same without a bucket, of members that are started so.
+    ///
+    /// # Errors
+    /// As [`Cluster::form`].
+    pub fn form_of(count: usize, options: NodeOptions) -> Result<Self> {
+        Self::form_with(count, options, None)
+    }
+
     fn form_in(
         count: usize,
         bucket: Option<&Bucket>,
@@ -127,6 +135,10 @@ impl Cluster {
                 options = options.env(name, value);
             }
         }
+        Self::form_with(count, options, links)
+    }
+
+    fn form_with(count: usize, options: NodeOptions, links: Option<Links>) -> Result<Self> {
         let mut cluster = Self {
             nodes: Vec::new(),
             listens: Vec::new(),

@@ -1,5 +1,5 @@
 //! Side-by-side measurements of Fonn, memcached and Redis in one run on one machine, and of sccache with a bucket
-//! and with Fonn.
+//! and with Fonn; and of the router beside twemproxy.
 //!
 //! Each contender gets a fresh process with one serving thread; the rounds go over all
 //! contenders in turn, so that a slow minute of the machine hits all of them; what is compared
@@ -10,7 +10,9 @@ mod codec;
 mod cold;
 mod disk;
 mod memory;
+mod placed;
 mod plot;
+mod router;
 mod scenario;
 
 use std::path::PathBuf;
@@ -23,6 +25,7 @@ pub use self::cold::{ColdOptions, compare_cold};
 pub use self::disk::{DiskOptions, compare_disk};
 pub use self::memory::{MemoryOptions, compare_memory};
 pub use self::plot::{Chart, Series};
+pub use self::router::{RouterOptions, compare_router};
 pub use self::scenario::{SpeedOptions, compare_speed};
 use crate::load::{Protocol, Target};
 use crate::node::{FonnNode, NodeOptions};

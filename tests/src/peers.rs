@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::process::{Daemon, answers, free_address};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running memcached or Redis.
+/// A running memcached, Redis or twemproxy.
 #[derive(Debug)]
 pub struct Peer {
     /// The process.
@@ -75,6 +75,26 @@ impl Peer {
         command.arg("--bind").arg(addr.ip().to_string());
         command.arg("--port").arg(addr.port().to_string());
         Self::start("redis-server", command, addr, (b"PING\r\n", b"+PONG\r\n"))
+    }
+
+    /// Starts twemproxy in front of some memcached; its configuration goes to `dir`.
+    ///
+    /// # Errors
+    /// When it does not answer within a minute.
+    pub fn twemproxy(program: &Path, servers: &[SocketAddr], dir: &Path) -> Result<Self> {
+        let (addr, stats) = (free_address()?, free_address()?);
+        let servers: String = servers.iter().map(|it| format!("   - {it}:1\n")).collect();
+        let file = dir.join("twemproxy.yml");
+        let text = format!(
+            "alpha:\n  listen: {addr}\n  hash: fnv1a_64\n  distribution: ketama\n  \
+             auto_eject_hosts: false\n  servers:\n{servers}"
+        );
+        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        let mut command = Command::new(program);
+        command.arg("-c").arg(&file).args(["-m", "65536"]);
+        command.arg("-a").arg(stats.ip().to_string());
+        command.arg("-s").arg(stats.port().to_string());
+        Self::start("twemproxy", command, addr, (b"get none\r\n", b"END\r\n"))
     }
 
     fn start(

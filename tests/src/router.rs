@@ -88,7 +88,10 @@ impl FonnRouter {
         let members: Vec<String> = self.cluster.iter().map(ToString::to_string).collect();
         command.args(["--listen", &self.addr.to_string()]);
         command.args(["--admin-listen", &self.admin.to_string()]);
-        command.args(["--cluster", &members.join(","), "--threads", "2"]);
+        command.args(["--cluster", &members.join(",")]);
+        if !self.flags.iter().any(|(name, _)| *name == "--threads") {
+            command.args(["--threads", "2"]);
+        }
         for (name, value) in &self.flags {
             command.args([name, value.as_str()]);
         }

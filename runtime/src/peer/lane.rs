@@ -42,8 +42,10 @@ const EXPECTED_LARGE: u8 = 16;
 /// A buffer for requests that grew beyond this is given back when it is empty.
 const OUTPUT_KEPT: usize = 256 * 1024;
 
-/// Reads before the other tasks of the reactor have their turn.
-const READS_MAX: usize = 16;
+/// Reads before requests are sent and the other tasks of the reactor have their turn. After a large reply they have it at
+/// once: who waits for it passes it on while the processor's cache has it, and gives back the memory that the next one
+/// comes into.
+pub(super) const READS_MAX: usize = 16;
 
 /// What callers and the task share.
 #[derive(Debug)]
@@ -114,6 +116,14 @@ impl State {
     }
 }
 
+/// Why no more is read for now.
+enum Received {
+    /// A large reply came; its caller comes first.
+    Large,
+    /// All that is there was read, or as much as may be at a time.
+    All,
+}
+
 /// Why a connection ended.
 #[derive(Debug, Error)]
 enum Ended {
@@ -165,6 +175,7 @@ pub(super) async fn drive(member: Arc<Member>, lane: Arc<Lane>) {
         spare: BytesMut::new(),
         is_gathering: false,
         expected_large: 0,
+        reads: 0,
         tick: Box::pin(sleep(std::time::Duration::ZERO)),
         is_ticking: false,
         heard: Instant::now(),
@@ -198,6 +209,8 @@ struct Driver {
     is_gathering: bool,
     /// How many more replies are read head first, since one before them got an allocation of its own.
     expected_large: u8,
+    /// Reads since requests were sent, or nothing was left to read.
+    reads: usize,
     tick: Pin<Box<Sleep>>,
     is_ticking: bool,
     /// When something came from the member, or nothing was owed.
@@ -270,8 +283,10 @@ impl Driver {
         stream: &Link,
         cx: &mut Context<'_>,
     ) -> Poll<Result<std::convert::Infallible, Ended>> {
-        if let Err(error) = self.receive(stream, cx) {
-            return Poll::Ready(Err(error));
+        match self.receive(stream, cx) {
+            Err(error) => return Poll::Ready(Err(error)),
+            Ok(Received::Large) => return Poll::Pending,
+            Ok(Received::All) => self.reads = 0,
         }
         if self.gathers(cx) {
             return Poll::Pending;
@@ -285,12 +300,13 @@ impl Driver {
         }
     }
 
-    fn receive(&mut self, stream: &Link, cx: &mut Context<'_>) -> Result<(), Ended> {
-        for _ in 0..READS_MAX {
+    fn receive(&mut self, stream: &Link, cx: &mut Context<'_>) -> Result<Received, Ended> {
+        while self.reads < READS_MAX {
             match stream.poll_read_ready(cx) {
                 Poll::Ready(ready) => ready?,
-                Poll::Pending => return Ok(()),
+                Poll::Pending => return Ok(Received::All),
             }
+            self.reads += 1;
             let len_max = self.prepare_input();
             self.member.stats.reads.inc();
             match stream.try_read(&mut self.input, len_max) {
@@ -298,14 +314,17 @@ impl Driver {
                 Ok(count) => {
                     self.heard = Instant::now();
                     self.member.stats.received_bytes.add(count as u64);
-                    self.deliver()?;
+                    if self.deliver()? {
+                        cx.waker().wake_by_ref();
+                        return Ok(Received::Large);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
         }
         cx.waker().wake_by_ref();
-        Ok(())
+        Ok(Received::All)
     }
 
     /// Makes room for a read; returns how much of it is to be read.
@@ -324,11 +343,12 @@ impl Driver {
         usize::MAX
     }
 
-    /// Gives all whole replies in the receive buffer to their callers.
-    fn deliver(&mut self) -> Result<(), Ended> {
+    /// Gives all whole replies in the receive buffer to their callers. Whether a large one was among them.
+    fn deliver(&mut self) -> Result<bool, Ended> {
         let stats = &self.member.stats;
         let now = self.heard;
         let (mut count, mut sum_ns) = (0_u64, 0_u64);
+        let mut is_large = false;
         let mut state = self.lane.state.lock();
         let result = loop {
             match next(Kind::Reply, &self.input, self.lane.body_len_max) {
@@ -336,7 +356,7 @@ impl Driver {
                 Ok(Step::TooLong { len, .. }) => break Err(Ended::TooLong(len)),
                 Ok(Step::Need { total }) => {
                     make_room(&mut self.input, &mut self.spare, total);
-                    break Ok(());
+                    break Ok(is_large);
                 }
                 Ok(Step::Frame { head, body, len }) => {
                     let id = head.envelope.id;
@@ -344,6 +364,7 @@ impl Driver {
                         true => EXPECTED_LARGE,
                         false => self.expected_large.saturating_sub(1),
                     };
+                    is_large |= len > INPUT_LEN;
                     let answer =
                         if body.len() < SHARE_LEN_MIN || body.len() < self.input.capacity() / 2 {
                             let answer = Answer::copied(head, body);

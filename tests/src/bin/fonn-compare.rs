@@ -1,4 +1,4 @@
-//! `fonn-compare`: Fonn beside memcached and Redis; prints the tables of docs/benchmarks.md.
+//! `fonn-compare`: Fonn beside memcached, Redis and twemproxy; prints the tables of docs/benchmarks.md.
 
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
 
@@ -10,8 +10,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BuildOptions, CodecOptions, ColdOptions, DiskOptions, MemoryOptions, Programs, SpeedOptions,
-    compare_build, compare_codecs, compare_cold, compare_disk, compare_memory, compare_speed,
+    BuildOptions, CodecOptions, ColdOptions, DiskOptions, MemoryOptions, Programs, RouterOptions,
+    SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk, compare_memory,
+    compare_router, compare_speed,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -119,6 +120,27 @@ enum Command {
         #[arg(long)]
         dir: Option<PathBuf>,
     },
+    /// fonn-router in front of three nodes beside twemproxy in front of three memcached.
+    Router {
+        /// Length of values in bytes, with a suffix k or m.
+        #[arg(long, default_value = "100")]
+        value_len: String,
+        /// Connections of the client.
+        #[arg(long, default_value = "16")]
+        connections: NonZeroUsize,
+        /// Requests in flight on each connection.
+        #[arg(long, default_value_t = NonZeroUsize::MIN)]
+        pipeline: NonZeroUsize,
+        /// Share of gets, the rest are sets.
+        #[arg(long, default_value_t = 1.0)]
+        get_ratio: f64,
+        /// Length of one measurement in seconds.
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// Measurements of each in each place; medians count.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
     /// Spilling and reading beside the bare SDK on the same S3 server.
     Cold {
         /// Entries of a round.
@@ -216,6 +238,25 @@ fn main() -> Result<()> {
                 pipeline,
                 rounds,
                 dir,
+            },
+        )?,
+        Command::Router {
+            value_len,
+            connections,
+            pipeline,
+            get_ratio,
+            seconds,
+            rounds,
+        } => compare_router(
+            &programs(&arguments.fonn_flag, false)?,
+            &RouterOptions {
+                value_len: parse_size(&value_len)?,
+                connections,
+                pipeline,
+                get_ratio,
+                duration: Duration::try_from_secs_f64(seconds)
+                    .with_context(|| format!("--seconds {seconds}: expected a duration"))?,
+                rounds,
             },
         )?,
         Command::Cold {

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::super::lane::READS_MAX;
 use super::node::Connection;
 use super::*;
 
@@ -98,6 +99,47 @@ async fn the_head_of_a_large_reply_comes_with_the_end_of_the_one_before_it() {
     for (at, pending) in pending.into_iter().enumerate() {
         assert!(value(&pending.await.unwrap()) == value_of(at, LARGE));
     }
+}
+
+/// A caller; when it has its answer it notes what `of` says of the client then.
+fn noting<T: Send + 'static>(
+    client: &Client,
+    pending: Pending,
+    of: impl Fn(&Client) -> T + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    let client = client.clone();
+    tokio::spawn(async move {
+        pending.await.unwrap();
+        of(&client)
+    })
+}
+
+#[tokio::test]
+async fn a_large_reply_is_with_its_caller_before_the_next_one_is_read() {
+    let (client, mut connection, pending, replies) = world(&[LARGE; 4]).await;
+    let callers: Vec<_> = pending
+        .into_iter()
+        .map(|it| noting(&client, it, |client| client.stats().replies.get()))
+        .collect();
+    send_and_see(&client, &mut connection, &replies.concat()).await;
+    for (before, caller) in callers.into_iter().enumerate() {
+        assert_eq!(caller.await.unwrap(), before as u64 + 1);
+    }
+}
+
+#[tokio::test]
+async fn requests_are_sent_while_large_replies_come() {
+    let (client, mut connection, mut pending, replies) = world(&[LARGE; 3 * READS_MAX]).await;
+    let writes = client.stats().writes.get();
+    let last = noting(&client, pending.pop().unwrap(), |client| {
+        client.stats().writes.get()
+    });
+    let first = noting(&client, pending.remove(0), |client| {
+        begin(client, b"more", LONG)
+    });
+    send_and_see(&client, &mut connection, &replies.concat()).await;
+    drop(first.await.unwrap().unwrap());
+    assert_eq!(last.await.unwrap(), writes + 1);
 }
 
 fn lens() -> impl Strategy<Value = usize> {

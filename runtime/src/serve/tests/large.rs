@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::serve::low_water::LOW_WATER;
+use crate::serve::{Budget as _, Service as _};
 
 const LEN: usize = 2 << 20;
 
@@ -71,16 +72,26 @@ fn what_a_slow_client_has_sent_of_a_large_set_is_taken_in_though_it_is_little() 
 }
 
 #[test]
-fn a_client_that_goes_in_the_middle_of_a_large_set_is_noticed() {
+fn of_a_large_set_whose_client_goes_in_the_middle_nothing_stays() {
     let running = Running::start(Manner::AtOnce);
-    for sent in [0, 1, LOW_WATER / 2, LOW_WATER + 1, LEN - 1] {
+    let mut other = running.connect();
+    other.write_all(b"set k 0 0 3\r\nold\r\n").unwrap();
+    expect(&mut other, b"STORED\r\n");
+    let reserved = || running.service().budget().reserved();
+    for sent in [0, 1, LOW_WATER / 2, LOW_WATER + 1, LEN - 1, LEN] {
+        assert_eq!((running.shared().registry.len(), reserved()), (1, 0));
         let mut client = running.connect();
         client.write_all(&set_head("k", LEN)).unwrap();
         client.write_all(&vec![b'v'; sent]).unwrap();
-        until("it is there", || !running.shared().registry.is_empty());
+        until("memory is reserved for it", || reserved() >= LEN);
+        other.write_all(b"get k\r\n").unwrap();
+        expect(&mut other, b"VALUE k 0 3\r\nold\r\nEND\r\n");
         drop(client);
         until("its connection has ended", || {
-            running.shared().registry.is_empty()
+            running.shared().registry.len() == 1
         });
+        assert_eq!(reserved(), 0, "after {sent} bytes");
+        other.write_all(b"get k\r\n").unwrap();
+        expect(&mut other, b"VALUE k 0 3\r\nold\r\nEND\r\n");
     }
 }
