@@ -34,7 +34,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use answer::Answer;
-pub use client::{Client, Health, Pending, Timing};
+pub use client::{Client, Health, Pending, Timing, WeakClient};
 pub use stats::{PeerMetrics, Stats};
 
 use crate::backoff::Backoff;
@@ -121,6 +121,10 @@ pub enum CallError {
     /// The member ended the connection, or itself. The request may have been executed, but is not any more.
     #[error("the member ended the connection before it answered")]
     Closed,
+    /// The cluster declared the member down. The request may have been executed before that, and is not any more: the
+    /// member's lease is over.
+    #[error("the member is down")]
+    Down,
     /// The connection was given up. The request may have been executed, or still will be.
     #[error("the connection to the member was given up before it answered")]
     Lost,

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ struct Handle {
     small: Vec<Arc<Lane>>,
     large: Arc<Lane>,
     next: AtomicUsize,
+    is_closed: AtomicBool,
 }
 
 /// What the connections to a member have in common.
@@ -107,6 +108,7 @@ impl Client {
             small,
             large,
             next: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
             member: Arc::new(Member {
                 breaker: Mutex::new((Breaker::new(options.breaker), SplitMix64::from_entropy())),
                 is_troubled: AtomicBool::new(false),
@@ -212,7 +214,7 @@ impl Client {
             Err(error)
         };
         let mut state = lane.state.lock();
-        if state.is_closed {
+        if state.closed.is_some() {
             return refused(CallError::Unavailable);
         }
         let about = value_len(request).saturating_add(HEAD_LEN);
@@ -299,13 +301,50 @@ impl Client {
         &self.0.member.stats
     }
 
-    /// Ends the connections. All callers are told.
-    pub fn close(&self) {
-        self.0.lanes().for_each(|lane| lane.close());
+    /// Ends the connections and resolves every request under way: callers whose requests were sent get `error`,
+    /// the others [`CallError::Unavailable`]. Later requests are refused with the latter.
+    pub fn close(&self, error: CallError) {
+        self.0.close(error);
+    }
+
+    /// Whether it was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed.load(Ordering::Acquire)
+    }
+
+    /// A handle by which another thread closes the client, and that does not keep its connections alive.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.0))
+    }
+}
+
+/// A [`Client`] that may be gone.
+#[derive(Clone, Debug)]
+pub struct WeakClient(Weak<Handle>);
+
+impl WeakClient {
+    /// Closes the client as [`Client::close`] does, if it is still there.
+    pub fn close(&self, error: CallError) {
+        if let Some(handle) = self.0.upgrade() {
+            handle.close(error);
+        }
+    }
+
+    /// Whether the client is gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 
 impl Handle {
+    fn close(&self, error: CallError) {
+        self.is_closed.store(true, Ordering::Release);
+        self.lanes().for_each(|lane| lane.close(error));
+    }
+
     fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
         self.small.iter().chain([&self.large])
     }
@@ -313,7 +352,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.lanes().for_each(|lane| lane.close());
+        self.close(CallError::Lost);
     }
 }
 

@@ -68,7 +68,8 @@ pub(super) struct State {
     pub(super) peer_len_max: u32,
     /// The task, while it waits.
     task: Option<Waker>,
-    pub(super) is_closed: bool,
+    /// Set once the lane takes no more requests: the error that callers get whose requests were sent.
+    pub(super) closed: Option<CallError>,
 }
 
 impl Lane {
@@ -81,16 +82,17 @@ impl Lane {
                 bytes: 0,
                 peer_len_max: u32::MAX,
                 task: None,
-                is_closed: false,
+                closed: None,
             }),
             body_len_max,
         }
     }
 
-    /// Ends the task; all callers are told.
-    pub(super) fn close(&self) {
+    /// Ends the connection and its task. Callers whose requests were sent get `error`, the others
+    /// [`CallError::Unavailable`]. The error of the first call stays.
+    pub(super) fn close(&self, error: CallError) {
         let mut state = self.state.lock();
-        state.is_closed = true;
+        state.closed.get_or_insert(error);
         let task = state.task.take();
         drop(state);
         if let Some(task) = task {
@@ -183,7 +185,7 @@ pub(super) async fn drive(member: Arc<Member>, lane: Arc<Lane>) {
     };
     while driver.wait_for_work().await {
         let error = driver.serve().await;
-        if driver.lane.state.lock().is_closed {
+        if driver.lane.state.lock().closed.is_some() {
             return;
         }
         let member = &driver.member;
@@ -223,7 +225,7 @@ impl Driver {
     async fn wait_for_work(&mut self) -> bool {
         poll_fn(|cx| {
             let mut state = self.lane.state.lock();
-            if state.is_closed {
+            if state.closed.is_some() {
                 return Poll::Ready(false);
             }
             if !state.out.is_empty() {
@@ -274,7 +276,7 @@ impl Driver {
     fn poll_closed(&self, cx: &Context<'_>) -> bool {
         let mut state = self.lane.state.lock();
         state.register(cx);
-        state.is_closed
+        state.closed.is_some()
     }
 
     /// Receives, sends and watches the time. Ends with the connection.
@@ -438,7 +440,7 @@ impl Driver {
                     drop(self.sending.take_back());
                 }
                 let mut state = self.lane.state.lock();
-                if state.is_closed {
+                if state.closed.is_some() {
                     return Err(Ended::Closed);
                 }
                 if state.out.is_empty() {
@@ -530,10 +532,12 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// A task that is gone answers nobody: neither those who wait nor those who come.
+    /// Resolves all requests under way; later ones are refused.
     fn drop(&mut self) {
-        self.lane.state.lock().is_closed = true;
-        self.end(CallError::Lost);
+        let mut state = self.lane.state.lock();
+        let error = *state.closed.get_or_insert(CallError::Lost);
+        drop(state);
+        self.end(error);
     }
 }
 

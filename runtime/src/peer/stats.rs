@@ -51,7 +51,11 @@ impl Stats {
         match error {
             CallError::Busy => self.busy.inc(),
             CallError::Unavailable => self.unavailable.inc(),
-            CallError::Closed | CallError::Lost | CallError::TimedOut | CallError::TooLong => {}
+            CallError::Closed
+            | CallError::Down
+            | CallError::Lost
+            | CallError::TimedOut
+            | CallError::TooLong => {}
         }
     }
 

@@ -467,8 +467,8 @@ async fn the_last_handle_ends_the_connections_and_closing_tells_the_callers() {
     connection.request().await;
     let other = client.clone();
     drop(client);
-    other.close();
-    assert_eq!(pending.await.unwrap_err(), CallError::Lost);
+    other.close(CallError::Down);
+    assert_eq!(pending.await.unwrap_err(), CallError::Down);
     assert!(connection.is_over().await);
     assert_eq!(
         begin(&other, b"key", LONG).unwrap_err(),

@@ -213,13 +213,17 @@ impl Forwarder {
         self.upstreams.owner(slot, rank + 1).is_some()
     }
 
-    /// Whether a command may be sent once more after that: always if it was not sent, else within a budget.
+    /// Whether a command may be sent once more after `error`. A request that a live member received is repeated within
+    /// a budget. A request that was not sent, or whose member is down, is repeated once for each topology at most, so it
+    /// needs none.
     fn may_retry(&self, error: CallError) -> bool {
-        let was_sent = match error {
-            CallError::Busy | CallError::Unavailable | CallError::TooLong => false,
+        let needs_budget = match error {
+            CallError::Busy | CallError::Down | CallError::Unavailable | CallError::TooLong => {
+                false
+            }
             CallError::Closed | CallError::Lost | CallError::TimedOut => true,
         };
-        let may = !was_sent || self.retries.spend(self.events.total(Event::Forwarded));
+        let may = !needs_budget || self.retries.spend(self.events.total(Event::Forwarded));
         if !may {
             self.events.count(Event::RetryDenied);
         }
@@ -358,7 +362,11 @@ impl Forwarder {
                 }
                 // It may still be carried out, behind what others write after a second try was answered.
                 Obstacle::Call(CallError::Lost | CallError::TimedOut) => break,
-                Obstacle::Call(CallError::Closed) if !is_repeatable(job.command) => break,
+                Obstacle::Call(CallError::Closed | CallError::Down)
+                    if !is_repeatable(job.command) =>
+                {
+                    break;
+                }
                 Obstacle::Call(error) if !self.may_retry(error) => break,
                 Obstacle::NoOwner | Obstacle::Call(_) => {
                     let now = Instant::now();

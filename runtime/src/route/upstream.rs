@@ -207,18 +207,22 @@ impl Upstreams {
         if self.own.as_ref() == Some(&member.id) {
             return None;
         }
-        let client = match local.clients.get_mut(position)? {
+        let place = local.clients.get_mut(position)?;
+        let client = match place.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
-            none => none.insert(Client::start(
-                Options {
+            None => {
+                let options = Options {
                     address: member.address.clone(),
                     ..self.options.clone()
-                },
-                self.metrics.stats(),
-            )),
+                };
+                let client = Client::start(options, self.metrics.stats());
+                self.map.register(&member.id, &client);
+                client
+            }
         };
+        *place = Some(client.clone());
         Some(Target {
-            client: client.clone(),
+            client,
             epoch: topology.epoch(),
             owners: 0,
         })

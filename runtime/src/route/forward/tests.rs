@@ -30,28 +30,40 @@ fn forwarder(node: &Node) -> Forwarder {
     forwarder_to(&[node])
 }
 
-/// Sends to members that own all slots.
-fn forwarder_to(nodes: &[&Node]) -> Forwarder {
+/// A topology of members that own all slots. The member `down`, by position, is down.
+fn topology(epoch: u64, nodes: &[&Node], down: Option<usize>) -> Topology {
     let table = table(nodes.len());
-    let member = |(id, node): (&str, &&Node)| Member {
+    let member = |(at, (id, node)): (usize, (&str, &&Node))| Member {
         id: id.to_owned(),
         address: node.address(),
         cluster_address: String::new(),
         zone: "z".to_owned(),
         weight: 100,
         share: 100,
-        state: MemberState::Active,
+        state: match down == Some(at) {
+            true => MemberState::Down,
+            false => MemberState::Active,
+        },
     };
-    let members = NAMES.into_iter().zip(nodes).map(member).collect();
+    let members = NAMES.into_iter().zip(nodes).enumerate().map(member);
     let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
+    Topology::new(epoch, members.collect(), owners).unwrap()
+}
+
+/// Sends to members that own all slots.
+fn forwarder_to(nodes: &[&Node]) -> Forwarder {
     let map = Map::default();
-    map.offer(Topology::new(1, members, owners).unwrap());
+    map.offer(topology(1, nodes, None));
     let options = Options {
         tick: Duration::from_millis(2),
         // A machine may stand still for a while, and that is nobody's silence.
         silence_max: Duration::from_secs(2),
         ..Options::new("", "test")
     };
+    forwarder_of(map, options)
+}
+
+fn forwarder_of(map: Map, options: Options) -> Forwarder {
     let metrics = PeerMetrics::register(&Metrics::new());
     Forwarder::new(Upstreams::new(Arc::new(map), options, metrics), PATIENCE)
 }
@@ -245,4 +257,127 @@ fn only_what_does_no_harm_twice_is_repeated() {
     assert!(!is_repeatable(&Command::Store(add)));
     assert!(!is_repeatable(&Command::Store(cas)));
     assert!(!is_repeatable(&Command::Get(taking)));
+}
+
+/// The forwarder to a silent member that owns `key` first, and to the next owner. The connection to the silent member ends
+/// by nothing but a topology.
+async fn before_a_silent_member() -> (Forwarder, Node, Node, String) {
+    let (silent, next) = (Node::bind().await, Node::bind().await);
+    let map = Map::default();
+    map.offer(topology(1, &[&silent, &next], None));
+    let options = Options {
+        silence_max: PATIENCE,
+        ..Options::new("", "test")
+    };
+    let forwarder = forwarder_of(map, options);
+    let owners = table(2);
+    let mut keys = (0..).map(|number| format!("key-{number}"));
+    let key = keys.find(|key| owners.owners(placement::slot(key.as_bytes())).positions()[0] == 0);
+    (forwarder, silent, next, key.unwrap())
+}
+
+/// What comes of a command that a silent member has received when the cluster declares it down. `next` answers what reaches
+/// the next owner.
+async fn after_the_declaration(command: fn(&[u8]) -> Command<'_>, next: &Outcome<'_>) -> Came {
+    let (forwarder, silent, second, key) = before_a_silent_member().await;
+    let command = command(key.as_bytes());
+    let declaring = async {
+        let mut connection = silent.accept().await;
+        connection.request().await;
+        let down = topology(2, &[&silent, &second], Some(0));
+        assert!(forwarder.upstreams().map().offer(down));
+        assert!(connection.is_over().await);
+        let mut connection = second.accept().await;
+        let request = connection.request().await;
+        connection
+            .reply(&request, &Reply::Outcome(next.clone()))
+            .await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        came = carried_out(&forwarder, &command) => came,
+        () = declaring => unreachable!("it waits for ever"),
+    }
+}
+
+#[tokio::test]
+async fn a_read_under_way_goes_to_the_next_owner_when_its_member_is_declared_down() {
+    let came = after_the_declaration(|key| Command::Get(Get::new(key)), &Outcome::Hit(hit())).await;
+    assert!(matches!(came.outcome(), Outcome::Hit(_)), "{came:?}");
+}
+
+#[tokio::test]
+async fn a_set_under_way_is_repeated_when_its_member_is_declared_down() {
+    let stored = Outcome::Stored(Stored {
+        version: 7,
+        value_len: 1,
+        previous: None,
+    });
+    fn set(key: &[u8]) -> Command<'_> {
+        Command::Store(Store::set(key, b"v", 0, ExpirySpec::Never))
+    }
+    let came = after_the_declaration(set, &stored).await;
+    assert!(matches!(came.outcome(), Outcome::Stored(it) if it.version == 7));
+}
+
+#[tokio::test]
+async fn a_write_under_way_that_must_not_happen_twice_is_busy_when_its_member_is_declared_down() {
+    fn add(key: &[u8]) -> Command<'_> {
+        Command::Store(Store {
+            mode: StoreMode::Add,
+            ..Store::set(key, b"v", 0, ExpirySpec::Never)
+        })
+    }
+    let came = after_the_declaration(add, &Outcome::NotStored(None)).await;
+    assert_eq!(came.outcome(), Outcome::Failed(Failure::Busy));
+}
+
+#[tokio::test]
+async fn a_member_that_serves_again_gets_new_connections() {
+    let (forwarder, silent, second, key) = before_a_silent_member().await;
+    let map = forwarder.upstreams().map();
+    let get = Command::Get(Get::new(key.as_bytes()));
+    let returning = async {
+        let mut connection = silent.accept().await;
+        connection.request().await;
+        // No request of this thread sees the topology in between.
+        assert!(map.offer(topology(2, &[&silent, &second], Some(0))));
+        assert!(map.offer(topology(3, &[&silent, &second], None)));
+        assert!(connection.is_over().await);
+        let mut connection = silent.accept().await;
+        let request = connection.request().await;
+        connection
+            .reply(&request, &Reply::Outcome(Outcome::Hit(hit())))
+            .await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        came = carried_out(&forwarder, &get) => {
+            assert!(matches!(came.outcome(), Outcome::Hit(_)), "{came:?}");
+        }
+        () = returning => {}
+    }
+}
+
+#[test]
+fn a_router_lags_from_the_first_sight_of_a_newer_epoch_until_it_applies_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (one, other) = (Node::bind().await, Node::bind().await);
+        let map = Map::default();
+        map.offer(topology(1, &[&one, &other], None));
+        let later = || Instant::now() + Duration::from_secs(5);
+        assert_eq!(map.lag(later()), Duration::ZERO);
+        map.want(1);
+        assert_eq!(map.lag(later()), Duration::ZERO);
+        map.want(3);
+        assert!(map.lag(later()) >= Duration::from_secs(4));
+        map.offer(topology(2, &[&one, &other], None));
+        assert!(map.lag(later()) >= Duration::from_secs(4));
+        map.offer(topology(3, &[&one, &other], None));
+        assert_eq!(map.lag(later()), Duration::ZERO);
+    });
 }
