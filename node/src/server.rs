@@ -174,11 +174,11 @@ impl Service for Tiers {
         if let Some(moved) = self.moved(job) {
             return Execution::Done(Outcome::Moved(moved));
         }
-        Execution::Done(match &self.sharing {
-            None => execute_here(&self.engine, job, acks, scratch).await,
+        match &self.sharing {
+            None => Execution::Done(execute_here(&self.engine, job, acks, scratch).await),
             // Boxed: connections of nodes that are alone do not pay for it with memory.
             Some(sharing) => Box::pin(sharing.execute(&self.engine, job, acks, scratch)).await,
-        })
+        }
     }
 
     async fn again(&self, _: &Job<'_>, again: Never) -> Never {

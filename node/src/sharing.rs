@@ -38,7 +38,7 @@ use fonn_proto::placement::{self, SLOT_COUNT};
 use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::route::{Came, Forwarder, Target, Topology, envelope};
-use fonn_runtime::serve::Job;
+use fonn_runtime::serve::{Execution, Job, Never};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -302,14 +302,17 @@ impl Sharing {
         flags & (PRIMARY | FILLING | DOUBTED) == PRIMARY && self.is_sound()
     }
 
-    /// Executes a command, here or where its key's slot is.
+    /// Executes a command, here or at the owner of its slot.
+    ///
+    /// A command that another process sent is never forwarded once more. Its sender may have given this member up as down,
+    /// repeated the command at the next owner and acknowledged it. Forwarded later, it would undo newer writes.
     pub async fn execute<'s>(
         &self,
         engine: &Engine,
         job: &Job<'_>,
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
-    ) -> Outcome<'s> {
+    ) -> Execution<'s, Never> {
         let slot = placement::slot(job.command.key());
         let is_write = job.command.is_write();
         let waits = if is_write { WRITE_WAITS } else { 1 };
@@ -323,18 +326,20 @@ impl Sharing {
             };
             if is_here {
                 if let Err(outcome) = self.prepare(engine, job, flags, acks).await {
-                    return outcome;
+                    return Execution::Done(outcome);
                 }
                 // Another one may own the slot after a long wait.
                 if since == self.epoch() {
                     break since;
                 }
+            } else if job.is_routed {
+                return Execution::WrongOwner;
             } else if let Some(outcome) = self.forward(job).await {
-                return outcome;
+                return Execution::Done(outcome);
             }
-            // By the newest map the slot is this member's, which is about to go by it.
+            // By the newest topology the slot is this member's, which is about to apply it.
             if Instant::now() >= deadline {
-                return refused(job.command, Unconfirmed::Silent);
+                return Execution::Done(refused(job.command, Unconfirmed::Silent));
             }
             tokio::time::sleep(RETRY / 4).await;
         };
@@ -345,7 +350,7 @@ impl Sharing {
         if !self.is_sound()
             && let Err(why) = Box::pin(self.stood(slot, since, deadline)).await
         {
-            return refused(job.command, why);
+            return Execution::Done(refused(job.command, why));
         }
         let key = job.command.key();
         let spread = match absent_at {
@@ -358,10 +363,10 @@ impl Sharing {
             }
             _ => Ok(()),
         };
-        match spread {
+        Execution::Done(match spread {
             Ok(()) => outcome,
             Err(failure) => Outcome::Failed(failure),
-        }
+        })
     }
 
     /// Makes sure that a command which is executed here meets what there is, and may change it.

@@ -56,6 +56,9 @@ pub enum Execution<'v, L> {
     Done(Outcome<'v>),
     /// The answer comes later. Meanwhile the requests behind it are executed.
     Later(L),
+    /// Another member owns the slot, and nothing was done. Only a command that a router or another member sent comes to
+    /// this.
+    WrongOwner,
 }
 
 /// What happens on connections, for the counters.

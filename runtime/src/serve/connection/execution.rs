@@ -210,6 +210,11 @@ impl<S: Service> Driver<'_, S> {
             }
         };
         match execution {
+            // A client's command is forwarded instead.
+            Execution::WrongOwner => {
+                let outcome = Outcome::Failed(Failure::Unavailable);
+                reply.each(command, &outcome, &mut self.out);
+            }
             Execution::Done(outcome) if S::ANSWERS_LATER && self.current.is_late => {
                 begin(queue, Answer::ready(outcome));
             }

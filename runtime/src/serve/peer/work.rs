@@ -145,6 +145,7 @@ impl Owned {
                 let mut scratch = Vec::new();
                 match service.execute(&job, acks, &mut scratch).await {
                     Execution::Done(outcome) => word(&Reply::Outcome(outcome)),
+                    Execution::WrongOwner => word(&Reply::WrongOwner),
                     Execution::Later(later) => {
                         let answer = match later.await {
                             Ok(answer) => answer,
