@@ -3,8 +3,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use fonn_proto::grpc::DESCRIPTORS;
+use fonn_proto::grpc::v1::router_server::{self, RouterServer};
+use fonn_proto::grpc::{DESCRIPTORS, v1};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::http::{self, Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, ask};
@@ -18,6 +20,8 @@ use tonic::codegen::http::Request;
 use tonic::codegen::http::header::{AUTHORIZATION, HeaderValue};
 use tonic::{Code, Status};
 
+use crate::follow::Follower;
+
 /// What members answer for a router. Of its settings it answers itself, unless a member is named.
 const SERVICES: [&str; 6] = [
     "fonn.v1.Admin",
@@ -28,6 +32,36 @@ const SERVICES: [&str; 6] = [
     "fonn.v1.Users",
 ];
 
+/// `fonn.v1.Router`: what this router says of itself.
+#[derive(Clone, Debug)]
+struct StatusService {
+    follower: Arc<Follower>,
+    version: String,
+    clock: Clock,
+}
+
+#[tonic::async_trait]
+impl router_server::Router for StatusService {
+    async fn status(
+        &self,
+        _: tonic::Request<v1::RouterStatusRequest>,
+    ) -> Result<tonic::Response<v1::RouterStatusResponse>, Status> {
+        let freshness = self.follower.freshness();
+        let map = self.follower.map();
+        let applied_at = map.applied_at();
+        let since_epoch = applied_at.and_then(|it| it.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let ms = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+        Ok(tonic::Response::new(v1::RouterStatusResponse {
+            version: self.version.clone(),
+            epoch: map.topology().map_or(0, |it| it.epoch()),
+            applied_at_ms: since_epoch.map_or(0, ms),
+            behind_ms: ms(freshness.behind),
+            followed: freshness.followed,
+            now_ms: self.clock.wall_ms(),
+        }))
+    }
+}
+
 /// What the port has.
 ///
 /// # Errors
@@ -36,6 +70,7 @@ pub fn routes(
     metrics: Metrics,
     readiness: Readiness,
     map: Arc<Map>,
+    follower: Arc<Follower>,
     security: &Security,
     settings: InForce,
 ) -> Result<Routes, GrpcError> {
@@ -45,7 +80,13 @@ pub fn routes(
         withholds_logins: security.tls.is_some() && tls.is_none(),
         tls,
     };
+    let status = StatusService {
+        follower,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        clock: Clock::system(),
+    };
     let grpc = Grpc::new()
+        .with(RouterServer::new(status))
         .with(SettingsService::server(settings, Clock::system()))
         .with_roles(ROLES)
         .with_relay(Arc::new(to_members), &SERVICES)

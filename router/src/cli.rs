@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use crate::admin;
 use crate::config::{self, Config};
-use crate::follow::follow;
+use crate::follow::Follower;
 use crate::routers::Routers;
 use crate::service::{Router, Server, Shared};
 use crate::users::Followed;
@@ -86,12 +86,19 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     let map = Arc::new(Map::default());
     let routers = Routers::new(config.advertise.as_deref(), &names);
+    let follower = Follower::new(
+        Arc::clone(&map),
+        Arc::clone(&routers),
+        config.cluster.clone(),
+        security.members_tls(),
+    );
     let told = Arc::clone(&map);
     let settings = InForce::new(config.settings(), config.origins.file());
     let routes = admin::routes(
         metrics.clone(),
         readiness.clone(),
         told,
+        Arc::clone(&follower),
         &security,
         settings.clone(),
     )?;
@@ -108,10 +115,8 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         (&map, &routers),
         &metrics,
     );
-    crate::metrics::register(&metrics, &shared);
-    let seeds = config.cluster.clone();
-    let follow = follow(Arc::clone(&map), routers, seeds, security.members_tls());
-    background.spawn("map", OnShutdown::Abort, follow);
+    crate::metrics::register(&metrics, &shared, &follower);
+    background.spawn("topology", OnShutdown::Abort, follower.run());
     let mut users_known = follow_users(&config, &security, &map, &background);
     wait_at_start(&map, &mut users_known).await;
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)

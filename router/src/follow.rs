@@ -1,5 +1,9 @@
-//! Following the map that a router serves by, and who else follows it: from any member; the last map is kept when nobody
-//! can be asked.
+//! Following the topology that a router applies, and the other routers that follow it.
+//!
+//! The router keeps a stream open at two members ([`streams`]), and applies the newest topology that either tells. A silent
+//! member ends its stream within a second ([`Liveness::Member`]). The last topology stays in force while no member is heard.
+
+mod streams;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,172 +11,200 @@ use std::time::{Duration, Instant};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::placement::{Placed, Table};
-use fonn_runtime::backoff::Backoff;
-use fonn_runtime::http::{Channel, ChannelError};
+use fonn_runtime::http::{Channel, ChannelError, Liveness};
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::route::{Map, Member, MemberState, Topology, TopologyError};
 use fonn_runtime::tls::Tls;
+use parking_lot::Mutex;
 use thiserror::Error;
 
+use self::streams::{STREAMS, Streams};
 use crate::routers::Routers;
 
-/// How long a member may take to accept, and to send the map first.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a member may take to accept a connection, and to send the topology first.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the member that tells the map may be behind others: cut off from them, it still answers us.
+/// How long a member that tells the topology may be behind others. A member that is cut off from them still answers.
 const BEHIND_MAX: Duration = Duration::from_millis(500);
 
-/// How long the other routers count while no member tells of them.
+/// How long the other routers count while no member is heard.
 const ROUTERS_KEPT: Duration = Duration::from_secs(3);
 
-/// Between tries, when no member answers.
-const RETRY: Backoff = Backoff {
-    base: Duration::from_millis(100),
-    cap: Duration::from_secs(2),
-    attempts_max: u32::MAX,
-};
+/// How long a stream waits for a member that no other stream follows.
+const IDLE: Duration = Duration::from_secs(1);
 
-/// Why there is no map from a member.
+/// Why a stream ended.
 #[derive(Debug, Error)]
 pub enum FollowError {
-    /// Nobody accepts at the address.
+    /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ChannelError),
     /// The member refuses, or the connection ended.
     #[error("{}", .0.message())]
     Refused(#[from] tonic::Status),
     /// The member takes too long.
-    #[error("no map within {ANSWER_TIMEOUT:?}")]
+    #[error("no topology within {ANSWER_TIMEOUT:?}")]
     Timeout,
-    /// The stream ended.
+    /// The member ended the stream.
     #[error("the member ended the stream")]
     Ended,
-    /// Other members go by a newer map.
-    #[error("the member has not heard of the newest map")]
+    /// Other members apply a newer topology.
+    #[error("the member has not heard of the newest topology")]
     Behind,
-    /// The map breaks an invariant.
+    /// The topology breaks an invariant.
     #[error(transparent)]
-    Map(#[from] TopologyError),
+    Topology(#[from] TopologyError),
 }
 
-/// Follows the map, and who else follows it, for ever: from the members named `seeds` (HOST:PORT of their cluster
-/// listeners), and from those in the last map. With `tls`, by which members are known, under TLS.
-pub async fn follow(
+/// Follows the topology for a router.
+#[derive(Debug)]
+pub struct Follower {
     map: Arc<Map>,
     routers: Arc<Routers>,
-    seeds: Vec<String>,
     tls: Option<Arc<Tls>>,
-) {
-    let mut random = SplitMix64::from_entropy();
-    let mut following = Following::default();
-    let mut turn = 0_usize;
-    let mut failures = 0;
-    loop {
-        let all: Vec<&String> = seeds.iter().chain(&following.members).collect();
-        let Some(&address) = all.get(turn % all.len().max(1)) else {
-            return;
-        };
-        turn += 1;
-        let address = address.clone();
-        let before = map.generation();
-        let tls = tls.as_deref();
-        let error = follow_one(&map, &routers, &address, tls, &mut following).await;
-        // Others may have come and gone since a member said who there is.
-        let silent_since = *following.silent_since.get_or_insert_with(Instant::now);
-        if silent_since.elapsed() >= ROUTERS_KEPT {
-            routers.forget();
-        }
-        if map.generation() == before {
-            failures += 1;
-        } else {
-            failures = 0;
-        }
-        tracing::debug!(%address, %error, "no map from a member any more");
-        // Every member has its turn before anybody is asked again.
-        let round = seeds.len() + following.members.len();
-        if failures % round.max(1) as u32 == 0 {
-            if failures as usize == round.max(1) {
-                tracing::warn!(%address, %error, "no member tells the map; going by the last one");
-            }
-            let attempt = failures / round.max(1) as u32;
-            if let Some(delay) = RETRY.delay(attempt, &mut random) {
-                tokio::time::sleep(delay).await;
-            }
+    streams: Mutex<Streams>,
+}
+
+/// How up to date a router is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freshness {
+    /// The cluster addresses of the members whose streams are live.
+    pub followed: Vec<String>,
+    /// For how long the router may have applied an older topology than members do: no member has been heard for so long,
+    /// or a member told of a newer epoch so long ago. Zero if it is up to date.
+    pub behind: Duration,
+}
+
+impl Follower {
+    /// Follows the members named `seeds` (HOST:PORT of cluster listeners) and those in the topology that they tell. With
+    /// `tls`, under TLS.
+    #[must_use]
+    pub fn new(
+        map: Arc<Map>,
+        routers: Arc<Routers>,
+        seeds: Vec<String>,
+        tls: Option<Arc<Tls>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            map,
+            routers,
+            tls,
+            streams: Mutex::new(Streams::new(seeds, Instant::now())),
+        })
+    }
+
+    /// How up to date the router is.
+    #[must_use]
+    pub fn freshness(&self) -> Freshness {
+        let now = Instant::now();
+        let streams = self.streams.lock();
+        Freshness {
+            followed: streams.followed(),
+            behind: streams.silence(now).max(self.map.lag(now)),
         }
     }
-}
 
-/// What is kept from member to member.
-#[derive(Debug, Default)]
-struct Following {
-    cluster: u64,
-    /// The cluster addresses of the members by the last map.
-    members: Vec<String>,
-    /// Since when no member has told anything; none while one does.
-    silent_since: Option<Instant>,
-}
-
-/// Follows the map from one member until that fails.
-async fn follow_one(
-    map: &Map,
-    routers: &Routers,
-    address: &str,
-    tls: Option<&Tls>,
-    following: &mut Following,
-) -> FollowError {
-    match try_follow(map, routers, address, tls, following).await {
-        Ok(never) => match never {},
-        Err(error) => error,
+    /// The topology in force.
+    #[must_use]
+    pub fn map(&self) -> &Map {
+        &self.map
     }
-}
 
-async fn try_follow(
-    map: &Map,
-    routers: &Routers,
-    address: &str,
-    tls: Option<&Tls>,
-    following: &mut Following,
-) -> Result<std::convert::Infallible, FollowError> {
-    let config = tls.and_then(Tls::client);
-    let channel = Channel::connect_by(address, config, ANSWER_TIMEOUT).await?;
-    let origin = channel.origin();
-    let mut client = MembersClient::with_origin(channel, origin);
-    let request = v1::MapRequest {
-        cluster: following.cluster,
-        router: routers.own().unwrap_or_default().to_owned(),
-    };
-    let asked = tokio::time::timeout(ANSWER_TIMEOUT, client.map(request)).await;
-    let mut maps = asked.map_err(|_| FollowError::Timeout)??.into_inner();
-    let mut is_first = true;
-    loop {
-        let next = match is_first {
-            true => tokio::time::timeout(ANSWER_TIMEOUT, maps.message())
-                .await
-                .map_err(|_| FollowError::Timeout)??,
-            // It may be long until something changes; the connection's pings find a dead member, and other
-            // members' answers one that is behind.
-            false => tokio::select! {
-                next = maps.message() => next?,
-                () = map.behind(BEHIND_MAX) => return Err(FollowError::Behind),
-            },
+    /// Runs all streams for ever.
+    pub async fn run(self: Arc<Self>) {
+        let streams = (0..STREAMS).map(|index| self.run_stream(index));
+        futures_util::future::join_all(streams).await;
+    }
+
+    async fn run_stream(&self, index: usize) {
+        let mut random = SplitMix64::from_entropy();
+        loop {
+            let choice = {
+                let mut streams = self.streams.lock();
+                streams.choose(index, Instant::now(), &mut random)
+            };
+            let Some(choice) = choice else {
+                tokio::time::sleep(IDLE).await;
+                continue;
+            };
+            tokio::time::sleep(choice.wait).await;
+            let error = match self.follow(index, &choice.address).await {
+                Ok(never) => match never {},
+                Err(error) => error,
+            };
+            self.ended(index, &choice.address, &error);
+        }
+    }
+
+    fn ended(&self, index: usize, address: &str, error: &FollowError) {
+        let now = Instant::now();
+        let (is_silent, silence, (epoch, routers)) = {
+            let mut streams = self.streams.lock();
+            let was_silent = !streams.silence(now).is_zero();
+            let is_silent = streams.ended(index, now) && !was_silent;
+            (is_silent, streams.silence(now), streams.routers())
         };
-        is_first = false;
-        let told = next.ok_or(FollowError::Ended)?;
-        following.cluster = told.cluster;
-        following.silent_since = None;
-        following.members = told
-            .members
-            .iter()
-            .map(|member| member.cluster_address.clone())
-            .filter(|address| !address.is_empty())
-            .collect();
+        tracing::debug!(%address, %error, "a stream of the topology ended");
+        if is_silent {
+            tracing::warn!(%address, %error, "no member is heard; the last topology stays in force");
+        }
+        // Routers may have come and gone since.
+        if silence >= ROUTERS_KEPT {
+            self.routers.forget();
+        } else if silence.is_zero() {
+            self.routers.told(epoch, &routers);
+        }
+    }
+
+    /// Follows the topology at one member until that fails.
+    async fn follow(
+        &self,
+        index: usize,
+        address: &str,
+    ) -> Result<std::convert::Infallible, FollowError> {
+        let cluster = self.streams.lock().cluster();
+        let request = v1::MapRequest {
+            cluster,
+            router: self.routers.own().unwrap_or_default().to_owned(),
+        };
+        let config = self.tls.as_deref().and_then(Tls::client);
+        let begin = async {
+            let channel =
+                Channel::connect_by(address, config, ANSWER_TIMEOUT, Liveness::Member).await?;
+            let origin = channel.origin();
+            let mut client = MembersClient::with_origin(channel, origin);
+            let mut told = client.map(request).await?.into_inner();
+            let first = told.message().await?;
+            Ok::<_, FollowError>((told, first))
+        };
+        let begun = tokio::time::timeout(ANSWER_TIMEOUT, begin).await;
+        let (mut told, mut next) = begun.map_err(|_| FollowError::Timeout)??;
+        loop {
+            self.take(index, &next.ok_or(FollowError::Ended)?)?;
+            // It may be long until something changes. Pings end the stream of a silent member, and answers of other
+            // members tell of one that is behind.
+            next = tokio::select! {
+                next = told.message() => next?,
+                () = self.map.behind(BEHIND_MAX) => return Err(FollowError::Behind),
+            };
+        }
+    }
+
+    /// Takes what a member told.
+    fn take(&self, index: usize, told: &v1::ClusterMap) -> Result<(), FollowError> {
         let epoch = told.epoch;
         // Where only routers came or went, owners are not computed again.
-        let is_known = map.topology().is_some_and(|it| it.epoch() >= epoch);
-        if !is_known && map.offer(topology(&told)?) {
-            tracing::info!(epoch, members = told.members.len(), "map changed");
+        let is_known = self.map.topology().is_some_and(|it| it.epoch() >= epoch);
+        if !is_known && self.map.offer(topology(told)?) {
+            tracing::info!(epoch, members = told.members.len(), "topology changed");
         }
-        routers.told(epoch, &told.routers);
+        let (epoch, routers) = {
+            let mut streams = self.streams.lock();
+            streams.told(index, told, Instant::now());
+            streams.routers()
+        };
+        self.routers.told(epoch, &routers);
+        Ok(())
     }
 }
 

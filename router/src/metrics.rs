@@ -1,11 +1,13 @@
 //! What a router counts, and its metrics: read from their cells whenever somebody scrapes.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use fonn_runtime::metrics::striped::Counters;
 use fonn_runtime::metrics::{Metrics, Snapshot};
 use fonn_runtime::serve;
 
+use crate::follow::Follower;
 use crate::service::{Router, Shared};
 
 /// Counters of what happens on connections of clients.
@@ -27,9 +29,10 @@ impl ConnectionEvents {
 }
 
 /// Publishes everything about a router but its connections to members.
-pub fn register(metrics: &Metrics, shared: &Arc<Shared>) {
-    let shared = Arc::clone(shared);
+pub fn register(metrics: &Metrics, shared: &Arc<Shared>, follower: &Arc<Follower>) {
+    let (shared, follower) = (Arc::clone(shared), Arc::clone(follower));
     metrics.on_scrape(move |snapshot| {
+        freshness(snapshot, &follower);
         shared
             .service
             .events()
@@ -130,6 +133,29 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
         let name = "fonn_router_request_duration_seconds";
         snapshot.histogram(name, help, &labels, &latency.sum());
     }
+}
+
+fn freshness(snapshot: &mut Snapshot, follower: &Follower) {
+    let freshness = follower.freshness();
+    let mut gauge = |name, help, value| snapshot.gauge(name, help, &[], value);
+    gauge(
+        "fonn_router_topology_behind_seconds",
+        "For how long the router may have applied an older topology than the members: no member is heard, or one told of a \
+         newer epoch. 0 if it is up to date.",
+        freshness.behind.as_secs_f64(),
+    );
+    gauge(
+        "fonn_router_topology_streams",
+        "Members that the router follows the topology at; 2 where there are as many.",
+        freshness.followed.len() as f64,
+    );
+    let applied_at = follower.map().applied_at();
+    let since_epoch = applied_at.and_then(|it| it.duration_since(SystemTime::UNIX_EPOCH).ok());
+    gauge(
+        "fonn_router_topology_applied_timestamp_seconds",
+        "When the topology in force was applied, in seconds since 1970; 0 before there is one.",
+        since_epoch.map_or(0.0, |it| it.as_secs_f64()),
+    );
 }
 
 fn map(snapshot: &mut Snapshot, router: &Router) {

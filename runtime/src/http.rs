@@ -37,7 +37,7 @@ use crate::serve::Security;
 use crate::shutdown::Shutdown;
 use crate::tasks::{OnShutdown, Tasks};
 
-pub use channel::{Channel, ChannelError};
+pub use channel::{Channel, ChannelError, Liveness};
 pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted};
 pub use health::Readiness;
 pub use hyper::{HeaderMap, Method, StatusCode, header};

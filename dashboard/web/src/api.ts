@@ -4,6 +4,7 @@ import { Code, ConnectError, createClient, type Client, type Interceptor } from 
 import { createGrpcWebTransport } from "@connectrpc/connect-web";
 import { Admin } from "./gen/fonn/v1/admin_pb.js";
 import { Membership } from "./gen/fonn/v1/membership_pb.js";
+import { Router } from "./gen/fonn/v1/router_pb.js";
 import { Settings } from "./gen/fonn/v1/settings_pb.js";
 import { Telemetry } from "./gen/fonn/v1/telemetry_pb.js";
 import { MEMBER_HEADER } from "./member.js";
@@ -14,6 +15,8 @@ const CALL_TIMEOUT_MS = 10_000;
 export interface Api {
   admin: Client<typeof Admin>;
   membership: Client<typeof Membership>;
+  /** Of routers alone: a node has no such service. */
+  router: Client<typeof Router>;
   settings: Client<typeof Settings>;
   telemetry: Client<typeof Telemetry>;
 }
@@ -43,6 +46,7 @@ export function connect(baseUrl: string, heading: Heading): Api {
   return {
     admin: createClient(Admin, transport),
     membership: createClient(Membership, transport),
+    router: createClient(Router, transport),
     settings: createClient(Settings, transport),
     telemetry: createClient(Telemetry, transport),
   };

@@ -5,6 +5,7 @@ import { bytes, count, dollars, duration, hours, latency, percent, plural } from
 import { MemberState } from "./gen/fonn/v1/cluster_pb.js";
 import { ratioOf, type Standing, type Together } from "./members.js";
 import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
+import type { RouterStatusResponse } from "./gen/fonn/v1/router_pb.js";
 import type { StatusResponse } from "./gen/fonn/v1/admin_pb.js";
 import type { Assumptions } from "./savings.js";
 import type { Connection } from "./stream.js";
@@ -34,6 +35,7 @@ export interface Facts {
   status: StatusResponse | null;
   /** The cluster as the node sees it; nothing on a node of its own. */
   membership: MembershipMapResponse | null;
+  router: RouterStatusResponse | null;
   /** The member that the figures are of. */
   source: string | null;
   /** Each member of the cluster as it says itself; nobody on a node of its own. */
@@ -138,7 +140,10 @@ function summary(figures: Figures): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function findProblems({ figures, status, membership, source, standings }: Facts): Problem[] {
+/** A router that has been behind for longer has lost its members. */
+const BEHIND_MAX_MS = 2_000n;
+
+function findProblems({ figures, status, membership, router, source, standings }: Facts): Problem[] {
   const problems: Problem[] = [];
   const add = (level: Problem["level"], section: string, text: string) =>
     problems.push({ level, section, text });
@@ -147,6 +152,10 @@ function findProblems({ figures, status, membership, source, standings }: Facts)
 
   if (membership && !membership.status?.leader) {
     add("error", "cluster", "The members have no leader: nothing about the cluster can be changed now.");
+  }
+  if (router !== null && router.behindMs > BEHIND_MAX_MS) {
+    const behind = duration(Number(router.behindMs) / 1_000);
+    add("warning", "cluster", `This router may have applied an old topology for ${behind}: it hears no member, or one that is behind.`);
   }
   const down = (membership?.members ?? [])
     .filter((entry) => entry.member?.state === MemberState.DOWN)

@@ -51,6 +51,7 @@ export function show(
     figures: new Figures(),
     status: null,
     membership: null,
+    router: null,
     standings: [],
     namespaces: null,
     events: [],
@@ -162,6 +163,7 @@ export function show(
     if (!mayAsk()) return;
     try {
       view.membership = await cluster.ask();
+      if (view.membership !== null) view.router = await cluster.askRouter();
     } catch {
       return;
     }

@@ -4,6 +4,7 @@ import type { Api } from "./api.js";
 import type { Figures } from "./figures.js";
 import type { ListNamespacesResponse, StatusResponse } from "./gen/fonn/v1/admin_pb.js";
 import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
+import type { RouterStatusResponse } from "./gen/fonn/v1/router_pb.js";
 import type { Event } from "./gen/fonn/v1/telemetry_pb.js";
 import type { Standing } from "./members.js";
 import type { Assumptions } from "./savings.js";
@@ -22,6 +23,8 @@ export interface View {
   status: StatusResponse | null;
   /** The cluster as the node sees it; nothing on a node of its own. */
   membership: MembershipMapResponse | null;
+  /** The router that serves the page; nothing where a node does. */
+  router: RouterStatusResponse | null;
   /** Each member of the cluster as it says itself; nobody on a node of its own. */
   standings: Standing[];
   /** The namespaces that the user may look into; nothing where there are none, as in a router. */

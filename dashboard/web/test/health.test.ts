@@ -5,6 +5,7 @@ import { Figures } from "../src/figures.js";
 import { StatusResponseSchema } from "../src/gen/fonn/v1/admin_pb.js";
 import { MemberState } from "../src/gen/fonn/v1/cluster_pb.js";
 import { MembershipMapResponseSchema } from "../src/gen/fonn/v1/membership_pb.js";
+import { RouterStatusResponseSchema } from "../src/gen/fonn/v1/router_pb.js";
 import { WatchResponseSchema } from "../src/gen/fonn/v1/telemetry_pb.js";
 import { verdict, type Facts } from "../src/health.js";
 import type { Standing } from "../src/members.js";
@@ -40,6 +41,7 @@ function facts(series: Record<string, [number, number]>, more: Partial<Facts> = 
     figures: figures(series),
     status: null,
     membership: null,
+    router: null,
     source: null,
     standings: [],
     ...more,
@@ -148,4 +150,12 @@ test("savings follow the assumption", () => {
   for (const rubbish of ["", " x", "-1", "1e9", "NaN"]) {
     assert.equal(load({ getItem: () => rubbish }).secondsPerHit, DEFAULTS.secondsPerHit, rubbish);
   }
+});
+
+test("a router that is behind is a warning, and one that is up to date is none", () => {
+  const router = (behindMs: bigint) => create(RouterStatusResponseSchema, { epoch: 7n, behindMs });
+  assert.equal(verdict(facts(GETS, { router: router(1_500n) })).level, "ok");
+  const behind = verdict(facts(GETS, { router: router(3_000n) }));
+  assert.equal(behind.level, "warning");
+  assert.match(behind.problems[0]?.text ?? "", /old topology for 3 s/);
 });

@@ -25,8 +25,9 @@ const CONNECTIONS_MAX: usize = 2048;
 /// A connection from which nothing comes for so long is closed. Those in use are tested more often
 /// ([`TEST_PERIOD`]), so it hits who says nothing at all.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How often a connection is tested.
-pub(super) const TEST_PERIOD: Duration = Duration::from_secs(10);
+/// How long a connection is idle before it is tested, and how long the answer may take: a router or a member that lost its
+/// link counts as gone after twice this time.
+pub(super) const TEST_PERIOD: Duration = Duration::from_secs(1);
 /// How long a handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Wait after the operating system could not give a connection.

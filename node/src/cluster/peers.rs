@@ -19,6 +19,7 @@ use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
+use fonn_runtime::http::Liveness;
 use fonn_runtime::tls::{self, Tls};
 
 /// Largest message of the services between members, in bytes.
@@ -27,9 +28,8 @@ pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
 const CONNECTIONS_MAX: usize = 1024;
 /// A connection is made in this time or given up.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often a connection in use is tested, and how long for an answer: a peer that vanished without a
-/// word is connected to anew.
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// How soon a connection in use ends whose other end has fallen silent.
+const LIVENESS: Liveness = Liveness::Member;
 
 /// The connections of one member; clones share them.
 #[derive(Clone, Debug)]
@@ -99,8 +99,8 @@ impl Peers {
         let endpoint = endpoint
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
+            .http2_keep_alive_interval(LIVENESS.interval())
+            .keep_alive_timeout(LIVENESS.timeout());
         let channel = match &self.tls {
             None => endpoint.connect_lazy(),
             Some(tls) => endpoint.connect_with_connector_lazy(Connector {

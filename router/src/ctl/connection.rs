@@ -7,11 +7,12 @@ use std::time::Duration;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::grpc::v1::membership_client::MembershipClient;
+use fonn_proto::grpc::v1::router_client::RouterClient;
 use fonn_proto::grpc::v1::settings_client::SettingsClient;
 use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
 use fonn_proto::grpc::v1::users_client::UsersClient;
 use fonn_proto::grpc::v1::{MapEntry, MemberState, MembershipMapRequest, MembershipMapResponse};
-use fonn_runtime::http::{Channel, ChannelError, MEMBER, ROUTER};
+use fonn_runtime::http::{Channel, ChannelError, Liveness, MEMBER, ROUTER};
 use fonn_runtime::tls::{self, CallerFiles};
 use rustls::ClientConfig;
 use tonic::Code;
@@ -81,7 +82,7 @@ impl Connection {
     ) -> Result<Self, CtlError> {
         let config = tls_config(admin, tls)?;
         let addr = admin.addr.clone();
-        match Channel::connect_by(&addr, config, CONNECT_TIMEOUT).await {
+        match Channel::connect_by(&addr, config, CONNECT_TIMEOUT, Liveness::Operator).await {
             Ok(channel) => {
                 let channel = match login {
                     Some(login) => channel.with_login(&login.user, &login.password),
@@ -136,6 +137,11 @@ impl Connection {
     /// The client of the membership service. Maps of hundreds of members fit the default limit.
     pub(super) fn membership(&self) -> MembershipClient<Channel> {
         MembershipClient::with_origin(self.channel.clone(), self.channel.origin())
+    }
+
+    /// The client of the service that a router has of its own.
+    pub(super) fn router(&self) -> RouterClient<Channel> {
+        RouterClient::with_origin(self.channel.clone(), self.channel.origin())
     }
 
     /// The client of the settings service.

@@ -2,7 +2,7 @@
 
 pub(super) mod members;
 
-use fonn_proto::grpc::v1::{Count, StatusRequest, StatusResponse};
+use fonn_proto::grpc::v1::{Count, RouterStatusRequest, StatusRequest, StatusResponse};
 
 use super::connection::Connection;
 use super::error::CtlError;
@@ -11,10 +11,12 @@ use super::table::pairs;
 use super::words::{bytes, count, duration, percent};
 use super::{Verdict, cluster, codec, cold};
 
-/// Bad is a node that takes no traffic; at a router a member that does not, or is down.
+/// Bad is a node that takes no traffic; at a router a member that does not, or is down, or the router itself if it is behind.
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
     if let Some(everybody) = node.everybody().await? {
-        return members::run(&everybody, output).await;
+        let mut router = node.router();
+        let router = node.call(router.status(RouterStatusRequest {})).await?;
+        return members::run(&everybody, &router, output).await;
     }
     let mut admin = node.admin();
     let status = node.call(admin.status(StatusRequest {})).await?;

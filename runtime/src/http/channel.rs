@@ -26,9 +26,36 @@ use tonic::codegen::Service;
 use super::{MEMBER, base64};
 use crate::tls;
 
-/// How often the peer is asked whether it is still there, and how long it may take.
-const PING_INTERVAL: Duration = Duration::from_secs(20);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How soon a connection ends whose other end has fallen silent.
+///
+/// A machine that loses power or its link closes no connection, so HTTP/2 pings test each one while it is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Within a second: between members and routers, whose links are short.
+    Member,
+    /// Within 40 seconds: for commands of an operator, over any link.
+    Operator,
+}
+
+impl Liveness {
+    /// How long a connection may be idle before a ping is sent.
+    #[must_use]
+    pub const fn interval(self) -> Duration {
+        match self {
+            Self::Member => Duration::from_millis(250),
+            Self::Operator => Duration::from_secs(20),
+        }
+    }
+
+    /// How long the answer to a ping may take.
+    #[must_use]
+    pub const fn timeout(self) -> Duration {
+        match self {
+            Self::Member => Duration::from_millis(700),
+            Self::Operator => Duration::from_secs(20),
+        }
+    }
+}
 
 /// Longest page in bytes.
 const PAGE_LEN_MAX: usize = 16 << 20;
@@ -69,7 +96,7 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`].
     pub async fn connect(addr: &str, timeout: Duration) -> Result<Self, ChannelError> {
-        Self::connect_by(addr, None, timeout).await
+        Self::connect_by(addr, None, timeout, Liveness::Operator).await
     }
 
     /// Connects to `addr`, HOST:PORT, under TLS if there is a configuration for it. The other end has to have
@@ -81,6 +108,7 @@ impl Channel {
         addr: &str,
         tls: Option<Arc<ClientConfig>>,
         timeout: Duration,
+        liveness: Liveness,
     ) -> Result<Self, ChannelError> {
         let origin = Uri::builder()
             .scheme(if tls.is_some() { "https" } else { "http" })
@@ -94,7 +122,7 @@ impl Channel {
                 .map_err(ChannelError::Connect)?;
             let _ = stream.set_nodelay(true);
             match tls {
-                None => begin(stream).await,
+                None => begin(stream, liveness).await,
                 Some(config) => {
                     let name = tls::server_name(addr)
                         .ok_or_else(|| ChannelError::Address(addr.to_owned()))?;
@@ -102,7 +130,7 @@ impl Channel {
                     config.alpn_protocols = vec![b"h2".to_vec()];
                     let connector = TlsConnector::from(Arc::new(config));
                     let stream = connector.connect(name, stream).await;
-                    begin(stream.map_err(ChannelError::Tls)?).await
+                    begin(stream.map_err(ChannelError::Tls)?, liveness).await
                 }
             }
         };
@@ -171,11 +199,12 @@ impl Channel {
 /// Speaks HTTP/2 on a connection.
 async fn begin(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    liveness: Liveness,
 ) -> Result<http2::SendRequest<Body>, ChannelError> {
     let (sender, driver) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_interval(liveness.interval())
+        .keep_alive_timeout(liveness.timeout())
         .handshake(TokioIo::new(stream))
         .await
         .map_err(ChannelError::Protocol)?;

@@ -18,8 +18,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 
-use super::Channel;
 use super::body::guard;
+use super::{Channel, Liveness};
 use crate::tls::Tls;
 
 /// Until a connection to a member stands.
@@ -104,7 +104,7 @@ pub async fn ask(
     let mut why = Status::unavailable("there is no member");
     for (name, address) in members {
         let config = tls.and_then(Tls::client);
-        match Channel::connect_by(&address, config, CONNECT_TIMEOUT).await {
+        match Channel::connect_by(&address, config, CONNECT_TIMEOUT, Liveness::Member).await {
             Ok(channel) => return send_on(channel, call, &name).await,
             Err(error) => {
                 why =

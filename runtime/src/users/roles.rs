@@ -31,6 +31,7 @@ pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Membership/Remove", Admin),
     ("fonn.v1.Membership/SetWeight", Admin),
     ("fonn.v1.Membership/SetReplicas", Admin),
+    ("fonn.v1.Router/Status", Read),
     // It tells paths and addresses, as `CONFIG GET` does, which is for admins too.
     ("fonn.v1.Settings/Config", Admin),
     // Who gives roles may do everything.

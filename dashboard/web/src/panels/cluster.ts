@@ -6,7 +6,8 @@ import { h, icon, section, setShown, Table } from "../dom.js";
 import { duration, exact, percent, plural, UNKNOWN } from "../format.js";
 import { MemberState } from "../gen/fonn/v1/cluster_pb.js";
 import type { MapEntry, MembershipMapResponse } from "../gen/fonn/v1/membership_pb.js";
-import { memberHref } from "../member.js";
+import type { RouterStatusResponse } from "../gen/fonn/v1/router_pb.js";
+import { MEMBER_HEADER, memberHref } from "../member.js";
 import type { Actions, Panel, View } from "../view.js";
 import { Facts } from "./facts.js";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -21,6 +22,15 @@ const STATES: Record<MemberState, { word: string; icon: "ok" | "warning" | "erro
   [MemberState.DOWN]: { word: "down", icon: "error" },
   [MemberState.REMOVED]: { word: "removed", icon: "info" },
 };
+
+/** Which topology a router applies, since when, and from whom it has it. */
+export function routerLine(router: RouterStatusResponse): string {
+  const follows = router.followed.length > 0 ? `follows ${router.followed.join(", ")}` : "hears no member";
+  if (router.epoch === 0n) return `knows no topology yet, ${follows}`;
+  const since = duration(Number(router.nowMs - router.appliedAtMs) / 1_000);
+  const behind = router.behindMs > 0n ? `, may be behind by ${duration(Number(router.behindMs) / 1_000)}` : "";
+  return `applies epoch ${router.epoch} since ${since}, ${follows}${behind}`;
+}
 
 export class Cluster implements Panel {
   readonly element: HTMLElement;
@@ -40,6 +50,7 @@ export class Cluster implements Panel {
   private readonly buttons = new Map<string, HTMLElement>();
   private members: MapEntry[] = [];
   private exists = true;
+  private hasRouter = true;
 
   constructor(private readonly actions: Actions) {
     this.element = section(
@@ -68,7 +79,20 @@ export class Cluster implements Panel {
     }
   }
 
-  update({ figures, membership, source }: View): void {
+  /** The router that serves the page; nothing where a node does, and then it is not asked again. */
+  async askRouter(): Promise<RouterStatusResponse | null> {
+    if (!this.hasRouter) return null;
+    try {
+      // Without a member: the process that serves the page is asked itself.
+      return await this.actions.api.router.status({}, { ...brief, headers: { [MEMBER_HEADER]: "" } });
+    } catch (error) {
+      if (!isUnimplemented(error)) throw error;
+      this.hasRouter = false;
+      return null;
+    }
+  }
+
+  update({ figures, membership, router, source }: View): void {
     setShown(this.element, membership !== null);
     if (!membership) return;
     this.members = membership.members;
@@ -84,6 +108,7 @@ export class Cluster implements Panel {
       ["Owners of each slot", exact(membership.replicas)],
       ["Version of the map", exact(Number(status?.epoch ?? 0))],
       ["Routers", status?.routers.join(", ") || UNKNOWN],
+      ...(router === null ? [] : [["This router", routerLine(router)] as [string, string]]),
     ]);
     this.showSlots();
     this.table.update(this.members.map((entry) => this.row(entry, source)));

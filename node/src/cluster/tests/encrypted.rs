@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fonn_proto::grpc::v1::MapRequest;
 use fonn_proto::grpc::v1::members_client::MembersClient;
-use fonn_runtime::http::Channel;
+use fonn_runtime::http::{Channel, Liveness};
 use fonn_runtime::tls::{self, CallerFiles, Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::ClientConfig;
@@ -66,7 +66,8 @@ async fn is_told(node: &Node, tls: Option<&Tls>) -> bool {
 }
 
 async fn is_told_by(node: &Node, config: Option<Arc<ClientConfig>>) -> bool {
-    let Ok(channel) = Channel::connect_by(&node.address(), config, SOON).await else {
+    let Ok(channel) = Channel::connect_by(&node.address(), config, SOON, Liveness::Operator).await
+    else {
         return false;
     };
     let origin = channel.origin();

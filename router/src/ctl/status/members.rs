@@ -1,8 +1,8 @@
-//! `fonnctl status` at a router: a row for each member.
+//! `fonnctl status` at a router: a line about the router, and a row for each member.
 
 use std::pin::pin;
 
-use fonn_proto::grpc::v1::{StatusRequest, StatusResponse};
+use fonn_proto::grpc::v1::{RouterStatusResponse, StatusRequest, StatusResponse};
 use futures_util::stream::{self, StreamExt as _};
 use serde::Serialize;
 
@@ -51,8 +51,15 @@ impl Standing {
     }
 }
 
-/// Asks all members. Bad is one that is down, takes no traffic or does not answer.
-pub(super) async fn run(everybody: &Everybody, output: &Output) -> Result<Verdict, CtlError> {
+/// A router that has been behind for longer has lost its members, and its clients lose hits.
+const BEHIND_MAX_MS: u64 = 2000;
+
+/// Asks all members. Bad is a member that is down, takes no traffic or does not answer, and a router that is behind.
+pub(super) async fn run(
+    everybody: &Everybody,
+    router: &RouterStatusResponse,
+    output: &Output,
+) -> Result<Verdict, CtlError> {
     let members = everybody
         .map
         .members
@@ -80,16 +87,40 @@ pub(super) async fn run(everybody: &Everybody, output: &Output) -> Result<Verdic
     .collect::<Vec<_>>();
     let standings = pin!(standings).await;
     if output.is_json() {
+        output.show(router, |_| String::new())?;
         for it in &standings {
             output.show(it, |_| String::new())?;
         }
     } else {
-        output.show(&(), |()| render(&standings))?;
+        output.show(&(), |()| {
+            format!("{}\n\n{}", router_line(router), render(&standings))
+        })?;
     }
-    Ok(match standings.iter().all(|it| it.answer.is_good()) {
-        true => Verdict::Good,
-        false => Verdict::Bad,
-    })
+    let is_good = router.behind_ms <= BEHIND_MAX_MS;
+    Ok(
+        match is_good && standings.iter().all(|it| it.answer.is_good()) {
+            true => Verdict::Good,
+            false => Verdict::Bad,
+        },
+    )
+}
+
+/// `router 0.1.0 applies epoch 12 since 3 min, follows 10.0.0.1:11290, 10.0.0.2:11290`
+pub(in crate::ctl) fn router_line(router: &RouterStatusResponse) -> String {
+    let since = duration(router.now_ms.saturating_sub(router.applied_at_ms));
+    let applies = match router.epoch {
+        0 => "knows no topology yet".to_owned(),
+        epoch => format!("applies epoch {epoch} since {since}"),
+    };
+    let follows = match router.followed.as_slice() {
+        [] => "no member is heard".to_owned(),
+        members => format!("follows {}", members.join(", ")),
+    };
+    let behind = match router.behind_ms {
+        0 => String::new(),
+        ms => format!(", may be behind by {}", duration(ms)),
+    };
+    format!("router {} {applies}, {follows}{behind}", router.version)
 }
 
 pub(in crate::ctl) fn render(standings: &[Of<Standing>]) -> String {

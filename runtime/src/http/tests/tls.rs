@@ -66,7 +66,7 @@ impl Rig {
     /// Whether a call is answered.
     async fn answers(&self, config: Option<Arc<ClientConfig>>) -> bool {
         let addr = self.server.addr.to_string();
-        let Ok(channel) = Channel::connect_by(&addr, config, SOON).await else {
+        let Ok(channel) = Channel::connect_by(&addr, config, SOON, Liveness::Operator).await else {
             return false;
         };
         let mut health = HealthClient::with_origin(channel.clone(), channel.origin());
@@ -107,11 +107,12 @@ async fn where_passwords_are_asked_for_a_certificate_may_be_left_out() {
     let ca = elsewhere.client_ca.unwrap();
     let wary = caller(&CallerFiles { ca, identity: None }).unwrap();
     let addr = rig.server.addr.to_string();
-    let refused = Channel::connect_by(&addr, Some(wary), SOON).await;
+    let refused = Channel::connect_by(&addr, Some(wary), SOON, Liveness::Operator).await;
     assert!(matches!(refused, Err(ChannelError::Tls(_))), "{refused:?}");
     // The certificate is for an address, not for this name.
     let named = format!("localhost:{}", rig.server.addr.port());
-    let refused = Channel::connect_by(&named, Some(rig.trusting(None)), SOON).await;
+    let refused =
+        Channel::connect_by(&named, Some(rig.trusting(None)), SOON, Liveness::Operator).await;
     assert!(matches!(refused, Err(ChannelError::Tls(_))), "{refused:?}");
 }
 
@@ -120,7 +121,8 @@ async fn a_renewed_certificate_is_shown_and_connections_go_on() {
     let rig = Rig::start(Asks::Password).await;
     let addr = rig.server.addr.to_string();
     let config = rig.trusting(None);
-    let channel = Channel::connect_by(&addr, Some(Arc::clone(&config)), SOON).await;
+    let channel =
+        Channel::connect_by(&addr, Some(Arc::clone(&config)), SOON, Liveness::Operator).await;
     let channel = channel.unwrap();
     let mut before = HealthClient::with_origin(channel.clone(), channel.origin());
     before.check(HealthCheckRequest::default()).await.unwrap();

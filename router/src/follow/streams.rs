@@ -1,0 +1,313 @@
+//! The state of the streams by which a router follows the topology, and the choice of the members that they follow. Pure.
+//!
+//! There are [`STREAMS`] of them, at different members. So a router learns of every change in time although one of its
+//! members has fallen silent, or is cut off from the others and does not know it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use fonn_proto::grpc::v1::{ClusterMap, MemberState};
+use fonn_runtime::random::SplitMix64;
+
+/// How many members a router follows at a time.
+pub const STREAMS: usize = 2;
+
+/// How long an address rests after its stream ended.
+const REST: Duration = Duration::from_millis(500);
+
+/// An address whose stream ended longer ago than this is as good as any other.
+const FORGIVEN: Duration = Duration::from_secs(10);
+
+/// The state of all streams.
+#[derive(Debug)]
+pub(super) struct Streams {
+    seeds: Vec<String>,
+    /// Cluster addresses of the members, and whether they serve by the last topology.
+    members: Vec<(String, bool)>,
+    /// The cluster id; 0 before a member told it.
+    cluster: u64,
+    /// When the stream at an address ended last.
+    ended: HashMap<String, Instant>,
+    streams: [Stream; STREAMS],
+    /// Since when no stream is live; `None` while one is.
+    silent_since: Option<Instant>,
+}
+
+/// One stream.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The member that it follows, or is about to.
+    address: Option<String>,
+    /// Since when the member tells.
+    live_since: Option<Instant>,
+    /// The epoch and the routers that it told last.
+    epoch: u64,
+    routers: Vec<String>,
+}
+
+/// The member that a stream follows next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// HOST:PORT of its cluster listener.
+    pub(super) address: String,
+    /// How long to wait before it is asked.
+    pub(super) wait: Duration,
+}
+
+impl Streams {
+    /// No stream is live. `seeds` are HOST:PORT of cluster listeners.
+    pub(super) fn new(seeds: Vec<String>, now: Instant) -> Self {
+        Self {
+            seeds,
+            members: Vec::new(),
+            cluster: 0,
+            ended: HashMap::new(),
+            streams: Default::default(),
+            silent_since: Some(now),
+        }
+    }
+
+    /// The cluster id; 0 before a member told it.
+    pub(super) const fn cluster(&self) -> u64 {
+        self.cluster
+    }
+
+    /// Chooses the member that stream `index` follows next: one that no other stream follows, that serves, and whose last
+    /// stream did not end lately. The seeds are for the time when no member is heard. `None` if there is no such member.
+    pub(super) fn choose(
+        &mut self,
+        index: usize,
+        now: Instant,
+        random: &mut SplitMix64,
+    ) -> Option<Choice> {
+        let is_taken = |address: &String| {
+            let mut others = self.streams.iter().enumerate();
+            others.any(|(at, it)| at != index && it.address.as_ref() == Some(address))
+        };
+        let seeds = self.seeds.iter().filter(|_| self.silent_since.is_some());
+        let members = self
+            .members
+            .iter()
+            .map(|(address, serves)| (address, *serves));
+        let all = members.chain(seeds.map(|seed| (seed, false)));
+        let free = all.filter(|(address, _)| !is_taken(address));
+        let (address, _) = free.min_by_key(|(address, serves)| {
+            let ended = self.ended.get(*address).copied();
+            let ended = ended.filter(|at| now.saturating_duration_since(*at) < FORGIVEN);
+            (ended, Reverse(*serves), random.next_u64())
+        })?;
+        let rested = self.ended.get(address).map(|at| *at + REST);
+        let choice = Choice {
+            address: address.clone(),
+            wait: rested.map_or(Duration::ZERO, |at| at.saturating_duration_since(now)),
+        };
+        let stream = self.streams.get_mut(index)?;
+        *stream = Stream {
+            address: Some(choice.address.clone()),
+            ..Stream::default()
+        };
+        Some(choice)
+    }
+
+    /// Stream `index` told a topology.
+    pub(super) fn told(&mut self, index: usize, map: &ClusterMap, now: Instant) {
+        self.cluster = map.cluster;
+        self.silent_since = None;
+        let is_newest = self.streams.iter().all(|it| it.epoch <= map.epoch);
+        if is_newest {
+            let members = map.members.iter();
+            let members = members.filter(|it| !it.cluster_address.is_empty());
+            self.members = members
+                .map(|it| {
+                    let serves = matches!(it.state(), MemberState::Active | MemberState::Draining);
+                    (it.cluster_address.clone(), serves)
+                })
+                .collect();
+            let (members, seeds) = (&self.members, &self.seeds);
+            self.ended.retain(|address, _| {
+                seeds.contains(address) || members.iter().any(|(known, _)| known == address)
+            });
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.live_since.get_or_insert(now);
+            stream.epoch = map.epoch;
+            stream.routers.clone_from(&map.routers);
+        }
+    }
+
+    /// Stream `index` ended. Returns whether no stream is live any more.
+    pub(super) fn ended(&mut self, index: usize, now: Instant) -> bool {
+        if let Some(stream) = self.streams.get_mut(index) {
+            let ended = std::mem::take(stream);
+            if let Some(address) = ended.address {
+                self.ended.insert(address, now);
+            }
+        }
+        let is_silent = self.streams.iter().all(|it| it.live_since.is_none());
+        if is_silent {
+            self.silent_since.get_or_insert(now);
+        }
+        is_silent
+    }
+
+    /// For how long no member has been heard; zero while a stream is live.
+    pub(super) fn silence(&self, now: Instant) -> Duration {
+        let since = self.silent_since;
+        since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
+
+    /// The addresses of the members that are followed.
+    pub(super) fn followed(&self) -> Vec<String> {
+        let live = self.streams.iter().filter(|it| it.live_since.is_some());
+        live.filter_map(|it| it.address.clone()).collect()
+    }
+
+    /// The newest epoch that was told, and all routers that a live stream told of, in order: a member may not have heard of
+    /// a router yet that another member knows.
+    pub(super) fn routers(&self) -> (u64, Vec<String>) {
+        let live = self.streams.iter().filter(|it| it.live_since.is_some());
+        let epoch = live.clone().map(|it| it.epoch).max();
+        let routers: BTreeSet<&String> = live.flat_map(|it| &it.routers).collect();
+        (epoch.unwrap_or(0), routers.into_iter().cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_proto::grpc::v1::ClusterMember;
+
+    use super::*;
+
+    fn map(epoch: u64, members: &[(&str, MemberState)]) -> ClusterMap {
+        let member = |(address, state): &(&str, MemberState)| ClusterMember {
+            cluster_address: (*address).to_owned(),
+            state: (*state).into(),
+            ..ClusterMember::default()
+        };
+        ClusterMap {
+            cluster: 7,
+            epoch,
+            members: members.iter().map(member).collect(),
+            routers: vec![format!("r{epoch}:1")],
+            ..ClusterMap::default()
+        }
+    }
+
+    struct Rig {
+        streams: Streams,
+        random: SplitMix64,
+        now: Instant,
+    }
+
+    impl Rig {
+        fn new(seeds: &[&str]) -> Self {
+            let now = Instant::now();
+            let seeds = seeds.iter().map(|it| (*it).to_owned()).collect();
+            Self {
+                streams: Streams::new(seeds, now),
+                random: SplitMix64::new(5),
+                now,
+            }
+        }
+
+        fn choose(&mut self, index: usize) -> Option<(String, u128)> {
+            let choice = self.streams.choose(index, self.now, &mut self.random)?;
+            Some((choice.address, choice.wait.as_millis()))
+        }
+
+        fn told(&mut self, index: usize, map: &ClusterMap) {
+            self.streams.told(index, map, self.now);
+        }
+
+        fn pass(&mut self, ms: u64) {
+            self.now += Duration::from_millis(ms);
+        }
+    }
+
+    use MemberState::{Active, Down};
+
+    #[test]
+    fn two_streams_follow_different_members_that_serve() {
+        let mut rig = Rig::new(&["a:1"]);
+        assert_eq!(rig.choose(0), Some(("a:1".to_owned(), 0)));
+        assert_eq!(rig.choose(1), None, "the only seed is taken");
+        rig.told(
+            0,
+            &map(1, &[("a:1", Active), ("b:1", Down), ("c:1", Active)]),
+        );
+        assert_eq!(rig.choose(1), Some(("c:1".to_owned(), 0)));
+    }
+
+    #[test]
+    fn a_silent_member_is_asked_again_after_all_others() {
+        let mut rig = Rig::new(&["a:1"]);
+        rig.choose(0);
+        rig.told(
+            0,
+            &map(1, &[("a:1", Active), ("b:1", Active), ("c:1", Active)]),
+        );
+        let second = rig.choose(1).unwrap().0;
+        rig.told(
+            1,
+            &map(1, &[("a:1", Active), ("b:1", Active), ("c:1", Active)]),
+        );
+        assert!(!rig.streams.ended(0, rig.now), "the other one is live");
+        let third = ["b:1", "c:1"].into_iter().find(|it| *it != second).unwrap();
+        assert_eq!(rig.choose(0), Some((third.to_owned(), 0)));
+        rig.pass(10);
+        rig.streams.ended(0, rig.now);
+        // Both other members failed: the one that failed first comes first, after a rest.
+        assert_eq!(rig.choose(0), Some(("a:1".to_owned(), 490)));
+    }
+
+    #[test]
+    fn a_lone_member_is_asked_again_after_a_rest_and_seeds_only_while_no_member_is_heard() {
+        let mut rig = Rig::new(&["alias:1"]);
+        rig.choose(0);
+        rig.told(0, &map(1, &[("a:1", Active)]));
+        assert_eq!(rig.choose(1), Some(("a:1".to_owned(), 0)));
+        rig.told(1, &map(1, &[("a:1", Active)]));
+        assert_eq!(rig.streams.silence(rig.now), Duration::ZERO);
+        rig.streams.ended(0, rig.now);
+        assert!(
+            rig.choose(0).is_none(),
+            "the seed is for the time of silence"
+        );
+        assert!(rig.streams.ended(1, rig.now));
+        rig.pass(200);
+        assert_eq!(rig.streams.silence(rig.now), Duration::from_millis(200));
+        let chosen = [rig.choose(0).unwrap(), rig.choose(1).unwrap()];
+        assert_eq!(chosen.map(|it| it.1), [300, 300]);
+    }
+
+    #[test]
+    fn routers_are_those_that_any_live_stream_told() {
+        let mut rig = Rig::new(&["a:1"]);
+        rig.choose(0);
+        rig.told(0, &map(1, &[("a:1", Active), ("b:1", Active)]));
+        rig.choose(1);
+        rig.told(1, &map(2, &[("a:1", Active), ("b:1", Active)]));
+        assert_eq!(
+            rig.streams.routers(),
+            (2, vec!["r1:1".to_owned(), "r2:1".to_owned()])
+        );
+        assert_eq!(rig.streams.followed(), ["a:1", "b:1"]);
+        rig.streams.ended(1, rig.now);
+        assert_eq!(rig.streams.routers(), (1, vec!["r1:1".to_owned()]));
+    }
+
+    #[test]
+    fn members_of_an_older_topology_do_not_replace_those_of_a_newer_one() {
+        let mut rig = Rig::new(&["a:1"]);
+        rig.choose(0);
+        rig.told(0, &map(2, &[("a:1", Active), ("b:1", Active)]));
+        rig.choose(1);
+        rig.told(
+            1,
+            &map(1, &[("a:1", Active), ("b:1", Active), ("x:1", Active)]),
+        );
+        rig.streams.ended(1, rig.now);
+        assert_eq!(rig.choose(1), Some(("b:1".to_owned(), 500)));
+    }
+}
