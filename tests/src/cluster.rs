@@ -73,6 +73,7 @@ pub struct Cluster {
     /// The members.
     pub nodes: Vec<FonnNode>,
     listens: Vec<SocketAddr>,
+    doors: Vec<SocketAddr>,
     options: NodeOptions,
     links: Option<Links>,
 }
@@ -103,6 +104,15 @@ impl Cluster {
     /// As [`Cluster::form`].
     pub fn form_linked(count: usize, links: &Links) -> Result<Self> {
         Self::form_in(count, None, Vec::new(), Some(links.clone()))
+    }
+
+    /// The same with a bucket, if there is one. The members reach it by no link that the test can cut.
+    ///
+    /// # Errors
+    /// As [`Cluster::form`].
+    pub fn form_linked_with(count: usize, links: &Links, bucket: Option<&Bucket>) -> Result<Self> {
+        let environment = bucket.map(Bucket::environment).unwrap_or_default();
+        Self::form_in(count, bucket, environment, Some(links.clone()))
     }
 
     /// The same without a bucket, of members that are started so.
@@ -143,6 +153,7 @@ impl Cluster {
             nodes: Vec::new(),
             listens: Vec::new(),
             options,
+            doors: Vec::new(),
             links,
         };
         for _ in 0..count {
@@ -168,7 +179,9 @@ impl Cluster {
         };
         let reached = match self.links.clone() {
             None => {
-                self.nodes.push(options.start()?);
+                let node = options.start()?;
+                self.doors.push(node.addr());
+                self.nodes.push(node);
                 listen
             }
             Some(links) => {
@@ -181,6 +194,7 @@ impl Cluster {
                     .flag("--advertise-client", clients.address().to_string())
                     .start_at(listen_clients)?;
                 links.name(node.pid()?, &name);
+                self.doors.push(clients.address());
                 self.nodes.push(node);
                 members.address()
             }
@@ -195,6 +209,11 @@ impl Cluster {
     #[must_use]
     pub fn listens(&self) -> &[SocketAddr] {
         &self.listens
+    }
+
+    /// The client listeners of the members, as clients are told of them.
+    pub fn doors(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.doors.iter().copied()
     }
 
     /// A router in front of them.

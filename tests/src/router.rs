@@ -9,7 +9,7 @@ use fonn_node::cli::Release;
 use rustix::process::Signal;
 
 use crate::node::{HttpReply, http_get};
-use crate::process::{Daemon, free_address};
+use crate::process::{Daemon, Log, free_address};
 use crate::program::Program;
 use crate::release;
 
@@ -145,6 +145,15 @@ impl FonnRouter {
     /// When there is no HTTP reply.
     pub fn http_get(&self, path: &str) -> Result<HttpReply> {
         http_get(self.admin, path)
+    }
+
+    /// What the process has written.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn log(&self) -> Result<Log> {
+        let daemon = self.daemon.as_ref();
+        Ok(daemon.context("the router is not running")?.log())
     }
 
     fn daemon(&mut self) -> Result<&mut Daemon> {
