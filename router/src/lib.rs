@@ -6,7 +6,7 @@ mod check;
 pub mod cli;
 pub mod config;
 pub mod ctl;
-mod follow;
+pub mod follow;
 mod gather;
 pub mod metrics;
 mod report;

@@ -12,6 +12,7 @@ use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
 use fonn_node::namespaces::Known;
 use fonn_node::{cli, server, sharing};
+use fonn_router::follow::Follower;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::InForce;
 use fonn_runtime::metrics::{Metrics, process};
@@ -69,6 +70,7 @@ fn scrape_router() -> Result<String> {
     let metrics = Metrics::new();
     process::register(&metrics, &Clock::system());
     let map = Arc::new(Map::default());
+    let follower = Follower::new(Arc::clone(&map), Arc::default(), Vec::new(), None);
     let shared = fonn_router::cli::shared(
         &config,
         InForce::default(),
@@ -77,7 +79,7 @@ fn scrape_router() -> Result<String> {
         (&map, &Arc::default()),
         &metrics,
     );
-    fonn_router::metrics::register(&metrics, &shared);
+    fonn_router::metrics::register(&metrics, &shared, &follower);
     metrics.render().context("rendering")
 }
 

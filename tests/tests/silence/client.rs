@@ -60,12 +60,21 @@ pub struct Operation {
 }
 
 /// A value of a key, as its only writer knows it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Known {
     /// The last number that was acknowledged.
     acknowledged: u64,
     /// The last number that was sent.
     sent: u64,
+    /// Numbers that were sent to a member which did not answer. Its link may still deliver them, behind newer ones: the client
+    /// sent them once more elsewhere, and no server can tell the two apart.
+    doubtful: BTreeSet<u64>,
+}
+
+impl Known {
+    fn may_be(&self, number: u64) -> bool {
+        (self.acknowledged..=self.sent).contains(&number) || self.doubtful.contains(&number)
+    }
 }
 
 /// One client, which alone writes its keys.
@@ -75,6 +84,8 @@ pub struct Worker {
     since: Instant,
     random: Rng,
     connections: HashMap<SocketAddr, RespClient>,
+    /// When an address failed last.
+    failed: HashMap<SocketAddr, Instant>,
     known: Vec<Known>,
 }
 
@@ -86,6 +97,7 @@ impl Worker {
             since,
             random: Rng::new(number as u64),
             connections: HashMap::new(),
+            failed: HashMap::new(),
             known: vec![Known::default(); KEYS],
         }
     }
@@ -104,7 +116,7 @@ impl Worker {
             let begun = self.since.elapsed();
             let error = match self.random.below(2) {
                 0 => self.set(&key, at).err(),
-                _ => match self.call(&[b"GET", key.as_bytes()]) {
+                _ => match self.call(&[b"GET", key.as_bytes()], &mut false) {
                     Ok(reply) => {
                         self.check(&key, at, reply)?;
                         None
@@ -127,9 +139,15 @@ impl Worker {
         self.known[at].sent += 1;
         let number = self.known[at].sent;
         let value = number.to_string();
-        self.call(&[b"SET", key.as_bytes(), value.as_bytes()])?
-            .ok()?;
-        self.known[at].acknowledged = number;
+        let words: [&[u8]; 3] = [b"SET", key.as_bytes(), value.as_bytes()];
+        let mut is_doubtful = false;
+        let reply = self.call(&words, &mut is_doubtful);
+        let known = &mut self.known[at];
+        if is_doubtful {
+            known.doubtful.insert(number);
+        }
+        reply?.ok()?;
+        known.acknowledged = number;
         Ok(())
     }
 
@@ -138,10 +156,10 @@ impl Worker {
             return Ok(());
         };
         let number: u64 = std::str::from_utf8(&value)?.parse()?;
-        let Known { acknowledged, sent } = self.known[at];
+        let known = &self.known[at];
         ensure!(
-            (acknowledged..=sent).contains(&number),
-            "worker {} at {}: {key} is {number} after {:?}; {acknowledged} was acknowledged and {sent} sent last",
+            known.may_be(number),
+            "worker {} at {}: {key} is {number} after {:?}: {known:?}",
             self.number,
             self.door.name(),
             self.since.elapsed(),
@@ -149,15 +167,18 @@ impl Worker {
         Ok(())
     }
 
-    /// The reply to a command, unless it is an error.
-    fn call(&mut self, words: &[&[u8]]) -> Result<RespReply> {
+    /// The reply to a command, unless it is an error. Tells whether a member that did not answer may carry it out as well.
+    fn call(&mut self, words: &[&[u8]], is_doubtful: &mut bool) -> Result<RespReply> {
         let begun = Instant::now();
         loop {
             let error = match self.try_call(words) {
                 Ok(RespReply::Error(text)) if !text.starts_with("MOVED") => bail!(text),
                 Ok(RespReply::Error(text)) => anyhow::anyhow!(text),
                 Ok(reply) => return Ok(reply),
-                Err(error) => error,
+                Err(error) => {
+                    *is_doubtful = true;
+                    error
+                }
             };
             let Door::Cluster { slots, .. } = &mut self.door else {
                 return Err(error);
@@ -191,10 +212,17 @@ impl Worker {
             None => RespClient::connect(address)?,
         };
         connection.socket().set_read_timeout(Some(patience))?;
-        let reply = connection.call(words)?;
-        // A connection that failed is not used again.
-        self.connections.insert(address, connection);
-        Ok(reply)
+        match connection.call(words) {
+            Ok(reply) => {
+                self.connections.insert(address, connection);
+                Ok(reply)
+            }
+            // The connection is not used again.
+            Err(error) => {
+                self.failed.insert(address, Instant::now());
+                Err(error)
+            }
+        }
     }
 
     fn owner(&mut self, slot: u16) -> Result<SocketAddr> {
@@ -204,10 +232,10 @@ impl Worker {
         if let Some(owner) = slots.get(usize::from(slot)) {
             return Ok(*owner);
         }
-        let seeds = seeds.clone();
-        let first = self.random.below(seeds.len() as u64) as usize;
-        for at in 0..seeds.len() {
-            let seed = seeds[(first + at) % seeds.len()];
+        let mut seeds = seeds.clone();
+        // A member that failed lately is asked last.
+        seeds.sort_by_key(|seed| self.failed.get(seed).copied());
+        for seed in seeds {
             let patience = 4 * MEMBER_PATIENCE;
             if let Ok(reply) = self.ask(seed, patience, &[b"CLUSTER", b"SLOTS"])
                 && let Ok(told) = owners(reply)
