@@ -10,6 +10,7 @@
 //! - Of what came in the place of a name, only what could be one is in a log line.
 //! - How long a refusal takes does not tell whether the user exists.
 
+mod attempts;
 mod authenticator;
 mod checks;
 mod directory;
@@ -22,9 +23,9 @@ mod slowdown;
 pub(crate) mod tests_support;
 mod turns;
 
-pub use self::authenticator::{Authenticator, HashError, Listed, Refusal};
+pub use self::attempts::{HashError, Refusal};
+pub use self::authenticator::{Authenticator, Listed};
 pub use self::checks::check_user_name;
-pub(crate) use self::checks::shown;
 pub use self::directory::{
     DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
 };

@@ -17,10 +17,11 @@ use tokio_stream::Stream as _;
 use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
 use tonic::body::Body;
+use zeroize::Zeroizing;
 
 use super::base64;
 use crate::users::metrics::Refused;
-use crate::users::{Authenticator, Identity, Refusal, Role, shown};
+use crate::users::{Authenticator, Identity, Refusal, Role};
 
 /// How to log in, for whoever did not.
 const HOW: &str = "a login is needed: send `authorization: Basic` with a user of the users file, or `Bearer \
@@ -62,7 +63,7 @@ impl From<Denied> for Status {
 /// A user name and a password, as they came.
 struct Credentials {
     user: Vec<u8>,
-    password: Vec<u8>,
+    password: Zeroizing<Vec<u8>>,
 }
 
 impl Credentials {
@@ -74,9 +75,9 @@ impl Credentials {
         let (scheme, rest) = value.split_at(space.ok_or(Denied::Malformed)?);
         let rest = rest.trim_ascii();
         let pair = if scheme.eq_ignore_ascii_case(b"basic") {
-            base64::decode(rest).ok_or(Denied::Malformed)?
+            Zeroizing::new(base64::decode(rest).ok_or(Denied::Malformed)?)
         } else if scheme.eq_ignore_ascii_case(b"bearer") {
-            rest.to_vec()
+            Zeroizing::new(rest.to_vec())
         } else {
             return Err(Denied::Malformed);
         };
@@ -85,7 +86,7 @@ impl Credentials {
         let colon = colon.ok_or(Denied::Malformed)?;
         Ok(Self {
             user: pair[..colon].to_vec(),
-            password: pair[colon + 1..].to_vec(),
+            password: Zeroizing::new(pair[colon + 1..].to_vec()),
         })
     }
 }
@@ -128,16 +129,7 @@ impl Login {
                 changes,
                 identity,
             }),
-            Err(refusal) => {
-                if refusal == Refusal::Wrong {
-                    tracing::info!(
-                        user = %shown(&user),
-                        ?address,
-                        "wrong user name or password on the admin port"
-                    );
-                }
-                Err(Denied::Refused(refusal))
-            }
+            Err(refusal) => Err(Denied::Refused(refusal)),
         }
     }
 
@@ -230,7 +222,7 @@ mod tests {
     fn parsed(value: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Denied> {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, value.try_into().unwrap());
-        Credentials::of(&headers).map(|it| (it.user, it.password))
+        Credentials::of(&headers).map(|it| (it.user, it.password.to_vec()))
     }
 
     #[test]

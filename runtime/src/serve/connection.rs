@@ -216,7 +216,7 @@ impl<'c, S: Service> Driver<'c, S> {
             self.expect(1);
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
-            let chunk = input.take();
+            let mut chunk = input.take();
             // Members log in nowhere: where there are users, only who shows a certificate may speak for all.
             let is_new = self.session.is_none();
             let takes_peers = || self.guard.is_open() || self.connection.socket.is_certified();
@@ -227,6 +227,9 @@ impl<'c, S: Service> Driver<'c, S> {
                 return Ok(());
             }
             let parsed = self.process(&chunk).await?;
+            if self.guard.took_password() {
+                chunk.wipe(parsed.consumed);
+            }
             input.restore(chunk, parsed.consumed);
             if parsed.consumed > 0 {
                 arrival = Arrival::default();
@@ -566,7 +569,7 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         if let Some(credentials) = credentials {
             let outcome = self.guard.log_in(credentials).await;
-            if outcome == ServerOutcome::WrongPassword {
+            if outcome != ServerOutcome::Done {
                 self.count(Event::AuthFailed, 1);
             }
             reply.server(&credentials.command(), &outcome, &mut self.out);

@@ -10,6 +10,7 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
+use zeroize::Zeroize as _;
 
 use super::pool::{self, POOLED_LEN};
 use super::socket::Socket;
@@ -50,6 +51,14 @@ impl Chunk {
         match self {
             Self::Pooled(buf) => buf,
             Self::Large { bytes, .. } => bytes,
+        }
+    }
+
+    /// Overwrites the first `len` bytes, among which a password was. A large request is too long for one.
+    pub fn wipe(&mut self, len: usize) {
+        if let Self::Pooled(buf) = self {
+            let len = len.min(buf.len());
+            buf[..len].zeroize();
         }
     }
 
@@ -260,6 +269,16 @@ mod tests {
         assert!(large(1 << 20, 3 << 20).source(1 << 20).is_none());
         let pooled = Chunk::Pooled(BytesMut::zeroed(16_000));
         assert!(pooled.source(15_900).is_none());
+    }
+
+    #[test]
+    fn a_password_is_overwritten_and_what_follows_it_stays() {
+        let received = &b"AUTH hunter2\r\nGET k\r\n"[..];
+        let mut chunk = Chunk::Pooled(BytesMut::from(received));
+        chunk.wipe(14);
+        assert_eq!(chunk.as_slice(), [&[0; 14][..], b"GET k\r\n"].concat());
+        chunk.wipe(received.len() + 1);
+        assert_eq!(chunk.as_slice(), vec![0; received.len()]);
     }
 
     #[test]

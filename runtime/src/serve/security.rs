@@ -11,7 +11,10 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::tls::{Peers, Tls};
-use crate::users::{Authenticator, Identity, Refusal, Role, shown};
+use crate::users::{Authenticator, Identity, Refusal, Role};
+
+/// Longest value of the text protocol that is looked at as a login: more than any user and password have.
+const TEXT_LOGIN_LEN_MAX: usize = 2048;
 
 /// How a server protects itself. By default not at all: for listeners that only the machine itself reaches.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +69,8 @@ struct Door {
     changes: watch::Receiver<u64>,
     identity: Option<Identity>,
     address: Option<IpAddr>,
+    /// Whether a password came that is still in the receive buffer.
+    took_password: bool,
 }
 
 impl Guard {
@@ -77,6 +82,7 @@ impl Guard {
                 users,
                 identity: None,
                 address: peer.parse().ok().map(|peer: SocketAddr| peer.ip()),
+                took_password: false,
             })
         }))
     }
@@ -164,11 +170,20 @@ impl Guard {
                 let [Command::Store(store)] = commands.as_slice() else {
                     return None;
                 };
+                if store.value.len() > TEXT_LOGIN_LEN_MAX {
+                    return None;
+                }
                 let (user, password) = text::credentials(store.value)?;
                 Some(Credentials { user, password })
             }
             _ => None,
         }
+    }
+
+    /// Whether a password came since this was asked last: what was received is to be overwritten then.
+    pub fn took_password(&mut self) -> bool {
+        let door = self.0.as_mut();
+        door.is_some_and(|door| std::mem::take(&mut door.took_password))
     }
 
     /// Logs in, or fails to; whoever was logged in before stays so then.
@@ -177,19 +192,13 @@ impl Guard {
             return ServerOutcome::AuthNotConfigured;
         };
         let Credentials { user, password } = credentials;
+        door.took_password = true;
         match door.users.check(user, password, door.address).await {
             Ok(identity) => {
                 door.identity = Some(identity);
                 ServerOutcome::Done
             }
-            Err(Refusal::Wrong) => {
-                tracing::info!(
-                    user = %shown(user),
-                    address = ?door.address,
-                    "wrong user name or password"
-                );
-                ServerOutcome::WrongPassword
-            }
+            Err(Refusal::Wrong) => ServerOutcome::WrongPassword,
             Err(Refusal::Busy) => ServerOutcome::Failed(Failure::Busy),
         }
     }

@@ -90,7 +90,7 @@ pub enum Event {
     ReadOnly,
     /// A request was refused because nobody had logged in.
     AuthRequired,
-    /// A user name or password was wrong.
+    /// An attempt to log in was refused.
     AuthFailed,
 }
 

@@ -1,69 +1,19 @@
 //! Checks passwords against the directory in force: the users file and what members agreed on.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use argon2::Argon2;
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use blake2::Blake2sMac256;
-use blake2::digest::{FixedOutput, KeyInit, Update};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
+use super::attempts::{Attempts, HashError, Refusal, Refused};
+use super::checks::shown;
 use super::directory::{Directory, Identity, Namespace, Role};
 use super::metrics::Refusals;
 use super::records::{self, LeftOut, Records, UserRecord};
-use super::slowdown::{Slowdown, Source};
-use super::turns::{Turn, Turns};
-use crate::pool::{BlockingPool, PoolError};
-
-/// Threads that check passwords. One check takes some 20 ms of a core and 19 MiB.
-const THREADS: NonZeroUsize = NonZeroUsize::MIN;
-
-/// Checks that may wait for their thread.
-const QUEUE_MAX: usize = 256;
-
-/// Attempts that may wait behind one that waits out a penalty; those before are refused, so that who comes from the
-/// same address as a guesser waits minutes at most.
-const BEHIND_PENALTY_MAX: usize = 8;
-
-/// Longest password in bytes.
-const PASSWORD_LEN_MAX: usize = 1024;
-
-/// Passwords known to be right, remembered at most. A client that opens a connection for each compile
-/// cannot wait for argon2 each time.
-const REMEMBERED_MAX: usize = 8192;
-
-/// Why somebody was not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// There is no such user, or the password is another one.
-    #[error("wrong user name or password")]
-    Wrong,
-    /// Too many attempts wait already; nothing was checked.
-    #[error("too many attempts to log in are waiting; try again later")]
-    Busy,
-}
-
-/// Why a password was not hashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HashError {
-    /// It cannot be one.
-    #[error("a password has 1 to {PASSWORD_LEN_MAX} bytes")]
-    Length,
-    /// Too much waits already.
-    #[error("too many passwords are waiting to be hashed or checked; try again later")]
-    Busy,
-    /// The system gave no random bytes.
-    #[error("the password cannot be hashed: the system gives no random bytes")]
-    Random,
-}
+use super::slowdown::Source;
 
 /// From where users come.
 struct Sources {
@@ -89,22 +39,14 @@ pub struct Listed {
     pub ignored: Option<String>,
 }
 
-/// The users in force, and the memory of who logged in and who failed to.
+/// The users in force, and the memory of attempts to log in.
 pub struct Authenticator {
     sources: Mutex<Sources>,
     directory: RwLock<Arc<Directory>>,
     changes: watch::Sender<u64>,
     revisions: watch::Sender<u64>,
-    pool: BlockingPool,
-    turns: Turns,
-    slowdown: Mutex<Slowdown>,
+    attempts: Attempts,
     refusals: Refusals,
-    remembered: Mutex<HashSet<[u8; 32]>>,
-    /// Keys the digests in `remembered`, so that nobody outside can know or aim at one.
-    key: [u8; 32],
-    /// Checked in the place of a user that does not exist.
-    decoy: PasswordHash,
-    origin: Instant,
 }
 
 impl fmt::Debug for Authenticator {
@@ -116,18 +58,11 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Starts the thread that checks passwords.
+    /// Starts the threads that check passwords.
     ///
     /// # Errors
-    /// If the thread cannot be started or the system gives no random bytes.
+    /// If a thread cannot be started or the system gives no random bytes.
     pub fn new(directory: Directory) -> io::Result<Self> {
-        let mut key = [0; 32];
-        fill_random(&mut key)?;
-        let mut password = [0; 32];
-        fill_random(&mut password)?;
-        let decoy = Argon2::default()
-            .hash_password(&password)
-            .map_err(|error| io::Error::other(error.to_string()))?;
         let directory = Arc::new(directory);
         Ok(Self {
             sources: Mutex::new(Sources {
@@ -138,14 +73,8 @@ impl Authenticator {
             directory: RwLock::new(directory),
             changes: watch::Sender::new(0),
             revisions: watch::Sender::new(0),
-            pool: BlockingPool::new("fonn-auth", THREADS, QUEUE_MAX)?,
-            turns: Turns::default(),
-            slowdown: Mutex::default(),
+            attempts: Attempts::new()?,
             refusals: Refusals::default(),
-            remembered: Mutex::default(),
-            key,
-            decoy,
-            origin: Instant::now(),
         })
     }
 
@@ -273,17 +202,7 @@ impl Authenticator {
     /// # Errors
     /// [`HashError`].
     pub async fn hash(&self, password: &[u8]) -> Result<String, HashError> {
-        if password.is_empty() || password.len() > PASSWORD_LEN_MAX {
-            return Err(HashError::Length);
-        }
-        let secret = password.to_vec();
-        let hash = move || Argon2::default().hash_password(&secret);
-        let pending = self.pool.submit(hash).map_err(|_| HashError::Busy)?;
-        match pending.await {
-            Ok(Ok(hash)) => Ok(hash.to_string()),
-            Ok(Err(_)) => Err(HashError::Random),
-            Err(_) => Err(HashError::Busy),
-        }
+        self.attempts.hash(password).await
     }
 
     /// Counts up with each [`Authenticator::replace`] and [`Authenticator::replicate`].
@@ -300,116 +219,54 @@ impl Authenticator {
     /// Who `user` is, if `password` is the right one. An empty user is `default`, as in Redis.
     ///
     /// # Errors
-    /// [`Refusal`]; after some wrong ones from the same `source` it takes a while to come.
+    /// [`Refusal`]; after some wrong guesses from the same `address` it takes a while to come. Both kinds are logged.
     pub async fn check(
         &self,
         user: &[u8],
         password: &[u8],
-        source: Option<IpAddr>,
+        address: Option<IpAddr>,
     ) -> Result<Identity, Refusal> {
-        let user = match user {
+        let name = match user {
             [] => "default",
             name => std::str::from_utf8(name).unwrap_or(""),
         };
         let directory = self.directory();
-        let row = directory.user(user);
-        let digest = row.map(|row| self.digest(row.identity.stamp, password));
-        let is_remembered =
-            || digest.is_some_and(|digest| self.remembered.lock().contains(&digest));
-        if let Some(row) = row
-            && is_remembered()
-        {
-            return Ok(row.identity.clone());
-        }
-        let source = Source::of(source);
-        let turn = self.turns.take(source).await?;
-        // The one before it may have had the same password.
-        if let Some(row) = row
-            && is_remembered()
-        {
-            return Ok(row.identity.clone());
-        }
-        self.wait_out(source, &turn).await?;
-        if password.len() > PASSWORD_LEN_MAX {
-            self.slowdown.lock().failed(source, self.origin.elapsed());
-            return Err(Refusal::Wrong);
-        }
-        let hash = row.map_or_else(|| self.decoy.clone(), |row| row.hash.clone());
-        let secret = password.to_vec();
-        let check = move || Argon2::default().verify_password(&secret, &hash).is_ok();
-        let is_right = match self.pool.submit(check) {
-            Ok(pending) => pending.await.unwrap_or(false),
-            Err(PoolError::Busy | PoolError::Closed | PoolError::Panicked) => {
-                return Err(Refusal::Busy);
+        let source = Source::of(address);
+        let checked = self
+            .attempts
+            .check(&directory, name, password, source)
+            .await;
+        checked.map_err(|Refused { refusal, is_new }| {
+            let user = shown(user);
+            match (refusal, is_new) {
+                (Refusal::Wrong, true) => tracing::info!(%user, ?address, "{refusal}"),
+                // They come as fast as the client likes.
+                _ => {
+                    if let Some(attempts) = self.attempts.log_due(source) {
+                        tracing::info!(%user, ?address, attempts, "{refusal}");
+                    }
+                }
             }
-        };
-        match (row, digest) {
-            (Some(row), Some(digest)) if is_right => {
-                self.remember(digest);
-                Ok(row.identity.clone())
-            }
-            _ => {
-                self.slowdown.lock().failed(source, self.origin.elapsed());
-                Err(Refusal::Wrong)
-            }
-        }
+            refusal
+        })
     }
 
-    /// Waits until `source` may try again.
-    async fn wait_out(&self, source: Source, turn: &Turn<'_>) -> Result<(), Refusal> {
-        let wait = self.slowdown.lock().wait(source, self.origin.elapsed());
-        if wait > Duration::ZERO {
-            if turn.behind() > BEHIND_PENALTY_MAX {
-                return Err(Refusal::Busy);
-            }
-            tokio::time::sleep(wait).await;
-        }
-        Ok(())
-    }
-
-    /// Keeps the thread that hashes busy, until what is returned is dropped.
     #[cfg(test)]
-    pub(crate) fn occupy(&self) -> std::sync::mpsc::SyncSender<()> {
-        let (end, ended) = std::sync::mpsc::sync_channel(0);
-        let (begin, begun) = std::sync::mpsc::sync_channel(1);
-        let job = move || begin.send(()).is_ok() && ended.recv().is_ok();
-        // It is run whether or not anybody waits for it.
-        drop(self.pool.submit(job).unwrap());
-        begun.recv().unwrap();
-        end
+    pub(super) const fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// Keeps the threads that hash busy, until what is returned is dropped.
+    #[cfg(test)]
+    pub(crate) fn occupy(&self) -> Vec<std::sync::mpsc::SyncSender<()>> {
+        self.attempts.occupy()
     }
 
     /// How many attempts wait or are checked.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.turns.waiting()
+        self.attempts.waiting()
     }
-
-    /// Users may have been replaced while the password was checked: the digest is of one as it was then.
-    fn remember(&self, digest: [u8; 32]) {
-        let mut remembered = self.remembered.lock();
-        if remembered.len() >= REMEMBERED_MAX {
-            remembered.clear();
-        }
-        remembered.insert(digest);
-    }
-
-    /// What is remembered of a right password of a user as it is: of no use once that is another.
-    fn digest(&self, stamp: u64, password: &[u8]) -> [u8; 32] {
-        let mut mac = Blake2sMac256::new(&self.key.into());
-        mac.update(&stamp.to_le_bytes());
-        mac.update(password);
-        mac.finalize_fixed().into()
-    }
-}
-
-fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled += rustix::rand::getrandom(&mut bytes[filled..], flags)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -448,75 +305,6 @@ mod tests {
         // `AUTH password` of Redis.
         let who = auth.check(b"", PASSWORD, peer()).await.unwrap();
         assert_eq!(who.role, Role::Read);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn guessing_is_slowed_and_others_are_not() {
-        let auth = authenticator(&[("ci", "read-write")]);
-        let start = tokio::time::Instant::now();
-        for _ in 0..12 {
-            assert!(auth.check(b"ci", b"guess", peer()).await.is_err());
-        }
-        assert!(
-            start.elapsed() > Duration::from_secs(20),
-            "{:?}",
-            start.elapsed()
-        );
-        let before = tokio::time::Instant::now();
-        let other = Some(IpAddr::from([10, 0, 0, 10]));
-        assert!(auth.check(b"ci", PASSWORD, other).await.is_ok());
-        // Whoever is behind the same address and has logged in before, neither.
-        assert!(auth.check(b"ci", PASSWORD, peer()).await.is_ok());
-        assert!(before.elapsed() < Duration::from_millis(100));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn guesses_at_once_are_as_slow_as_one_after_the_other() {
-        let auth = authenticator(&[("ci", "read-write")]);
-        let start = tokio::time::Instant::now();
-        let guesses = (0..200).map(|_| auth.check(b"ci", b"guess", peer()));
-        let refused = futures_util::future::join_all(guesses).await;
-        let tried = refused
-            .iter()
-            .filter(|it| matches!(it, Err(Refusal::Wrong)))
-            .count();
-        // Those that cost nothing, the first that costs, and what may wait behind a penalty.
-        assert!((5..=14).contains(&tried), "{tried} of 200 were tried");
-        assert!(
-            start.elapsed() > Duration::from_secs(20),
-            "{:?}",
-            start.elapsed()
-        );
-    }
-
-    /// How long an answer takes does not tell which users there are.
-    #[tokio::test]
-    async fn a_user_that_does_not_exist_costs_a_hash_as_one_that_does() {
-        let auth = Arc::new(authenticator(&[("ci", "read-write")]));
-        let busy = auth.occupy();
-        let attempts = [&b"ci"[..], b"nobody", b"\xff"].map(|user| {
-            let (auth, user) = (Arc::clone(&auth), user.to_vec());
-            // Of another source each, so that none waits for its turn.
-            let source = IpAddr::from([10, 0, 1, user.len() as u8]);
-            tokio::spawn(async move { auth.check(&user, b"guess", Some(source)).await })
-        });
-        while auth.pool.depth() < attempts.len() {
-            let is_told = |it: &tokio::task::JoinHandle<_>| it.is_finished();
-            assert!(!attempts.iter().any(is_told), "nobody hashed it");
-            tokio::task::yield_now().await;
-        }
-        drop(busy);
-        for attempt in attempts {
-            assert_eq!(attempt.await.unwrap().err(), Some(Refusal::Wrong));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_burst_of_one_right_password_is_let_in_whole() {
-        let auth = authenticator(&[("ci", "read-write")]);
-        let logins = (0..500).map(|_| auth.check(b"ci", PASSWORD, peer()));
-        let all = futures_util::future::join_all(logins).await;
-        assert!(all.iter().all(Result::is_ok));
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::{Algorithm, Params};
 
 /// Longest name of a user or namespace in bytes.
-const NAME_LEN_MAX: usize = 64;
+pub(super) const NAME_LEN_MAX: usize = 64;
 
 /// A hash that asks for more memory than this many KiB, or for more passes or lanes, would let each
 /// login occupy the machine.
@@ -45,7 +45,7 @@ pub fn check_user_name(name: &str) -> Result<(), String> {
 
 /// The user that a failed login named, for the log. What came may be anything, even what was stored by a client that
 /// knows of no login (its first value is taken for one), so only what could be a name is told.
-pub(crate) fn shown(user: &[u8]) -> &str {
+pub(super) fn shown(user: &[u8]) -> &str {
     match std::str::from_utf8(user) {
         Ok("") => "default",
         Ok(name) if check_name("name", name).is_ok() => name,

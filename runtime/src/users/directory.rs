@@ -126,6 +126,14 @@ impl Directory {
         self.users.get(name)
     }
 
+    /// The hash of the user whose check stands in for that of a user that does not exist. `seed` is of the name, so
+    /// that a name always costs the same; the cost is that of some user, as it would be if the name were one.
+    pub(super) fn decoy(&self, seed: &[u8]) -> Option<&PasswordHash> {
+        let rank = |user: &&User| fnv_1a(&[seed, user.identity.user.as_bytes()].concat());
+        let user = self.users.values().min_by_key(rank)?;
+        Some(&user.hash)
+    }
+
     /// Whether `identity` is still what it says.
     #[must_use]
     pub fn holds(&self, identity: &Identity) -> bool {
@@ -186,6 +194,7 @@ pub(super) fn fnv_1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::users::tests_support::{parsed, row};
 
     #[test]
     fn a_namespace_has_the_same_number_everywhere_and_for_ever() {
@@ -200,6 +209,21 @@ mod tests {
             let number = namespace_number(name);
             assert!((1..4096).contains(&number), "{name}: {number}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_no_user_costs_what_some_user_costs_and_always_the_same() {
+        let users = [row("ci", "read", ""), row("dev", "read", "")].concat();
+        let users = users.replacen("m=64,t=1", "m=128,t=2", 1);
+        let directory = parsed(&users);
+        let decoy = |seed: u32| directory.decoy(&seed.to_be_bytes()).unwrap().to_string();
+        let mut counts = HashMap::<String, u32>::new();
+        for seed in 0..100 {
+            *counts.entry(decoy(seed)).or_default() += 1;
+            assert_eq!(decoy(seed), decoy(seed));
+        }
+        assert_eq!(counts.len(), 2, "{counts:?}");
+        assert!(counts.values().all(|&count| count > 20), "{counts:?}");
     }
 
     #[test]

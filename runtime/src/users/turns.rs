@@ -1,8 +1,9 @@
 //! One attempt of a source at a time.
 //!
-//! Penalties alone slow whoever guesses one after the other. A thousand guesses at once would all wait
-//! for the same moment, and then all be tried; here each waits for what the one before it costs. Right
-//! passwords hardly notice: the first of a burst is checked and remembered, the rest need no check.
+//! Penalties alone slow guesses that come one after the other. A thousand guesses at once would all wait
+//! for the same moment, and then all be tried. Here each attempt waits for what the one before it costs.
+//!
+//! Invariant: a source has at most one [`Turn`], and only its holder may compare a password.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::authenticator::Refusal;
+use super::attempts::Refusal;
 use super::slowdown::Source;
 
 /// Attempts of one source that wait, the one whose turn it is among them.
@@ -30,43 +31,58 @@ struct Queues {
     len: usize,
 }
 
-/// Who waits, by source.
-#[derive(Default)]
-pub(super) struct Turns(Mutex<Queues>);
+/// The attempts that have their turn or wait for it, by source; clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Turns(Arc<Mutex<Queues>>);
 
 impl Turns {
     /// Waits for the turn of an attempt of `source`.
     ///
     /// # Errors
     /// [`Refusal::Busy`], at once, if too many wait.
-    pub async fn take(&self, source: Source) -> Result<Turn<'_>, Refusal> {
-        let turn = {
+    pub async fn take(&self, source: Source) -> Result<Turn, Refusal> {
+        let (place, turn) = {
             let mut queues = self.0.lock();
-            if queues.len >= ALL_MAX {
+            let here = queues.by_source.get(&source).map_or(0, |queue| queue.len);
+            if queues.len >= ALL_MAX || here >= WAITING_MAX {
                 return Err(Refusal::Busy);
             }
-            let queue = queues.by_source.entry(source).or_insert_with(|| Queue {
-                len: 0,
-                turn: Arc::new(Semaphore::new(1)),
-            });
-            if queue.len >= WAITING_MAX {
-                return Err(Refusal::Busy);
-            }
-            queue.len += 1;
-            let turn = Arc::clone(&queue.turn);
-            queues.len += 1;
-            turn
-        };
-        // From here on whoever stops waiting is counted out.
-        let place = Place {
-            turns: self,
-            source,
+            self.enter(&mut queues, source)
         };
         let permit = turn.acquire_owned().await.map_err(|_| Refusal::Busy)?;
         Ok(Turn {
             _permit: permit,
             place,
         })
+    }
+
+    /// The turn of `source`, if none of its attempts has it or waits for it. Attempts of other sources do not
+    /// matter: a password that is known to be right needs the turn for a moment only.
+    pub fn try_take(&self, source: Source) -> Option<Turn> {
+        let mut queues = self.0.lock();
+        if queues.by_source.contains_key(&source) {
+            return None;
+        }
+        let (place, turn) = self.enter(&mut queues, source);
+        drop(queues);
+        let permit = turn.try_acquire_owned().ok()?;
+        Some(Turn {
+            _permit: permit,
+            place,
+        })
+    }
+
+    /// Counts an attempt in. It is counted out when the place is dropped.
+    fn enter(&self, queues: &mut Queues, source: Source) -> (Place, Arc<Semaphore>) {
+        let queue = queues.by_source.entry(source).or_insert_with(|| Queue {
+            len: 0,
+            turn: Arc::new(Semaphore::new(1)),
+        });
+        queue.len += 1;
+        let turn = Arc::clone(&queue.turn);
+        queues.len += 1;
+        let turns = self.clone();
+        (Place { turns, source }, turn)
     }
 
     /// Attempts of all sources.
@@ -76,12 +92,12 @@ impl Turns {
     }
 }
 
-struct Place<'a> {
-    turns: &'a Turns,
+struct Place {
+    turns: Turns,
     source: Source,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut queues = self.turns.0.lock();
         queues.len -= 1;
@@ -95,13 +111,18 @@ impl Drop for Place<'_> {
 }
 
 /// The turn of one attempt; the next has its own once this is dropped.
-pub(super) struct Turn<'a> {
+pub(super) struct Turn {
     // Given back before the place, which may be the last that knows of it.
     _permit: OwnedSemaphorePermit,
-    place: Place<'a>,
+    place: Place,
 }
 
-impl Turn<'_> {
+impl Turn {
+    /// The source that has it.
+    pub fn source(&self) -> Source {
+        self.place.source
+    }
+
     /// How many attempts of the same source wait behind this one.
     pub fn behind(&self) -> usize {
         let queues = self.place.turns.0.lock();
@@ -126,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_source_goes_at_a_time_and_who_gives_up_is_forgotten() {
+    fn one_attempt_of_a_source_goes_at_a_time_and_one_that_gives_up_is_forgotten() {
         let turns = Turns::default();
         let Poll::Ready(Ok(first)) = poll(pin!(turns.take(HERE))) else {
             panic!("nobody was before it");
@@ -140,7 +161,10 @@ mod tests {
         }
         assert_eq!(first.behind(), 1);
         assert!(matches!(poll(pin!(turns.take(THERE))), Poll::Ready(Ok(_))));
+        assert!(turns.try_take(HERE).is_none());
+        assert!(turns.try_take(THERE).is_some());
         drop(first);
+        assert!(turns.try_take(HERE).is_none(), "another waits for it");
         let Poll::Ready(Ok(second)) = poll(second) else {
             panic!("it is its turn");
         };
@@ -150,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_bounded_by_source_and_in_all() {
+    fn waiting_attempts_are_bounded_by_source_and_in_all() {
         let turns = Turns::default();
         let mut waiting: Vec<_> = (0..WAITING_MAX)
             .map(|_| Box::pin(turns.take(HERE)))

@@ -1,7 +1,8 @@
-use fonn_proto::{Delete, ExpirySpec, Get};
+use fonn_proto::{Delete, ExpirySpec, Get, Store};
 use smallvec::smallvec;
 
 use super::*;
+use crate::users::tests_support::{PASSWORD, directory};
 
 fn body(command: Command<'_>) -> Body<'_> {
     Body::Data(smallvec![command])
@@ -19,6 +20,46 @@ fn who_is_not_logged_in_gets_nothing_of_what_is_stored() {
         assert_eq!(permit(None, &body), Err(Failure::AuthRequired), "{body:?}");
     }
     assert_eq!(permit(None, &Body::Answer), Ok(()));
+}
+
+#[tokio::test]
+async fn a_password_that_came_is_to_be_overwritten_once_whether_or_not_it_was_right() {
+    let users = Authenticator::new(directory(&[("ci", "read")])).unwrap();
+    let security = Security {
+        users: Some(Arc::new(users)),
+        ..Security::default()
+    };
+    let mut guard = Guard::new(&security, "10.0.0.1:1");
+    for password in [PASSWORD, &b"wrong"[..]] {
+        assert!(!guard.took_password());
+        let user = &b"ci"[..];
+        let outcome = guard.log_in(Credentials { user, password }).await;
+        assert_eq!(outcome == ServerOutcome::Done, password == PASSWORD);
+        assert!(guard.took_password());
+    }
+    assert!(!guard.took_password());
+}
+
+/// A value is no login only because it comes first.
+#[test]
+fn a_login_of_the_text_protocol_is_short() {
+    let users = Authenticator::new(directory(&[("ci", "read")])).unwrap();
+    let security = Security {
+        users: Some(Arc::new(users)),
+        ..Security::default()
+    };
+    let guard = Guard::new(&security, "10.0.0.1:1");
+    for (len, is_login) in [(TEXT_LOGIN_LEN_MAX, true), (TEXT_LOGIN_LEN_MAX + 1, false)] {
+        let value = [b"ci ", &vec![b'x'; len - 3][..]].concat();
+        let body = body(Command::Store(Store::set(
+            b"k",
+            &value,
+            0,
+            ExpirySpec::Never,
+        )));
+        let login = guard.credentials(Dialect::Text, &body);
+        assert_eq!(login.is_some(), is_login, "{len}");
+    }
 }
 
 #[test]
