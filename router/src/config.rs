@@ -61,7 +61,7 @@ fonn_runtime::layer! {
         /// Address of the admin port: /metrics, /healthz, /readyz [default: 127.0.0.1:11281]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
         pub admin_listen: Option<AdminAddr>,
-        /// Serve addresses that other machines can reach although nobody has to authenticate
+        /// Serve addresses that other machines can reach, although nobody has to authenticate or there is no TLS
         #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
         pub insecure: Option<bool>,
         /// Users, their roles and namespaces (TOML): the same file as that of the members [default: none]
@@ -356,9 +356,15 @@ mod tests {
         let open = ["--cluster", "a:1", "--listen", "0.0.0.0:1"];
         let users = ["--users-file", "users.toml"];
         let members = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "ca"];
-        for protection in [&["--insecure"][..], &users, &members] {
+        let encrypted = [&users[..], &members[..4]].concat();
+        for protection in [&["--insecure"][..], &encrypted, &members] {
             assert!(load_from(&[&open[..], protection].concat()).is_ok());
         }
+        let clear = load_from(&[&open[..], &users].concat()).unwrap_err();
+        assert!(
+            clear.contains("--listen") && clear.contains("in the clear"),
+            "{clear}"
+        );
         assert!(
             load_from(&[&open[..], &members[..4]].concat()).is_err(),
             "nobody is asked"

@@ -96,6 +96,20 @@ fn what_cannot_be_used_is_refused_with_a_sentence_that_names_it() {
             &["--admin-listen", "--insecure"],
         ),
         (
+            "users_file = \"u\"\nlisten = \"0.0.0.0:1\"",
+            &[
+                "--listen",
+                "0.0.0.0:1",
+                "in the clear",
+                "--tls-cert",
+                "--insecure",
+            ],
+        ),
+        (
+            "users_file = \"u\"\nadmin_listen = \"0.0.0.0:1\"",
+            &["--admin-listen", "in the clear", "--tls-cert"],
+        ),
+        (
             "\nram_bugdet = 1",
             &["test.toml", "line 2", "ram_bugdet", "ram_budget"],
         ),
@@ -125,6 +139,10 @@ fn an_open_address_is_served_if_that_was_asked_for() {
     assert!(from_file("listen = \"0.0.0.0:1\"\ninsecure = true").is_ok());
     assert!(from_args(&["--listen", "0.0.0.0:1", "--insecure"]).is_ok());
     assert!(from_args(&["--listen", "0.0.0.0:1", "--insecure=false"]).is_err());
+    let users = ["--listen", "0.0.0.0:1", "--users-file", "u"];
+    assert!(from_args(&[&users[..], &["--insecure"]].concat()).is_ok());
+    let tls = ["--tls-cert", "c", "--tls-key", "k"];
+    assert!(from_args(&[&users[..], &tls].concat()).is_ok());
 }
 
 #[test]

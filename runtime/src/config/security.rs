@@ -142,23 +142,28 @@ impl SecurityConfig {
         self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
     }
 
-    /// Refuses addresses that others can reach although nobody has to prove who they are.
+    /// Refuses addresses that other machines can reach, unless clients prove who they are, and under TLS.
     ///
     /// # Errors
     /// With the address and what would protect it.
     pub fn check_addresses(&self, listen: &[ListenAddr], admin: &str) -> Result<(), ConfigError> {
-        if self.proves_clients() {
-            return Ok(());
-        }
+        let risk = match (self.proves_clients(), &self.tls) {
+            (true, Some(_)) => return Ok(()),
+            (true, None) => {
+                "passwords and entries would cross the network in the clear; --tls-cert FILE --tls-key FILE \
+                 protects them, --insecure allows it"
+            }
+            (false, _) => {
+                "whoever can reach another one may read and change everything; --users-file with --tls-cert, or \
+                 --tls-client-ca, protects it, --insecure allows it"
+            }
+        };
         if let Some(open) = listen.iter().find(|addr| !addr.is_loopback()) {
-            let expected = "a loopback address or unix:PATH, since anybody who can reach another one may \
-                            read and write everything; --users-file or --tls-client-ca protects it, \
-                            --insecure allows it";
+            let expected = format!("a loopback address or unix:PATH, since {risk}");
             return Err(ConfigError::invalid("--listen", open, expected));
         }
         if !ListenAddr::Tcp(admin.to_owned()).is_loopback() {
-            let expected = "a loopback address, since anybody who can reach another one may see and change \
-                            everything; --users-file or --tls-client-ca protects it, --insecure allows it";
+            let expected = format!("a loopback address, since {risk}");
             return Err(ConfigError::invalid("--admin-listen", admin, expected));
         }
         Ok(())

@@ -83,6 +83,11 @@ variable "secrets" {
   })
   default  = {}
   nullable = false
+
+  validation {
+    condition     = var.secrets.users == null || var.secrets.tls != null
+    error_message = "secrets.users needs secrets.tls: passwords would cross the network in the clear, so node and router refuse to start."
+  }
 }
 
 variable "settings" {

@@ -61,6 +61,16 @@ fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
             &["--admin-listen", "0.0.0.0:1"],
             &["--admin-listen", "--users-file", "--insecure"],
         ),
+        (
+            &["--listen", "0.0.0.0:1", "--users-file", "u"],
+            &[
+                "--listen",
+                "0.0.0.0:1",
+                "in the clear",
+                "--tls-cert",
+                "--insecure",
+            ],
+        ),
         (&["--node-id", "a"], &["--node-id", "--cluster-listen"]),
         (
             &["--node-id", "a", "--cluster-listen", "127.0.0.1:1"],

@@ -8,14 +8,17 @@ variables {
   client_port    = 11211
   lifecycle_hook = "drain"
   release        = { url = "s3://releases/fonn.tar.gz", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
-  secrets        = { users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf" }
+  secrets = {
+    users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf"
+    tls   = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-tls-AbCdEf"
+  }
   settings       = { listen = ["0.0.0.0:11211"], threads = 2, ram_budget = "70%" }
 }
 
 run "settings_become_toml" {
   command = plan
   assert {
-    condition     = output.base_toml == "listen = [\"0.0.0.0:11211\"]\nlog_format = \"json\"\nram_budget = \"70%\"\nthreads = 2\nusers_file = \"/etc/fonn/users.toml\"\n"
+    condition     = output.base_toml == "listen = [\"0.0.0.0:11211\"]\nlog_format = \"json\"\nram_budget = \"70%\"\nthreads = 2\ntls_cert = \"/etc/fonn/cert.pem\"\ntls_client_ca = \"/etc/fonn/ca.pem\"\ntls_key = \"/etc/fonn/key.pem\"\nusers_file = \"/etc/fonn/users.toml\"\n"
     error_message = output.base_toml
   }
 }
@@ -50,6 +53,14 @@ run "certificates_come_from_a_secret" {
     condition     = strcontains(output.base_toml, "tls_client_ca = \"/etc/fonn/ca.pem\"\n") && strcontains(output.boot_env, "\nGROUP='ci-router'\n")
     error_message = output.base_toml
   }
+}
+
+run "passwords_need_a_certificate" {
+  command = plan
+  variables {
+    secrets = { users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf" }
+  }
+  expect_failures = [var.secrets]
 }
 
 run "a_router_knows_the_port_that_it_advertises" {
