@@ -65,7 +65,7 @@ fonn_runtime::layer! {
         /// Address of the admin port: status page, /metrics, /healthz, /readyz [default: 127.0.0.1:11280]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
         pub admin_listen: Option<AdminAddr>,
-        /// Serve addresses that other machines can reach although nobody has to authenticate
+        /// Serve addresses that other machines can reach, although nobody has to authenticate or there is no TLS
         #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
         pub insecure: Option<bool>,
         /// Users, their roles and namespaces (TOML); `fonnctl user hash` makes the hashes [default: none]
@@ -80,6 +80,9 @@ fonn_runtime::layer! {
         /// Authorities of the certificates of members, routers and clients, PEM; without users a client from another machine has to show one [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
         pub tls_client_ca: Option<PathBuf>,
+        /// Certificates that these authorities have revoked, PEM; connections that show one end [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CRL", help_heading = "Security")]
+        pub tls_client_crl: Option<PathBuf>,
 
         /// Threads that serve clients [default: the number of cores]
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
@@ -283,6 +286,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         cert: settings.tls_cert.as_deref(),
         key: settings.tls_key.as_deref(),
         client_ca: settings.tls_client_ca.as_deref(),
+        client_crl: settings.tls_client_crl.as_deref(),
     })?;
     let listen = config::listen(settings.listen.clone());
     let cluster = cluster::resolve(&settings, &listen, &security, has_disk)?;

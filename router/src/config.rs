@@ -76,6 +76,9 @@ fonn_runtime::layer! {
         /// Authorities of the certificates of members and clients, PEM; members are asked under TLS then [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
         pub tls_client_ca: Option<PathBuf>,
+        /// Certificates that these authorities have revoked, PEM; connections that show one end [default: none]
+        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CRL", help_heading = "Security")]
+        pub tls_client_crl: Option<PathBuf>,
 
         /// Threads that serve clients [default: the number of cores]
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
@@ -208,6 +211,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         cert: settings.tls_cert.as_deref(),
         key: settings.tls_key.as_deref(),
         client_ca: settings.tls_client_ca.as_deref(),
+        client_crl: settings.tls_client_crl.as_deref(),
     })?;
     let insecure = settings.insecure.unwrap_or(false);
     if !insecure {

@@ -2,7 +2,11 @@
 //!
 //! A [`Tls`] is in one of two roles at a time for each connection: it answers clients and members
 //! ([`Tls::server`]), and it calls other members, showing the same certificate ([`Tls::client`]).
-//! Connections that exist keep what they began with.
+//! Connections that exist keep what they began with, as long as the certificate of the other end is good by
+//! what is in force ([`Standing`]).
+
+mod expiry;
+mod standing;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,12 +14,19 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::sync::watch;
+
+pub use self::standing::{Side, Standing, Watched};
 
 /// The files that the flags name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +37,8 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// `--tls-client-ca`: the authorities of members and of clients that show a certificate, PEM.
     pub client_ca: Option<PathBuf>,
+    /// `--tls-client-crl`: the certificates that these authorities have revoked, PEM.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// What a program that only calls is told by flags.
@@ -39,6 +52,7 @@ pub struct CallerFiles {
 
 const CA: &str = "--tls-ca";
 const CLIENT_CA: &str = "--tls-client-ca";
+const CLIENT_CRL: &str = "--tls-client-crl";
 
 /// Whether who connects has to show a certificate of `--tls-client-ca`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +93,20 @@ struct Loaded {
     /// For anybody, and for holders of a certificate alone.
     servers: [Arc<ServerConfig>; 2],
     client: Option<Arc<ClientConfig>>,
+    judges: Option<Judges>,
+}
+
+/// What judges certificates of `--tls-client-ca`: of those that call, and of those that are called.
+struct Judges {
+    clients: Arc<dyn ClientCertVerifier>,
+    servers: Arc<WebPkiServerVerifier>,
 }
 
 /// The certificate in force.
 pub struct Tls {
     files: TlsFiles,
     loaded: RwLock<Loaded>,
+    generation: watch::Sender<u64>,
 }
 
 impl fmt::Debug for Tls {
@@ -102,17 +124,57 @@ impl Tls {
     /// One sentence that names the flag, the file and the remedy.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let loaded = RwLock::new(read(&files)?);
-        Ok(Self { files, loaded })
+        Ok(Self {
+            files,
+            loaded,
+            generation: watch::Sender::new(1),
+        })
     }
 
-    /// Reads the files again. What is in force stays so if they are not usable.
+    /// Reads the files again. What is in force stays so if they are not usable. Connections whose certificate is no
+    /// longer good by what was read end ([`Standing`]).
     ///
     /// # Errors
     /// As [`Tls::load`].
     pub fn reload(&self) -> Result<(), TlsError> {
         let loaded = read(&self.files)?;
         *self.loaded.write() = loaded;
+        self.generation.send_modify(|generation| *generation += 1);
         Ok(())
+    }
+
+    /// How often the files were read.
+    fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    fn generations(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Whether a certificate is good at `now` by what is in force.
+    fn judge(
+        &self,
+        side: &Side,
+        chain: &[CertificateDer<'static>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let loaded = self.loaded.read();
+        let (Some(judges), Some((end, between))) = (&loaded.judges, chain.split_first()) else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        match side {
+            Side::Client => {
+                let judge = &judges.clients;
+                judge.verify_client_cert(end, between, now).map(|_| ())
+            }
+            Side::Server(name) => {
+                let judge = &judges.servers;
+                judge
+                    .verify_server_cert(end, between, name, &[], now)
+                    .map(|_| ())
+            }
+        }
     }
 
     /// How to answer who connects. Without `--tls-client-ca` nobody is [`Peers::Certified`], so every
@@ -141,51 +203,86 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
         problem: error.to_string(),
     };
     let own = identity(&files.cert, &files.key, &provider)?;
-    let roots = match &files.client_ca {
-        Some(path) => Some(Arc::new(authorities(CLIENT_CA, path)?)),
-        None => None,
+    let crls = match &files.client_crl {
+        Some(path) => revocations(path)?,
+        None => Vec::new(),
     };
-
-    let server = |peers: Peers| -> Result<Arc<ServerConfig>, TlsError> {
+    let members = match &files.client_ca {
+        None => None,
+        Some(path) => {
+            let roots = Arc::new(authorities(CLIENT_CA, path)?);
+            let trust = Trust {
+                flag: CLIENT_CA,
+                path,
+                roots: &roots,
+                crls: &crls,
+            };
+            let asking = |allow_none| clients(&trust, allow_none, &provider);
+            Some((asking(true)?, asking(false)?, servers(&trust, &provider)?))
+        }
+    };
+    let server = |verifier: Arc<dyn ClientCertVerifier>| -> Result<Arc<ServerConfig>, TlsError> {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(mismatch)?;
-        let verifier = match (&roots, peers) {
-            (None, Peers::Anybody) => WebPkiClientVerifier::no_client_auth(),
-            (None, Peers::Certified) => Arc::new(Nobody(Arc::clone(&provider))),
-            (Some(roots), peers) => {
-                let builder = WebPkiClientVerifier::builder_with_provider(
-                    Arc::clone(roots),
-                    Arc::clone(&provider),
-                );
-                let builder = match peers {
-                    Peers::Anybody => builder.allow_unauthenticated(),
-                    Peers::Certified => builder,
-                };
-                builder.build().map_err(|error| unusable(files, &error))?
-            }
-        };
         let mut config = builder
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::clone(&own) as _);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     };
-    let client = match (&roots, &files.client_ca) {
-        (Some(roots), Some(path)) => {
-            let trust = Trust {
-                flag: CLIENT_CA,
-                path,
-                roots,
-            };
-            Some(calling(&trust, Some(Arc::clone(&own)), &provider)?)
-        }
-        _ => None,
-    };
-    Ok(Loaded {
-        servers: [server(Peers::Anybody)?, server(Peers::Certified)?],
-        client,
+    Ok(match members {
+        None => Loaded {
+            servers: [
+                server(WebPkiClientVerifier::no_client_auth())?,
+                server(Arc::new(Nobody(Arc::clone(&provider))))?,
+            ],
+            client: None,
+            judges: None,
+        },
+        Some((anybody, certified, servers)) => Loaded {
+            servers: [server(anybody)?, server(Arc::clone(&certified))?],
+            client: Some(
+                calling(Arc::clone(&servers), Some(Arc::clone(&own)), &provider)
+                    .map_err(mismatch)?,
+            ),
+            judges: Some(Judges {
+                clients: certified,
+                servers,
+            }),
+        },
     })
+}
+
+/// What judges callers.
+fn clients(
+    trust: &Trust<'_>,
+    allow_none: bool,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let roots = Arc::clone(trust.roots);
+    // An authority without a list has revoked nothing.
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .with_crls(trust.crls.iter().cloned())
+        .allow_unknown_revocation_status();
+    let builder = match allow_none {
+        true => builder.allow_unauthenticated(),
+        false => builder,
+    };
+    builder.build().map_err(|error| trust.unusable(&error))
+}
+
+/// What judges those that are called.
+fn servers(
+    trust: &Trust<'_>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    let roots = Arc::clone(trust.roots);
+    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .with_crls(trust.crls.iter().cloned())
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|error| trust.unusable(&error))
 }
 
 /// How a program calls a server that it trusts by `--tls-ca`.
@@ -203,8 +300,10 @@ pub fn caller(files: &CallerFiles) -> Result<Arc<ClientConfig>, TlsError> {
         flag: CA,
         path: &files.ca,
         roots: &roots,
+        crls: &[],
     };
-    calling(&trust, own, &provider)
+    let verifier = servers(&trust, &provider)?;
+    calling(verifier, own, &provider).map_err(|error| trust.unusable(&error))
 }
 
 /// The name, or the address, that the certificate of HOST:PORT has to be for.
@@ -238,31 +337,51 @@ struct Trust<'t> {
     flag: &'static str,
     path: &'t Path,
     roots: &'t Arc<RootCertStore>,
+    crls: &'t [CertificateRevocationListDer<'static>],
 }
 
-/// How to call whoever is trusted, showing `own`.
+impl Trust<'_> {
+    fn unusable(&self, error: &dyn fmt::Display) -> TlsError {
+        TlsError::File {
+            flag: self.flag,
+            path: self.path.to_owned(),
+            problem: error.to_string(),
+        }
+    }
+}
+
+/// How to call those that `verifier` takes, showing `own`.
 fn calling(
-    trust: &Trust<'_>,
+    verifier: Arc<WebPkiServerVerifier>,
     own: Option<Arc<SingleCertAndKey>>,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<ClientConfig>, TlsError> {
-    let unusable = |problem: String| TlsError::File {
-        flag: trust.flag,
-        path: trust.path.to_owned(),
-        problem,
-    };
-    let roots = Arc::clone(trust.roots);
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
-        .build()
-        .map_err(|error| unusable(error.to_string()))?;
+) -> Result<Arc<ClientConfig>, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?
+        .with_safe_default_protocol_versions()?
         .with_webpki_verifier(verifier);
     Ok(Arc::new(match own {
         Some(own) => builder.with_client_cert_resolver(own),
         None => builder.with_no_client_auth(),
     }))
+}
+
+/// The lists of revoked certificates in a file.
+fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let wrong = |problem: String| TlsError::File {
+        flag: CLIENT_CRL,
+        path: path.to_owned(),
+        problem,
+    };
+    let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| file(CLIENT_CRL, path, &error, "a list of revoked certificates"));
+    match all? {
+        all if all.is_empty() => Err(wrong(
+            "there is no list of revoked certificates in it; expected PEM (-----BEGIN X509 CRL-----)"
+                .to_owned(),
+        )),
+        all => Ok(all),
+    }
 }
 
 fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -308,14 +427,6 @@ fn file(
         flag,
         path: path.to_owned(),
         problem,
-    }
-}
-
-fn unusable(files: &TlsFiles, error: &dyn fmt::Display) -> TlsError {
-    TlsError::File {
-        flag: CLIENT_CA,
-        path: files.client_ca.clone().unwrap_or_default(),
-        problem: error.to_string(),
     }
 }
 

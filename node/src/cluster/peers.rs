@@ -13,14 +13,13 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 use fonn_runtime::http::Liveness;
-use fonn_runtime::tls::{self, Tls};
+use fonn_runtime::tls::{self, Side, Tls, Watched};
 
 /// Largest message of the services between members, in bytes.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
@@ -123,7 +122,7 @@ struct Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Response = TokioIo<Watched<TcpStream>>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
@@ -142,7 +141,9 @@ impl Service<Uri> for Connector {
             let name = name.ok_or_else(|| unusable("no certificate can be for this address"))?;
             let stream = TcpStream::connect(&*address).await?;
             stream.set_nodelay(true)?;
-            let stream = TlsConnector::from(config).connect(name, stream).await?;
+            let connector = TlsConnector::from(config);
+            let stream = connector.connect(name.clone(), stream).await?;
+            let stream = Watched::new(stream, &tls, Side::Server(name))?;
             Ok(TokioIo::new(stream))
         })
     }

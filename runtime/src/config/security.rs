@@ -19,6 +19,8 @@ pub struct GivenFiles<'f> {
     pub key: Option<&'f Path>,
     /// `--tls-client-ca`.
     pub client_ca: Option<&'f Path>,
+    /// `--tls-client-crl`.
+    pub client_crl: Option<&'f Path>,
 }
 
 /// Who is let in.
@@ -45,15 +47,20 @@ pub fn resolve(files: GivenFiles<'_>) -> Result<SecurityConfig, ConfigError> {
     let cert = given(files.cert);
     let key = given(files.key);
     let client_ca = given(files.client_ca);
+    let client_crl = given(files.client_crl);
     let alone = |flag, path: &Path, other| {
         let expected = format!("{other} FILE besides");
         Err(ConfigError::invalid(flag, path.display(), expected))
     };
+    if let (Some(crl), None) = (&client_crl, &client_ca) {
+        return alone("--tls-client-crl", crl, "--tls-client-ca");
+    }
     let tls = match (cert, key, client_ca) {
         (Some(cert), Some(key), client_ca) => Some(TlsFiles {
             cert,
             key,
             client_ca,
+            client_crl,
         }),
         (Some(cert), None, _) => return alone("--tls-cert", &cert, "--tls-key"),
         (None, Some(key), _) => return alone("--tls-key", &key, "--tls-cert"),
@@ -133,6 +140,10 @@ impl SecurityConfig {
                 "tls_client_ca".to_owned(),
                 name(tls.and_then(|tls| tls.client_ca.as_ref())),
             ),
+            (
+                "tls_client_crl".to_owned(),
+                name(tls.and_then(|tls| tls.client_crl.as_ref())),
+            ),
         ]
     }
 
@@ -193,7 +204,10 @@ impl SecurityConfig {
     #[must_use]
     pub fn watch(&self) -> FileWatch {
         let tls = self.tls.as_ref();
-        let tls = tls.map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]);
+        let tls = tls.map(|tls| {
+            let authority = [tls.client_ca.as_ref(), tls.client_crl.as_ref()];
+            [[Some(&tls.cert), Some(&tls.key)], authority].concat()
+        });
         let files = tls.into_iter().flatten().chain([self.users_file.as_ref()]);
         FileWatch::new(files.flatten().cloned())
     }

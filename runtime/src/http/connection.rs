@@ -34,6 +34,7 @@ use super::{HEAD_MAX_BYTES, Options, Routes};
 use crate::serve::Security;
 use crate::serve::encrypted::HANDSHAKE;
 use crate::shutdown::Shutdown;
+use crate::tls::{Side, Watched};
 use crate::users::Refusal;
 
 /// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of
@@ -212,7 +213,8 @@ where
 pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, shutdown: Shutdown) {
     // Without it small answers wait for more; with it the worst is a few more packets.
     let _ = stream.set_nodelay(true);
-    let Some(config) = site.security.server_config() else {
+    let (Some(tls), Some(config)) = (site.security.tls.clone(), site.security.server_config())
+    else {
         let peer = Peer {
             address,
             is_encrypted: false,
@@ -225,7 +227,10 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, s
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         match first == [HANDSHAKE] {
-            true => TlsAcceptor::from(config).accept(stream).await.map(Ok),
+            true => {
+                let stream = TlsAcceptor::from(config).accept(stream).await?;
+                Watched::new(stream, &tls, Side::Client).map(Ok)
+            }
             false => Ok(Err(stream)),
         }
     };

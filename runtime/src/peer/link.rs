@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{BufMut as _, BytesMut};
@@ -34,14 +35,18 @@ impl Link {
         stream.set_nodelay(true)?;
         SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
         // Each time anew: the certificate may have been renewed.
-        let Some(config) = options.tls.as_ref().and_then(|tls| tls.client()) else {
+        let Some(tls) = &options.tls else {
+            return Ok(Self::Bare(stream));
+        };
+        let Some(config) = tls.client() else {
             return Ok(Self::Bare(stream));
         };
         let name = tls::server_name(&options.address).ok_or_else(|| {
             let what = "the address of the member is none that a certificate can be for";
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })?;
-        let encrypted = Encrypted::client(stream, config, name).map_err(io::Error::other)?;
+        let encrypted =
+            Encrypted::client(stream, Arc::clone(tls), config, name).map_err(io::Error::other)?;
         Ok(Self::Encrypted(encrypted))
     }
 

@@ -16,6 +16,7 @@ use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::socket::SLICES_MAX;
+use crate::tls::{Side, Standing, Tls};
 
 /// Bytes that wait in one connection to be encrypted or sent, at most.
 const BUFFER_LEN: usize = 64 * 1024;
@@ -27,6 +28,9 @@ pub(crate) const HANDSHAKE: u8 = 0x16;
 #[derive(Debug)]
 pub struct Encrypted {
     stream: TcpStream,
+    /// What judges the certificate of the other end.
+    tls: Arc<Tls>,
+    side: Side,
     // Only the connection's own task uses it; others shut the socket itself down.
     state: Mutex<State>,
 }
@@ -39,18 +43,37 @@ enum State {
         takes_plaintext: bool,
     },
     Plain,
-    Tls(Box<Connection>),
+    Tls(Box<Connection>, Peer),
+}
+
+/// What is known of the other end.
+#[derive(Debug)]
+enum Peer {
+    /// The handshake is under way.
+    Greeting,
+    /// It showed no certificate that could cease to be good.
+    Bare,
+    /// It showed one.
+    Certified(Box<Standing>),
 }
 
 impl Encrypted {
-    /// A connection of which nothing was read. Without `takes_plaintext` it has to be TLS.
-    pub fn new(stream: TcpStream, config: Arc<ServerConfig>, takes_plaintext: bool) -> Self {
+    /// A connection of which nothing was read. Without `takes_plaintext` it has to be TLS, as `config`, which is of
+    /// `tls`, says.
+    pub fn new(
+        stream: TcpStream,
+        tls: Arc<Tls>,
+        config: Arc<ServerConfig>,
+        takes_plaintext: bool,
+    ) -> Self {
         let state = State::Unknown {
             config,
             takes_plaintext,
         };
         Self {
             stream,
+            tls,
+            side: Side::Client,
             state: Mutex::new(state),
         }
     }
@@ -61,14 +84,17 @@ impl Encrypted {
     /// If the configuration cannot be used.
     pub fn client(
         stream: TcpStream,
+        tls: Arc<Tls>,
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
     ) -> Result<Self, rustls::Error> {
-        let mut session = ClientConnection::new(config, name)?;
+        let mut session = ClientConnection::new(config, name.clone())?;
         session.set_buffer_limit(Some(BUFFER_LEN));
         Ok(Self {
             stream,
-            state: Mutex::new(State::Tls(Box::new(session.into()))),
+            tls,
+            side: Side::Server(name),
+            state: Mutex::new(State::Tls(Box::new(session.into()), Peer::Greeting)),
         })
     }
 
@@ -76,7 +102,7 @@ impl Encrypted {
     /// ends the handshake.
     pub fn is_certified(&self) -> bool {
         match &*self.state.lock() {
-            State::Tls(session) => session.peer_certificates().is_some(),
+            State::Tls(session, _) => session.peer_certificates().is_some(),
             State::Unknown { .. } | State::Plain => false,
         }
     }
@@ -88,8 +114,16 @@ impl Encrypted {
 
     /// Ready when there may be something to read. Meanwhile what waits to be sent is sent: the answers of
     /// the handshake, and the end of replies that the socket had no room for.
+    ///
+    /// # Errors
+    /// Of the socket; `PermissionDenied` once the certificate of the other end is no longer good.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let State::Tls(session) = &mut *self.state.lock() {
+        if let State::Tls(session, peer) = &mut *self.state.lock() {
+            if let Peer::Certified(standing) = peer
+                && let Poll::Ready(error) = standing.poll_lost(cx)
+            {
+                return Poll::Ready(Err(error));
+            }
             match self.poll_flush(session, cx) {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 // The peer may have to be read from before it takes more.
@@ -106,7 +140,7 @@ impl Encrypted {
     /// Ready when there may be room to write.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self.state.lock() {
-            State::Tls(session) => self.poll_flush(session, cx),
+            State::Tls(session, _) => self.poll_flush(session, cx),
             State::Unknown { .. } | State::Plain => self.stream.poll_write_ready(cx),
         }
     }
@@ -115,7 +149,7 @@ impl Encrypted {
     ///
     /// # Errors
     /// `WouldBlock` if there is nothing yet; `InvalidData` if the peer does not speak TLS where it has to,
-    /// or not as we do, or has no certificate where one is asked for.
+    /// or not as we do, or has no certificate where one is asked for; `PermissionDenied` if it is no longer good.
     pub fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
         let room = (buf.capacity() - buf.len()).min(len_max);
         let mut state = self.state.lock();
@@ -130,7 +164,7 @@ impl Encrypted {
                     let mut session =
                         ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
                     session.set_buffer_limit(Some(BUFFER_LEN));
-                    State::Tls(Box::new(session.into()))
+                    State::Tls(Box::new(session.into()), Peer::Greeting)
                 }
                 Some(_) if *takes_plaintext => State::Plain,
                 Some(_) => {
@@ -140,7 +174,12 @@ impl Encrypted {
             };
         }
         match &mut *state {
-            State::Tls(session) => self.receive(session, buf, room),
+            State::Tls(session, peer) => {
+                if let Peer::Certified(standing) = peer {
+                    standing.check()?;
+                }
+                self.receive(session, peer, buf, room)
+            }
             State::Unknown { .. } | State::Plain => self.stream.try_read_buf(&mut buf.limit(room)),
         }
     }
@@ -154,7 +193,7 @@ impl Encrypted {
         let count = out.io_slices(&mut slices);
         let slices = &slices[..count];
         match &mut *self.state.lock() {
-            State::Tls(session) => {
+            State::Tls(session, _) => {
                 self.flush(session)?;
                 let taken = session.writer().write_vectored(slices)?;
                 match self.flush(session) {
@@ -169,7 +208,7 @@ impl Encrypted {
 
     /// Says goodbye, so that the peer knows that nothing was cut off.
     pub fn close(&self) {
-        if let State::Tls(session) = &mut *self.state.lock() {
+        if let State::Tls(session, _) = &mut *self.state.lock() {
             session.send_close_notify();
             // A peer that reads nothing gets none.
             let _ = self.flush(session);
@@ -194,10 +233,19 @@ impl Encrypted {
     fn receive(
         &self,
         session: &mut Connection,
+        peer: &mut Peer,
         buf: &mut BytesMut,
         room: usize,
     ) -> io::Result<usize> {
         loop {
+            // Before the first byte that such a peer sends is believed.
+            if matches!(peer, Peer::Greeting) && !session.is_handshaking() {
+                let shown = session.peer_certificates();
+                *peer = match Standing::of(&self.tls, self.side.clone(), shown)? {
+                    Some(standing) => Peer::Certified(Box::new(standing)),
+                    None => Peer::Bare,
+                };
+            }
             match read_plaintext(session, buf, room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Cut off without a goodbye: what is complete was read, and a request that is not complete

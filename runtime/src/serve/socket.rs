@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -57,12 +58,13 @@ impl Accepted {
                 let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
                 SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
                 let stream = TcpStream::from_std(stream)?;
-                let socket = match security.server_config() {
-                    None => Socket::Tcp(stream),
-                    Some(config) => {
+                let socket = match (&security.tls, security.server_config()) {
+                    (Some(tls), Some(config)) => {
                         let takes_plaintext = security.takes_plaintext_from(peer.ip());
-                        Socket::Encrypted(Encrypted::new(stream, config, takes_plaintext))
+                        let tls = Arc::clone(tls);
+                        Socket::Encrypted(Encrypted::new(stream, tls, config, takes_plaintext))
                     }
+                    _ => Socket::Tcp(stream),
                 };
                 Ok((socket, peer.to_string()))
             }

@@ -1,7 +1,10 @@
 use std::io::{Read, Write};
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
@@ -19,25 +22,58 @@ impl Authority {
 
     /// Files of a member `name`, valid until `year`, which trusts this authority.
     pub(crate) fn files(&self, dir: &Path, name: &str, year: i32) -> TlsFiles {
+        self.issue(&dir.join(format!("{name}-{year}")), name, |params| {
+            params.not_after = date_time_ymd(year, 1, 1);
+        })
+    }
+
+    /// Files that begin with `path`, of a member `name`, which trusts this authority.
+    pub(crate) fn issue(
+        &self,
+        path: &Path,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> TlsFiles {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
+        params.not_after = date_time_ymd(FAR, 1, 1);
+        change(&mut params);
         let cert = params.signed_by(&key, &self.0).unwrap();
-        let path = |what: &str| dir.join(format!("{name}-{year}-{what}.pem"));
+        let path = |what: &str| format!("{}-{what}.pem", path.display());
         std::fs::write(path("cert"), cert.pem()).unwrap();
         std::fs::write(path("key"), key.serialize_pem()).unwrap();
         std::fs::write(path("ca"), self.0.pem()).unwrap();
         TlsFiles {
-            cert: path("cert"),
-            key: path("key"),
-            client_ca: Some(path("ca")),
+            cert: path("cert").into(),
+            key: path("key").into(),
+            client_ca: Some(path("ca").into()),
+            client_crl: None,
         }
+    }
+
+    /// The list of revoked certificates, by their serial numbers.
+    pub(crate) fn revoked(&self, serials: &[u64]) -> String {
+        let revoked = |&serial| RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2021, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2021, 1, 1),
+            next_update: date_time_ymd(FAR, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.0).unwrap().pem().unwrap()
     }
 }
 
 /// The error of either side of a handshake to `name`, after which a byte went both ways.
-fn shake(
+pub(super) fn shake(
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     name: &str,
@@ -206,5 +242,13 @@ fn what_is_wrong_with_the_files_is_said_with_flag_and_file() {
     says(
         with(&|f| f.client_ca = Some(empty.clone())),
         "--tls-client-ca",
+    );
+    says(
+        with(&|f| f.client_crl = Some(empty.clone())),
+        "--tls-client-crl",
+    );
+    says(
+        with(&|f| f.client_crl = f.client_ca.clone()),
+        "no list of revoked certificates in it",
     );
 }

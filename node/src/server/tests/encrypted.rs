@@ -28,6 +28,7 @@ impl Encrypted {
             cert: cert_file,
             key: key_file,
             client_ca: None,
+            client_crl: None,
         })
         .unwrap();
         let mut roots = RootCertStore::empty();

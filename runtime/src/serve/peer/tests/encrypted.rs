@@ -17,6 +17,7 @@ use crate::users::tests_support::directory;
 struct Rig {
     running: Running,
     authority: Authority,
+    tls: Arc<Tls>,
     ca: PathBuf,
     dir: TempDir,
 }
@@ -27,14 +28,16 @@ impl Rig {
         let authority = Authority::new();
         let files = authority.files(dir.path(), "127.0.0.1", FAR);
         let users = Authenticator::new(directory(&[("ci", "read-write")])).unwrap();
+        let tls = Arc::new(Tls::load(files.clone()).unwrap());
         let security = Security {
             users: Some(Arc::new(users)),
-            tls: Some(Arc::new(Tls::load(files.clone()).unwrap())),
+            tls: Some(Arc::clone(&tls)),
             is_insecure: false,
         };
         Self {
             running: Running::protected(manner, security),
             authority,
+            tls,
             ca: files.client_ca.unwrap(),
             dir,
         }
@@ -101,6 +104,21 @@ async fn nobody_else_is() {
     let files = other.files(rig.dir.path(), "wary.test", FAR);
     refused(rig.with(Some(Arc::new(Tls::load(files).unwrap())), "router")).await;
     assert_eq!(rig.running.service().executed(), 0);
+}
+
+#[tokio::test]
+async fn a_member_is_let_in_no_longer_than_its_certificate_is_good() {
+    let rig = Rig::start(Manner::AtOnce);
+    let client = rig.peer(&rig.authority, FAR, "router");
+    outcome(&client, &set(b"k", b"v")).await.unwrap();
+    std::fs::write(&rig.ca, Authority::new().0.pem()).unwrap();
+    rig.tls.reload().unwrap();
+    // The connection ends, and there is no other.
+    let ended = async { while outcome(&client, &get(b"k")).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, ended)
+        .await
+        .expect("it goes on");
+    refused(client).await;
 }
 
 #[tokio::test]
