@@ -388,7 +388,7 @@ impl Cluster {
         tasks.spawn(
             "cluster-accept",
             OnShutdown::Abort,
-            listen::accept(listener, tls, accepted),
+            listen::accept(listener, tls, listen::Limits::default(), accepted),
         );
         tasks.spawn("cluster-serve", OnShutdown::Wait, serve(it(), incoming));
         Ok(Self {

@@ -1,6 +1,6 @@
 //! Several members in one process, over real sockets.
 
-mod encrypted;
+pub(super) mod encrypted;
 pub(super) mod faults;
 mod hostile;
 mod leases;

@@ -20,10 +20,10 @@ const FAR: i32 = 2200;
 const SOON: Duration = Duration::from_secs(20);
 
 /// An authority whose certificates are for members on this machine.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(in crate::cluster) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(in crate::cluster) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
@@ -41,6 +41,7 @@ impl Authority {
             cert: dir.join("cert.pem"),
             key: dir.join("key.pem"),
             client_ca: Some(dir.join("ca.pem")),
+            client_crl: None,
         };
         std::fs::write(&files.cert, cert.pem()).unwrap();
         std::fs::write(&files.key, key.serialize_pem()).unwrap();
@@ -49,8 +50,12 @@ impl Authority {
     }
 
     fn tls(&self, world: &World, name: &str) -> Arc<Tls> {
-        let files = self.files(&world.dir(&format!("tls-{name}")), FAR, self);
-        Arc::new(Tls::load(files).unwrap())
+        self.member(&world.dir(&format!("tls-{name}")))
+    }
+
+    /// A member of this authority.
+    pub(in crate::cluster) fn member(&self, dir: &Path) -> Arc<Tls> {
+        Arc::new(Tls::load(self.files(dir, FAR, self)).unwrap())
     }
 }
 
@@ -161,5 +166,35 @@ async fn a_renewed_certificate_is_used_for_new_connections() {
     tls.reload().unwrap();
     assert!(!is_told(&node, Some(&before)).await);
     assert!(is_told(&node, Some(&after)).await);
+    node.stop().await;
+}
+
+/// Streams of members that last for hours end with the trust in them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_ends_when_the_authority_is_another_one() {
+    let world = World::new();
+    let (old, new) = (Authority::new(), Authority::new());
+    let dir = world.dir("tls");
+    let tls = old.member(&dir.join("a"));
+    let node = options(&world, "a", Start::Bootstrap, Some(Arc::clone(&tls)));
+    let node = world.start(node).await;
+    node.sees(&["a"], Active).await;
+    node.status(|status| status.cluster != 0).await;
+    let caller = old.member(&dir.join("stolen"));
+    let channel = Channel::connect_by(&node.address(), caller.client(), SOON).await;
+    let channel = channel.unwrap();
+    let origin = channel.origin();
+    let mut client = MembersClient::with_origin(channel, origin);
+    let mut maps = client
+        .map(MapRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(maps.message().await.unwrap().is_some());
+    new.files(&dir.join("a"), FAR, &new);
+    tls.reload().unwrap();
+    let ended = async { while let Ok(Some(_)) = maps.message().await {} };
+    tokio::time::timeout(SOON, ended).await.expect("it goes on");
+    assert!(client.map(MapRequest::default()).await.is_err());
     node.stop().await;
 }
