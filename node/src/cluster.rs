@@ -74,6 +74,7 @@ use fonn_runtime::tls::Tls;
 use belonging::Belonging;
 use detector::Detector;
 use identity::Identity;
+use journal::Journal;
 use lease::{Grants, Role};
 use log_store::LogStore;
 use map::Map;
@@ -322,6 +323,9 @@ impl Cluster {
         let release = Release::of(&options.version);
         let open = move || -> Result<_, ClusterError> {
             let identity = Identity::open(&dir, &id)?;
+            if identity.cluster() != 0 {
+                Journal::require(&dir)?;
+            }
             let log = LogStore::open(&dir, store_pool.clone())?;
             Ok((
                 identity,

@@ -32,6 +32,7 @@ use fonn_codec::checksum;
 
 use super::types::{Entry, LogId, Vote};
 
+const NAME: &str = "journal";
 const MAGIC: &[u8; 8] = b"FONNRJ01";
 const MARK: [u8; 2] = [0xF0, 0x9D];
 const HEADER_LEN: usize = 19;
@@ -64,6 +65,15 @@ pub enum JournalError {
     /// The file is of another format.
     #[error("{path} is no raft journal that this version knows: start the version that wrote it")]
     Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is gone, and with it what the member voted.
+    #[error(
+        "{path} is missing, although this node is a member of a cluster and may have voted: put the file back, or \
+         move its directory away, and start with --join to follow the cluster anew"
+    )]
+    Missing {
         /// The file.
         path: PathBuf,
     },
@@ -153,9 +163,20 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Checks that there is a journal in `dir`, of a member whose identity names a cluster. Without it, an empty one
+    /// would be made, and a second vote given in a term that had one.
+    pub(super) fn require(dir: &Path) -> Result<(), JournalError> {
+        let path = dir.join(NAME);
+        match path.try_exists() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(JournalError::Missing { path }),
+            Err(source) => Err(JournalError::Io { path, source }),
+        }
+    }
+
     /// Opens the journal in `dir`, or makes an empty one.
     pub(super) fn open(dir: &Path) -> Result<(Self, Contents), JournalError> {
-        let path = dir.join("journal");
+        let path = dir.join(NAME);
         let io = |source| JournalError::Io {
             path: path.clone(),
             source,

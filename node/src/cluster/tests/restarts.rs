@@ -8,12 +8,13 @@ use fonn_proto::placement::SLOT_COUNT;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::peer::PeerMetrics;
+use fonn_runtime::tasks::Tasks;
 use openraft::ServerState;
 
 use super::world::{Node, PATIENCE, World, leader};
-use crate::cluster::Start;
 use crate::cluster::map::Map;
 use crate::cluster::member::MemberState::Active;
+use crate::cluster::{Cluster, ClusterError, JournalError, Start};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::entry::Space;
 use crate::levels::CodecChoice;
@@ -48,6 +49,29 @@ fn share(node: &Node) -> Arc<Sharing> {
     };
     let (engine, clock) = (engine.unwrap(), Clock::system());
     follow::start(&node.cluster, &engine, clock, peers, &node.tasks)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_lost_its_journal_does_not_vote_a_second_time() {
+    let world = World::new();
+    let node = world.found("a").await;
+    node.status(|status| status.cluster != 0).await;
+    node.stop().await;
+    let journal = world.dir("a").join("journal");
+    let aside = journal.with_extension("aside");
+    std::fs::rename(&journal, &aside).unwrap();
+    let again = || world.options("a", Start::Bootstrap);
+    let refused = Cluster::start(again(), &Tasks::new()).await.unwrap_err();
+    assert!(
+        matches!(refused, ClusterError::Journal(JournalError::Missing { .. })),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("--join"), "{refused}");
+    assert!(!journal.exists(), "a new one was made");
+    std::fs::rename(&aside, &journal).unwrap();
+    let node = world.start(again()).await;
+    node.sees(&["a"], Active).await;
+    node.stop().await;
 }
 
 async fn until(what: &str, is_so: impl Fn() -> bool) {
