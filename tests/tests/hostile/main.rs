@@ -1,0 +1,3 @@
+//! Attacks: strangers can do nothing, and tenants cannot hurt each other.
+
+mod auth;
