@@ -165,7 +165,7 @@ impl SecurityConfig {
                  protects them, --insecure allows it"
             }
             (false, _) => {
-                "whoever can reach another one may read and change everything; --users-file with --tls-cert, or \
+                "a client that reaches another one may read and change everything; --users-file with --tls-cert, or \
                  --tls-client-ca, protects it, --insecure allows it"
             }
         };
