@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fonn_tests::client::{RespReply, request};
+use fonn_tests::client::{RespReply, resp_request};
 use fonn_tests::ctl::with_input;
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::{Signal, raise_open_files};
@@ -56,7 +56,7 @@ async fn connect(from: Ipv4Addr, to: SocketAddr) -> Result<TcpStream> {
 }
 
 fn login(password: &str) -> Vec<u8> {
-    request(&[b"AUTH", b"ci", password.as_bytes()])
+    resp_request(&[b"AUTH", b"ci", password.as_bytes()])
 }
 
 /// The next line that the server says; empty if it has closed.
