@@ -10,9 +10,11 @@
 //! ```
 
 use std::fmt;
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -87,9 +89,10 @@ pub(crate) struct Directory {
 impl Directory {
     /// Makes, locks and checks a data directory.
     pub(crate) fn open(path: &Path) -> Result<Self, DiskError> {
-        std::fs::create_dir_all(path).map_err(DiskError::io("make data directory", path))?;
+        make_dir_all(path).map_err(DiskError::io("make data directory", path))?;
+        close_to_others(path);
         let lock_path = path.join("LOCK");
-        let lock = File::create(&lock_path).map_err(DiskError::io("open", &lock_path))?;
+        let lock = create_file(&lock_path).map_err(DiskError::io("open", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DiskError::Locked(path.to_owned())),
@@ -154,7 +157,7 @@ impl Directory {
 
     fn write_format(&self, path: &Path) -> io::Result<()> {
         let new = self.path.join("FORMAT.new");
-        let mut file = File::create(&new)?;
+        let mut file = create_file(&new)?;
         writeln!(file, "{FORMAT}")?;
         file.sync_all()?;
         std::fs::rename(&new, path)?;
@@ -251,6 +254,50 @@ pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// The mode of directories: only the user that the process runs as sees what is in them.
+const DIR_MODE: u32 = 0o700;
+
+/// The mode of files.
+pub(crate) const FILE_MODE: u32 = 0o600;
+
+/// Makes a directory for this user alone.
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIR_MODE).create(path)
+}
+
+/// Makes a directory and those above it for this user alone, as far as they are missing.
+fn make_dir_all(path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(DIR_MODE)
+        .create(path)
+}
+
+/// Makes a file for this user alone, or empties the one that is there.
+pub(crate) fn create_file(path: &Path) -> io::Result<File> {
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(FILE_MODE)
+        .open(path)
+}
+
+/// Takes the rights of others from a directory that an older version or an operator made. A directory of another owner
+/// stays as it is, as the root of a mounted volume does.
+fn close_to_others(path: &Path) {
+    let Ok(mode) = std::fs::metadata(path).map(|it| it.mode()) else {
+        return;
+    };
+    if mode & 0o077 == 0 {
+        return;
+    }
+    let closed = std::fs::set_permissions(path, Permissions::from_mode(DIR_MODE));
+    if let (Err(error), true) = (closed, mode & 0o007 != 0) {
+        warn!(dir = %path.display(), %error, "every user of this machine can read the data directory: chmod it to 0700");
+    }
+}
+
 /// Makes names in a directory survive a loss of power.
 pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
@@ -271,6 +318,27 @@ mod tests {
         );
         drop(first);
         Directory::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn others_see_nothing_of_a_data_directory_also_if_it_was_open_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = dir.path().join("above/data");
+        let open = dir.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        for path in [&made, &open] {
+            let directory = Directory::open(path).unwrap();
+            state::save(path, &state::StoreState::default()).unwrap();
+            make_dir(&directory.generation(GenerationName::first(1))).unwrap();
+            assert_eq!(mode(path), 0o700);
+            for entry in std::fs::read_dir(path).unwrap() {
+                let path = entry.unwrap().path();
+                let expected = if path.is_dir() { 0o700 } else { 0o600 };
+                assert_eq!(mode(&path), expected, "{}", path.display());
+            }
+        }
     }
 
     #[test]

@@ -5,14 +5,13 @@
 //! before anything is dropped; where it is missing or damaged, all that was ever given out may have been dropped. Layout:
 //! `docs/formats/disk-record.md`.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
 use fonn_codec::checksum;
 use fonn_proto::Version;
 
-use super::directory::sync_dir;
+use super::directory::{create_file, sync_dir};
 
 const FILE: &str = "forgotten";
 const FILE_NEW: &str = "forgotten.new";
@@ -32,7 +31,7 @@ pub(crate) fn load(dir: &Path) -> Option<Version> {
 pub(crate) fn save(dir: &Path, version: Version) -> io::Result<()> {
     let (path, new) = (dir.join(FILE), dir.join(FILE_NEW));
     let write = || {
-        let mut file = File::create(&new)?;
+        let mut file = create_file(&new)?;
         file.write_all(&to_bytes(version))?;
         file.sync_all()?;
         std::fs::rename(&new, &path)?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fonn_proto::Version;
 use tracing::{error, warn};
 
-use super::directory::{GenerationName, disk_bytes, sync_dir};
+use super::directory::{GenerationName, create_file, disk_bytes, make_dir, sync_dir};
 use super::error::{DiskError, is_damage};
 use super::index::{Checkpoint, Index, IndexError, IndexMemory, Known};
 use super::log::Log;
@@ -107,7 +107,7 @@ pub(crate) fn look_into(dir: &Path, memory: &IndexMemory) -> Holds {
 /// Removes a generation. It does not count from the beginning: what a kill may leave is a remnant.
 pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     // On a full disk no file can be made; without its log it is at worst one that lost it.
-    if File::create(dir.join(DROPPED)).is_err() {
+    if create_file(&dir.join(DROPPED)).is_err() {
         let _ = std::fs::remove_file(dir.join(LOG));
     }
     remove_all(dir)
@@ -129,7 +129,7 @@ impl Generation {
         name: GenerationName,
         memory: &IndexMemory,
     ) -> Result<Self, DiskError> {
-        std::fs::create_dir(&dir).map_err(DiskError::io("make", &dir))?;
+        make_dir(&dir).map_err(DiskError::io("make", &dir))?;
         let log_name = if name.incarnation == 0 {
             LOG
         } else {
@@ -374,7 +374,7 @@ impl Generation {
     pub(crate) fn mark_settled(&self) {
         self.set_settled();
         // Without the file, a restart looks again.
-        let _ = File::create(self.dir.join(SETTLED));
+        let _ = create_file(&self.dir.join(SETTLED));
     }
 
     /// Notes that the tier below had all that the incarnation before this one held. It is not remembered across a
@@ -422,7 +422,7 @@ impl Generation {
     /// From now on its directory does not count as a generation, whatever happens. Reads go on.
     pub(crate) fn mark_dropped(&self) -> Result<(), DiskError> {
         // On a full disk no file can be made; without its log it does not count either.
-        let marked = File::create(self.dir.join(DROPPED)).map(drop);
+        let marked = create_file(&self.dir.join(DROPPED)).map(drop);
         let marked = marked.or_else(|_| std::fs::remove_file(self.dir.join(LOG)));
         marked
             .and_then(|()| sync_dir(&self.dir))

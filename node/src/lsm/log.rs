@@ -9,10 +9,13 @@ mod records;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+
+use super::directory::FILE_MODE;
 
 pub(crate) use damage::Damage;
 pub(crate) use records::{Records, Stored};
@@ -37,6 +40,7 @@ impl Log {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(FILE_MODE)
             .open(path)?;
         let end = file.metadata()?.len();
         Ok(Self {

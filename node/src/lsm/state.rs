@@ -4,7 +4,6 @@
 //! nothing may be served: when one is damaged the other counts, and is copied. Layout:
 //! `docs/formats/disk-record.md`.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use fonn_codec::checksum;
 use fonn_proto::Version;
 use tracing::warn;
 
-use super::directory::sync_dir;
+use super::directory::{create_file, sync_dir};
 use super::error::{DiskError, is_damage};
 use super::stats::{DiskStats, add};
 use crate::entry::Space;
@@ -169,7 +168,7 @@ pub(crate) fn save(dir: &Path, state: &StoreState) -> Result<(), DiskError> {
     let bytes = state.to_bytes();
     let write = |name: &str, new: &str| {
         let new = dir.join(new);
-        let mut file = File::create(&new)?;
+        let mut file = create_file(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, dir.join(name))?;
