@@ -13,6 +13,9 @@ pub const MEMCACHED_KEY_LEN_MAX: usize = 250;
 /// and an LSM key is at most 65,535 bytes.
 pub const RESP_KEY_LEN_MAX: usize = 32 * 1024;
 
+/// Pairs that are stored all or none at most: the shards of all of them are locked at once.
+pub const STORE_ALL_PAIRS_MAX: usize = 1024;
+
 /// Memcached takes an expiry above this many seconds for an absolute Unix time (protocol.txt,
 /// "Expiration times").
 pub const MEMCACHED_RELATIVE_EXPIRY_MAX_S: i64 = 60 * 60 * 24 * 30;

@@ -102,7 +102,7 @@ pub enum ServerCommand<'a> {
     ConfigGet(Vec<&'a [u8]>),
     /// RESP `DBSIZE`. Answered with `Integer`.
     Count,
-    /// RESP `SCAN`. Answered with `Scan`.
+    /// RESP `SCAN`. Answered with `Scan`, of fewer keys than asked for where these are long.
     Scan {
         /// 0, or what the last call returned.
         cursor: u64,
@@ -113,7 +113,8 @@ pub enum ServerCommand<'a> {
     },
     /// RESP `RANDOMKEY`. Answered with `Key`.
     RandomKey,
-    /// RESP `MSETNX`: stores all pairs if none of the keys exists. Answered with `Integer` 1 or 0.
+    /// RESP `MSETNX`: stores all pairs, at most [`STORE_ALL_PAIRS_MAX`](crate::command::STORE_ALL_PAIRS_MAX), if none
+    /// of the keys exists. Answered with `Integer` 1 or 0.
     StoreAllIfNone(Vec<(&'a [u8], &'a [u8])>),
     /// RESP `CLIENT INFO`/`CLIENT LIST`-like facts are kept by the connection. Answered with `Text`.
     ClientInfo,
@@ -128,6 +129,26 @@ pub enum ServerCommand<'a> {
     ClusterView,
     /// RESP `CLUSTER COUNTKEYSINSLOT`: entries of one slot, which exists. Answered with `Integer`.
     CountInSlot(u16),
+}
+
+impl ServerCommand<'_> {
+    /// Whether the command is given up when its client has gone. What others would see half done is finished.
+    #[must_use]
+    pub fn ends_with_client(&self) -> bool {
+        match self {
+            Self::Flush { .. } | Self::Auth { .. } => false,
+            Self::Stats(_)
+            | Self::Info(_)
+            | Self::ConfigGet(_)
+            | Self::Count
+            | Self::Scan { .. }
+            | Self::RandomKey
+            | Self::StoreAllIfNone(_)
+            | Self::ClientInfo
+            | Self::ClusterView
+            | Self::CountInSlot(_) => true,
+        }
+    }
 }
 
 /// What memcached's `stats` was asked for.

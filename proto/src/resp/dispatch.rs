@@ -10,6 +10,7 @@ use super::session::{DATABASE_COUNT, Session, client_name, library_attribute};
 use super::table::{COMMANDS, CommandInfo, Kind};
 use super::wording::{self, ReplyError};
 use crate::Redirects;
+use crate::command::STORE_ALL_PAIRS_MAX;
 use crate::placement::{self, SLOT_COUNT};
 use crate::request::{self, Body, Limits, Request, ServerCommand, StatsKind};
 
@@ -377,7 +378,13 @@ fn about_server<'a>(
                 delay_s: 0,
             }
         }
-        Kind::SetManyIfNone => ServerCommand::StoreAllIfNone(data::pairs(info, args)?.collect()),
+        Kind::SetManyIfNone => {
+            let pairs = data::pairs(info, args)?;
+            if pairs.len() > STORE_ALL_PAIRS_MAX {
+                return Err(wording::too_many_pairs(info));
+            }
+            ServerCommand::StoreAllIfNone(pairs.collect())
+        }
         _ => return Err(wording::INTERNAL),
     };
     Ok((Body::Server(command), Form::Server))

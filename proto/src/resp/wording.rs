@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::frame::Args;
 use super::table::CommandInfo;
 use crate::Moved;
-use crate::command::RESP_KEY_LEN_MAX;
+use crate::command::{RESP_KEY_LEN_MAX, STORE_ALL_PAIRS_MAX};
 use crate::outcome::Failure;
 
 /// An error reply without its `-` and line end: a prefix in capitals, a space, a sentence.
@@ -104,6 +104,14 @@ pub(super) fn invalid_expire_time(command: &CommandInfo) -> ReplyError {
 
 pub(super) fn value_too_large(len_max: usize) -> ReplyError {
     format!("ERR value is too large (max {len_max} bytes)").into()
+}
+
+pub(super) fn too_many_pairs(command: &CommandInfo) -> ReplyError {
+    format!(
+        "ERR too many pairs for '{}' command (max {STORE_ALL_PAIRS_MAX})",
+        command.name
+    )
+    .into()
 }
 
 pub(super) fn key_too_long() -> ReplyError {

@@ -420,3 +420,15 @@ fn expiries_beyond_the_range_of_64_bits_are_invalid() {
         "-ERR XX and LT options at the same time are not supported\\r\\n"
     );
 }
+
+#[test]
+fn pairs_that_are_stored_all_or_none_are_bounded_in_number() {
+    let line = |pairs: usize| format!("MSETNX{}", " k v".repeat(pairs));
+    let mut client = Client::new();
+    client.model.server = Some(ServerOutcome::Integer(1));
+    assert_eq!(client.words(&line(1024)), ":1\\r\\n");
+    assert_eq!(
+        client.words(&line(1025)),
+        "-ERR too many pairs for 'msetnx' command (max 1024)\\r\\n"
+    );
+}
