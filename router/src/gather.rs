@@ -53,7 +53,10 @@ pub async fn execute(
         ServerCommand::Stats(StatsKind::Empty) => ServerOutcome::Pairs(Vec::new()),
         ServerCommand::Info(sections) => {
             let answers = ask_all(router, client.space, &general(client)).await;
-            let keys = count(router, client.space).await.unwrap_or(0);
+            let keys = match report::wants_keyspace(sections) {
+                true => count(router, client.space).await.unwrap_or(0),
+                false => 0,
+            };
             let stats = report::sum(answers.into_iter().flatten());
             ServerOutcome::Text(report::info(server, sections, &stats, client, keys))
         }

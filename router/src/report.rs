@@ -142,6 +142,21 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
     all
 }
 
+/// Whether `INFO` with these sections includes one.
+fn wants(sections: &[String], title: &str) -> bool {
+    sections.is_empty()
+        || sections.iter().any(|it| {
+            it.eq_ignore_ascii_case(title)
+                || ["all", "everything", "default"].contains(&it.as_str())
+        })
+}
+
+/// Whether `INFO` with these sections tells how many keys there are, which every member has to count.
+#[must_use]
+pub fn wants_keyspace(sections: &[String]) -> bool {
+    wants(sections, "Keyspace")
+}
+
 /// `INFO`, with sums over the members for what they count: of all, or of the client's namespace.
 pub fn info(
     shared: &Shared,
@@ -219,11 +234,7 @@ pub fn info(
     ];
     let mut text = String::new();
     for (title, pairs) in table {
-        let is_wanted = sections.is_empty()
-            || sections.iter().any(|it| {
-                it.eq_ignore_ascii_case(title)
-                    || ["all", "everything", "default"].contains(&it.as_str())
-            });
+        let is_wanted = wants(sections, title);
         // For who is told about one namespace alone there is nothing in these.
         let is_told = !client.is_confined || !["Clients", "Memory"].contains(&title);
         if !is_wanted || !is_told {

@@ -36,6 +36,9 @@ const ACKS_MAX: usize = 1024;
 /// well under a microsecond or pages received.
 const TURN_MAX: usize = 512;
 
+/// Bytes received, or copied into a value that a command makes, that count as one command.
+const TURN_BYTES: usize = 4096;
+
 /// Requests of more commands have their parsed form counted, which is many times what was received.
 const UNCOUNTED_COMMANDS_MAX: usize = 256;
 
@@ -199,7 +202,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 }
             };
             self.count(Event::BytesRead, read as u64);
-            self.turn += 1 + read / 4096;
+            self.turn += 1 + read / TURN_BYTES;
             if skip > 0 {
                 let chunk = input.take();
                 let here = usize::try_from(skip)
@@ -278,6 +281,8 @@ impl<'c, S: Service> Driver<'c, S> {
         if self.turn >= TURN_MAX {
             self.turn = 0;
             tokio::task::yield_now().await;
+            // The turns of the others took their time.
+            self.batch.moment = None;
         }
     }
 
@@ -494,9 +499,12 @@ impl<'c, S: Service> Driver<'c, S> {
                         break;
                     }
                 }
-                Step::Request { request, len } => {
+                Step::Request { mut request, len } => {
                     parsed.consumed += len;
                     self.batch.requests += 1;
+                    if !self.guard.is_open() {
+                        self.guard.confine(&mut request.body);
+                    }
                     parsed.close = matches!(request.body, Body::Close | Body::Broken);
                     if matches!(request.body, Body::Broken) {
                         self.count(Event::ProtocolError, 1);

@@ -127,6 +127,21 @@ impl Guard {
         permit(role, body).err()
     }
 
+    /// Leaves out of a request what the client's role does not allow and what it can do without: a client that may not
+    /// write gets no recache token, which it could never make good.
+    pub fn confine(&self, body: &mut Body<'_>) {
+        let Body::Data(commands) = body else {
+            return;
+        };
+        if self.identity().is_some_and(|it| !it.role.may_write()) {
+            for command in commands {
+                if let Command::Get(get) = command {
+                    get.claim = false;
+                }
+            }
+        }
+    }
+
     /// Waits until the user that this connection speaks for is gone, or never.
     ///
     /// # Cancel safety

@@ -262,6 +262,9 @@ pub trait Service: Send + Sync + Sized + 'static {
     }
 
     /// Executes a command about many keys or about the server, after all that came before it.
+    ///
+    /// # Cancel safety
+    /// Dropped when the client has gone, if the command [ends with its client](ServerCommand::ends_with_client).
     fn execute_server(
         &self,
         server: &Shared<Self>,

@@ -363,3 +363,16 @@ fn members_of_a_cluster_are_not_let_in_past_the_users() {
     assert_eq!(answer_len(&Guarded::start().node), 0);
     assert!(answer_len(&Node::start(Options::default())) > 0);
 }
+
+#[test]
+fn a_user_that_may_only_read_gets_no_recache_token() {
+    let guarded = Guarded::start();
+    let mut writer = guarded.text("ci");
+    let mut reader = guarded.text("dev");
+    exchange(&mut writer, &text_set("k", b"v"), b"STORED\r\n");
+    exchange(&mut writer, b"md k I\r\n", b"HD\r\n");
+    exchange(&mut reader, b"mg k v\r\n", b"VA 1 X\r\nv\r\n");
+    exchange(&mut writer, b"mg k v\r\n", b"VA 1 X W\r\nv\r\n");
+    exchange(&mut reader, b"mg k v\r\n", b"VA 1 X\r\nv\r\n");
+    exchange(&mut writer, b"mg k v\r\n", b"VA 1 Z X\r\nv\r\n");
+}

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::later::{Answer, Begun, Queue};
 use super::replies::CROWDED_SEND_LEN;
-use super::{COMMAND_COST, Driver, SEND_DELAY, UNCOUNTED_COMMANDS_MAX};
+use super::{COMMAND_COST, Driver, SEND_DELAY, TURN_BYTES, UNCOUNTED_COMMANDS_MAX};
 use crate::serve::budget::Budget as _;
 use crate::serve::input::Chunk;
 use crate::serve::service::{Acks as _, Answered as _, Client, Event, Execution, Job, Service};
@@ -137,13 +137,27 @@ impl<S: Service> Driver<'_, S> {
                     is_routed: false,
                     is_confined: self.guard.is_confined(),
                 };
-                let outcome = Box::pin(self.shared.service.execute_server(
-                    self.shared,
-                    client,
-                    &command,
-                    &mut self.acks,
-                ))
-                .await;
+                let (shared, socket) = (self.shared, &self.connection.socket);
+                let acks = &mut self.acks;
+                // Boxed: connections do not pay for it with memory.
+                let outcome = Box::pin(async {
+                    let executed = shared
+                        .service
+                        .execute_server(shared, client, &command, acks);
+                    if !command.ends_with_client() {
+                        return Ok(executed.await);
+                    }
+                    tokio::select! {
+                        biased;
+                        outcome = executed => Ok(outcome),
+                        () = socket.broken() => {
+                            Err(io::Error::from(io::ErrorKind::ConnectionReset))
+                        }
+                    }
+                })
+                .await?;
+                // It may have waited long.
+                self.batch.moment = None;
                 reply.server(&command, &outcome, &mut self.out);
             }
             Body::Answer | Body::Close | Body::Broken => reply.finish(self.words(queue)),
@@ -198,6 +212,10 @@ impl<S: Service> Driver<'_, S> {
             .await;
         // It may have waited long.
         self.batch.moment = None;
+        if let Execution::Done(Outcome::Stored(stored)) = &execution {
+            // A small request may have made a long value out of another.
+            self.turn += stored.value_len.saturating_sub(value_len) / TURN_BYTES;
+        }
         let begin = |queue: &mut Queue<'d, S::Later>, answer| {
             if let Some(command) = command.within(chunk.as_slice()) {
                 queue.push_command(Begun {

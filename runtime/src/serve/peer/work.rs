@@ -62,8 +62,20 @@ impl Owned {
 
     /// Whether who asked has given it up: what it was told since may be newer.
     fn is_overdue(&self) -> bool {
+        self.budget()
+            .is_some_and(|budget| self.received.elapsed() > budget)
+    }
+
+    /// How long who asked waits for the answer.
+    fn budget(&self) -> Option<Duration> {
         let budget = Duration::from_millis(self.head.envelope.budget_ms.into());
-        !budget.is_zero() && self.received.elapsed() > budget
+        (!budget.is_zero()).then_some(budget)
+    }
+
+    /// How much longer who asked waits.
+    fn time_left(&self) -> Option<Duration> {
+        self.budget()
+            .map(|budget| budget.saturating_sub(self.received.elapsed()))
     }
 
     /// Whether it was sent by an older map than the one gone by here.
@@ -184,7 +196,19 @@ impl Owned {
                     is_routed: true,
                     is_confined: false,
                 };
-                let outcome = service.execute_server(shared, client, &command, acks).await;
+                let ends_with_client = command.ends_with_client();
+                let executed = service.execute_server(shared, client, &command, acks);
+                let outcome = match self.time_left().filter(|_| ends_with_client) {
+                    None => executed.await,
+                    // The caller waits no longer.
+                    Some(left) => match tokio::time::timeout(left, executed).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => {
+                            service.count(Event::Busy, 1);
+                            ServerOutcome::Failed(Failure::Busy)
+                        }
+                    },
+                };
                 match is_flush && self.is_behind(shared) {
                     true => word(&Reply::WrongOwner),
                     false => word(&Reply::Server(outcome)),
