@@ -25,16 +25,25 @@ pub const COUNTER_BITS: u32 = 16;
 /// range is left to count on, so that the counter cannot wrap.
 pub const VERSION_MAX: u64 = u64::MAX >> 1;
 
+/// How far a version from elsewhere may be ahead of the wall clock, in milliseconds: a day. Clocks of members are
+/// seconds apart. A version that is further ahead is of a clock that is wrong, or hostile.
+pub const SKEW_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+
 /// The highest floor to open with. It is above [`VERSION_MAX`] so that a member that was made to
 /// observe that one, and counted on, can still be opened again.
 const FLOOR_MAX: u64 = VERSION_MAX + (VERSION_MAX >> 1);
 
-/// A version from elsewhere is beyond [`VERSION_MAX`], so it is damaged or hostile.
+/// A version from elsewhere is too far ahead of the wall clock, or beyond [`VERSION_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("version {version} is beyond any plausible time")]
+#[error(
+    "version {version} is {ahead_ms} ms ahead of the wall clock, more than a day: set the clock of this machine, and \
+     that of the one that wrote it"
+)]
 pub struct VersionOutOfRange {
     /// The version that was given.
     pub version: u64,
+    /// How far ahead of the wall clock it is, in milliseconds.
+    pub ahead_ms: u64,
 }
 
 /// The clock. Shared by reference between threads; lock-free.
@@ -55,7 +64,11 @@ impl Hlc {
     /// [`VersionOutOfRange`] when the floor cannot come from a clock like this one.
     pub fn new(clock: Clock, floor: u64) -> Result<Self, VersionOutOfRange> {
         if floor > FLOOR_MAX {
-            return Err(VersionOutOfRange { version: floor });
+            let ahead_ms = wall_ms(floor).saturating_sub(clock.wall_ms());
+            return Err(VersionOutOfRange {
+                version: floor,
+                ahead_ms,
+            });
         }
         let timeline = Timeline::new(floor, clock.wall_ms(), clock.monotonic_ms());
         Ok(Self {
@@ -93,13 +106,31 @@ impl Hlc {
     /// Makes every later version larger than `version`, which came from another member or a store.
     ///
     /// # Errors
-    /// [`VersionOutOfRange`] when it is beyond [`VERSION_MAX`]; the clock is unchanged.
+    /// [`VersionOutOfRange`] when it is not [admitted](Hlc::admits); the clock is unchanged.
     pub fn observe(&self, version: u64) -> Result<(), VersionOutOfRange> {
-        if version > VERSION_MAX {
-            return Err(VersionOutOfRange { version });
+        if !self.admits(version) {
+            return Err(VersionOutOfRange {
+                version,
+                ahead_ms: wall_ms(version).saturating_sub(self.clock.wall_ms()),
+            });
         }
         self.last.fetch_max(version, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether a version from elsewhere is believed: it is at most [`SKEW_MS_MAX`] ahead of the wall clock, or no
+    /// higher than what was given or observed before.
+    #[must_use]
+    pub fn admits(&self, version: u64) -> bool {
+        let latest_ms = self.clock.wall_ms().saturating_add(SKEW_MS_MAX);
+        version <= self.last().max(at_ms(latest_ms))
+    }
+
+    /// Makes every later version larger than `version`, which this member made of its own versions. It is cut to
+    /// [`VERSION_MAX`].
+    pub fn advance(&self, version: u64) {
+        self.last
+            .fetch_max(version.min(VERSION_MAX), Ordering::Relaxed);
     }
 
     /// The last version given or observed; 0 before the first.
@@ -210,15 +241,33 @@ mod tests {
     #[test]
     fn an_impossible_version_is_refused_and_changes_nothing() {
         let hlc = Hlc::new(ManualClock::new(1000).clock(), 0).unwrap();
-        assert_eq!(
-            hlc.observe(u64::MAX),
-            Err(VersionOutOfRange { version: u64::MAX })
-        );
+        let refused = hlc.observe(u64::MAX).unwrap_err();
+        assert_eq!(refused.version, u64::MAX);
         assert_eq!(hlc.next(), at_ms(1000));
         assert!(Hlc::new(Clock::system(), u64::MAX).is_err());
-        hlc.observe(VERSION_MAX).unwrap();
+        hlc.advance(u64::MAX);
         assert_eq!(hlc.next(), VERSION_MAX + 1);
         assert_eq!(at_ms(u64::MAX), VERSION_MAX);
+    }
+
+    #[test]
+    fn a_version_from_elsewhere_may_be_a_day_ahead_and_no_more() {
+        let manual = ManualClock::new(1000);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        let latest = at_ms(1000 + SKEW_MS_MAX);
+        for version in [latest + 1, VERSION_MAX] {
+            let refused = hlc.observe(version).unwrap_err();
+            assert!(refused.ahead_ms >= SKEW_MS_MAX, "{refused}");
+            assert_eq!(hlc.last(), 0);
+        }
+        hlc.observe(latest).unwrap();
+        assert_eq!(hlc.next(), latest + 1);
+        // The clock was set back: what this member made itself is still believed.
+        manual.set_wall_ms(0);
+        assert!(hlc.admits(latest + 1) && !hlc.admits(latest + 2));
+        // Time goes on.
+        manual.set_wall_ms(2000);
+        assert!(hlc.admits(latest + 2));
     }
 
     #[test]

@@ -59,13 +59,16 @@ impl Superseder {
         is_older
     }
 
-    /// Versions that are given from now on are above this one.
-    fn observe(&self, version: Version) {
-        if let Some((_, hlc)) = self.home.get()
-            && let Err(error) = hlc.observe(version)
-        {
-            tracing::warn!(%error, "a segment of another node has an impossible version");
-        }
+    /// Versions that are given from now on are above this one. False if it is none to be believed.
+    fn observe(&self, version: Version) -> bool {
+        let Some((_, hlc)) = self.home.get() else {
+            return true;
+        };
+        hlc.observe(version)
+            .inspect_err(|error| {
+                tracing::warn!(%error, "what another node wrote into the bucket is not believed");
+            })
+            .is_ok()
     }
 }
 
@@ -77,7 +80,9 @@ impl ColdObserver for Superseder {
         let Some((disk, _)) = self.home.get() else {
             return;
         };
-        self.observe(at.version);
+        if !self.observe(at.version) {
+            return;
+        }
         if self.hide_older(disk, space, key, at.version) {
             // It must outlive a kill: told again it is only until then.
             disk.barrier_blocking();
@@ -85,11 +90,16 @@ impl ColdObserver for Superseder {
     }
 
     fn flushed(&self, space: u16, cutoff: u64) {
-        self.observe(cutoff);
+        if !self.observe(cutoff) {
+            return;
+        }
         self.hot.flushes.restore(Space(space), cutoff);
     }
 
+    /// What is too far ahead of the clock is not there: newer writes could not hide it.
     fn is_visible(&self, space: u16, version: u64) -> bool {
-        self.hot.flushes.is_visible(Space(space), version)
+        let home = self.home.get();
+        home.is_none_or(|(_, hlc)| hlc.admits(version))
+            && self.hot.flushes.is_visible(Space(space), version)
     }
 }
