@@ -15,13 +15,16 @@
 
 mod commit;
 mod fetch;
+mod flush;
 mod hit;
+mod iterate;
 mod locate;
-mod multi;
 mod number;
 mod peer;
+mod prepare;
 mod pressure;
 mod quota;
+mod store_all;
 
 pub mod semantics;
 #[cfg(test)]
@@ -51,6 +54,7 @@ use parking_lot::Mutex;
 
 use self::commit::Refused;
 use self::fetch::{Fetched, From, Need, Unknown};
+use self::prepare::{Long, Prepared};
 use self::semantics::{Change, Present, Rules};
 use self::upkeep::Ledger;
 use crate::ack::{Ack, AckGroup};
@@ -101,7 +105,7 @@ pub struct Engine {
     ledger: Arc<Ledger>,
     settings: Settings,
     ram_codec: LevelCodec,
-    scans: multi::Scans,
+    iterations: iterate::Iterations,
     /// Latency of gets that the disk answered, queue included.
     pub disk_get_latency: Latency,
     /// Latency of gets that the bucket answered, after the disk had none.
@@ -177,6 +181,8 @@ enum Attempt {
     Ceiling,
     /// A flush came between. Nothing was changed.
     Flushed,
+    /// A long value has to be decoded, made or encoded first, for which no shard is locked. Nothing was changed.
+    Prepare(Long),
 }
 
 /// Where the value of a hit is.
@@ -290,7 +296,7 @@ impl Engine {
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Outcome<'s> {
-        let (outcome, at) = match self.attempt(job, None, acks, scratch) {
+        let (outcome, at) = match self.attempt(job, None, &prepare::NOTHING, acks, scratch) {
             Attempt::Done(outcome, at) => (outcome, at),
             first => self.execute_slowly(job, first, acks, scratch).await,
         };
@@ -318,6 +324,8 @@ impl Engine {
         let mut attempt = first;
         // What was fetched stays good as long as its ticket does, also while waiting for room.
         let mut fetched = None;
+        // Boxed: connections do not pay for it with memory.
+        let mut prepared = Box::<Prepared>::default();
         let failed = |failure| (Outcome::Failed(failure), ValueAt::Outcome);
         loop {
             match attempt {
@@ -332,11 +340,21 @@ impl Engine {
                     // Its memory is not held while more is waited for.
                     drop(fetched.take());
                     match self.fetch(job.space, job.command.key(), need, ticket).await {
-                        Ok(known) => fetched = Some(known),
+                        Ok(known) => {
+                            self.prepare_fetched(&known, &mut prepared);
+                            fetched = Some(known);
+                        }
                         Err(why) => {
                             return (self.unreadable(job.command, why), ValueAt::Outcome);
                         }
                     }
+                }
+                Attempt::Prepare(long) => {
+                    let Some(left) = fetches_left.checked_sub(1) else {
+                        return failed(Failure::Busy);
+                    };
+                    fetches_left = left;
+                    self.prepare(job, long, &mut prepared);
                 }
                 Attempt::Room(cost) => {
                     if !self.wait_for_room(cost, room_deadline).await {
@@ -349,7 +367,7 @@ impl Engine {
                     }
                 }
             }
-            attempt = self.attempt(job, fetched.as_ref(), acks, scratch);
+            attempt = self.attempt(job, fetched.as_ref(), &prepared, acks, scratch);
         }
     }
 
@@ -367,13 +385,14 @@ impl Engine {
         &self,
         job: &Job<'_>,
         fetched: Option<&Fetched>,
+        prepared: &Prepared,
         acks: &mut Acks,
         scratch: &mut Vec<u8>,
     ) -> Attempt {
         let hot = &*self.hot;
         let key = job.command.key();
         let hash = hot.ram.hash(job.space, key);
-        let now_ms = hot.clock.coarse_wall_ms();
+        let now_ms = hot.clock.wall_ms();
         let mut shard = hot.ram.lock(hash);
 
         let there = match shard.find(hash, job.space, key) {
@@ -408,7 +427,22 @@ impl Engine {
         let read = match &there {
             There::Slot(slot) => {
                 let found = shard.get(*slot);
-                let Some(value) = read(&found, want, self.settings.value_len_max, scratch) else {
+                let value_len_max = self.settings.value_len_max;
+                let decoded = prepared.decoded_of(found.meta.version);
+                let is_damaged = prepared.is_damaged(found.meta.version);
+                if want
+                    && decoded.is_none()
+                    && !is_damaged
+                    && let Some(long) = Long::framed(&found, value_len_max)
+                {
+                    return Attempt::Prepare(long);
+                }
+                let value = match decoded {
+                    Some(value) => Some(Read::shared(value)),
+                    None if is_damaged => None,
+                    None => read(&found, want, value_len_max, scratch),
+                };
+                let Some(value) = value else {
                     // Bytes that RAM itself garbled: nothing that the disk has can be worse.
                     tracing::error!("a value in RAM does not decode; dropping it");
                     if found.dirty {
@@ -429,10 +463,7 @@ impl Engine {
                 ))
             }
             There::Fetched(entry, _) => {
-                let value = Read {
-                    len: entry.value.len(),
-                    shared: Some(entry.value.clone()),
-                };
+                let value = Read::shared(&entry.value);
                 Some((entry.meta, value, false, 0))
             }
             There::Nothing(_) => None,
@@ -443,6 +474,7 @@ impl Engine {
                 .shared
                 .as_deref()
                 .unwrap_or(if want { scratch } else { &[] }),
+            shared: value.shared.as_ref(),
             value_len: value.len,
             fetched: *fetched,
             idle_s: *idle_s,
@@ -475,11 +507,17 @@ impl Engine {
             }
         }
 
+        let made = match self.made(job, &change, &outcome, present, prepared) {
+            Ok(made) => made,
+            Err(long) => return Attempt::Prepare(long),
+        };
         let value = read.and_then(|(_, value, ..)| value.shared);
         let entry = commit::Target {
             hash,
             job,
             there: &there,
+            made,
+            fetched_form: prepared.fetched_form.as_ref(),
         };
         let grown = match self.commit(&mut shard, &entry, change, now_s, acks) {
             Ok(grown) => grown,
@@ -590,6 +628,15 @@ impl Engine {
 struct Read {
     len: usize,
     shared: Option<Bytes>,
+}
+
+impl Read {
+    fn shared(value: &Bytes) -> Self {
+        Self {
+            len: value.len(),
+            shared: Some(value.clone()),
+        }
+    }
 }
 
 /// Gets at a stored value: decodes a frame, copies a small value into `scratch`, shares a large one.

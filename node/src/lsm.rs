@@ -38,6 +38,7 @@ mod tail;
 mod throttle;
 mod upkeep;
 mod value;
+mod walk;
 mod write;
 mod writer;
 
@@ -63,7 +64,7 @@ use crate::reactor::{Reactor, TurnEnd, relayed};
 use directory::{Directory, GenerationName};
 use generations::{Forgotten, Generations, Opening};
 use queue::Order;
-use reader::Read;
+use reader::{Read, Waiting};
 use record::index_key;
 use shared::Shared;
 use stats::add;
@@ -81,6 +82,7 @@ pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
 pub(crate) use tail::TailRecord;
 pub use tail::{TailPosition, Unread};
+pub use walk::{CountLimits, KeyPage, PageLimits, SpaceCount};
 pub use write::{DiskObserver, Write, WriteKind};
 
 /// Bytes that the file system should keep free, at least: with less, fjall could not write its tables
@@ -155,6 +157,7 @@ impl Drop for Handle {
 fn stop(shared: &Shared) {
     shared.queue.close();
     shared.reads.close();
+    shared.walks.close();
 }
 
 impl DiskTier {
@@ -342,7 +345,7 @@ impl DiskTier {
     /// order of spaces and keys. Looks at a bounded number of keys; see [`SlotPage`].
     ///
     /// # Errors
-    /// As [`DiskTier::scan`].
+    /// As [`DiskTier::page`].
     pub async fn scan_slots(
         &self,
         slots: &SlotSet,
@@ -358,31 +361,11 @@ impl DiskTier {
         .await
     }
 
-    /// Keys and facts of up to `limit` entries of a space, in key order, from behind `after` on. No
-    /// values are read. Fewer than `limit` means that there are no more.
-    ///
-    /// # Errors
-    /// As [`DiskTier::get`], and [`DiskError::Index`] if an index cannot be read.
-    pub async fn scan(
-        &self,
-        space: Space,
-        after: Option<Vec<u8>>,
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Meta)>, DiskError> {
-        self.read(|answer| Read::Scan {
-            space,
-            after,
-            limit,
-            answer,
-        })
-        .await
-    }
-
     /// Counts the live entries of a namespace on disk: neither expired nor flushed, the newest of each key.
     /// Goes over the indexes in pieces, between other reads; no values are read.
     ///
     /// # Errors
-    /// As [`DiskTier::scan`].
+    /// As [`DiskTier::page`].
     pub async fn census(&self, namespace: u16, now_ms: u64) -> Result<Census, DiskError> {
         let mut census = Census::default();
         let mut next = Some((Space::new(namespace, 0), None));
@@ -414,11 +397,19 @@ impl DiskTier {
         &self,
         read: impl FnOnce(oneshot::Sender<Result<T, DiskError>>) -> Read,
     ) -> Result<T, DiskError> {
+        self.ask(&self.handle.shared.reads, read).await
+    }
+
+    /// Has a thread of `waiting` answer a question.
+    async fn ask<Q, T>(
+        &self,
+        waiting: &Waiting<Q>,
+        question: impl FnOnce(oneshot::Sender<Result<T, DiskError>>) -> Q,
+    ) -> Result<T, DiskError> {
         let shared = &self.handle.shared;
         let (answer, answered) = oneshot::channel();
-        shared
-            .reads
-            .push(read(answer))
+        waiting
+            .push(question(answer))
             .inspect_err(|_| add(&shared.stats.reads_rejected, 1))?;
         self.hand_over();
         relayed(answered).await.unwrap_or(Err(DiskError::Closed))
@@ -613,6 +604,11 @@ fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, Disk
             Box::new(move || reader::run(&shared)),
         )?);
     }
+    let walker = Arc::clone(shared);
+    helpers.push(spawn(
+        "fonn-disk-walk",
+        Box::new(move || walk::run(&walker)),
+    )?);
     let upkeep = Arc::clone(shared);
     helpers.push(spawn(
         "fonn-disk-keep",

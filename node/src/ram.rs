@@ -15,6 +15,7 @@
 //! value does not empty the shard it falls into. The strict mode has one shard, and one exact order.
 //! Namespaces with a quota have an order of their own (`quota.rs`).
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -61,6 +62,12 @@ const SHARD_SHIFT: u32 = 40;
 /// Bytes that are evicted from one shard before the next is tried, so that callers who evict at the same
 /// time see each other's work and do not each evict all of it.
 const EVICT_STEP_BYTES: usize = 64 * 1024;
+
+/// Slots that a scan looks at before it gives the shard's lock back.
+const LOCKED_SLOTS_MAX: usize = 256;
+
+/// Slots of a shard among which a random entry is looked for.
+const RANDOM_SLOTS_MAX: usize = 1024;
 
 /// Laps over all shards that may find nothing old enough before age no longer matters. Each such lap
 /// raises the age, so that only a racing clock gets here.
@@ -408,25 +415,46 @@ impl RamTier {
     }
 
     /// Goes over about `count` slots from `cursor` on, calls `visit` for each entry (not for tombstones)
-    /// and returns the cursor to go on with; 0 to begin with, and 0 when all was seen.
+    /// and returns the cursor to go on with; 0 to begin with, and 0 when all was seen. No shard is locked for more
+    /// than some hundred slots at a time.
     ///
     /// An entry that is there during the whole scan is visited at least once, because it keeps its slot;
     /// one that comes or goes may be.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&Found<'_>)) -> u64 {
+        self.scan_while(cursor, count, |found| {
+            visit(found);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`RamTier::scan`]; ends behind the entry at which `visit` breaks.
+    pub fn scan_while(
+        &self,
+        cursor: u64,
+        count: usize,
+        mut visit: impl FnMut(&Found<'_>) -> ControlFlow<()>,
+    ) -> u64 {
         let (mut index, mut from) = ((cursor >> 32) as usize, cursor as u32);
         let mut left = count.max(1);
-        while index < self.shards.len() {
+        'shards: while index < self.shards.len() {
             let guard = self.lock_index(index);
             let shard = guard.shard();
+            let mut visited = 0;
             while let Some(id) = shard.next_id(from) {
                 if left == 0 {
                     return (index as u64) << 32 | u64::from(id);
                 }
-                left -= 1;
-                if let Some(found) = shard.get_if_taken(id).filter(|found| !found.tombstone) {
-                    visit(&found);
+                if visited == LOCKED_SLOTS_MAX {
+                    // Others may lock the shard in between.
+                    continue 'shards;
                 }
+                left -= 1;
+                visited += 1;
                 from = id + 1;
+                let found = shard.get_if_taken(id).filter(|found| !found.tombstone);
+                if found.is_some_and(|found| visit(&found).is_break()) {
+                    left = 0;
+                }
             }
             // An empty shard costs a lock: it counts too, so that the work is bounded by `count`.
             left = left.saturating_sub(1);
@@ -436,7 +464,8 @@ impl RamTier {
         0
     }
 
-    /// The key of some entry of `space` that has not expired at `now_ms`; which one follows from `seed`.
+    /// The key of some entry of `space` that has not expired at `now_ms`; which one follows from `seed`. None if none is
+    /// met among some thousand slots of each shard.
     #[must_use]
     pub fn random(&self, seed: u64, space: Space, now_ms: u64) -> Option<Vec<u8>> {
         (0..self.shards.len()).find_map(|step| {
@@ -456,6 +485,7 @@ impl RamTier {
                 |from: u32| std::iter::successors(shard.next_id(from), |&id| shard.next_id(id + 1));
             ids(start)
                 .chain(ids(0).take_while(|&id| id < start))
+                .take(RANDOM_SLOTS_MAX)
                 .find_map(fits)
         })
     }

@@ -4,7 +4,6 @@
 mod cluster;
 mod commands;
 mod peer;
-mod slots;
 #[cfg(test)]
 mod tests;
 

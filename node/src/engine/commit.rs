@@ -20,9 +20,24 @@ pub(super) struct Target<'a> {
     pub hash: u64,
     pub job: &'a Job<'a>,
     pub there: &'a There<'a>,
+    /// The value to store, where it was made or prepared.
+    pub made: Option<Content>,
+    /// The form that RAM gives to what was fetched, where it was prepared.
+    pub fetched_form: Option<&'a RamForm>,
+}
+
+impl Target<'_> {
+    /// The form that RAM gives to an entry that was fetched.
+    fn form_of(&self, engine: &Engine, entry: &DiskEntry) -> RamForm {
+        match self.fetched_form {
+            Some(form) => form.clone(),
+            None => engine.ram_form(&entry.value, entry.frame.as_ref()),
+        }
+    }
 }
 
 /// A value as RAM stores it.
+#[derive(Clone)]
 pub(super) struct RamForm {
     pub stored: Bytes,
     /// Whether that is a frame.
@@ -30,9 +45,12 @@ pub(super) struct RamForm {
 }
 
 /// A value on its way into both tiers.
+#[derive(Clone)]
 pub(super) enum Content {
     /// A new one.
     Fresh(Bytes),
+    /// A new one, whose form in RAM was made before the shard was locked.
+    Formed { value: Bytes, form: RamForm },
     /// The one that the entry of version `of` has. No tier encodes it again.
     Kept { of: Version, form: RamForm },
 }
@@ -40,14 +58,14 @@ pub(super) enum Content {
 impl Content {
     fn stored_len(&self) -> usize {
         match self {
-            Self::Fresh(value) => value.len(),
+            Self::Fresh(value) | Self::Formed { value, .. } => value.len(),
             Self::Kept { form, .. } => form.stored.len(),
         }
     }
 
     fn write(&self, meta: Meta) -> WriteKind {
         match self {
-            Self::Fresh(value) => WriteKind::Put {
+            Self::Fresh(value) | Self::Formed { value, .. } => WriteKind::Put {
                 meta,
                 value: value.clone(),
             },
@@ -119,7 +137,7 @@ impl Engine {
                             meta: entry.meta,
                             dirty: false,
                         };
-                        let form = self.ram_form(&entry.value, entry.frame.as_ref());
+                        let form = target.form_of(self, entry);
                         self.keep_in_ram(shard, fresh, form, now_s)
                     }
                     There::Nothing(_) => None,
@@ -140,11 +158,18 @@ impl Engine {
                 Ok(grown)
             }
             Change::PutRequest(meta) => {
-                let value = self.request_value(target.job);
-                self.put(shard, target, meta, value, now_s, acks)
+                let request = || Content::Fresh(self.request_value(target.job));
+                let content = target.made.clone().unwrap_or_else(request);
+                self.put_content(shard, target, meta, content, now_s, acks)
+            }
+            Change::PutGrown(meta) => {
+                let made = target.made.clone();
+                let content = made.ok_or(Refused::Failed(Failure::Unavailable))?;
+                self.put_content(shard, target, meta, content, now_s, acks)
             }
             Change::PutBuilt(meta, value) => {
-                self.put(shard, target, meta, Bytes::from(value), now_s, acks)
+                let content = Content::Fresh(Bytes::from(value));
+                self.put_content(shard, target, meta, content, now_s, acks)
             }
             Change::Meta(meta) => {
                 let content = self.kept_content(shard, target)?;
@@ -174,7 +199,7 @@ impl Engine {
     }
 
     /// The value of a store: shared with the connection's buffer where that is worth it.
-    fn request_value(&self, job: &Job<'_>) -> Bytes {
+    pub(super) fn request_value(&self, job: &Job<'_>) -> Bytes {
         let value = match job.command {
             Command::Store(store) => store.value,
             _ => &[],
@@ -201,25 +226,10 @@ impl Engine {
                 let framed = found.framed;
                 (found.meta.version, RamForm { stored, framed })
             }
-            There::Fetched(entry, _) => {
-                let form = self.ram_form(&entry.value, entry.frame.as_ref());
-                (entry.meta.version, form)
-            }
+            There::Fetched(entry, _) => (entry.meta.version, target.form_of(self, entry)),
             There::Nothing(_) => return Err(Refused::Failed(Failure::Unavailable)),
         };
         Ok(Content::Kept { of, form })
-    }
-
-    pub(super) fn put(
-        &self,
-        shard: &mut ShardGuard<'_>,
-        target: &Target<'_>,
-        meta: Meta,
-        value: Bytes,
-        now_s: u32,
-        acks: &mut Acks,
-    ) -> Result<bool, Refused> {
-        self.put_content(shard, target, meta, Content::Fresh(value), now_s, acks)
     }
 
     fn put_content(
@@ -282,7 +292,7 @@ impl Engine {
         };
         let form = match content {
             Content::Fresh(value) => self.ram_form(&value, None),
-            Content::Kept { form, .. } => form,
+            Content::Formed { form, .. } | Content::Kept { form, .. } => form,
         };
         if self.keep_in_ram(shard, fresh, form, now_s).is_some() {
             return Ok(());
@@ -468,7 +478,7 @@ impl DiskObserver for Hot {
     }
 
     fn keep(&self, space: Space, key: &[u8], meta: &Meta) -> bool {
-        let now_ms = self.clock.coarse_wall_ms();
+        let now_ms = self.clock.wall_ms();
         if self.absence(space, meta, now_ms).is_some() {
             return false;
         }

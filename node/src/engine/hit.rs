@@ -5,18 +5,20 @@
 //! declined here, before anything was done, and goes through [`Engine::execute`], which answers a plain
 //! read with the same words.
 
+use bytes::Bytes;
 use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Get, Hit, Outcome};
 
 use super::Engine;
+use super::prepare::SHORT_LEN_MAX;
 use super::semantics::{self, Present};
 use crate::entry::Space;
 use crate::namespaces::Asked;
 use crate::ram::Stored;
 
-/// The time that reads of one batch of requests are judged by. It comes from clocks that stand still
-/// for some milliseconds anyway, so a batch needs no more than one look at them.
+/// The time that reads of one batch of requests are judged by. A batch is answered in one turn of the reactor, which
+/// looks at the clock once.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     now_ms: u64,
@@ -28,13 +30,13 @@ impl Engine {
     #[must_use]
     pub fn moment(&self) -> Moment {
         Moment {
-            now_ms: self.hot.clock.coarse_wall_ms(),
+            now_ms: self.hot.clock.wall_ms(),
             now_s: self.hot.now_s(),
         }
     }
 
     /// Answers a read that changes nothing, if RAM has a visible entry: `word` gets the hit and puts it
-    /// into words, while the shard is locked, so it must not block. `scratch` is for values that have
+    /// into words, as a rule while the shard is locked, so it must not block. `scratch` is for values that have
     /// to be decoded.
     ///
     /// Returns false if it takes more than that; nothing was done then. The caller counts what was
@@ -66,47 +68,81 @@ impl Engine {
         {
             return false;
         }
-        let (value_len, value) = if found.framed {
-            let Ok(frame) = Frame::parse(found.stored.as_slice(), self.settings.value_len_max)
-            else {
+        let present = Present {
+            meta,
+            value: &[],
+            shared: None,
+            value_len: 0,
+            fetched: found.fetched,
+            idle_s: moment.now_s.saturating_sub(found.last_used_s),
+        };
+        if found.framed {
+            let value_len_max = self.settings.value_len_max;
+            let Ok(frame) = Frame::parse(found.stored.as_slice(), value_len_max) else {
                 return false;
             };
             let len = frame.original_len();
-            let value: &[u8] = if get.want_value {
+            if !get.want_value {
+                word(&hit(&present, len, Value::Copied(&[]), moment));
+            } else if len <= SHORT_LEN_MAX {
                 let value = room(scratch, len);
                 if frame.decode_to(value).is_err() {
                     return false;
                 }
-                value
+                word(&hit(&present, len, Value::Copied(value), moment));
             } else {
-                &[]
-            };
-            (len, Value::Copied(value))
+                // To decode it takes a while, for which the shard is not locked.
+                let stored = match found.stored {
+                    Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
+                    Stored::Shared(bytes) => bytes.clone(),
+                };
+                if get.bump {
+                    shard.touch_use(slot, moment.now_s);
+                }
+                drop(shard);
+                let value = room(scratch, len);
+                let decoded = Frame::parse(&stored, value_len_max)
+                    .is_ok_and(|frame| frame.decode_to(value).is_ok());
+                if !decoded {
+                    return false;
+                }
+                hot.namespaces.count(space, Asked::Hit);
+                word(&hit(&present, len, Value::Copied(value), moment));
+                return true;
+            }
         } else {
             let len = found.stored.as_slice().len();
-            match found.stored {
-                _ if !get.want_value => (len, Value::Copied(&[])),
-                Stored::Inline(bytes) => (len, Value::Copied(bytes)),
-                Stored::Shared(bytes) => (len, Value::Shared(bytes.clone())),
-            }
-        };
-        let present = Present {
-            meta,
-            value: &[],
-            value_len,
-            fetched: found.fetched,
-            idle_s: moment.now_s.saturating_sub(found.last_used_s),
-        };
+            let value = match found.stored {
+                _ if !get.want_value => Value::Copied(&[]),
+                Stored::Inline(bytes) => Value::Copied(bytes),
+                Stored::Shared(bytes) => Value::Shared(bytes.clone()),
+            };
+            word(&hit(&present, len, value, moment));
+        }
         hot.namespaces.count(space, Asked::Hit);
-        word(&Outcome::Hit(Hit {
-            value,
-            ..semantics::hit(&present, moment.now_ms)
-        }));
         if get.bump {
             shard.touch_use(slot, moment.now_s);
         }
         true
     }
+}
+
+/// A hit with its value, of `value_len` bytes.
+#[inline]
+fn hit<'v>(
+    present: &Present<'_>,
+    value_len: usize,
+    value: Value<'v>,
+    moment: Moment,
+) -> Outcome<'v> {
+    let present = Present {
+        value_len,
+        ..*present
+    };
+    Outcome::Hit(Hit {
+        value,
+        ..semantics::hit(&present, moment.now_ms)
+    })
 }
 
 /// The first `len` bytes of `scratch`, to be overwritten. It never gets shorter: what LZ4 and Snappy decode into has

@@ -25,6 +25,8 @@ pub struct Present<'a> {
     pub meta: Meta,
     /// Its value, decoded; may be left empty for commands that do not build on it.
     pub value: &'a [u8],
+    /// The allocation of that value, where it may be shared.
+    pub shared: Option<&'a Bytes>,
     /// The value's length in bytes.
     pub value_len: usize,
     /// Whether it was read before.
@@ -44,8 +46,10 @@ pub enum Change {
     Meta(Meta),
     /// New facts and the value of the request, as it is.
     PutRequest(Meta),
-    /// New facts and a value made from the old one.
+    /// New facts and a short value that the command made.
     PutBuilt(Meta, Vec<u8>),
+    /// New facts and the value that [`grown`] makes of the old one.
+    PutGrown(Meta),
     /// Removes the entry.
     Remove(Version),
 }
@@ -56,9 +60,10 @@ impl Change {
     pub fn version(&self) -> Option<Version> {
         match self {
             Self::Keep | Self::TokenSent => None,
-            Self::Meta(meta) | Self::PutRequest(meta) | Self::PutBuilt(meta, _) => {
-                Some(meta.version)
-            }
+            Self::Meta(meta)
+            | Self::PutRequest(meta)
+            | Self::PutBuilt(meta, _)
+            | Self::PutGrown(meta) => Some(meta.version),
             Self::Remove(version) => Some(*version),
         }
     }
@@ -73,7 +78,21 @@ pub struct Rules {
     pub value_len_max: usize,
 }
 
+/// Longest value, in bytes, that a short request may make of another.
+pub const GROWN_LEN_MAX: usize = 1 << 20;
+
+/// A longer value may be made by a request that brings this part of it.
+const GROWN_PART: usize = 16;
+
 impl Rules {
+    /// The longest value that a request of `request_len` bytes may make of the one that is there, which is copied for
+    /// it: the work stays in proportion to what the client sends.
+    #[must_use]
+    pub fn grown_len_max(&self, request_len: usize) -> usize {
+        let len_max = request_len.saturating_mul(GROWN_PART).max(GROWN_LEN_MAX);
+        len_max.min(self.value_len_max)
+    }
+
     /// The instant that an expiry means: Unix time in milliseconds, 0 for never, never 0 otherwise.
     #[must_use]
     pub fn expires_at_ms(&self, expiry: ExpirySpec, present: Option<&Meta>) -> u64 {
@@ -212,6 +231,7 @@ fn vivify(
     let present = Present {
         meta,
         value: &[],
+        shared: None,
         value_len: 0,
         fetched: false,
         idle_s: 0,
@@ -255,7 +275,10 @@ fn apply_store(
     let previous = |present: Option<Present<'_>>| {
         present
             .filter(|_| store.want_previous)
-            .map(|it| Bytes::copy_from_slice(it.value))
+            .map(|it| match it.shared {
+                Some(shared) => shared.clone(),
+                None => Bytes::copy_from_slice(it.value),
+            })
     };
     let mut stale = false;
     if let Some(compare) = store.compare {
@@ -272,14 +295,8 @@ fn apply_store(
             (Change::Keep, Outcome::NotStored(previous(present)))
         }
         (StoreMode::Append | StoreMode::Prepend, Some(it)) => {
-            let value_len = it.value.len().saturating_add(store.value.len());
-            if value_len > rules.value_len_max {
+            let Some(value_len) = store_grown_len(store, it.value_len, rules) else {
                 return (Change::Keep, Outcome::Failed(Failure::TooLarge));
-            }
-            let (first, second) = if store.mode == StoreMode::Append {
-                (it.value, store.value)
-            } else {
-                (store.value, it.value)
             };
             let meta = Meta {
                 version: fresh(),
@@ -293,10 +310,7 @@ fn apply_store(
                 value_len,
                 previous: previous(present),
             };
-            (
-                Change::PutBuilt(meta, [first, second].concat()),
-                Outcome::Stored(stored),
-            )
+            (Change::PutGrown(meta), Outcome::Stored(stored))
         }
         (StoreMode::Append | StoreMode::Prepend, None) => match store.vivify {
             Some(expiry) => put(store, expiry, None, stale, rules, fresh, None),
@@ -489,7 +503,7 @@ fn apply_set_range(
     rules: Rules,
     fresh: impl FnOnce() -> Version,
 ) -> (Change, Outcome<'static>) {
-    let old = present.map_or(&[][..], |it| it.value);
+    let old_len = present.map_or(0, |it| it.value_len);
     let stored = |version, value_len| {
         Outcome::Stored(Stored {
             version,
@@ -499,19 +513,11 @@ fn apply_set_range(
     };
     if range.value.is_empty() {
         let version = present.map_or(0, |it| it.meta.cas());
-        return (Change::Keep, stored(version, old.len()));
+        return (Change::Keep, stored(version, old_len));
     }
-    let end = usize::try_from(range.offset)
-        .ok()
-        .and_then(|offset| Some((offset, offset.checked_add(range.value.len())?)))
-        .filter(|(_, end)| *end <= rules.value_len_max);
-    let Some((offset, end)) = end else {
+    let Some(len) = range_grown_len(range, old_len, rules) else {
         return (Change::Keep, Outcome::Failed(Failure::TooLarge));
     };
-    let mut value = Vec::with_capacity(end.max(old.len()));
-    value.extend_from_slice(old);
-    value.resize(end.max(old.len()), 0);
-    value[offset..end].copy_from_slice(range.value);
     let meta = match present {
         Some(it) => Meta {
             version: fresh(),
@@ -520,8 +526,53 @@ fn apply_set_range(
         },
         None => Meta::new(fresh(), 0, 0),
     };
-    let outcome = stored(meta.cas(), value.len());
-    (Change::PutBuilt(meta, value), outcome)
+    (Change::PutGrown(meta), stored(meta.cas(), len))
+}
+
+/// The length of what [`grown`] makes of a value of `old_len` bytes. None if the command makes nothing of it, or too
+/// long a value.
+#[must_use]
+pub fn grown_len(command: &Command<'_>, old_len: usize, rules: Rules) -> Option<usize> {
+    match command {
+        Command::Store(store) if matches!(store.mode, StoreMode::Append | StoreMode::Prepend) => {
+            store_grown_len(store, old_len, rules)
+        }
+        Command::SetRange(range) => range_grown_len(range, old_len, rules),
+        _ => None,
+    }
+}
+
+fn store_grown_len(store: &Store<'_>, old_len: usize, rules: Rules) -> Option<usize> {
+    let len = old_len.checked_add(store.value.len())?;
+    (len <= rules.grown_len_max(store.value.len())).then_some(len)
+}
+
+fn range_grown_len(range: &SetRange<'_>, old_len: usize, rules: Rules) -> Option<usize> {
+    let offset = usize::try_from(range.offset).ok()?;
+    let len = offset.checked_add(range.value.len())?.max(old_len);
+    (len <= rules.grown_len_max(range.value.len())).then_some(len)
+}
+
+/// The value that a command makes of the one that is there: what [`Change::PutGrown`] stores. Empty for other commands.
+/// Copies both values.
+#[must_use]
+pub fn grown(command: &Command<'_>, old: &[u8]) -> Vec<u8> {
+    match command {
+        Command::Store(store) if store.mode == StoreMode::Append => [old, store.value].concat(),
+        Command::Store(store) if store.mode == StoreMode::Prepend => [store.value, old].concat(),
+        Command::SetRange(range) => {
+            let offset = usize::try_from(range.offset).unwrap_or(usize::MAX);
+            let end = offset.saturating_add(range.value.len());
+            let mut value = Vec::with_capacity(end.max(old.len()));
+            value.extend_from_slice(old);
+            value.resize(end.max(old.len()), 0);
+            if let Some(part) = value.get_mut(offset..end) {
+                part.copy_from_slice(range.value);
+            }
+            value
+        }
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Tests of the tiers together: against a model, under concurrency, and race by race.
 
+mod bounds;
 mod codecs;
 mod flushes;
 mod hits;
@@ -187,8 +188,13 @@ impl Rig {
 
     fn attempt(&self, command: &Command<'_>, fetched: Option<&Fetched>) -> Attempt {
         let job = job(command);
-        self.engine()
-            .attempt(&job, fetched, &mut Acks::default(), &mut Vec::new())
+        self.engine().attempt(
+            &job,
+            fetched,
+            &prepare::NOTHING,
+            &mut Acks::default(),
+            &mut Vec::new(),
+        )
     }
 
     /// What the disk has of a key, as if asked with `ticket`.

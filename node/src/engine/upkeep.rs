@@ -14,7 +14,7 @@ use fonn_runtime::memory;
 use fonn_runtime::tasks::Tasks;
 use parking_lot::Mutex;
 
-use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, multi, pressure};
+use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, iterate, pressure};
 use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
 use crate::levels::{CodecChoice, Cpu, Level, LevelCodec};
@@ -57,6 +57,11 @@ const RESERVE_EVICTIONS_MAX: usize = 4096;
 
 /// The part of the RAM budget by which it may be exceeded when a body is received.
 const RECEIVE_OVER_PART: usize = 16;
+
+/// The part of the RAM budget that is received between two looks at the size of the process, also if the process is
+/// larger than it may be. What makes it large may be none of the requests' doing and may stay for long, as the indexes
+/// of very long keys do; the memory of requests is used again for those that follow.
+const RECEIVE_PART: usize = 64;
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +170,7 @@ impl Engine {
             ledger: Arc::new(ledger),
             settings: options.settings,
             ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
-            scans: multi::Scans::default(),
+            iterations: iterate::Iterations::default(),
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
             inflight: AtomicUsize::new(0),
@@ -232,10 +237,7 @@ impl Engine {
         let past = hlc
             .newest()
             .saturating_add(FALL_MARGIN_MS << hlc::COUNTER_BITS);
-        if let Err(error) = hlc.observe(past) {
-            tracing::error!(%error, "the clock cannot be moved past what a member that fell has written");
-            return;
-        }
+        hlc.advance(past);
         // Writes that come wait for it, and tell if it cannot be.
         if let Err(error) = self.ledger.reserve(past) {
             tracing::warn!(%error, "the state of the store could not be saved");
@@ -413,11 +415,13 @@ impl Engine {
 
     /// Whether the process stays within its allowance until its size is looked at again.
     fn may_receive(&self, bytes: usize) -> bool {
-        let allowed = pressure::receive_limit(self.hot.ram.budget())
-            .saturating_sub(self.resident.load(Ordering::Relaxed));
+        let budget = self.hot.ram.budget();
+        let allowed = pressure::receive_limit(budget)
+            .saturating_sub(self.resident.load(Ordering::Relaxed))
+            .max(budget / RECEIVE_PART);
         self.received
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-                // One always goes, or a process that is large for another reason would receive nothing.
+                // One always goes, however large it is.
                 (now == 0 || now.saturating_add(bytes) <= allowed).then_some(now + bytes)
             })
             .is_ok()

@@ -74,7 +74,7 @@ impl Engine {
             if fetched.ticket != hot.ticket(hash) {
                 continue;
             }
-            let now_ms = hot.clock.coarse_wall_ms();
+            let now_ms = hot.clock.wall_ms();
             if hot.absence(space, &entry.meta, now_ms).is_some() {
                 return Warmed::Nothing;
             }

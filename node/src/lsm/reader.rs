@@ -23,13 +23,10 @@ use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
 use super::stats::{DiskStats, add};
 use super::value::{self, Decoded, Undecodable};
 use super::{DiskEntry, DiskFound, Shared};
-use crate::entry::{Meta, Space};
+use crate::entry::Space;
 
 /// Reads that may wait.
 pub(crate) const READS_MAX: usize = 8192;
-
-/// Keys and the facts about their entries, in key order.
-pub(crate) type ScanPage = Vec<(Vec<u8>, Meta)>;
 
 /// A read and where its answer goes.
 pub(crate) enum Read {
@@ -37,12 +34,6 @@ pub(crate) enum Read {
         space: Space,
         key: Box<[u8]>,
         answer: oneshot::Sender<Result<DiskFound, DiskError>>,
-    },
-    Scan {
-        space: Space,
-        after: Option<Vec<u8>>,
-        limit: usize,
-        answer: oneshot::Sender<Result<ScanPage, DiskError>>,
     },
     Newest {
         space: Space,
@@ -76,25 +67,35 @@ pub struct SlotPage {
 /// Keys that one step of a scan for slots looks at.
 const SLOT_SCAN_KEYS: usize = 16 * 1024;
 
-/// Reads that wait for a thread.
-#[derive(Default)]
-pub(crate) struct Reads {
-    waiting: Mutex<(VecDeque<Read>, bool)>,
+/// What waits for a thread.
+pub(crate) struct Waiting<T> {
+    /// What waits, and whether nothing more is taken.
+    waiting: Mutex<(VecDeque<T>, bool)>,
     filled: Condvar,
+    len_max: usize,
 }
 
-impl Reads {
-    /// Adds a read, unless too many are waiting. A thread that is awake may take it at once; that one is
-    /// woken for it takes [`Reads::hand_over`].
-    pub(crate) fn push(&self, read: Read) -> Result<(), DiskError> {
+impl<T> Waiting<T> {
+    /// Room for so many.
+    pub(crate) fn new(len_max: usize) -> Self {
+        Self {
+            waiting: Mutex::new((VecDeque::new(), false)),
+            filled: Condvar::new(),
+            len_max,
+        }
+    }
+
+    /// Adds one, unless too many are waiting. A thread that is awake may take it at once; a thread that sleeps is
+    /// woken by [`Waiting::hand_over`].
+    pub(crate) fn push(&self, one: T) -> Result<(), DiskError> {
         let mut waiting = self.waiting.lock();
         if waiting.1 {
             return Err(DiskError::Closed);
         }
-        if waiting.0.len() >= READS_MAX {
+        if waiting.0.len() >= self.len_max {
             return Err(DiskError::Busy);
         }
-        waiting.0.push_back(read);
+        waiting.0.push_back(one);
         Ok(())
     }
 
@@ -105,7 +106,7 @@ impl Reads {
         self.wake_for(&waiting.0, stats);
     }
 
-    fn wake_for(&self, waiting: &VecDeque<Read>, stats: &DiskStats) {
+    fn wake_for(&self, waiting: &VecDeque<T>, stats: &DiskStats) {
         if !waiting.is_empty() && self.filled.notify_one() {
             add(&stats.read_wakes, 1);
         }
@@ -116,7 +117,7 @@ impl Reads {
         self.waiting.lock().0.len()
     }
 
-    /// Takes no more reads; those that wait are not answered.
+    /// Takes no more; what waits is not answered.
     pub(crate) fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.1 = true;
@@ -124,15 +125,16 @@ impl Reads {
         self.filled.notify_all();
     }
 
-    fn take(&self, stats: &DiskStats) -> Option<Read> {
+    /// The next one, for a thread; waits for it. None once it is closed.
+    pub(crate) fn take(&self, stats: &DiskStats) -> Option<T> {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.1 {
                 return None;
             }
-            if let Some(read) = waiting.0.pop_front() {
+            if let Some(one) = waiting.0.pop_front() {
                 self.wake_for(&waiting.0, stats);
-                return Some(read);
+                return Some(one);
             }
             self.filled.wait(&mut waiting);
         }
@@ -155,14 +157,6 @@ fn serve(shared: &Shared, read: Read) {
         Read::Get { space, key, answer } if !answer.is_closed() => {
             let _ = answer.send(find(shared, space, &key));
         }
-        Read::Scan {
-            space,
-            after,
-            limit,
-            answer,
-        } if !answer.is_closed() => {
-            let _ = answer.send(scan(&shared.generations.snapshot(), space, after, limit));
-        }
         Read::Newest { space, key, answer } if !answer.is_closed() => {
             let _ = answer.send(newest(shared, space, &key));
         }
@@ -184,11 +178,7 @@ fn serve(shared: &Shared, read: Read) {
             let _ = answer.send(census::step(shared, census, at, now_ms));
         }
         // Nobody waits for it any more.
-        Read::Get { .. }
-        | Read::Scan { .. }
-        | Read::Newest { .. }
-        | Read::Slots { .. }
-        | Read::Census { .. } => {}
+        Read::Get { .. } | Read::Newest { .. } | Read::Slots { .. } | Read::Census { .. } => {}
     }
 }
 
@@ -367,37 +357,6 @@ fn scan_slots(
     Ok(page)
 }
 
-/// Merges the indexes: the newest record of each key counts.
-fn scan(
-    generations: &Snapshot,
-    space: Space,
-    after: Option<Vec<u8>>,
-    limit: usize,
-) -> Result<ScanPage, DiskError> {
-    let mut start = index_key(space, after.as_deref().unwrap_or(&[]));
-    if after.is_some() {
-        // The first key behind it.
-        start.push(0);
-    }
-    let mut merged = Merged::open(generations, &start)?;
-    let mut page = ScanPage::new();
-    while page.len() < limit {
-        let Some((key, entry)) = merged.next()? else {
-            break;
-        };
-        let Some((found_space, user_key)) = split_index_key(&key) else {
-            break;
-        };
-        if found_space != space {
-            break;
-        }
-        if let Fact::Put(meta) = entry.fact {
-            page.push((user_key.to_vec(), meta));
-        }
-    }
-    Ok(page)
-}
-
 /// Entries of an index in key order.
 type Entries = Box<dyn Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>>;
 
@@ -421,8 +380,22 @@ impl Merged {
 
     pub(super) fn next(&mut self) -> Result<Option<(Vec<u8>, IndexEntry)>, DiskError> {
         // The first of equal keys is the newest generation's.
-        let heads = self.0.iter().filter_map(|cursor| cursor.head.clone());
-        let Some((key, entry)) = heads.reduce(|a, b| if b.0 < a.0 { b } else { a }) else {
+        let mut least: Option<(usize, &[u8])> = None;
+        for (at, cursor) in self.0.iter().enumerate() {
+            let Some((key, _)) = &cursor.head else {
+                continue;
+            };
+            if least.is_none_or(|(_, least)| key.as_slice() < least) {
+                least = Some((at, key));
+            }
+        }
+        let least = least.map(|(at, _)| at);
+        let Some(cursor) = least.and_then(|at| self.0.get_mut(at)) else {
+            return Ok(None);
+        };
+        let head = cursor.head.take();
+        cursor.advance()?;
+        let Some((key, entry)) = head else {
             return Ok(None);
         };
         for cursor in &mut self.0 {

@@ -18,11 +18,12 @@ use super::generations::Generations;
 use super::index::IndexMemory;
 use super::options::{DiskOptions, Limits};
 use super::queue::Queue;
-use super::reader::Reads;
+use super::reader::{READS_MAX, Read, Waiting};
 use super::settle::reclaim::Reclaim;
 use super::state::StoreState;
 use super::stats::DiskStats;
 use super::throttle::Throttle;
+use super::walk::{WALKS_MAX, Walk};
 use super::write::DiskObserver;
 use crate::entry::Space;
 use crate::levels::{IdleCpus, Level, LevelCodec};
@@ -52,7 +53,8 @@ pub(crate) struct Shared {
     pub(crate) below: Option<Arc<dyn Below>>,
     pub(crate) generations: Generations,
     pub(crate) queue: Queue,
-    pub(crate) reads: Reads,
+    pub(crate) reads: Waiting<Read>,
+    pub(crate) walks: Waiting<Walk>,
     pub(crate) stats: DiskStats,
     pub(crate) budget: AtomicU64,
     /// The codec of values that are written.
@@ -126,7 +128,8 @@ impl Shared {
             observer,
             below,
             generations,
-            reads: Reads::default(),
+            reads: Waiting::new(READS_MAX),
+            walks: Waiting::new(WALKS_MAX),
             memory,
             stats,
             unsupported: Mutex::default(),
@@ -431,6 +434,7 @@ impl Shared {
 impl TurnEnd for Shared {
     fn turn_ended(&self) {
         self.reads.hand_over(&self.stats);
+        self.walks.hand_over(&self.stats);
         self.queue.hand_over();
     }
 }

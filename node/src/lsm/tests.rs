@@ -512,11 +512,12 @@ async fn a_scan_merges_generations_in_key_order_page_by_page() {
     let mut after = None;
     let mut all = Vec::new();
     loop {
-        let page = rig.tier().scan(SPACE, after.clone(), 2).await.unwrap();
-        all.extend(page.iter().map(|(key, meta)| (key.clone(), meta.version)));
-        match page.last() {
-            Some((key, _)) if page.len() == 2 => after = Some(key.clone()),
-            _ => break,
+        let page = rig.tier().page(SPACE, after, pages_of(2)).await.unwrap();
+        let keys = page.entries.iter();
+        all.extend(keys.map(|(key, meta)| (key.clone(), meta.version)));
+        after = page.last;
+        if after.is_none() {
+            break;
         }
     }
     let expected = [("a", 11), ("b", 1), ("d", 12), ("e", 13), ("h", 4)];
@@ -524,7 +525,66 @@ async fn a_scan_merges_generations_in_key_order_page_by_page() {
         all,
         expected.map(|(key, version)| (key.as_bytes().to_vec(), version))
     );
-    assert_eq!(rig.tier().scan(Space(4), None, 9).await.unwrap(), []);
+    let none = rig.tier().page(Space(4), None, pages_of(9)).await.unwrap();
+    assert_eq!(none, KeyPage::default());
+}
+
+#[tokio::test]
+async fn a_page_ends_at_its_bytes_and_after_so_many_records_whatever_they_are() {
+    let rig = Rig::new();
+    let key = |number: u32| format!("{number:04}{}", "k".repeat(996)).into_bytes();
+    for number in 0..100 {
+        rig.put(&key(number), u64::from(number) + 1, "v").await;
+    }
+    let limits = PageLimits {
+        keys: 1000,
+        key_bytes: 10_000,
+    };
+    let page = rig.tier().page(SPACE, None, limits).await.unwrap();
+    assert_eq!(page.entries.len(), 10);
+    assert_eq!(page.last, Some(key(9)));
+    for number in 0..100 {
+        rig.delete(&key(number), u64::from(number) + 1000).await;
+    }
+    let page = rig.tier().page(SPACE, None, limits).await.unwrap();
+    assert_eq!(page.entries, []);
+    assert_eq!(page.last, Some(key(walk::STEP_RECORDS as u32 - 1)));
+    let page = rig.tier().page(SPACE, page.last, limits).await.unwrap();
+    assert_eq!(page, KeyPage::default());
+}
+
+#[tokio::test]
+async fn a_count_ends_at_its_limits_and_when_it_is_told_to() {
+    let rig = Rig::new();
+    for number in 0..200_u32 {
+        let key = number.to_be_bytes();
+        rig.put(&key, u64::from(number) + 1, "v").await;
+    }
+    rig.delete(&7_u32.to_be_bytes(), 1000).await;
+    let count = async |records, key_bytes, goes_on: bool| {
+        let limits = CountLimits { records, key_bytes };
+        let counted = rig.tier().count(SPACE, true, limits, 0, || goes_on);
+        counted.await.unwrap()
+    };
+    let all = count(u64::MAX, u64::MAX, true).await;
+    assert_eq!((all.entries, all.records, all.is_whole), (199, 200, true));
+    let by_slot = all.by_slot.unwrap();
+    assert_eq!(by_slot.iter().map(|it| u64::from(*it)).sum::<u64>(), 199);
+    let some = count(1, u64::MAX, true).await;
+    assert_eq!(
+        (some.records, some.is_whole),
+        (walk::STEP_RECORDS as u64, false)
+    );
+    let some = count(u64::MAX, 4 * 65, true).await;
+    assert_eq!((some.records, some.is_whole), (128, false));
+    assert_eq!(count(u64::MAX, u64::MAX, false).await.records, 0);
+}
+
+fn pages_of(keys: usize) -> PageLimits {
+    PageLimits {
+        keys,
+        key_bytes: usize::MAX,
+    }
 }
 
 #[tokio::test]

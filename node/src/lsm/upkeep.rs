@@ -81,7 +81,8 @@ pub(crate) fn run_spare(shared: &Shared, mut next_id: u64) {
     }
 }
 
-/// Body of the sync thread: bounds what a loss of power costs.
+/// Body of the sync thread: bounds what a loss of power costs. It must not run where the writer syncs itself: the kernel
+/// reports a failed write-back once for each open file, and the writer has to see it before it acknowledges.
 pub(crate) fn run_sync(shared: &Shared) {
     while !shared.wait_for_close(TICK) {
         for generation in shared.generations.snapshot().iter() {

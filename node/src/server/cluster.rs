@@ -110,22 +110,51 @@ async fn store_all(
     (slots, since): (&[u16], u64),
     acks: &mut Acks,
 ) -> ServerOutcome {
+    let ServerCommand::StoreAllIfNone(pairs) = command else {
+        return ServerOutcome::Failed(Failure::Unavailable);
+    };
     let outcome = commands::execute(shared, client, command, acks).await;
+    // From here on the pairs are here, and others may lack them: nothing may be awaited before this.
+    let mut unspread = Unspread {
+        sharing,
+        space: client.space,
+        pairs,
+        is_spread: outcome != ServerOutcome::Integer(1),
+    };
     // Others may own them since, if this process stood still.
     if let Err(failure) = sharing.all_stood(slots, since).await {
         return ServerOutcome::Failed(failure);
     }
-    let ServerCommand::StoreAllIfNone(pairs) = command else {
-        return outcome;
-    };
     if matches!(outcome, ServerOutcome::Failed(_)) {
         return outcome;
     }
     let engine = &shared.service.engine;
     let keys = pairs.iter().map(|(key, _)| *key);
     match sharing.spread_all(engine, client.space, keys, since).await {
-        Ok(()) => outcome,
+        Ok(()) => {
+            unspread.is_spread = true;
+            outcome
+        }
         Err(failure) => ServerOutcome::Failed(failure),
+    }
+}
+
+/// Pairs that were stored here and that other owners may lack. If the command ends before they have them, because its
+/// client has gone or an owner does not answer, the owners are brought together later.
+struct Unspread<'a> {
+    sharing: &'a Sharing,
+    space: Space,
+    pairs: &'a [(&'a [u8], &'a [u8])],
+    is_spread: bool,
+}
+
+impl Drop for Unspread<'_> {
+    fn drop(&mut self) {
+        if !self.is_spread {
+            for (key, _) in self.pairs {
+                self.sharing.note_disagreement(self.space, key);
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{ClusterView, ServerCommand};
 use fonn_runtime::serve::Client;
 
-use super::{Shared, slots};
+use super::Shared;
 use crate::engine::Acks;
 use crate::entry::Space;
 use crate::report;
@@ -91,7 +91,7 @@ pub(super) async fn execute(
             Some(views) => views.current(),
             None => Arc::new(ClusterView::alone(LONE_NAME, client.local)),
         }),
-        ServerCommand::CountInSlot(slot) => match slots::count(engine, space, *slot).await {
+        ServerCommand::CountInSlot(slot) => match engine.count_in_slot(space, *slot).await {
             Ok(count) => ServerOutcome::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
             Err(failure) => ServerOutcome::Failed(failure),
         },

@@ -6,6 +6,7 @@ mod cluster;
 mod dialects;
 mod encrypted;
 mod ending;
+mod expiry;
 mod peers;
 
 use std::io::{Read, Write};

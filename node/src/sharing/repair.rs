@@ -131,7 +131,7 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
 
 impl Sharing {
     /// Has it looked at whether the owners of a key have the same, in a moment.
-    pub(super) fn note_disagreement(&self, space: Space, key: &[u8]) {
+    pub(crate) fn note_disagreement(&self, space: Space, key: &[u8]) {
         if !self.repairs.note((space, key.into()), 1) {
             self.events.count(Event::NotRepaired);
         }

@@ -23,6 +23,7 @@ fn there(value: &[u8]) -> Present<'_> {
     Present {
         meta,
         value,
+        shared: None,
         value_len: value.len(),
         fetched: true,
         idle_s: 3,
@@ -98,17 +99,17 @@ fn append_and_prepend_keep_flags_and_expiry_and_respect_the_limit() {
         ..set(b"+")
     };
     let (change, outcome) = run(Command::Store(append.clone()), Some(there(b"ab")));
-    assert_eq!(
-        change,
-        Change::PutBuilt(Meta::new(FRESH, 9, NOW + 10_000), b"ab+".to_vec())
-    );
+    let meta = Meta::new(FRESH, 9, NOW + 10_000);
+    assert_eq!(change, Change::PutGrown(meta));
     assert_eq!(outcome, stored(FRESH, 3));
-    let prepend = Store {
+    assert_eq!(grown(&Command::Store(append.clone()), b"ab"), b"ab+");
+    let prepend = Command::Store(Store {
         mode: StoreMode::Prepend,
         ..set(b"+")
-    };
-    let (change, _) = run(Command::Store(prepend), Some(there(b"ab")));
-    assert!(matches!(change, Change::PutBuilt(_, value) if value == b"+ab"));
+    });
+    let (change, _) = run(prepend.clone(), Some(there(b"ab")));
+    assert_eq!(change, Change::PutGrown(meta));
+    assert_eq!(grown(&prepend, b"ab"), b"+ab");
     let full = [0; 100];
     let (change, outcome) = run(Command::Store(append.clone()), Some(there(&full)));
     assert_eq!(
@@ -373,10 +374,13 @@ fn set_range_pads_with_zeros_and_an_empty_one_changes_nothing() {
         })
     };
     let (change, outcome) = run(range(4, b"xy"), Some(there(b"ab")));
-    assert!(matches!(change, Change::PutBuilt(_, value) if value == b"ab\0\0xy"));
+    assert!(matches!(change, Change::PutGrown(_)));
     assert_eq!(outcome, stored(FRESH, 6));
-    let (change, _) = run(range(1, b"x"), Some(there(b"abc")));
-    assert!(matches!(change, Change::PutBuilt(_, value) if value == b"axc"));
+    assert_eq!(grown(&range(4, b"xy"), b"ab"), b"ab\0\0xy");
+    let (change, outcome) = run(range(1, b"x"), Some(there(b"abc")));
+    assert!(matches!(change, Change::PutGrown(_)));
+    assert_eq!(outcome, stored(FRESH, 3));
+    assert_eq!(grown(&range(1, b"x"), b"abc"), b"axc");
     assert_eq!(run(range(9, b""), None), (Change::Keep, stored(0, 0)));
     for offset in [100, u64::MAX] {
         assert_eq!(
@@ -413,5 +417,40 @@ fn expiries_resolve_against_the_clock_and_never_to_zero() {
             expected,
             "{spec:?}"
         );
+    }
+}
+
+#[test]
+fn a_short_request_makes_no_long_value() {
+    let rules = Rules {
+        now_ms: NOW,
+        value_len_max: 64 << 20,
+    };
+    let append = |value| {
+        Command::Store(Store {
+            mode: StoreMode::Append,
+            ..set(value)
+        })
+    };
+    let range = |offset, value| {
+        Command::SetRange(SetRange {
+            key: b"k",
+            offset,
+            value,
+        })
+    };
+    let mebibyte = GROWN_LEN_MAX as u64;
+    let long = vec![0; 1 << 20];
+    for (command, old_len, len) in [
+        (append(b"+"), GROWN_LEN_MAX - 1, Some(GROWN_LEN_MAX)),
+        (append(b"+"), GROWN_LEN_MAX, None),
+        (append(&long), 15 << 20, Some(16 << 20)),
+        (append(&long), (15 << 20) + 1, None),
+        (range(mebibyte - 1, b"x"), 0, Some(GROWN_LEN_MAX)),
+        (range(mebibyte, b"x"), 0, None),
+        (range(0, b"x"), GROWN_LEN_MAX + 1, None),
+        (range(u64::MAX, b"x"), 0, None),
+    ] {
+        assert_eq!(grown_len(&command, old_len, rules), len, "from {old_len}");
     }
 }

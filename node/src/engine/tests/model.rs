@@ -213,6 +213,7 @@ impl Model {
         let present = item.filter(|_| !has_expired).map(|(meta, value)| Present {
             meta: *meta,
             value,
+            shared: None,
             value_len: value.len(),
             fetched: false,
             idle_s: 0,
@@ -246,6 +247,10 @@ impl Model {
                 self.items.insert(key, (meta, store.value.to_vec()));
             }
             Change::PutBuilt(meta, value) => {
+                self.items.insert(key, (meta, value));
+            }
+            Change::PutGrown(meta) => {
+                let value = semantics::grown(command, present.map_or(&[][..], |it| it.value));
                 self.items.insert(key, (meta, value));
             }
             Change::Remove(_) => {

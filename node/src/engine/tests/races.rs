@@ -3,7 +3,7 @@
 use fonn_proto::request::ServerOutcome;
 
 use super::*;
-use crate::engine::multi::Blocked;
+use crate::engine::store_all::{Blocked, PairLookup};
 
 #[tokio::test]
 async fn a_fetch_is_void_when_the_key_was_overwritten_and_evicted_since() {
@@ -144,20 +144,24 @@ async fn an_entry_that_ram_refuses_does_not_uncover_the_older_one_on_disk() {
 async fn an_all_or_nothing_store_does_not_trust_a_fetch_that_a_write_voided() {
     let rig = Rig::new(Choice::default());
     let pairs: [(&[u8], &[u8]); 1] = [(b"k", b"second")];
-    let attempt = |fetched: &[Option<Fetched>]| {
-        rig.engine()
-            .try_store_all_if_none(SPACE, &pairs, fetched, &mut Acks::default())
+    let attempt = |lookup: Option<PairLookup>| {
+        let engine = rig.engine();
+        let prepared = engine.pairs(SPACE, &pairs).unwrap();
+        match engine.try_store_all_if_none(SPACE, &prepared, &[lookup], &mut Acks::default()) {
+            Err(Blocked::Lookup(wanted)) => wanted,
+            _ => panic!("RAM knows the key"),
+        }
     };
-    let Err(Blocked::Fetch(0, ticket)) = attempt(&[None]) else {
-        panic!("RAM knows the key");
+    let wanted = attempt(None);
+    assert_eq!(wanted.len(), 1);
+    let fetched = rig.fetch("k", wanted[0].1).await;
+    let lookup = PairLookup {
+        ticket: fetched.ticket,
+        meta: fetched.entry.map(|it| it.meta),
     };
-    let fetched = rig.fetch("k", ticket).await;
     rig.set("k", b"first").await;
     evict_all(rig.engine());
-    assert!(matches!(
-        attempt(&[Some(fetched)]),
-        Err(Blocked::Fetch(0, _))
-    ));
+    assert_eq!(attempt(Some(lookup)).len(), 1);
     let stored = rig
         .engine()
         .store_all_if_none(SPACE, &pairs, &mut Acks::default())

@@ -1,0 +1,147 @@
+//! Flushes: everything in a space below a version becomes invisible at once.
+
+use std::collections::{HashMap, HashSet};
+
+use fonn_proto::peer;
+use fonn_proto::{ExpirySpec, Failure, Version};
+
+use super::Engine;
+use crate::entry::Space;
+
+impl Engine {
+    /// Makes everything in `spaces` invisible, now or in `delay_s` seconds (an absolute time above 30
+    /// days, as with expiries), and returns once that survives a restart.
+    ///
+    /// # Errors
+    /// [`Failure::Unavailable`] if it could not be persisted; what was flushed may come back with a
+    /// restart then.
+    pub async fn flush(&self, spaces: &[Space], delay_s: u32) -> Result<(), Failure> {
+        if delay_s == 0 {
+            return self.flush_now(spaces).await.map(|_| ());
+        }
+        self.hot.stats.count(crate::stats::Counter::CmdFlush);
+        let spaces = spaces.to_vec();
+        let at_ms = match ExpirySpec::from_memcached_seconds(i64::from(delay_s)) {
+            ExpirySpec::AtMs(at_ms) => at_ms,
+            _ => self.hot.clock.wall_ms() + u64::from(delay_s) * 1000,
+        };
+        self.change_ledger(move |ledger| {
+            let flushes = &ledger.hot.flushes;
+            spaces
+                .iter()
+                .for_each(|space| flushes.flush_at(*space, at_ms));
+        })
+        .await
+    }
+
+    /// Makes everything in `spaces` invisible that was written before now, and returns once that survives a restart: the version
+    /// below which nothing counts there. A flush that was to come is not any more.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_now(&self, spaces: &[Space]) -> Result<Version, Failure> {
+        self.hot.stats.count(crate::stats::Counter::CmdFlush);
+        let spaces = spaces.to_vec();
+        self.change_ledger(move |ledger| ledger.hot.flushes.flush(&spaces, || ledger.hlc.next()))
+            .await
+    }
+
+    /// Makes everything in `spaces` invisible that is below a version which another member has drawn, and gives no version any more that
+    /// is not above it; returns once that survives a restart. For who has flushed them itself a moment ago: what was made since then of
+    /// something older is not looked for.
+    ///
+    /// # Errors
+    /// As [`Self::flush`], or if the version is more than a day ahead of the clock.
+    pub async fn flush_below(&self, spaces: &[Space], cutoff: Version) -> Result<(), Failure> {
+        if !self.ledger.hlc.admits(cutoff) {
+            return Err(Failure::Unavailable);
+        }
+        let spaces = spaces.to_vec();
+        let observed = self.change_ledger(move |ledger| {
+            // Hidden first: what is written above the cutoff is made of nothing below it.
+            for space in spaces {
+                ledger.hot.flushes.restore(space, cutoff);
+            }
+            ledger.hlc.observe(cutoff)
+        });
+        observed.await?.map_err(|_| Failure::Unavailable)
+    }
+
+    /// Waits for flushes with a delay that fall due here: what they are about.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn fell_due(&self) -> Vec<Space> {
+        self.hot.flushes.fell_due().await
+    }
+
+    /// The flushes that this node knows of, cuts of quotas among them.
+    #[must_use]
+    pub fn known_flushes(&self) -> Vec<peer::Flush> {
+        let (cutoffs, pending) = self.hot.flushes.snapshot();
+        let done = cutoffs.iter().map(|&(space, cutoff)| peer::Flush {
+            space: space.0,
+            cutoff,
+            at_ms: 0,
+        });
+        let later = pending.iter().map(|flush| peer::Flush {
+            space: flush.space.0,
+            cutoff: 0,
+            at_ms: flush.at_ms,
+        });
+        done.chain(later).collect()
+    }
+
+    /// Takes over the flushes of another member, and returns once that survives a restart. Of two to come in a space it is the
+    /// earlier one that counts, and none if the other member has carried out a later one than this.
+    ///
+    /// # Errors
+    /// [`Failure::Unavailable`] if it could not be persisted, or a version is more than a day ahead of the clock.
+    pub async fn adopt_flushes(&self, flushes: Vec<peer::Flush>) -> Result<(), Failure> {
+        let kind = |it: &peer::Flush| (it.space, it.at_ms == 0);
+        let known = self.known_flushes().into_iter();
+        let known: HashMap<_, _> = known.map(|it| (kind(&it), it)).collect();
+        let to_come: HashSet<u16> = flushes
+            .iter()
+            .filter(|it| it.at_ms != 0)
+            .map(|it| it.space)
+            .collect();
+        let is_new = |flush: &peer::Flush| {
+            known.get(&kind(flush)).is_none_or(|it| match flush.at_ms {
+                0 => it.cutoff < flush.cutoff,
+                at_ms => at_ms < it.at_ms,
+            })
+        };
+        let flushes: Vec<peer::Flush> = flushes.into_iter().filter(is_new).collect();
+        if flushes.is_empty() {
+            return Ok(());
+        }
+        let newest = flushes.iter().map(|it| it.cutoff).max().unwrap_or(0);
+        if !self.ledger.hlc.admits(newest) {
+            return Err(Failure::Unavailable);
+        }
+        let observed = self.change_ledger(move |ledger| {
+            let known = &ledger.hot.flushes;
+            for peer::Flush {
+                space,
+                cutoff,
+                at_ms,
+            } in flushes
+            {
+                match at_ms {
+                    0 => {
+                        known.restore(Space(space), cutoff);
+                        // What was to come it has cancelled, or carried out.
+                        if !to_come.contains(&space) {
+                            known.cancel(Space(space));
+                        }
+                    }
+                    _ => known.flush_at(Space(space), at_ms),
+                }
+            }
+            // What is written next counts, and is made of nothing that was hidden.
+            ledger.hlc.observe(newest)
+        });
+        observed.await?.map_err(|_| Failure::Unavailable)
+    }
+}

@@ -1,0 +1,188 @@
+//! Long values: what is decoded, made or encoded of them without the lock of a shard.
+//!
+//! A shard is locked for microseconds. To decode, copy or encode a value of megabytes takes milliseconds, so a command
+//! that needs it gives the lock back, has the value prepared, and is tried again. What was made of a value counts only
+//! while the entry has the same version.
+
+use bytes::Bytes;
+use fonn_codec::{CodecId, Frame};
+use fonn_proto::{Command, Outcome, Version};
+
+use super::commit::{Content, RamForm};
+use super::fetch::Fetched;
+use super::semantics::{self, Change, Present, Rules};
+use super::{Engine, Job};
+use crate::ram::{Found, Stored};
+
+/// Bytes up to which a value is decoded, made or encoded under the lock.
+pub(super) const SHORT_LEN_MAX: usize = 16 << 10;
+
+/// A value that has to be prepared.
+pub(super) enum Long {
+    /// The one that an entry of this version has; a frame if `is_framed`.
+    Stored {
+        of: Version,
+        stored: Bytes,
+        is_framed: bool,
+    },
+    /// The one of the request.
+    Request,
+}
+
+/// What was prepared for a command.
+#[derive(Default)]
+pub(super) struct Prepared {
+    /// The value of the entry of a version.
+    decoded: Option<(Version, Bytes)>,
+    /// The version of an entry whose value does not decode.
+    damaged: Option<Version>,
+    /// What the command makes of the value of the entry of a version; of none for version 0.
+    grown: Option<(Version, Content)>,
+    /// The value of the request.
+    request: Option<Content>,
+    /// The form that RAM gives to the value that was fetched.
+    pub(super) fetched_form: Option<RamForm>,
+}
+
+/// For the first try of a command.
+pub(super) static NOTHING: Prepared = Prepared {
+    decoded: None,
+    damaged: None,
+    grown: None,
+    request: None,
+    fetched_form: None,
+};
+
+impl Prepared {
+    /// The value of the entry of this version.
+    pub(super) fn decoded_of(&self, version: Version) -> Option<&Bytes> {
+        let (of, value) = self.decoded.as_ref()?;
+        (*of == version).then_some(value)
+    }
+
+    /// Whether the value of the entry of this version turned out not to decode.
+    pub(super) fn is_damaged(&self, version: Version) -> bool {
+        self.damaged == Some(version)
+    }
+}
+
+impl Long {
+    /// The frame of an entry, if it takes long to decode.
+    pub(super) fn framed(found: &Found<'_>, value_len_max: usize) -> Option<Self> {
+        if !found.framed {
+            return None;
+        }
+        let frame = Frame::parse(found.stored.as_slice(), value_len_max).ok()?;
+        (frame.original_len() > SHORT_LEN_MAX).then(|| Self::Stored {
+            of: found.meta.version,
+            stored: match found.stored {
+                Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
+                Stored::Shared(bytes) => bytes.clone(),
+            },
+            is_framed: true,
+        })
+    }
+}
+
+impl Engine {
+    /// Prepares a long value.
+    pub(super) fn prepare(&self, job: &Job<'_>, long: Long, prepared: &mut Prepared) {
+        let (of, stored, is_framed) = match long {
+            Long::Request => {
+                prepared.request = Some(self.formed(self.request_value(job)));
+                return;
+            }
+            Long::Stored {
+                of,
+                stored,
+                is_framed,
+            } => (of, stored, is_framed),
+        };
+        let value = if is_framed {
+            let mut value = Vec::new();
+            let is_decoded = Frame::parse(&stored, self.settings.value_len_max)
+                .is_ok_and(|frame| frame.decode_into(&mut value).is_ok());
+            if !is_decoded {
+                prepared.damaged = Some(of);
+                return;
+            }
+            Bytes::from(value)
+        } else {
+            stored
+        };
+        if semantics::grown_len(job.command, value.len(), self.rules()).is_some() {
+            let grown = Bytes::from(semantics::grown(job.command, &value));
+            prepared.grown = Some((of, self.formed(grown)));
+        }
+        prepared.decoded = Some((of, value));
+    }
+
+    /// Gives a long value that was fetched the form of the RAM level.
+    pub(super) fn prepare_fetched(&self, fetched: &Fetched, prepared: &mut Prepared) {
+        let entry = fetched.entry.as_ref();
+        let long = entry.filter(|entry| entry.value.len() > SHORT_LEN_MAX);
+        prepared.fetched_form = long.map(|entry| self.ram_form(&entry.value, entry.frame.as_ref()));
+    }
+
+    fn formed(&self, value: Bytes) -> Content {
+        let form = self.ram_form(&value, None);
+        Content::Formed { value, form }
+    }
+
+    /// The value that a change stores, if it is none that the change itself has.
+    ///
+    /// # Errors
+    /// The value to prepare, if it is long.
+    pub(super) fn made(
+        &self,
+        job: &Job<'_>,
+        change: &Change,
+        outcome: &Outcome<'_>,
+        present: Option<Present<'_>>,
+        prepared: &Prepared,
+    ) -> Result<Option<Content>, Long> {
+        match (change, job.command) {
+            (Change::PutGrown(_), command) => {
+                let of = present.map_or(0, |it| it.meta.version);
+                if let Some((_, content)) = prepared.grown.as_ref().filter(|(it, _)| *it == of) {
+                    return Ok(Some(content.clone()));
+                }
+                let old = present.map_or(&[][..], |it| it.value);
+                match outcome {
+                    Outcome::Stored(stored) if stored.value_len > SHORT_LEN_MAX => {
+                        Err(Long::Stored {
+                            of,
+                            stored: match present.and_then(|it| it.shared) {
+                                Some(shared) => shared.clone(),
+                                None => Bytes::copy_from_slice(old),
+                            },
+                            is_framed: false,
+                        })
+                    }
+                    _ => {
+                        let grown = semantics::grown(command, old);
+                        Ok(Some(Content::Fresh(Bytes::from(grown))))
+                    }
+                }
+            }
+            (Change::PutRequest(_), Command::Store(store))
+                if store.value.len() > SHORT_LEN_MAX
+                    && self.ram_codec.active().0.id() != CodecId::NONE =>
+            {
+                match &prepared.request {
+                    Some(content) => Ok(Some(content.clone())),
+                    None => Err(Long::Request),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What bounds commands now.
+    pub(super) fn rules(&self) -> Rules {
+        Rules {
+            now_ms: self.hot.clock.wall_ms(),
+            value_len_max: self.settings.value_len_max,
+        }
+    }
+}
