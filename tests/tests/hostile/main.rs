@@ -1,3 +1,4 @@
 //! Attacks: strangers can do nothing, and tenants cannot hurt each other.
 
 mod auth;
+mod commands;
