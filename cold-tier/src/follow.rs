@@ -1,9 +1,13 @@
 //! Following what other writers put into the bucket, and what earlier runs of this node did.
 //!
 //! A writer's segments are read in the order of their numbers; the first that is missing ends it for
-//! now. A missing one is passed only if a list has shown later ones *before* it was found missing:
-//! then it was deleted. The full comparison ([`reconcile`]) turns whatever was overlooked into a delay.
+//! now. A missing one is passed only if a list or an announcement has shown later ones *before* it was found
+//! missing: then it was deleted. The full comparison ([`reconcile`]) turns whatever was overlooked into a delay.
+//!
+//! Members of this cluster announce their segments ([`announced`]); other regions are asked, by [`schedule`]. What is
+//! asked runs beside the follower's own loop, so that a takeover waits for no other request.
 
+pub(crate) mod announced;
 mod discover;
 pub(crate) mod reconcile;
 mod schedule;
@@ -13,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::error::ColdError;
@@ -24,26 +29,45 @@ use crate::segment::{FlushMark, Footer, FooterEntry};
 use crate::shared::{Progress, Shared};
 use crate::status::Counters;
 use crate::store::{Continuation, Operation};
+use schedule::{Asked, Candidate, Listing, Outcome, Step};
 
 /// How long to wait after the bucket failed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How long the first comparison with the bucket waits at most.
-const FIRST_COMPARISON_MAX: Duration = Duration::from_secs(60);
+/// The shortest wait of the follower.
+const WAIT_MIN: Duration = Duration::from_millis(10);
 
 /// When writers were asked for news last; shown in the status.
-pub(crate) type Asked = Arc<Mutex<HashMap<WriterKey, Instant>>>;
+pub(crate) type AskedAt = Arc<Mutex<HashMap<WriterKey, Instant>>>;
 
 /// The follower.
 pub(crate) struct Follower {
     shared: Arc<Shared>,
-    asked: Asked,
-    /// When each writer is to be asked, for those that are not to be asked at once.
-    due: HashMap<WriterKey, Instant>,
+    asked_at: AskedAt,
+    /// How writers were asked last.
+    asked: HashMap<WriterKey, Asked>,
     /// Writers that were found, and have nothing merged yet.
     fresh: HashMap<WriterKey, Cursor>,
-    /// The highest number that a list has shown.
+    /// The highest number that a list or an announcement has shown.
     listed: HashMap<WriterKey, u64>,
+    listing: Listing,
+    is_found: bool,
+    jobs: JoinSet<Done>,
+    /// Writers that are being asked, as they were then.
+    asking: HashMap<WriterKey, Candidate>,
+}
+
+/// What a request that ran beside the loop came to.
+enum Done {
+    Asked {
+        key: WriterKey,
+        began: Instant,
+        followed: Result<Cursor, ColdError>,
+    },
+    Listed {
+        began: Instant,
+        names: Result<Vec<SegmentName>, ColdError>,
+    },
 }
 
 /// Tells the node, and counts.
@@ -92,29 +116,28 @@ pub(crate) async fn merge(
     Ok(())
 }
 
-/// When the bucket is compared with the index for the first time: soon, as nothing is collected before. Not
-/// at once, as all nodes of a cluster may just have started.
-fn first_comparison(interval: Duration, random: u64) -> Duration {
-    let longest = (interval / 10).min(FIRST_COMPARISON_MAX);
-    longest / 2 + (longest / 2).mul_f64((random % 1024) as f64 / 1024.0)
-}
-
 impl Follower {
-    pub(crate) fn new(shared: Arc<Shared>, asked: Asked) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, asked_at: AskedAt) -> Self {
         Self {
             shared,
-            asked,
-            due: HashMap::new(),
+            asked_at,
+            asked: HashMap::new(),
             fresh: HashMap::new(),
             listed: HashMap::new(),
+            listing: Listing {
+                due: Instant::now(),
+                is_wanted: false,
+                failed: None,
+                is_under_way: false,
+            },
+            is_found: false,
+            jobs: JoinSet::new(),
+            asking: HashMap::new(),
         }
     }
 
     /// Follows for ever.
     pub(crate) async fn run(mut self) {
-        let options = &self.shared.options;
-        let (discover_interval, reconcile_interval) =
-            (options.discover_interval, options.reconcile_interval);
         let mut failures = crate::restore::Failures::new();
         while !self.shared.is_ready() {
             match crate::restore::run(&self.shared, &mut failures).await {
@@ -129,185 +152,317 @@ impl Follower {
                 }
             }
         }
-        let mut discover_at = Instant::now();
-        let first = first_comparison(reconcile_interval, self.shared.random_u64());
-        let mut reconcile_at = Instant::now() + first;
-        loop {
+        while !self.shared.index_failed() {
             let now = Instant::now();
-            if self.shared.index_failed() {
-                return;
-            }
-            if now >= reconcile_at {
-                match reconcile::run(&self.shared).await {
-                    Ok(()) => reconcile_at = Instant::now() + reconcile_interval,
-                    Err(error) => {
-                        tracing::warn!(%error, "the bucket cannot be compared with the index");
-                        reconcile_at = Instant::now() + reconcile_interval / 10;
+            let (candidates, step) = self.plan(now);
+            match step {
+                Step::Ask(writers) => self.ask(writers, now),
+                Step::List => self.list(now),
+                Step::Wait(until) => {
+                    if self.is_found
+                        && self.asking.is_empty()
+                        && schedule::is_caught_up(&candidates)
+                    {
+                        self.note_caught_up();
                     }
+                    self.wait(until.max(now + WAIT_MIN)).await;
                 }
             }
-            let mut is_found = true;
-            if now >= discover_at {
-                match self.discover().await {
-                    Ok(()) => discover_at = Instant::now() + discover_interval,
-                    Err(error) => {
-                        tracing::debug!(%error, "writers cannot be listed");
-                        is_found = false;
-                        discover_at = Instant::now() + RETRY;
-                    }
-                }
-            }
-            let is_complete = self.follow_all().await;
-            if is_complete && is_found {
-                self.shared.progress.send_if_modified(|progress| {
-                    let was_caught_up = progress.is_caught_up;
-                    *progress = Progress {
-                        is_caught_up: true,
-                        ..*progress
-                    };
-                    !was_caught_up
-                });
-            }
-            let next = self.due.values().copied().min();
-            let wake = next
-                .unwrap_or(discover_at)
-                .min(discover_at)
-                .min(reconcile_at);
-            tokio::time::sleep_until(wake.max(now + Duration::from_millis(10))).await;
         }
     }
 
-    /// Asks all writers that are due. Returns whether all answered.
-    async fn follow_all(&mut self) -> bool {
-        let now = Instant::now();
-        let mut writers: HashMap<WriterKey, Cursor> = self.fresh.clone();
-        writers.extend(self.shared.index.cursors());
+    /// Every other writer that is not being asked at present, and what is to be done next.
+    fn plan(&mut self, now: Instant) -> (Vec<Candidate>, Step) {
+        let mut cursors = self.shared.index.cursors();
+        self.fresh.retain(|key, _| !cursors.contains_key(key));
+        let announced = self.shared.announced.lock();
+        let mut heard = HashMap::new();
+        for (key, told) in announced.writers() {
+            if let Some(last) = told.segments.checked_sub(1) {
+                let listed = self.listed.entry(key.clone()).or_default();
+                *listed = last.max(*listed);
+            }
+            heard.insert(key.clone(), told);
+        }
+        let taken_over = announced.taken_over();
+        let unknown = heard.keys().chain(taken_over.iter().copied());
+        for key in unknown.filter(|key| !cursors.contains_key(key)) {
+            let cursor = self.first_cursor();
+            self.fresh.entry(key.clone()).or_insert(cursor);
+        }
+        cursors.extend(self.fresh.clone());
         {
             let own = self.shared.own_writers.lock();
-            writers.retain(|key, _| !own.contains(key));
+            cursors.retain(|key, _| !own.contains(key));
+            self.fresh.retain(|key, _| !own.contains(key));
         }
-        self.due.retain(|key, _| writers.contains_key(key));
-        let mut is_complete = true;
-        for (key, cursor) in writers {
-            if self.due.get(&key).is_some_and(|&due| due > now) {
-                continue;
-            }
-            match self.follow(&key, cursor).await {
-                Ok(cursor) => {
-                    let now_ms = self.shared.wall_ms();
-                    let idle = Duration::from_millis(now_ms.saturating_sub(cursor.last_new_ms));
-                    let interval = self.shared.options.follow_interval;
-                    let wait = schedule::wait(idle, interval);
-                    self.asked.lock().insert(key.clone(), Instant::now());
-                    self.due.insert(key, Instant::now() + wait);
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "a writer cannot be followed");
-                    is_complete = false;
-                    self.due.insert(key, Instant::now() + RETRY);
-                }
-            }
-        }
-        is_complete
-    }
-
-    /// Reads what a writer has that is new.
-    async fn follow(&mut self, key: &WriterKey, mut cursor: Cursor) -> Result<Cursor, ColdError> {
-        loop {
-            let name = SegmentName {
-                region: key.region.clone(),
-                writer: key.writer,
-                seq: cursor.next_seq,
-            };
-            let read = footers::read(&self.shared, &name).await;
-            self.shared.note_footer(&name, &read);
-            let read = match read {
-                Ok(read) => read,
-                Err(error) if error.is_not_found() => {
-                    match self.pass_gap(key, &name).await? {
-                        Some(seq) => cursor.next_seq = seq,
-                        None => return Ok(cursor),
-                    }
-                    continue;
-                }
-                Err(error @ ColdError::Segment { .. }) => {
-                    note_unreadable(&self.shared, &name, &error);
-                    cursor.next_seq += 1;
-                    self.move_on(key, cursor).await?;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            cursor = Cursor {
-                next_seq: cursor.next_seq + 1,
-                last_new_ms: self.shared.wall_ms(),
-            };
-            merge(&self.shared, name, read, Some(cursor)).await?;
-            self.fresh.remove(key);
-        }
-    }
-
-    /// The next number after one that is missing, if a list has shown it before.
-    async fn pass_gap(
-        &mut self,
-        key: &WriterKey,
-        missing: &SegmentName,
-    ) -> Result<Option<u64>, ColdError> {
-        let is_later = |seq: &u64| *seq > missing.seq;
-        if !self.listed.get(key).is_some_and(is_later) {
-            return Ok(None);
-        }
-        let prefix = format!("{}{}/", key.region.segments_prefix(), key.writer);
-        let from = Continuation::after(&missing.key());
-        let call = self.shared.store.list(&prefix, Some(&from), 1);
-        let page = self
-            .shared
-            .call((Operation::List, &prefix, 0), call)
-            .await?;
-        let found = page.objects.first();
-        let next = found.and_then(|object| SegmentName::parse(object.key.as_str()));
-        let Some(next) = next else {
-            // What was there is gone as well.
-            self.listed.remove(key);
-            return Ok(None);
+        self.asked.retain(|key, _| cursors.contains_key(key));
+        self.listed.retain(|key, _| cursors.contains_key(key));
+        let idle = cursors
+            .into_iter()
+            .filter(|(key, _)| !self.asking.contains_key(key));
+        let candidates = idle.map(|(key, cursor)| Candidate {
+            cursor,
+            asked: self.asked.get(&key).copied(),
+            heard: heard.get(&key).copied(),
+            is_taken_over: taken_over.contains(&key),
+            key,
+        });
+        let candidates: Vec<Candidate> = candidates.collect();
+        let listing = Listing {
+            is_wanted: announced.wants_list(),
+            ..self.listing
         };
-        let cursor = Cursor {
-            next_seq: next.seq,
+        let interval = self.shared.options.follow_interval;
+        let step = schedule::next(&candidates, self.asking.len(), listing, interval, now);
+        (candidates, step)
+    }
+
+    /// Where a writer is followed from of which nothing is merged yet.
+    fn first_cursor(&self) -> Cursor {
+        Cursor {
+            next_seq: 0,
             last_new_ms: self.shared.wall_ms(),
+        }
+    }
+
+    fn ask(&mut self, writers: Vec<Candidate>, began: Instant) {
+        for candidate in writers {
+            let (shared, key) = (Arc::clone(&self.shared), candidate.key.clone());
+            let (cursor, end) = (candidate.cursor, candidate.end());
+            let listed = self.listed.get(&key).copied();
+            self.asking.insert(key.clone(), candidate);
+            self.jobs.spawn(async move {
+                let followed = follow(&shared, &key, cursor, (listed, end)).await;
+                Done::Asked {
+                    key,
+                    began,
+                    followed,
+                }
+            });
+        }
+    }
+
+    fn list(&mut self, began: Instant) {
+        self.listing.is_under_way = true;
+        let shared = Arc::clone(&self.shared);
+        self.jobs.spawn(async move {
+            let known = shared.index.cursors();
+            let names = discover::writers(&shared, known.keys()).await;
+            Done::Listed { began, names }
+        });
+    }
+
+    /// Waits until something is to be planned anew: what was asked is answered, there are announcements, or a writer
+    /// is due.
+    async fn wait(&mut self, until: Instant) {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            // All are cancel-safe: a job that is not joined is joined later, and a notice is kept.
+            tokio::select! {
+                Some(done) = self.jobs.join_next() => {
+                    if self.note(done) || self.asking.is_empty() {
+                        return;
+                    }
+                }
+                () = shared.has_news.notified() => return,
+                () = tokio::time::sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// Returns whether the plan may be another one because of it, though more is being asked.
+    fn note(&mut self, done: Result<Done, JoinError>) -> bool {
+        match done {
+            Ok(Done::Asked {
+                key,
+                began,
+                followed,
+            }) => self.note_asked(key, began, followed),
+            Ok(Done::Listed { began, names }) => {
+                self.note_listed(began, names);
+                true
+            }
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => {
+                    tracing::debug!(%error, "a request of the follower was cancelled");
+                    true
+                }
+            },
+        }
+    }
+
+    fn note_asked(
+        &mut self,
+        key: WriterKey,
+        began: Instant,
+        followed: Result<Cursor, ColdError>,
+    ) -> bool {
+        let Some(before) = self.asking.remove(&key) else {
+            return true;
         };
-        self.move_on(key, cursor).await?;
-        Ok(Some(next.seq))
+        let asked = match followed {
+            Ok(cursor) => {
+                if before.is_ahead() {
+                    let count = cursor.next_seq.saturating_sub(before.cursor.next_seq);
+                    Counters::add(&self.shared.counters.announced_segments, count);
+                }
+                self.asked_at.lock().insert(key.clone(), Instant::now());
+                if before.is_taken_over {
+                    self.shared.announced.lock().followed(&key, began);
+                    self.finish_takeovers();
+                }
+                let idle_ms = self.shared.wall_ms().saturating_sub(cursor.last_new_ms);
+                Asked {
+                    // What is announced meanwhile is news.
+                    at: began,
+                    outcome: Outcome::Ended(Duration::from_millis(idle_ms)),
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a writer cannot be followed");
+                Asked {
+                    at: Instant::now(),
+                    outcome: Outcome::Failed,
+                }
+            }
+        };
+        self.asked.insert(key, asked);
+        before.heard.is_some() || before.is_taken_over || asked.outcome == Outcome::Failed
     }
 
-    async fn move_on(&mut self, key: &WriterKey, cursor: Cursor) -> Result<(), ColdError> {
-        let moved = key.clone();
-        self.shared
-            .blocking(move |shared| Ok(shared.index.set_cursor(&moved, cursor)?))
-            .await?;
-        self.fresh.remove(key);
-        Ok(())
-    }
-
-    async fn discover(&mut self) -> Result<(), ColdError> {
+    fn note_listed(&mut self, began: Instant, names: Result<Vec<SegmentName>, ColdError>) {
+        self.listing.is_under_way = false;
+        let names = match names {
+            Ok(names) => names,
+            Err(error) => {
+                tracing::debug!(%error, "writers cannot be listed");
+                self.listing.failed = Some(Instant::now());
+                self.listing.due = Instant::now() + RETRY;
+                return;
+            }
+        };
         let known = self.shared.index.cursors();
-        for name in discover::writers(&self.shared, known.keys()).await? {
+        let mut found = Vec::new();
+        for name in names {
             let key = WriterKey {
                 region: name.region.clone(),
                 writer: name.writer,
             };
+            if self.shared.own_writers.lock().contains(&key) {
+                continue;
+            }
             let listed = self.listed.entry(key.clone()).or_default();
             *listed = name.seq.max(*listed);
-            if !known.contains_key(&key) && !self.shared.own_writers.lock().contains(&key) {
-                self.due.remove(&key);
-                let now_ms = self.shared.wall_ms();
-                self.fresh.entry(key).or_insert(Cursor {
-                    next_seq: 0,
-                    last_new_ms: now_ms,
-                });
+            if !known.contains_key(&key) {
+                // It may have been asked before it had a segment.
+                self.asked.remove(&key);
+                let cursor = self.first_cursor();
+                self.fresh.entry(key.clone()).or_insert(cursor);
+                found.push(key);
             }
         }
-        Ok(())
+        self.is_found = true;
+        self.listing.failed = None;
+        self.listing.due = Instant::now() + self.shared.options.discover_interval;
+        self.shared.announced.lock().listed(&found, began);
+        self.finish_takeovers();
     }
+
+    fn finish_takeovers(&self) {
+        let finished = self.shared.announced.lock().finish();
+        for begun in finished {
+            let took = begun.elapsed();
+            tracing::info!(
+                ?took,
+                "the segments of a lost member are followed to their end"
+            );
+            self.shared.counters.note_takeover(took);
+        }
+    }
+
+    fn note_caught_up(&self) {
+        self.shared.progress.send_if_modified(|progress| {
+            let was_caught_up = progress.is_caught_up;
+            *progress = Progress {
+                is_caught_up: true,
+                ..*progress
+            };
+            !was_caught_up
+        });
+    }
+}
+
+/// Reads what a writer has that is new, as far as there is any, or before the number `end`. `listed` is the highest
+/// number that is known to have been there.
+async fn follow(
+    shared: &Arc<Shared>,
+    key: &WriterKey,
+    mut cursor: Cursor,
+    (listed, end): (Option<u64>, Option<u64>),
+) -> Result<Cursor, ColdError> {
+    while end.is_none_or(|end| cursor.next_seq < end) {
+        let name = SegmentName {
+            region: key.region.clone(),
+            writer: key.writer,
+            seq: cursor.next_seq,
+        };
+        let read = footers::read(shared, &name).await;
+        shared.note_footer(&name, &read);
+        let read = match read {
+            Ok(read) => read,
+            Err(error) if error.is_not_found() => match listed {
+                Some(last) if last > name.seq => {
+                    cursor.next_seq = pass_gap(shared, key, &name, last).await?;
+                    continue;
+                }
+                // It may be uploaded yet.
+                _ => return Ok(cursor),
+            },
+            Err(error @ ColdError::Segment { .. }) => {
+                note_unreadable(shared, &name, &error);
+                cursor.next_seq += 1;
+                move_on(shared, key, cursor).await?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        cursor = Cursor {
+            next_seq: cursor.next_seq + 1,
+            last_new_ms: shared.wall_ms(),
+        };
+        merge(shared, name, read, Some(cursor)).await?;
+    }
+    Ok(cursor)
+}
+
+/// The number of the next segment after one that was deleted; `last`, which was there too, if none is left.
+async fn pass_gap(
+    shared: &Arc<Shared>,
+    key: &WriterKey,
+    missing: &SegmentName,
+    last: u64,
+) -> Result<u64, ColdError> {
+    let prefix = format!("{}{}/", key.region.segments_prefix(), key.writer);
+    let from = Continuation::after(&missing.key());
+    let call = shared.store.list(&prefix, Some(&from), 1);
+    let page = shared.call((Operation::List, &prefix, 0), call).await?;
+    let found = page.objects.first();
+    let next = found.and_then(|object| SegmentName::parse(object.key.as_str()));
+    let cursor = Cursor {
+        next_seq: next.map_or(last, |next| next.seq),
+        last_new_ms: shared.wall_ms(),
+    };
+    move_on(shared, key, cursor).await?;
+    Ok(cursor.next_seq)
+}
+
+async fn move_on(shared: &Arc<Shared>, key: &WriterKey, cursor: Cursor) -> Result<(), ColdError> {
+    let moved = key.clone();
+    shared
+        .blocking(move |shared| Ok(shared.index.set_cursor(&moved, cursor)?))
+        .await
 }
 
 /// Notes a segment that is there and makes no sense.
@@ -316,23 +471,5 @@ pub(crate) fn note_unreadable(shared: &Shared, name: &SegmentName, error: &ColdE
         tracing::error!(%error, "a segment cannot be read");
         Counters::add(&shared.counters.unreadable_segments, 1);
         shared.counters.note(error.to_string(), shared.wall_ms());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_comparison_is_within_a_minute_and_not_at_the_same_time_everywhere() {
-        let hour = Duration::from_secs(3600);
-        let times: Vec<Duration> = (0..1024)
-            .map(|random| first_comparison(hour, random))
-            .collect();
-        assert_eq!(times[0], FIRST_COMPARISON_MAX / 2);
-        assert!(times.is_sorted() && times[1023] > FIRST_COMPARISON_MAX * 9 / 10);
-        assert!(times[1023] < FIRST_COMPARISON_MAX);
-        let short = first_comparison(Duration::from_secs(60), u64::MAX);
-        assert!(short <= Duration::from_secs(6));
     }
 }

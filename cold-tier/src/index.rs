@@ -9,6 +9,8 @@
 //! An entry that leads to a segment that is unknown or lost leads nowhere: it is not found, yet it
 //! still keeps older copies from coming back.
 
+#[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
+mod aged;
 pub(crate) mod database;
 mod lost;
 pub(crate) mod merge;
@@ -23,6 +25,8 @@ use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
 
+#[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
+pub use aged::age_writers;
 pub use database::IndexError;
 pub use lost::LostCopy;
 pub(crate) use lost::{LostRow, NOWHERE};

@@ -47,6 +47,9 @@ pub use breaker::BreakerState;
 pub use codec::{FixedCodec, ValueCodec};
 pub use error::ColdError;
 pub use fetch::{ColdEntry, Fetched, Found, Location, Reading};
+pub use follow::announced::{Announcement, CatchUp};
+#[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
+pub use index::age_writers;
 pub use index::{IndexError, LostCopy};
 pub use inspect::{Comparison, Inspection, SegmentCheck, SegmentReport, VerifyReport};
 pub use observer::ColdObserver;

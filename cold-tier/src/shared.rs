@@ -13,12 +13,13 @@ use fonn_runtime::random::SplitMix64;
 use fonn_runtime::tasks::Tasks;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::breaker::Breaker;
 use crate::error::ColdError;
 use crate::fetch::{Durations, Landed};
 use crate::flight::Flights;
+use crate::follow::announced::{Announced, Announcement};
 use crate::health::Health;
 use crate::index::{Index, IndexError, WriterKey};
 use crate::memory::MemoryGate;
@@ -69,6 +70,12 @@ pub(crate) struct Shared {
     pub(crate) budget: AtomicU64,
     /// Writers of this run: their segments are merged when they are written.
     pub(crate) own_writers: Mutex<HashSet<WriterKey>>,
+    /// What this node tells the other members of its cluster.
+    pub(crate) announcement: watch::Sender<Announcement>,
+    /// What they tell.
+    pub(crate) announced: Mutex<Announced>,
+    /// They have told something new, or one of them is lost.
+    pub(crate) has_news: Notify,
     /// Segments that were listed and could not be read. As long as there are any, nobody knows which
     /// versions are in the bucket.
     pub(crate) unreadable: Mutex<HashSet<SegmentName>>,
@@ -119,6 +126,12 @@ impl Shared {
             own_reads: Mutex::default(),
             budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
             own_writers: Mutex::default(),
+            announcement: watch::Sender::new(Announcement {
+                region: options.region.clone(),
+                ..Announcement::default()
+            }),
+            announced: Mutex::default(),
+            has_news: Notify::new(),
             unreadable: Mutex::default(),
             refused: Mutex::default(),
             unsupported: Mutex::default(),
@@ -203,6 +216,29 @@ impl Shared {
         let region = self.options.region.clone();
         self.own_writers.lock().insert(WriterKey { region, writer });
         writer
+    }
+
+    /// Tells other members of a writer of this node before it has its first segment, so that they know of it should this
+    /// node be lost a moment after.
+    pub(crate) fn announce_writer(&self, writer: WriterId) {
+        self.announcement.send_modify(|told| {
+            told.writers.entry(writer).or_insert(0);
+        });
+    }
+
+    /// Tells them that a segment is in the bucket.
+    pub(crate) fn announce_segment(&self, name: &SegmentName) {
+        self.announcement.send_modify(|told| {
+            let segments = told.writers.entry(name.writer).or_insert(0);
+            *segments = name.seq.saturating_add(1).max(*segments);
+        });
+    }
+
+    /// Tells them no more of a writer that will have no further segment.
+    pub(crate) fn withdraw_writer(&self, writer: WriterId) {
+        self.announcement.send_modify(|told| {
+            told.writers.remove(&writer);
+        });
     }
 
     /// Runs work on the index or the queue of the node where it may block.

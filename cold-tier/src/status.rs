@@ -35,6 +35,9 @@ pub(crate) struct Counters {
     pub(crate) upload_wait_us: AtomicU64,
     pub(crate) unsupported: AtomicU64,
     pub(crate) followed_segments: AtomicU64,
+    pub(crate) announced_segments: AtomicU64,
+    pub(crate) takeovers: AtomicU64,
+    pub(crate) takeover_us: AtomicU64,
     pub(crate) superseded: AtomicU64,
     pub(crate) adopted: AtomicU64,
     pub(crate) unreadable_segments: AtomicU64,
@@ -93,6 +96,12 @@ impl Counters {
     pub(crate) fn note_upload_wait(&self, took: Duration) {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         Self::add(&self.upload_wait_us, took_us);
+    }
+
+    pub(crate) fn note_takeover(&self, took: Duration) {
+        Self::add(&self.takeovers, 1);
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        Self::add(&self.takeover_us, took_us);
     }
 
     pub(crate) fn note_upload(&self, took: Duration) {
@@ -272,7 +281,13 @@ counts! {
     unsupported,
     /// Segments of others that were merged.
     followed_segments,
-    /// Entries of these that were newer than what the index had.
+    /// Of these, such that a member of the cluster had announced.
+    announced_segments,
+    /// Lost members whose segments were followed to their end.
+    takeovers,
+    /// Microseconds that this took.
+    takeover_us,
+    /// Entries of segments of others that were newer than what the index had.
     superseded,
     /// Segments that only a full list found.
     adopted,

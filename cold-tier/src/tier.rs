@@ -1,5 +1,6 @@
 //! The cold tier as a node uses it.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use fonn_codec::CodecSpec;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::checkpoint::{IndexEntry, SegmentState};
@@ -16,9 +18,10 @@ use crate::checkpointer;
 use crate::collect::Collector;
 use crate::error::ColdError;
 use crate::fetch::{self, Fetched, Found, Location, Reading};
+use crate::follow::announced::{Announcement, CatchUp};
 use crate::follow::reconcile;
-use crate::follow::{Asked, Follower};
-use crate::index::{Index, IndexError, LostCopy};
+use crate::follow::{AskedAt, Follower};
+use crate::index::{Index, IndexError, LostCopy, WriterKey};
 use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport, VerifyReport};
 use crate::names::{KeyHash, SegmentName};
 use crate::observer::ColdObserver;
@@ -35,7 +38,7 @@ use crate::store::ObjectStore;
 pub struct ColdTier {
     shared: Arc<Shared>,
     running: Arc<OnceLock<Running>>,
-    asked: Asked,
+    asked: AskedAt,
     holds_lease: Arc<AtomicBool>,
 }
 
@@ -80,7 +83,7 @@ impl ColdTier {
         Ok(Self {
             shared: Arc::new(shared),
             running: Arc::default(),
-            asked: Asked::default(),
+            asked: AskedAt::default(),
             holds_lease: Arc::default(),
         })
     }
@@ -104,6 +107,8 @@ impl ColdTier {
         tasks.spawn("cold-upload", OnShutdown::Abort, uploader);
         let follower = Follower::new(Arc::clone(&self.shared), Arc::clone(&self.asked));
         tasks.spawn("cold-follow", OnShutdown::Abort, follower.run());
+        let compare = reconcile::repeat(Arc::clone(&self.shared));
+        tasks.spawn("cold-compare", OnShutdown::Abort, compare);
         let collector = Collector::new(Arc::clone(&self.shared), Arc::clone(&self.holds_lease));
         tasks.spawn("cold-collect", OnShutdown::Abort, collector.run());
     }
@@ -263,6 +268,48 @@ impl ColdTier {
         let segments = self.shared.index.table().all();
         let versions = segments.iter().map(|(_, facts)| facts.max_version.version);
         versions.max().unwrap_or(0)
+    }
+
+    /// What this node tells the other members of its cluster, and each change of it.
+    #[must_use]
+    pub fn announcement(&self) -> watch::Receiver<Announcement> {
+        self.shared.announcement.subscribe()
+    }
+
+    /// Takes what a member of the cluster tells. Segments that are new are read at once.
+    pub fn hear(&self, member: &str, told: &Announcement) {
+        let is_news = self
+            .shared
+            .announced
+            .lock()
+            .hear(member, told, Instant::now());
+        if is_news {
+            self.shared.has_news.notify_one();
+        }
+    }
+
+    /// Forgets what others told than the members of the cluster.
+    pub fn retain_members(&self, is_member: impl Fn(&str) -> bool) {
+        self.shared.announced.lock().retain(is_member);
+    }
+
+    /// A member of the cluster is lost: its segments are followed to their end at once, whether it had announced them
+    /// or not. Costs a list, and a request for each of its writers.
+    #[must_use]
+    pub fn take_over(&self, member: &str) -> CatchUp {
+        let shared = &self.shared;
+        let is_of_region = |key: &WriterKey| key.region == shared.options.region;
+        let mut others: BTreeSet<WriterKey> = shared.index.cursors().into_keys().collect();
+        others.retain(is_of_region);
+        {
+            let own = shared.own_writers.lock();
+            others.retain(|key| !own.contains(key));
+        }
+        let mut announced = shared.announced.lock();
+        let caught_up = announced.take_over(member, || others, Instant::now());
+        drop(announced);
+        shared.has_news.notify_one();
+        caught_up
     }
 
     /// Tells the other nodes that a space was flushed: copies with a version below `cutoff` are gone.

@@ -54,9 +54,14 @@ pub(crate) struct Names {
 impl Names {
     /// The header of the next segment, which is newer than what was made at `after_ms`.
     pub(crate) fn next(&mut self, shared: &Shared, after_ms: u64) -> SegmentHeader {
+        let writer = *self.writer.get_or_insert_with(|| {
+            let writer = shared.mint_writer();
+            shared.announce_writer(writer);
+            writer
+        });
         let header = SegmentHeader {
             region: shared.options.region.clone(),
-            writer: *self.writer.get_or_insert_with(|| shared.mint_writer()),
+            writer,
             seq: self.next_seq,
             created_ms: shared.wall_ms().max(after_ms.saturating_add(1)),
         };
@@ -68,6 +73,7 @@ impl Names {
     /// The old one is followed like any other: a segment of it may be in the bucket all the same.
     pub(crate) fn abandon(&mut self, shared: &Shared) {
         if let Some(writer) = self.writer.take() {
+            shared.withdraw_writer(writer);
             let region = shared.options.region.clone();
             shared
                 .own_writers
@@ -143,6 +149,7 @@ pub(crate) async fn put_in_bucket(
             }
         }
     }
+    shared.announce_segment(&sealed.footer.header.name());
     // Only now: everything that may be in it is in the bucket elsewhere.
     for name in torn {
         remove_torn(shared, &name).await;

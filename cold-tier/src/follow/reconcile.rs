@@ -23,6 +23,43 @@ const WRITER_FORGOTTEN_MS: u64 = 7 * 86_400_000;
 /// How often a long reading of footers says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
+/// How long the first comparison with the bucket waits at most.
+const FIRST_MAX: Duration = Duration::from_secs(60);
+
+/// When the bucket is compared with the index for the first time: soon, as nothing is collected before. Not
+/// at once, as all nodes of a cluster may just have started.
+fn first(interval: Duration, random: u64) -> Duration {
+    let longest = (interval / 10).min(FIRST_MAX);
+    longest / 2 + (longest / 2).mul_f64((random % 1024) as f64 / 1024.0)
+}
+
+/// Compares again and again, from when the index is complete on, for ever.
+pub(crate) async fn repeat(shared: Arc<Shared>) {
+    let mut progress = shared.progress.subscribe();
+    if progress
+        .wait_for(|progress| progress.is_ready)
+        .await
+        .is_err()
+    {
+        return;
+    }
+    let interval = shared.options.reconcile_interval;
+    let mut wait = first(interval, shared.random_u64());
+    loop {
+        tokio::time::sleep(wait).await;
+        if shared.index_failed() {
+            return;
+        }
+        wait = match run(&shared).await {
+            Ok(()) => interval,
+            Err(error) => {
+                tracing::warn!(%error, "the bucket cannot be compared with the index");
+                interval / 10
+            }
+        };
+    }
+}
+
 /// Merges what the index does not know, and marks what the bucket does not have.
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
     let known_before: BTreeMap<SegmentName, (u32, SegmentState)> = {
@@ -252,4 +289,20 @@ async fn forget_writers(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_comparison_is_within_a_minute_and_not_at_the_same_time_everywhere() {
+        let hour = Duration::from_secs(3600);
+        let times: Vec<Duration> = (0..1024).map(|random| first(hour, random)).collect();
+        assert_eq!(times[0], FIRST_MAX / 2);
+        assert!(times.is_sorted() && times[1023] > FIRST_MAX * 9 / 10);
+        assert!(times[1023] < FIRST_MAX);
+        let short = first(Duration::from_secs(60), u64::MAX);
+        assert!(short <= Duration::from_secs(6));
+    }
 }

@@ -4,6 +4,7 @@
 // A test; what is not in a test function is so by its file.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod announced;
 mod budget;
 mod chaos;
 mod collection;
