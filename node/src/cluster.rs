@@ -12,6 +12,7 @@
 //! - A member that is cut off raises no term and, where it leads, declares nobody down.
 //! - Every call of another member has a deadline; every message has a bound.
 
+mod announce;
 mod belonging;
 mod campaign;
 mod detector;
@@ -62,6 +63,7 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+use fonn_cold_tier::ColdTier;
 use fonn_proto::grpc::v1::members_server::MembersServer;
 use fonn_proto::grpc::v1::raft_server::RaftServer;
 use fonn_runtime::events::Events;
@@ -157,6 +159,8 @@ pub struct Options {
     pub services: Routes,
     /// The clock of the versions that the member gives; members bring theirs together. None if it gives none.
     pub versions: Option<Arc<Hlc>>,
+    /// The bucket of the member: members tell each other which segments they have brought there. None if it has none.
+    pub segments: Option<ColdTier>,
     /// Which links are cut.
     #[cfg(test)]
     faults: tests::faults::Links,
@@ -189,6 +193,7 @@ impl Options {
             tls: None,
             services: Routes::default(),
             versions: None,
+            segments: None,
             #[cfg(test)]
             faults: tests::faults::Links::default(),
         }
@@ -387,6 +392,10 @@ impl Cluster {
         tasks.spawn("cluster-decide", OnShutdown::Abort, health::decide(it()));
         tasks.spawn("cluster-reconcile", OnShutdown::Abort, reconcile::run(it()));
         tasks.spawn("cluster-enter", OnShutdown::Abort, enter::run(it()));
+        if let Some(tier) = &participant.options.segments {
+            let announce = announce::run(it(), tier.clone());
+            tasks.spawn("cluster-announce", OnShutdown::Abort, announce);
+        }
         let (accepted, incoming) = listen::channel();
         let tls = participant.options.tls.clone();
         tasks.spawn(

@@ -11,6 +11,7 @@ mod codec;
 mod gate;
 mod observer;
 mod queue;
+mod takeover;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +20,14 @@ use std::time::Instant;
 use fonn_cold_tier::store::ObjectStore;
 use fonn_cold_tier::store::retry::RetryStats;
 use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode, ValueCodec};
+use fonn_proto::peer::SlotSet;
 use fonn_runtime::hlc::Hlc;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 
 use self::gate::Gate;
 use self::observer::Superseder;
 use self::queue::LogQueue;
+pub(crate) use self::takeover::{TakeoverStatus, Takeovers};
 use crate::engine::Hot;
 use crate::levels::LevelCodec;
 use crate::lsm::{Below, DiskTier};
@@ -50,6 +53,7 @@ pub struct Cold {
     superseder: Arc<Superseder>,
     mode: SpillMode,
     has_caught_up: AtomicBool,
+    takeovers: Takeovers,
 }
 
 impl Cold {
@@ -73,6 +77,7 @@ impl Cold {
             superseder,
             mode,
             has_caught_up: AtomicBool::new(false),
+            takeovers: Takeovers::default(),
         })
     }
 
@@ -108,6 +113,18 @@ impl Cold {
     #[must_use]
     pub fn tier(&self) -> &ColdTier {
         &self.tier
+    }
+
+    /// A member of the cluster is lost, which was the last to own `slots`: what it had brought into the bucket is read at
+    /// once, and lookups of these slots wait for that, for a time that is bounded.
+    pub(crate) fn take_over(&self, member: &str, slots: SlotSet, now: tokio::time::Instant) {
+        let caught_up = self.tier.take_over(member);
+        self.takeovers.begin(member, slots, caught_up, now);
+    }
+
+    /// The takeovers that are under way.
+    pub(crate) fn takeovers(&self) -> &Takeovers {
+        &self.takeovers
     }
 
     /// Brings what is not in the bucket yet there, until `deadline` at most; for a node that stops. False

@@ -34,7 +34,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
             bucket.collect(snapshot);
         }
         if let Some(cold) = shared.service.engine.cold() {
-            self::cold::cold(snapshot, cold.tier());
+            self::cold::cold(snapshot, cold);
             codecs(snapshot, cold.codec());
             snapshot.histogram(
                 GET_DURATION,

@@ -206,6 +206,16 @@ impl Members for Service {
         }))
     }
 
+    async fn announce(
+        &self,
+        request: Request<v1::AnnounceRequest>,
+    ) -> Result<Response<v1::AnnounceResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.hear_announcement(&request)?;
+        Ok(Response::new(v1::AnnounceResponse {}))
+    }
+
     async fn map(
         &self,
         request: Request<v1::MapRequest>,

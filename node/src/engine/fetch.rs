@@ -76,6 +76,10 @@ impl Engine {
         let Some(disk) = &self.disk else {
             return Err(Unknown::Disk);
         };
+        if let Some(cold) = &self.cold {
+            // What is here may be older than what a lost owner had brought into the bucket.
+            cold.takeovers().wait(key).await;
+        }
         let start = Instant::now();
         let found = disk.find(space, key).await;
         self.disk_get_latency

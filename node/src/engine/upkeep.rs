@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fonn_codec::policy::Signals;
 use fonn_cold_tier::{ColdError, ColdTier};
+use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
 use fonn_runtime::allocator;
 use fonn_runtime::clock::Clock;
@@ -449,6 +450,17 @@ impl Engine {
     pub fn start_cold(&self, tasks: &Tasks) {
         if let (Some(cold), Some(disk)) = (&self.cold, &self.disk) {
             cold.start(disk, self.versions(), tasks);
+        }
+    }
+
+    /// Members of the cluster are lost, each with the slots that it was the last to own. To be called before these slots are
+    /// answered for here.
+    pub(crate) fn take_over(&self, lost: Vec<(String, SlotSet)>) {
+        if let Some(cold) = &self.cold {
+            let now = tokio::time::Instant::now();
+            for (member, slots) in lost {
+                cold.take_over(&member, slots, now);
+            }
         }
     }
 

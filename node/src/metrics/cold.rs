@@ -1,10 +1,11 @@
 //! Metrics of the cold tier.
 
-use fonn_cold_tier::ColdTier;
 use fonn_runtime::metrics::Snapshot;
 
-pub(super) fn cold(snapshot: &mut Snapshot, tier: &ColdTier) {
-    let status = tier.status();
+use crate::cold::{Cold, TakeoverStatus};
+
+pub(super) fn cold(snapshot: &mut Snapshot, cold: &Cold) {
+    let status = cold.tier().status();
     let mut gauge = |name, help, value: f64| snapshot.gauge(name, help, &[], value);
     let flag = |is: bool| f64::from(u8::from(is));
     gauge(
@@ -80,6 +81,33 @@ pub(super) fn cold(snapshot: &mut Snapshot, tier: &ColdTier) {
         flag(status.is_collector),
     );
     counters(snapshot, &status.counts);
+    takeovers(snapshot, &status.counts, cold.takeovers().status());
+}
+
+fn takeovers(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts, status: TakeoverStatus) {
+    snapshot.gauge(
+        "fonn_cold_takeover_slots",
+        "Slots of lost members of which the bucket may have more than this node knows, until their segments are followed.",
+        &[],
+        status.slots as f64,
+    );
+    snapshot.counter(
+        "fonn_cold_takeovers_total",
+        "Lost members whose segments were followed to their end.",
+        &[],
+        counts.takeovers,
+    );
+    snapshot.counter_f64(
+        "fonn_cold_takeover_seconds_total",
+        "Seconds from the loss of members until their segments were followed to their end.",
+        &[],
+        counts.takeover_us as f64 / 1e6,
+    );
+    let help = "Lookups that waited for the segments of a lost member, by whether these were known in time.";
+    for (result, count) in [("caught_up", status.waited), ("deadline", status.gave_up)] {
+        let labels = [("result", result)];
+        snapshot.counter("fonn_cold_takeover_waits_total", help, &labels, count);
+    }
 }
 
 fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
@@ -139,6 +167,11 @@ fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
         "fonn_cold_followed_segments_total",
         "Segments of other nodes and regions that were taken into the index.",
         counts.followed_segments,
+    );
+    counter(
+        "fonn_cold_announced_segments_total",
+        "Segments that were taken into the index because a member of the cluster had announced them.",
+        counts.announced_segments,
     );
     counter(
         "fonn_cold_unreadable_segments_total",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::peer::{Options, PeerMetrics};
@@ -114,7 +115,12 @@ impl Sharing {
                 // Before anything is written in its place: what it wrote is older, and comes back with it.
                 let old = self.topology();
                 let since = |id: &str| map.member(id).map_or(u64::MAX, |member| member.since);
-                let has_fallen = old.is_some_and(|old| has_fallen(&self.own, &old, &topology));
+                let has_fallen = old
+                    .as_ref()
+                    .is_some_and(|old| has_fallen(&self.own, old, &topology));
+                if let Some(old) = &old {
+                    engine.take_over(lost(&self.own, old, &topology));
+                }
                 let own = topology.member(&self.own);
                 let is_serving = own.is_some_and(|own| own.state.is_serving());
                 if has_fallen || is_serving && self.is_surprised_by(&topology, &since) {
@@ -153,8 +159,17 @@ async fn beat(sharing: Arc<Sharing>, cluster: Cluster) {
 /// Whether another member than `own` that may have written by the old map cannot be asked any more by the new one, and was not
 /// drained before.
 fn has_fallen(own: &str, old: &Topology, new: &Topology) -> bool {
-    let mut others = old.members().iter().filter(|member| member.id != own);
-    others.any(|before| {
+    fallen(own, old, new).next().is_some()
+}
+
+/// Those members.
+fn fallen<'a>(
+    own: &'a str,
+    old: &'a Topology,
+    new: &'a Topology,
+) -> impl Iterator<Item = &'a Member> {
+    let others = old.members().iter().filter(move |it| it.id != own);
+    others.filter(|before| {
         let is_now = new.member(&before.id).map(|member| member.state);
         match (before.state, is_now) {
             (MemberState::Active | MemberState::Draining, Some(MemberState::Down)) => true,
@@ -163,6 +178,25 @@ fn has_fallen(own: &str, old: &Topology, new: &Topology) -> bool {
             _ => false,
         }
     })
+}
+
+/// The members that have fallen, each with the slots that it owned, and of which no owner by the old map is left.
+fn lost(own: &str, old: &Topology, new: &Topology) -> Vec<(String, SlotSet)> {
+    let fallen: Vec<&str> = fallen(own, old, new).map(|it| it.id.as_str()).collect();
+    let is_left = |id: &str| {
+        let member = new.member(id);
+        !fallen.contains(&id) && member.is_some_and(|it| it.state.is_serving())
+    };
+    let slots_of = |id: &str| {
+        let is_lost = |slot: &u16| {
+            let mut owners = old.owners(*slot).map(|owner| owner.id.as_str());
+            let mut before = old.owners(*slot).map(|owner| owner.id.as_str());
+            owners.any(|owner| owner == id) && !before.any(is_left)
+        };
+        (0..SLOT_COUNT).filter(is_lost).collect()
+    };
+    let lost = fallen.iter().map(|id| ((*id).to_owned(), slots_of(id)));
+    lost.collect()
 }
 
 /// The map as routers have it.
@@ -184,4 +218,44 @@ fn topology(map: &Map) -> Result<Topology, TopologyError> {
     });
     let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
     Topology::new(map.epoch, members.collect(), owners)
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_runtime::route::MemberState::{Active, Down, Draining};
+
+    use super::*;
+    use crate::sharing::tests::maps::map;
+
+    #[test]
+    fn the_slots_of_a_lost_member_are_those_that_no_other_owner_is_left_of() {
+        let up = [("a", Active), ("b", Active), ("c", Active)];
+        let down = [("a", Active), ("b", Active), ("c", Down)];
+        let owned = |map: &Topology, slot: u16| map.owners(slot).any(|it| it.id == "c");
+        let alone = map(1, 1, &up);
+        let found = lost("a", &alone, &map(2, 1, &down));
+        let [(member, slots)] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert_eq!(member, "c");
+        for slot in 0..SLOT_COUNT {
+            assert_eq!(slots.contains(slot), owned(&alone, slot), "slot {slot}");
+        }
+        assert!(!slots.is_empty());
+        // The other owner has all of it.
+        let found = lost("a", &map(1, 2, &up), &map(2, 2, &down));
+        assert!(found.iter().all(|(_, slots)| slots.is_empty()), "{found:?}");
+        // Unless it is lost, too.
+        let both = [("a", Active), ("b", Down), ("c", Down)];
+        let shared = map(1, 2, &up);
+        for (member, slots) in lost("a", &shared, &map(2, 2, &both)) {
+            let is_of_both = |slot: &u16| shared.owners(*slot).all(|it| it.id != "a");
+            let expected = (0..SLOT_COUNT).filter(is_of_both).count();
+            assert_eq!(slots.len() as usize, expected, "{member}");
+        }
+        // What is drained was handed over.
+        let drained = [("a", Active), ("b", Active), ("c", Draining)];
+        assert!(lost("a", &alone, &map(2, 1, &drained)).is_empty());
+        assert!(lost("c", &alone, &map(2, 1, &down)).is_empty());
+    }
 }

@@ -1957,6 +1957,35 @@ pub struct RouterList {
     #[prost(string, repeated, tag = "1")]
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+/// What a member has brought into the bucket.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AnnounceRequest {
+    /// From whom to whom.
+    #[prost(message, optional, tag = "1")]
+    pub ends: ::core::option::Option<RaftEnds>,
+    /// The region that it writes for.
+    #[prost(string, tag = "2")]
+    pub region: ::prost::alloc::string::String,
+    /// Its writers; 16 at most.
+    #[prost(message, repeated, tag = "3")]
+    pub writers: ::prost::alloc::vec::Vec<AnnouncedWriter>,
+}
+/// A writer of a member: one of the streams in which it brings segments into the bucket.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnnouncedWriter {
+    /// Its id: a ULID.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The number of its segments that are in the bucket, which is the number of its next one.
+    #[prost(uint64, tag = "2")]
+    pub segments: u64,
+}
+/// It is heard.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnnounceResponse {}
 /// Asks for the map.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2756,6 +2785,29 @@ pub mod members_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Ping"));
             self.inner.unary(req, path, codec).await
         }
+        /// Tells which segments a member has brought into the bucket. Each member sends it to each other one, when that changes
+        /// and every two seconds.
+        pub async fn announce(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AnnounceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AnnounceResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Members/Announce");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Announce"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The map as it is, and then each newer one. A reader that is slow is sent the newest alone. The
         /// stream ends with the member; the map stays valid until a newer one is found elsewhere.
         pub async fn map(
@@ -2836,6 +2888,15 @@ pub mod members_server {
             &self,
             request: tonic::Request<super::PingRequest>,
         ) -> std::result::Result<tonic::Response<super::PingResponse>, tonic::Status>;
+        /// Tells which segments a member has brought into the bucket. Each member sends it to each other one, when that changes
+        /// and every two seconds.
+        async fn announce(
+            &self,
+            request: tonic::Request<super::AnnounceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AnnounceResponse>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the Map method.
         type MapStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ClusterMap, tonic::Status>,
@@ -3053,6 +3114,49 @@ pub mod members_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PingSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Members/Announce" => {
+                    #[allow(non_camel_case_types)]
+                    struct AnnounceSvc<T: Members>(pub Arc<T>);
+                    impl<T: Members> tonic::server::UnaryService<super::AnnounceRequest>
+                    for AnnounceSvc<T> {
+                        type Response = super::AnnounceResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AnnounceRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Members>::announce(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AnnounceSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -6,6 +6,7 @@ mod evict;
 mod kills;
 mod large;
 mod loss;
+mod lost_member;
 mod operator;
 mod outage;
 mod requests;

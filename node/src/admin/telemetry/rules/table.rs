@@ -140,6 +140,14 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "{} gets became misses: the bucket did not answer",
     },
     Rule {
+        metric: "fonn_cold_takeover_waits_total",
+        label: Some(("result", "deadline")),
+        when: When::Grows,
+        level: Warning,
+        topic: Cold,
+        sentence: "{} lookups did without what a lost member had in the bucket: it was not read within 0.5 s",
+    },
+    Rule {
         metric: "fonn_cold_store_errors_total",
         label: Some(("kind", "denied")),
         when: When::Grows,
