@@ -35,7 +35,7 @@ fn ended(
 
 #[test]
 fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
-    let cases: [(&[&str], &[&str]); 16] = [
+    let cases: [(&[&str], &[&str]); 17] = [
         (&["--ram-budget", "banana"], &["--ram-budget", "banana"]),
         (&["--disk-budget", "10x"], &["--disk-budget", "10x"]),
         (&["--ram-budget", "1"], &["--ram-budget", "at least"]),

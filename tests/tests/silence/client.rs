@@ -1,6 +1,6 @@
 //! Clients that write increasing numbers and check what they read, through a router or as a Redis Cluster client.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

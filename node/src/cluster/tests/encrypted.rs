@@ -181,7 +181,8 @@ async fn a_stream_ends_when_the_authority_is_another_one() {
     node.sees(&["a"], Active).await;
     node.status(|status| status.cluster != 0).await;
     let caller = old.member(&dir.join("stolen"));
-    let channel = Channel::connect_by(&node.address(), caller.client(), SOON, Liveness::Operator).await;
+    let channel =
+        Channel::connect_by(&node.address(), caller.client(), SOON, Liveness::Operator).await;
     let channel = channel.unwrap();
     let origin = channel.origin();
     let mut client = MembersClient::with_origin(channel, origin);
