@@ -44,7 +44,7 @@ use crate::entry::Space;
 use crate::levels::{Level, LevelCodec};
 use crate::lsm::{DiskOptions, SETTLE_PERCENT};
 use crate::ram::RamOptions;
-use crate::server::{Identity, Server, Shared, Tiers};
+use crate::server::{Identity, LiveSettings, Server, Shared, Tiers};
 use crate::sharing::{self, follow};
 use crate::users::Followed;
 
@@ -220,12 +220,14 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         version: release.peer_version,
         ..Identity::default()
     };
+    let (live, mut changes) = LiveSettings::new();
     let shared = Shared::with_tuning(
         Arc::new(Tiers {
             engine: Arc::clone(&engine),
             sharing,
             views,
             identity,
+            live: Some(live),
         }),
         settings.clone(),
         connections_max(DESCRIPTORS_RESERVED),
@@ -261,6 +263,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let mut reload = Reload {
         sizes: Sizes::of(config.ram_budget),
         config,
+        set: config::Settings::default(),
         settings,
         engine: &engine,
         codecs: &codecs,
@@ -272,6 +275,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
             () = reload_signals.recv() => reload.all(),
+            Some(change) = changes.recv() => reload.change(change),
             () = files.changed() => reload.security(),
             task = background.failed() => break Err(task),
             task = cold_tasks.failed() => break Err(task),

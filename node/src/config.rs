@@ -26,6 +26,7 @@ use crate::ram::LruMode;
 
 pub use self::cluster::ClusterConfig;
 pub use self::cold::{ColdBudget, ColdConfig};
+pub(crate) use self::live::LIVE;
 
 const ABOUT: &str = "A tiered cache for build artifacts: memcached and Redis protocols, RAM over a \
 compressed local store that survives restarts";
@@ -267,7 +268,19 @@ pub fn load<I>(args: I) -> Result<Config, Early>
 where
     I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
 {
-    let (settings, origins) = config::load_layers(args, |args: Cli| (args.config, args.settings))?;
+    load_below(args, Settings::default())
+}
+
+/// As [`load`], below what an administrator has set while the node runs.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_below<I>(args: I, set: Settings) -> Result<Config, Early>
+where
+    I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
+{
+    let (settings, origins) =
+        config::load_layers_below(args, set, |args: Cli| (args.config, args.settings))?;
     Ok(Config {
         origins,
         ..resolve(settings)?

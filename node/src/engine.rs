@@ -13,6 +13,7 @@
 //! - A version is used only below a ceiling that is on disk, so that a restart never gives out a lower
 //!   one, wherever the clock is then.
 
+mod batch;
 mod commit;
 mod fetch;
 mod flush;
@@ -64,7 +65,7 @@ use crate::flush::FlushTable;
 use crate::levels::LevelCodec;
 use crate::lsm::{DiskEntry, DiskTier, Durability};
 use crate::namespaces::{Asked, Namespaces};
-use crate::ram::{Found, RamTier, SlotId, Stored};
+use crate::ram::{Found, RamTier, ShardGuard, SlotId, Stored};
 use crate::stats::{Counter, Latency, Stats};
 
 /// Counters of writes, a stripe of keys each. More stripes, fewer fetches repeated in vain.
@@ -390,11 +391,34 @@ impl Engine {
         scratch: &mut Vec<u8>,
     ) -> Attempt {
         let hot = &*self.hot;
+        let hash = hot.ram.hash(job.space, job.command.key());
+        let mut shard = hot.ram.lock(hash);
+        let fetched = fetched.filter(|it| it.ticket == hot.ticket(hash));
+        let mut grown = false;
+        let attempt = self.attempt_locked(&mut shard, job, fetched, acks, scratch, &mut grown);
+        drop(shard);
+        if grown {
+            hot.ram.evict_to_budget(hash, hot.now_s(), EVICTIONS_MAX);
+            self.evict_to_quota(hash, job.space);
+        }
+        attempt
+    }
+
+    /// One try under the lock of the key's shard. `fetched` is what the tiers below hold as long as RAM
+    /// does not know the key. `grown` is set if RAM may have grown.
+    fn attempt_locked(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        job: &Job<'_>,
+        fetched: Option<&Fetched>,
+        acks: &mut Acks,
+        scratch: &mut Vec<u8>,
+        grown: &mut bool,
+    ) -> Attempt {
+        let hot = &*self.hot;
         let key = job.command.key();
         let hash = hot.ram.hash(job.space, key);
         let now_ms = hot.clock.wall_ms();
-        let mut shard = hot.ram.lock(hash);
-
         let there = match shard.find(hash, job.space, key) {
             Some(slot) => {
                 let found = shard.get(slot);
@@ -411,14 +435,14 @@ impl Engine {
                 There::Nothing(Absence::Absent)
             }
             None => match fetched {
-                Some(fetched) if fetched.ticket == hot.ticket(hash) => match &fetched.entry {
+                Some(fetched) => match &fetched.entry {
                     None => There::Nothing(Absence::Absent),
                     Some(entry) => match hot.absence(job.space, &entry.meta, now_ms) {
                         Some(absence) => There::Nothing(absence),
                         None => There::Fetched(entry, fetched.from),
                     },
                 },
-                _ => return Attempt::Fetch(hot.ticket(hash)),
+                None => return Attempt::Fetch(hot.ticket(hash)),
             },
         };
         // What is there, decoded; and the value of a hit.
@@ -448,7 +472,7 @@ impl Engine {
                     if found.dirty {
                         // It is queued for the disk, which may still have an older one.
                         let version = found.meta.version;
-                        commit::bury(&mut shard, hash, job.space, key, version);
+                        commit::bury(shard, hash, job.space, key, version);
                     } else {
                         shard.remove(*slot);
                     }
@@ -519,18 +543,13 @@ impl Engine {
             made,
             fetched_form: prepared.fetched_form.as_ref(),
         };
-        let grown = match self.commit(&mut shard, &entry, change, now_s, acks) {
-            Ok(grown) => grown,
+        match self.commit(shard, &entry, change, now_s, acks) {
+            Ok(has_grown) => *grown |= has_grown,
             Err(Refused::Full(cost)) => return Attempt::Room(cost),
             Err(Refused::Failed(failure)) => return Attempt::done(Outcome::Failed(failure)),
-        };
-        drop(shard);
+        }
         if let Command::Get(get) = job.command {
             self.count_get(get, job.space, &there);
-        }
-        if grown {
-            hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
-            self.evict_to_quota(hash, job.space);
         }
         match (&mut outcome, value) {
             (Outcome::Hit(hit), Some(value)) if want => {
@@ -597,7 +616,7 @@ impl Engine {
                     _ => {}
                 }
             }
-            Command::SetRange(_) => {
+            Command::SetRange(_) | Command::SetBit(_) => {
                 stats.count(Counter::CmdSet);
                 self.hot.namespaces.count(space, Asked::Store);
             }

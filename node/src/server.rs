@@ -3,6 +3,8 @@
 
 mod cluster;
 mod commands;
+mod keys;
+mod live;
 mod peer;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ use crate::entry::Space;
 use crate::sharing::Sharing;
 use crate::stats::Counter;
 
+pub use self::live::{LiveSettings, SettingsChange};
 pub use self::peer::Identity;
 
 /// What all connections of a node share.
@@ -40,6 +43,8 @@ pub struct Tiers {
     pub views: Option<Arc<Views>>,
     /// Who it is among members.
     pub identity: Identity,
+    /// Where changes of settings are handed in, if they can be.
+    pub live: Option<LiveSettings>,
 }
 
 impl Tiers {
@@ -51,6 +56,7 @@ impl Tiers {
             sharing: None,
             views: None,
             identity: Identity::default(),
+            live: None,
         })
     }
 

@@ -12,6 +12,7 @@
 //! asks first ([`holdings`]), and does not answer by the map from before ([`pulse`]). Who is cut off and does not
 //! know that it is down acknowledges nothing that another owner would have to take ([`spread`]).
 
+mod batch;
 pub mod copies;
 mod doubts;
 mod flushes;

@@ -64,6 +64,8 @@ pub enum Command<'a> {
     Touch(Touch<'a>),
     /// Overwrites part of a value (RESP `SETRANGE`).
     SetRange(SetRange<'a>),
+    /// Sets or clears one bit of a value (RESP `SETBIT`).
+    SetBit(SetBit<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -77,6 +79,7 @@ impl<'a> Command<'a> {
             Self::Delete(delete) => delete.key,
             Self::Touch(touch) => touch.key,
             Self::SetRange(range) => range.key,
+            Self::SetBit(bit) => bit.key,
         }
     }
 
@@ -304,6 +307,8 @@ pub enum ExpireCondition {
     IfLater,
     /// Only to an earlier time; never counts as latest (`LT`).
     IfEarlier,
+    /// Only if the entry expires, and to an earlier time (`XX LT`).
+    IfSomeAndEarlier,
 }
 
 /// Changes the expiry.
@@ -330,4 +335,17 @@ pub struct SetRange<'a> {
     pub offset: u64,
     /// The bytes.
     pub value: &'a [u8],
+}
+
+/// Sets or clears one bit of a value, padding with zero bytes; an absent entry counts as empty.
+///
+/// Answered with `Number`: the bit before, as `0` or `1`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetBit<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Position of the bit; 0 is the highest bit of the first byte.
+    pub offset: u64,
+    /// What the bit becomes.
+    pub is_set: bool,
 }

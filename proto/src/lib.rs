@@ -8,8 +8,10 @@
 //! Nothing here reads a clock, a socket or a file: expiries stay as the client gave them
 //! ([`ExpirySpec`]) until the executor resolves them against its clock.
 
+pub mod batch;
 pub mod cluster;
 pub mod command;
+pub mod differences;
 #[cfg(any(test, feature = "test-util"))]
 pub mod drive;
 #[cfg(feature = "grpc")]
@@ -24,10 +26,11 @@ pub mod resp;
 pub mod session;
 pub mod space;
 
+pub use batch::{Batch, BatchStep, Seen, Transfer, Watched};
 pub use cluster::{ClusterView, Moved, Redirects};
 pub use command::{
-    Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, SetRange, Store, StoreMode,
-    Touch,
+    Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, SetBit, SetRange, Store,
+    StoreMode, Touch,
 };
 pub use out::Out;
 pub use outcome::{Failure, Hit, Number, Outcome, Stored};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::batch::Batch;
 use crate::cluster::{ClusterView, Redirects};
 use crate::command::Command;
 use crate::memcached::{binary, meta, text};
@@ -76,6 +77,10 @@ pub enum Body<'a> {
     /// The answer is known already and is written by `Reply::finish`: `VERSION`, `PING`, `SELECT`, an
     /// error in the request. Nothing is executed.
     Answer,
+    /// As `Answer`, for a client that may carry out these commands: they are kept for later.
+    Queued(Commands<'a>),
+    /// As `Answer`; the client is no longer logged in.
+    LogOut,
     /// As `Answer`; then the connection is closed, once the answer was sent: the client wants it so.
     Close,
     /// As `Close`, because the client broke the protocol and its bytes cannot be followed any further.
@@ -100,6 +105,15 @@ pub enum ServerCommand<'a> {
     Info(Vec<String>),
     /// RESP `CONFIG GET pattern …`. Answered with `Pairs`.
     ConfigGet(Vec<&'a [u8]>),
+    /// RESP `CONFIG SET name value …`. Answered with `Done`, or `Invalid`; nothing was changed then.
+    ConfigSet(Vec<(&'a [u8], &'a [u8])>),
+    /// RESP `TIME`. Answered with `Integer`: Unix time in microseconds.
+    Time,
+    /// RESP `KEYS`: all keys that match a pattern. Answered with `Scan` and cursor 0, or with
+    /// [`Failure::TooLarge`] if there are too many keys.
+    Keys(&'a [u8]),
+    /// RESP `EXEC`, `RENAME` and `COPY`. Answered with `Outcomes`, `Changed` or `CrossSlot`.
+    Atomic(Batch<'a>),
     /// RESP `DBSIZE`. Answered with `Integer`.
     Count,
     /// RESP `SCAN`. Answered with `Scan`, of fewer keys than asked for where these are long.
@@ -198,6 +212,14 @@ pub enum ServerOutcome {
     AuthNotConfigured,
     /// Who owns which slot.
     Cluster(Arc<ClusterView>),
+    /// What came of each step of a batch.
+    Outcomes(Vec<Outcome<'static>>),
+    /// A watched key has changed; no step was carried out.
+    Changed,
+    /// The keys belong to several slots; no step was carried out.
+    CrossSlot,
+    /// An argument is not accepted: why, in one sentence.
+    Invalid(String),
     /// Not carried out.
     Failed(Failure),
 }

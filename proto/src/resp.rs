@@ -9,6 +9,7 @@
 //! bytes; memory is bounded by the longest value and [`Limits`]; a refused request leaves the stream in
 //! step; broken framing is answered once and closes the connection.
 
+mod batch;
 mod cluster;
 mod data;
 mod describe;
@@ -16,10 +17,12 @@ mod dispatch;
 mod encode;
 mod frame;
 mod inline;
+mod lcs;
 mod number;
 mod reply;
 mod session;
 mod table;
+mod transaction;
 mod wording;
 
 #[cfg(test)]
@@ -68,6 +71,20 @@ impl Parser {
         self.framing.refuse(wording::failure(failure));
     }
 
+    /// Bytes that the connection keeps between requests: a transaction. One that is over is freed.
+    pub fn kept_len(&mut self) -> usize {
+        self.session.end_transaction();
+        let transaction = self.session.transaction.as_ref();
+        transaction.map_or(0, |transaction| transaction.len())
+    }
+
+    /// Gives up what [`Parser::kept_len`] counts; the client is told by `EXEC`.
+    pub fn forget_kept(&mut self) {
+        if let Some(transaction) = &mut self.session.transaction {
+            transaction.forget();
+        }
+    }
+
     /// Reads the request at the front of `buf`.
     ///
     /// `buf` begins with the same request at each call, and holds at least what it held before, until a
@@ -75,11 +92,13 @@ impl Parser {
     #[inline]
     pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
         if self.framing.is_between_requests()
+            && self.session.transaction.is_none()
             && let Some((key, len)) = plain_get(buf)
         {
             let request = self.get(key);
             return Step::Request { request, len };
         }
+        self.session.end_transaction();
         let (request, len) = match self.framing.advance(buf) {
             Frame::Need { total } => return Step::Need { total },
             Frame::Skip { len } => return Step::Skip { len },
@@ -93,6 +112,7 @@ impl Parser {
                 )
             }
             Frame::Refused { error, len } => {
+                self.session.spoil_transaction();
                 (refused(self.session.protocol, error, Body::Answer), len)
             }
             Frame::Broken { error, len } => {

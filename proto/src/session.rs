@@ -60,6 +60,22 @@ impl Session {
         }
     }
 
+    /// Bytes that the connection keeps between requests, besides what it has chosen.
+    #[inline]
+    pub fn kept_len(&mut self) -> usize {
+        match self {
+            Self::Text(_) | Self::Binary(_) => 0,
+            Self::Resp(parser) => parser.kept_len(),
+        }
+    }
+
+    /// Gives up what [`Session::kept_len`] counts: there is no memory for it.
+    pub fn forget_kept(&mut self) {
+        if let Self::Resp(parser) = self {
+            parser.forget_kept();
+        }
+    }
+
     /// The dialect.
     #[must_use]
     pub fn dialect(&self) -> Dialect {

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
-use fonn_proto::{Failure, ServerCommand, Space, placement};
+use fonn_proto::{Batch, Failure, ServerCommand, Space, placement};
+use fonn_runtime::clock::Clock;
 use fonn_runtime::peer::{CallError, Pending, Timing};
 use fonn_runtime::route::{Flush, Target, envelope};
-use fonn_runtime::serve::Client;
+use fonn_runtime::serve::{Client, KEYS_PAGE, KeyGatherer, all_immutable};
 
 use crate::report;
 use crate::service::{Router, Shared};
@@ -62,6 +63,22 @@ pub async fn execute(
         }
         ServerCommand::ConfigGet(patterns) => {
             ServerOutcome::Pairs(report::config(server, patterns))
+        }
+        ServerCommand::ConfigSet(pairs) => {
+            let known = |name: &[u8]| !report::config(server, &[name]).is_empty();
+            all_immutable(pairs, known)
+        }
+        ServerCommand::Time => {
+            let now_us = Clock::system().wall_ms().saturating_mul(1000);
+            ServerOutcome::Integer(i64::try_from(now_us).unwrap_or(i64::MAX))
+        }
+        ServerCommand::Keys(pattern) => keys(router, client.space, pattern).await,
+        ServerCommand::Atomic(batch) => {
+            let batch = Batch {
+                base: client.base,
+                ..batch.clone()
+            };
+            carry_out(router, client.space, batch).await
         }
         ServerCommand::Count => match count(router, client.space).await {
             Ok(keys) => ServerOutcome::Integer(keys),
@@ -261,6 +278,49 @@ async fn scan(
         }
         Some(ServerOutcome::Scan { .. }) | None => ServerOutcome::Failed(Failure::Unavailable),
         Some(other) => other,
+    }
+}
+
+/// All keys that match a pattern.
+async fn keys(router: &Router, space: Space, pattern: &[u8]) -> ServerOutcome {
+    let (mut gathered, mut cursor) = (KeyGatherer::default(), 0);
+    loop {
+        let page = match scan(router, space, cursor, Some(pattern), KEYS_PAGE).await {
+            ServerOutcome::Scan { cursor: next, keys } => {
+                cursor = next;
+                keys
+            }
+            ServerOutcome::InvalidCursor => return ServerOutcome::Failed(Failure::Busy),
+            other => return other,
+        };
+        if let Err(failure) = gathered.add(page) {
+            return ServerOutcome::Failed(failure);
+        }
+        if cursor == 0 {
+            return gathered.finish();
+        }
+    }
+}
+
+/// Has the owner of a batch's keys carry it out. A member that does not own them did nothing, so
+/// another one is asked once the topology says which.
+async fn carry_out(router: &Router, space: Space, batch: Batch<'_>) -> ServerOutcome {
+    let Some(slot) = batch.slot() else {
+        return ServerOutcome::CrossSlot;
+    };
+    let command = ServerCommand::Atomic(batch);
+    let deadline = Instant::now() + router.forwarder().timeout();
+    loop {
+        let outcome = match router.forwarder().upstreams().owner(slot, 0) {
+            None => ServerOutcome::Failed(Failure::Busy),
+            Some(target) => finish(begin(router, &target, space, slot, &command))
+                .await
+                .unwrap_or(ServerOutcome::Failed(Failure::Unavailable)),
+        };
+        if outcome != ServerOutcome::Failed(Failure::Busy) || Instant::now() >= deadline {
+            return outcome;
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 

@@ -29,7 +29,7 @@ use toml::de::DeTable;
 
 pub use self::fields::{AdminAddr, listen, max_value, one_or_many, threads};
 pub use self::in_force::{InForce, Setting};
-pub use self::origin::{Origin, Origins, load_layers};
+pub use self::origin::{Origin, Origins, load_layers, load_layers_below};
 pub use self::service::SettingsService;
 pub use self::watch::FileWatch;
 
@@ -261,6 +261,30 @@ pub fn parse_file<T: Layer + DeserializeOwned>(path: &Path, text: &str) -> Resul
         });
     }
     toml::from_str(text).map_err(|error| file_error(path, text, Some(table.get_ref()), &error))
+}
+
+/// A layer with one setting, whose value is spelled as on the command line. One that may be repeated is
+/// a list, divided by commas.
+///
+/// # Errors
+/// What is wrong with the value.
+pub fn parse_setting<T: Layer + DeserializeOwned>(
+    key: &str,
+    value: &str,
+    is_list: bool,
+) -> Result<T, String> {
+    if value.contains(|it: char| it == '\'' || it.is_control()) {
+        return Err("unexpected quote or control character".to_owned());
+    }
+    let value = match is_list {
+        true => format!("['{}']", value.replace(',', "','")),
+        false => format!("'{value}'"),
+    };
+    let parsed = parse_file(Path::new("CONFIG SET"), &format!("{key} = {value}"));
+    parsed.map_err(|error| match error {
+        ConfigError::File { message, .. } => message,
+        other => other.to_string(),
+    })
 }
 
 fn file_error(

@@ -147,7 +147,34 @@ class Resp:
         assert replies[0::2] == list(values.values())
         assert replies[1::2] == [len(value) for value in values.values()]
 
+    def transactions(self):
+        # The library wraps a pipeline in MULTI and EXEC by default.
+        with self.client.pipeline() as pipe:
+            replies = pipe.set("{t}a", 1).incr("{t}a").get("{t}a").delete("{t}a").execute()
+        assert replies == [True, 2, b"2", 1], replies
+        self.client.set("{t}n", 5)
+        with self.client.pipeline() as pipe:
+            pipe.watch("{t}n")
+            number = int(pipe.get("{t}n"))
+            pipe.multi()
+            pipe.set("{t}n", number + 1)
+            assert pipe.execute() == [True]
+            pipe.watch("{t}n")
+            self.client.set("{t}n", 100)
+            pipe.multi()
+            pipe.set("{t}n", 0)
+            try:
+                pipe.execute()
+            except redis.WatchError:
+                pass
+            else:
+                raise AssertionError("the watched key has changed")
+        assert self.client.get("{t}n") == b"100"
+        assert self.client.rename("{t}n", "{t}m") and self.client.get("{t}m") == b"100"
+        assert self.client.delete("{t}m") == 1
+
     def extras(self):
+        self.transactions()
         assert self.client.ping()
         assert self.client.info()["redis_version"]
         assert self.client.config_get("maxmemory")["maxmemory"]

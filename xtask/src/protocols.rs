@@ -1,6 +1,7 @@
 //! `cargo xtask protocols`: the tables of docs/protocols.md, from the tables and encoders in `proto`.
 
 use anyhow::Result;
+use fonn_proto::differences::DIFFERENCES;
 use fonn_proto::memcached::commands::{BINARY, META, META_FLAGS, TEXT};
 use fonn_proto::memcached::{self, binary, text};
 use fonn_proto::resp::{self, CommandInfo};
@@ -23,6 +24,7 @@ fn make(old: &str) -> Result<String> {
         ("meta flags", meta_flags()),
         ("binary", binary_commands()),
         ("resp", resp_commands()),
+        ("differences", differences()),
     ];
     let mut page = old.to_owned();
     for (section, content) in sections {
@@ -178,6 +180,21 @@ fn binary_commands() -> String {
         ]
     });
     table(["opcode", "name", "kind", "what it does"], rows)
+}
+
+fn differences() -> String {
+    let rows = DIFFERENCES.iter().map(|row| {
+        [
+            row.id.to_owned(),
+            row.protocol.name().to_owned(),
+            row.what.to_owned(),
+            row.reason.to_owned(),
+        ]
+    });
+    table(
+        ["name", "protocol", "what is absent or different", "why"],
+        rows,
+    )
 }
 
 fn resp_commands() -> String {

@@ -210,6 +210,7 @@ impl admin_server::Admin for AdminService {
             space: space(namespace, request.database.unwrap_or_default())?,
             is_routed: false,
             is_confined: false,
+            base: None,
         };
         let command = ServerCommand::Flush {
             all_databases: request.database.is_none(),

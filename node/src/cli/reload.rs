@@ -1,6 +1,6 @@
 //! What SIGHUP does: the configuration is read again, and what can change in a running node is applied.
 
-use fonn_runtime::config::{Early, InForce};
+use fonn_runtime::config::{Early, InForce, Layer as _, parse_setting};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::serve::Security;
 use fonn_runtime::size::ByteCount;
@@ -8,13 +8,16 @@ use fonn_runtime::telemetry::LogControl;
 
 use super::Sizes;
 use crate::admin::codecs::Codecs;
-use crate::config::{self, Config};
+use crate::config::{self, Config, LIVE, Settings};
 use crate::engine::Engine;
+use crate::server::SettingsChange;
 
 /// What a reload changes, and what it goes by.
 pub(super) struct Reload<'n> {
     /// What is in force.
     pub config: Config,
+    /// What of it an administrator has set, until the next reload.
+    pub set: Settings,
     /// The same, for who asks.
     pub settings: InForce,
     /// What the tiers were opened with.
@@ -39,10 +42,13 @@ impl Reload<'_> {
             }
             Err(Early::Info(_)) => return,
         };
+        self.set = Settings::default();
         self.tell_what_stays(&new);
         self.log.set(&new.log);
         self.security();
         self.apply(new);
+        // Last, since whoever changes a codec meanwhile is to be overruled in what is done and in what is told.
+        self.codecs.reload(&self.config);
         let new = &self.config;
         tracing::info!(
             ram_budget = %new.ram_budget,
@@ -134,10 +140,58 @@ impl Reload<'_> {
         if let (Some(cold), Some(new)) = (self.engine.cold(), &new.cold) {
             cold.tier().set_budget(new.budget.map(ByteCount::bytes));
         }
-        self.config.adopt(&new);
+        self.config.adopt(&new, &LIVE);
         let settings = self.config.settings_before(&new);
         self.settings.reload(settings, self.engine.now_ms());
-        // Last, since whoever changes a codec meanwhile is to be overruled in what is done and in what is told.
-        self.codecs.reload(&self.config);
+    }
+
+    /// Changes settings as `CONFIG SET` asks for, all or none. They stay so until the next reload.
+    pub(super) fn change(&mut self, change: SettingsChange) {
+        let SettingsChange { pairs, answer } = change;
+        let changed = self.try_change(&pairs);
+        if changed.is_ok() {
+            let keys: Vec<&str> = pairs.iter().map(|(key, _)| key.as_str()).collect();
+            let keys = keys.join(", ");
+            tracing::info!(keys, "settings changed by CONFIG SET");
+            let message = format!("settings were changed by CONFIG SET: {keys}");
+            self.events.info(Topic::Settings, message);
+        }
+        // A client that is gone needs no answer.
+        let _ = answer.send(changed);
+    }
+
+    fn try_change(&mut self, pairs: &[(String, String)]) -> Result<(), (String, String)> {
+        let mut set = self.set.clone();
+        for (key, value) in pairs {
+            let needs = match key.as_str() {
+                "disk_budget" if self.engine.disk().is_none() => Some("there is no disk tier"),
+                "cold_budget" if self.engine.cold().is_none() => Some("there is no cold tier"),
+                _ => None,
+            };
+            if let Some(why) = needs {
+                return Err((key.clone(), why.to_owned()));
+            }
+            let is_list = key == "codec";
+            let one = parse_setting::<Settings>(key, value, is_list);
+            set = one.map_err(|why| (key.clone(), why))?.over(set);
+        }
+        let first = || pairs.first().map_or(String::new(), |(key, _)| key.clone());
+        let new = match config::load_below(std::env::args_os(), set.clone()) {
+            Ok(new) => new,
+            Err(Early::Bad(error)) => return Err((first(), error.to_string())),
+            Err(Early::Info(_)) => return Err((first(), "the configuration is gone".to_owned())),
+        };
+        // What else has changed in the file waits for a reload.
+        let is_meant = |live: &&'static str| pairs.iter().any(|(key, _)| key == live);
+        let keys: Vec<&'static str> = LIVE.into_iter().filter(|it| is_meant(it)).collect();
+        let mut changed = self.config.clone();
+        changed.adopt(&new, &keys);
+        self.set = set;
+        self.log.set(&changed.log);
+        self.apply(changed);
+        if pairs.iter().any(|(key, _)| key.starts_with("codec")) {
+            self.codecs.reload(&self.config);
+        }
+        Ok(())
     }
 }

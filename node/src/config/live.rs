@@ -5,7 +5,7 @@ use fonn_runtime::config::Setting;
 use super::{Config, Settings};
 
 /// The settings that a reload applies; the rest takes a restart.
-const LIVE: [&str; 6] = [
+pub const LIVE: [&str; 6] = [
     "ram_budget",
     "disk_budget",
     "cold_budget",
@@ -27,21 +27,33 @@ impl Config {
         Setting::all::<Settings>(self.pairs(), &new.pairs(), &LIVE, &self.origins)
     }
 
-    /// Takes over what `new` has of the settings that change while the node runs.
-    pub fn adopt(&mut self, new: &Self) {
-        self.ram_budget = new.ram_budget;
-        self.ram_budget_source.clone_from(&new.ram_budget_source);
-        self.disk_budget = new.disk_budget;
-        if let (Some(cold), Some(new)) = (&mut self.cold, &new.cold) {
+    /// Takes over what `new` has of these settings, which change while the node runs.
+    pub fn adopt(&mut self, new: &Self, keys: &[&'static str]) {
+        let is_meant = |key| keys.contains(&key);
+        if is_meant("ram_budget") {
+            self.ram_budget = new.ram_budget;
+            self.ram_budget_source.clone_from(&new.ram_budget_source);
+        }
+        if is_meant("disk_budget") {
+            self.disk_budget = new.disk_budget;
+        }
+        if let (true, Some(cold), Some(new)) = (is_meant("cold_budget"), &mut self.cold, &new.cold)
+        {
             cold.budget = new.budget;
         }
-        self.codec_ram = new.codec_ram;
-        self.codec_upper = new.codec_upper;
-        self.codec_last = new.codec_last;
-        self.codec_cold = new.codec_cold;
-        self.codec_min_bytes = new.codec_min_bytes;
-        self.log = new.log.clone();
-        self.origins.take_over(&LIVE, &new.origins);
+        if is_meant("codec") {
+            self.codec_ram = new.codec_ram;
+            self.codec_upper = new.codec_upper;
+            self.codec_last = new.codec_last;
+            self.codec_cold = new.codec_cold;
+        }
+        if is_meant("codec_min_bytes") {
+            self.codec_min_bytes = new.codec_min_bytes;
+        }
+        if is_meant("log") {
+            self.log = new.log.clone();
+        }
+        self.origins.take_over(keys, &new.origins);
     }
 
     /// What differs in `new` from this and takes effect only after a restart: the flags' names.

@@ -251,7 +251,7 @@ fn what_a_reload_applies_is_in_force_and_the_rest_is_told_for_later() {
     let mut config = from_file("data_dir = \"/a\"\nram_budget = \"64m\"").unwrap();
     let new = "data_dir = \"/b\"\nram_budget = \"32m\"\nthreads = 200\nlog = \"debug\"";
     let new = from_file(new).unwrap();
-    config.adopt(&new);
+    config.adopt(&new, &LIVE);
     let settings = config.settings_before(&new);
     let told = |key: &str| {
         let found = settings.iter().find(|it| it.key == key).unwrap();

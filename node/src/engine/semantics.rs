@@ -11,8 +11,8 @@
 
 use bytes::Bytes;
 use fonn_proto::{
-    Arith, Command, Delete, ExpireCondition, ExpirySpec, Failure, Get, Hit, Outcome, SetRange,
-    Store, StoreMode, Stored, Touch, Version, outcome::Value,
+    Arith, Command, Delete, ExpireCondition, ExpirySpec, Failure, Get, Hit, Outcome, SetBit,
+    SetRange, Store, StoreMode, Stored, Touch, Version, outcome::Value,
 };
 
 use super::number;
@@ -127,6 +127,7 @@ pub fn apply(
         Command::Delete(delete) => apply_delete(delete, present, rules, fresh),
         Command::Touch(touch) => apply_touch(touch, present, rules, fresh),
         Command::SetRange(range) => apply_set_range(range, present, rules, fresh),
+        Command::SetBit(bit) => apply_set_bit(bit, present, rules, fresh),
     }
 }
 
@@ -138,7 +139,7 @@ pub fn needs_value(command: &Command<'_>) -> bool {
         Command::Store(store) => {
             store.want_previous || matches!(store.mode, StoreMode::Append | StoreMode::Prepend)
         }
-        Command::Arith(_) | Command::SetRange(_) => true,
+        Command::Arith(_) | Command::SetRange(_) | Command::SetBit(_) => true,
         Command::Delete(_) | Command::Touch(_) => false,
     }
 }
@@ -290,6 +291,9 @@ fn apply_store(
             None => return (Change::Keep, Outcome::NotFound),
         }
     }
+    if stale && let Some(it) = present {
+        return put_stale(store, &it.meta, rules, fresh, previous(present));
+    }
     match (store.mode, present) {
         (StoreMode::Add, Some(_)) | (StoreMode::Replace, None) => {
             (Change::Keep, Outcome::NotStored(previous(present)))
@@ -301,7 +305,7 @@ fn apply_store(
             let meta = Meta {
                 version: fresh(),
                 cas_override: store.new_version,
-                stale,
+                stale: false,
                 token_sent: false,
                 ..it.meta
             };
@@ -313,21 +317,13 @@ fn apply_store(
             (Change::PutGrown(meta), Outcome::Stored(stored))
         }
         (StoreMode::Append | StoreMode::Prepend, None) => match store.vivify {
-            Some(expiry) => put(store, expiry, None, stale, rules, fresh, None),
+            Some(expiry) => put(store, expiry, None, rules, fresh, None),
             None => (Change::Keep, Outcome::NotStored(None)),
         },
         (StoreMode::Set | StoreMode::Add | StoreMode::Replace, _) => {
             let before = previous(present);
             let meta = present.map(|it| it.meta);
-            put(
-                store,
-                store.expiry,
-                meta.as_ref(),
-                stale,
-                rules,
-                fresh,
-                before,
-            )
+            put(store, store.expiry, meta.as_ref(), rules, fresh, before)
         }
     }
 }
@@ -336,20 +332,48 @@ fn put(
     store: &Store<'_>,
     expiry: ExpirySpec,
     present: Option<&Meta>,
-    stale: bool,
     rules: Rules,
     fresh: impl FnOnce() -> Version,
     previous: Option<Bytes>,
 ) -> (Change, Outcome<'static>) {
-    let value_len = store.value.len();
-    if value_len > rules.value_len_max {
+    if store.value.len() > rules.value_len_max {
         return (Change::Keep, Outcome::Failed(Failure::TooLarge));
     }
     let meta = Meta {
         cas_override: store.new_version,
-        stale,
         ..Meta::new(fresh(), store.flags, rules.expires_at_ms(expiry, present))
     };
+    put_value(store, meta, rules, previous)
+}
+
+/// Meta `I` with an older version: the value is replaced, and what says that it is not good enough
+/// stays: the expiry, the stale mark, and who has the recache token (memcached's `do_store_item`).
+fn put_stale(
+    store: &Store<'_>,
+    present: &Meta,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+    previous: Option<Bytes>,
+) -> (Change, Outcome<'static>) {
+    if store.value.len() > rules.value_len_max {
+        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+    }
+    let meta = Meta {
+        cas_override: store.new_version,
+        stale: true,
+        token_sent: present.token_sent,
+        ..Meta::new(fresh(), store.flags, present.expires_at_ms)
+    };
+    put_value(store, meta, rules, previous)
+}
+
+fn put_value(
+    store: &Store<'_>,
+    meta: Meta,
+    rules: Rules,
+    previous: Option<Bytes>,
+) -> (Change, Outcome<'static>) {
+    let value_len = store.value.len();
     let stored = Outcome::Stored(Stored {
         version: meta.cas(),
         value_len,
@@ -490,6 +514,7 @@ fn apply_touch(
         ExpireCondition::IfSome => old != 0,
         ExpireCondition::IfLater => old != 0 && (new == 0 || new > old),
         ExpireCondition::IfEarlier => new != 0 && (old == 0 || new < old),
+        ExpireCondition::IfSomeAndEarlier => old != 0 && new != 0 && new < old,
     };
     if !met {
         return (Change::Keep, Outcome::NotStored(None));
@@ -573,6 +598,44 @@ pub fn grown(command: &Command<'_>, old: &[u8]) -> Vec<u8> {
         }
         _ => Vec::new(),
     }
+}
+
+fn apply_set_bit(
+    bit: &SetBit<'_>,
+    present: Option<Present<'_>>,
+    rules: Rules,
+    fresh: impl FnOnce() -> Version,
+) -> (Change, Outcome<'static>) {
+    let Some(at) = usize::try_from(bit.offset / 8)
+        .ok()
+        .filter(|at| *at < rules.value_len_max)
+    else {
+        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+    };
+    let mut value = present.map_or(&[][..], |it| it.value).to_vec();
+    if value.len() <= at {
+        value.resize(at + 1, 0);
+    }
+    let mask = 0x80_u8 >> (bit.offset % 8);
+    let before = value[at] & mask != 0;
+    match bit.is_set {
+        true => value[at] |= mask,
+        false => value[at] &= !mask,
+    }
+    let meta = match present {
+        Some(it) => Meta {
+            version: fresh(),
+            cas_override: None,
+            ..it.meta
+        },
+        None => Meta::new(fresh(), 0, 0),
+    };
+    let outcome = Outcome::Number(fonn_proto::Number {
+        text: number::decimal(u64::from(before)),
+        version: meta.cas(),
+        ttl_ms: None,
+    });
+    (Change::PutBuilt(meta, value), outcome)
 }
 
 #[cfg(test)]

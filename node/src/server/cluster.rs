@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Failure, ServerCommand, Space, placement};
+use fonn_proto::{Batch, Failure, ServerCommand, Space, placement};
 use fonn_runtime::route::{Target, envelope};
 use fonn_runtime::serve::Client;
 
@@ -66,6 +66,13 @@ pub(super) async fn execute(
                     Some(failed) => return failed,
                 }
             }
+        }
+        ServerCommand::Atomic(batch) => {
+            let batch = Batch {
+                base: batch.base.or(client.base),
+                ..batch.clone()
+            };
+            Box::pin(carry_out(shared, sharing, client, batch, acks)).await
         }
         ServerCommand::StoreAllIfNone(pairs) => {
             let mut slots: Vec<u16> = pairs.iter().map(|(key, _)| placement::slot(key)).collect();
@@ -155,6 +162,44 @@ impl Drop for Unspread<'_> {
                 self.sharing.note_disagreement(self.space, key);
             }
         }
+    }
+}
+
+/// Carries a batch out here, or has the primary of its slot do it. A member that is not the primary did
+/// nothing, so another one is asked once the topology says which.
+async fn carry_out(
+    shared: &Shared,
+    sharing: &Sharing,
+    client: Client<'_>,
+    batch: Batch<'_>,
+    acks: &mut Acks,
+) -> ServerOutcome {
+    let Some(slot) = batch.slot() else {
+        return ServerOutcome::CrossSlot;
+    };
+    let engine = &shared.service.engine;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    let busy = ServerOutcome::Failed(Failure::Busy);
+    let command = ServerCommand::Atomic(batch);
+    loop {
+        let ServerCommand::Atomic(batch) = &command else {
+            return busy;
+        };
+        let here = sharing.execute_batch(engine, client.space, (slot, batch), acks);
+        if let Some(outcome) = here.await {
+            return outcome;
+        }
+        if client.is_routed {
+            return busy;
+        }
+        let outcome = match sharing.forwarder().upstreams().owner(slot, 0) {
+            Some(target) => ask(&target, client.space, slot, &command).await,
+            None => busy.clone(),
+        };
+        if outcome != busy || Instant::now() >= deadline {
+            return outcome;
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 

@@ -6,7 +6,7 @@ use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{ClusterView, ServerCommand};
 use fonn_runtime::serve::Client;
 
-use super::Shared;
+use super::{Shared, keys, live};
 use crate::engine::Acks;
 use crate::entry::Space;
 use crate::report;
@@ -65,6 +65,19 @@ pub(super) async fn execute(
         }
         ServerCommand::ConfigGet(patterns) => {
             ServerOutcome::Pairs(report::config(shared, patterns))
+        }
+        ServerCommand::ConfigSet(pairs) => live::change(shared, pairs).await,
+        ServerCommand::Time => {
+            let now_us = engine.now_ms().saturating_mul(1000);
+            ServerOutcome::Integer(i64::try_from(now_us).unwrap_or(i64::MAX))
+        }
+        ServerCommand::Keys(pattern) => keys::all(engine, space, pattern).await,
+        ServerCommand::Atomic(batch) => {
+            let batch = fonn_proto::Batch {
+                base: batch.base.or(client.base),
+                ..batch.clone()
+            };
+            engine.execute_batch(space, &batch, acks).await
         }
         ServerCommand::Count => match engine.count_entries(space).await {
             Ok(count) => ServerOutcome::Integer(i64::try_from(count).unwrap_or(i64::MAX)),

@@ -8,6 +8,7 @@ mod encrypted;
 mod ending;
 mod expiry;
 mod peers;
+mod transactions;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -84,6 +85,7 @@ impl Node {
                 sharing: None,
                 views: options.views,
                 identity: Identity::default(),
+                live: None,
             }),
             Vec::new(),
             options.connections_max,

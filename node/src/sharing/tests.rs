@@ -105,6 +105,7 @@ impl Member {
             sharing: Some(Arc::clone(&sharing)),
             views: None,
             identity: Identity::default(),
+            live: None,
         });
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let address = listener.local_name();

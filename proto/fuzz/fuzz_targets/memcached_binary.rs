@@ -42,7 +42,7 @@ fn check_replies(mut bytes: &[u8]) {
                         let outcome = ServerOutcome::Pairs(rows);
                         request.reply.server(command, &outcome, &mut out);
                     }
-                    Body::Answer | Body::Close | Body::Broken => {}
+                    Body::Answer | Body::Queued(_) | Body::LogOut | Body::Close | Body::Broken => {}
                 }
                 request.reply.finish(&mut out);
                 if matches!(request.body, Body::Close | Body::Broken) {

@@ -67,7 +67,7 @@ fn answer(bytes: &[u8]) {
                     .reply
                     .server(command, &ServerOutcome::Done, &mut out);
             }
-            Body::Answer => request.reply.finish(&mut out),
+            Body::Answer | Body::Queued(_) | Body::LogOut => request.reply.finish(&mut out),
             Body::Close | Body::Broken => return,
         }
         if out.len() > 1 << 20 {

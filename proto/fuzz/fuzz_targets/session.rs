@@ -10,7 +10,7 @@ use fonn_proto::outcome::Value;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::session::{DETECT_LEN_MAX, Detection, Dialect, Session, detect};
 use fonn_proto::{
-    Body, Command, Failure, Hit, Limits, Moved, Number, Out, Outcome, ServerCommand, Step, Stored,
+    BatchStep, Body, Command, Failure, Hit, Limits, Moved, Number, Out, Outcome, ServerCommand, Step, Stored,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -84,7 +84,9 @@ fn answer(dialect: Dialect, mut bytes: &[u8], choices: &[u8]) {
                 let outcome = server_outcome(command, choose());
                 request.reply.server(command, &outcome, &mut out);
             }
-            Body::Answer | Body::Close | Body::Broken => request.reply.finish(&mut out),
+            Body::Answer | Body::Queued(_) | Body::LogOut | Body::Close | Body::Broken => {
+                request.reply.finish(&mut out);
+            }
         }
         if choose() % 8 == 0 {
             late.failure(Failure::OutOfSpace, &mut out);
@@ -163,7 +165,21 @@ fn outcome<'v>(command: &Command<'_>, choice: u8, bytes: &'v [u8]) -> Outcome<'v
         (Command::Store(_), 2) => Outcome::NotStored(previous),
         (Command::Store(_), 3) => Outcome::Exists,
         (Command::Store(_), 4) => Outcome::NotFound,
+        (Command::SetBit(_), _) => Outcome::Number(Number {
+            text: b"1".as_slice().into(),
+            version,
+            ttl_ms: None,
+        }),
         (Command::Store(_) | Command::SetRange(_), _) => stored,
+    }
+}
+
+/// One of the outcomes that a step of a batch may have.
+fn batch_outcome(step: &BatchStep<'_>, choice: u8) -> Outcome<'static> {
+    match step {
+        BatchStep::Command(command) => outcome(command, choice, b"piece").into_owned(),
+        BatchStep::Transfer(_) if choice & 8 != 0 => Outcome::NotFound,
+        BatchStep::Transfer(_) => Outcome::NotStored(None),
     }
 }
 
@@ -177,6 +193,17 @@ fn server_outcome(command: &ServerCommand<'_>, choice: u8) -> ServerOutcome {
         (ServerCommand::Info(_) | ServerCommand::ClientInfo, _) => {
             ServerOutcome::Text("# Server\r\nname:value\r\n".to_owned())
         }
+        (ServerCommand::ConfigSet(_), 1) => ServerOutcome::Invalid("no".to_owned()),
+        (ServerCommand::ConfigSet(_), _) => ServerOutcome::Done,
+        (ServerCommand::Keys(_), _) => ServerOutcome::Scan {
+            cursor: 0,
+            keys: vec![b"key".to_vec(); usize::from(choice % 3)],
+        },
+        (ServerCommand::Atomic(_), 1) => ServerOutcome::Changed,
+        (ServerCommand::Atomic(_), 2) => ServerOutcome::CrossSlot,
+        (ServerCommand::Atomic(batch), _) => ServerOutcome::Outcomes(
+            batch.steps.iter().map(|step| batch_outcome(step, choice)).collect(),
+        ),
         (ServerCommand::Scan { .. }, 1) => ServerOutcome::InvalidCursor,
         (ServerCommand::Scan { .. }, _) => ServerOutcome::Scan {
             cursor: u64::MAX,
@@ -192,7 +219,10 @@ fn server_outcome(command: &ServerCommand<'_>, choice: u8) -> ServerOutcome {
             ServerOutcome::Cluster(Arc::new(ClusterView::alone("fuzz", "[::1]:1".parse().ok())))
         }
         (
-            ServerCommand::Count | ServerCommand::StoreAllIfNone(_) | ServerCommand::CountInSlot(_),
+            ServerCommand::Count
+            | ServerCommand::Time
+            | ServerCommand::StoreAllIfNone(_)
+            | ServerCommand::CountInSlot(_),
             _,
         ) => ServerOutcome::Integer(i64::from(choice) - 100),
     }

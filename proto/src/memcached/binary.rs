@@ -4,9 +4,9 @@
 //! speaks it (the tests name the odd cases that were compared). It differs from memcached in three
 //! points, all on purpose:
 //!
-//! - **Errors have no body.** memcached sends a text such as `Not found`; clients exist that do not
-//!   read it and then take it for the next header (sccache's, for one). `GETK` and `GATK` still
-//!   name their key on a miss, because that is what they are asked for.
+//! - **Errors other than a miss have no body.** memcached sends a text such as `Too large.`; clients
+//!   exist that do not read it and then take it for the next header (sccache's, for one). A miss has
+//!   the text `Not found`, or its key where `GETK` and `GATK` ask for that.
 //! - **A malformed packet is swallowed** and answered with 0x0004, where memcached closes the
 //!   connection or loses step. The header says how long the packet is, so nothing else has to be
 //!   guessed. Only a wrong magic byte ends the connection.

@@ -120,6 +120,19 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// An element with an opcode and flags of its own: see [`Writer::nested`].
+    pub(super) fn nested<T>(
+        &mut self,
+        read: impl FnOnce(u8, &mut Flags, &mut Self) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        let opcode = self.u8("opcode")?;
+        let mut flags = Flags::of(opcode, self.u16("flags")?);
+        let mut element = Self::new(self.long("element")?, self.source);
+        let value = read(opcode, &mut flags, &mut element)?;
+        flags.end()?;
+        element.end(value)
+    }
+
     /// All that is left: a key or a text.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
@@ -156,6 +169,9 @@ pub(super) fn text(bytes: &[u8], field: &'static str) -> Result<String, DecodeEr
         .map(str::to_owned)
         .map_err(|_| DecodeError::NotText(field))
 }
+
+/// Opcode, flags and length of an element: see [`Writer::nested`].
+const NESTED_HEAD_LEN: usize = 1 + 2 + 4;
 
 /// Writes one frame into an [`Out`]: first the fields, then, with [`Writer::finish`], the payload and
 /// the head in front.
@@ -248,6 +264,34 @@ impl<'o> Writer<'o> {
         })?;
         self.u32(len);
         self.put(bytes);
+        Ok(())
+    }
+
+    /// An element with an opcode and flags of its own: opcode, flags:2, length:4, fields, payload.
+    pub(super) fn nested<'v>(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<(u8, u16, Value<'v>), TooLong>,
+    ) -> Result<(), TooLong> {
+        const LEN: usize = size_of::<u32>();
+        let start = self.out.tail_mut().len();
+        self.put(&[0; NESTED_HEAD_LEN]);
+        let (opcode, flags, payload) = write(self)?;
+        self.put(payload.as_slice());
+        let tail = self.out.tail_mut();
+        let element = tail.get_mut(start..).unwrap_or_default();
+        let len = element.len().saturating_sub(NESTED_HEAD_LEN);
+        let len = u32::try_from(len).map_err(|_| TooLong {
+            what: "an element",
+            len,
+            max: u32::MAX as usize,
+        })?;
+        if let [opcode_at, low, high, rest @ ..] = element {
+            *opcode_at = opcode;
+            [*low, *high] = flags.to_le_bytes();
+            if let Some(len_at) = rest.get_mut(..LEN) {
+                len_at.copy_from_slice(&len.to_le_bytes());
+            }
+        }
         Ok(())
     }
 
@@ -354,10 +398,14 @@ pub(super) struct Flags {
 
 impl Flags {
     pub(super) fn new(head: &Head) -> Self {
+        Self::of(head.opcode, head.flags)
+    }
+
+    fn of(opcode: u8, flags: u16) -> Self {
         Self {
-            opcode: head.opcode,
-            all: head.flags,
-            left: head.flags,
+            opcode,
+            all: flags,
+            left: flags,
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Opcodes and fields are listed in `docs/formats/peer.md`. Numbers never change meaning.
 
+mod batch;
 mod command;
 mod server;
 

@@ -5,7 +5,7 @@
 //! its parts are found again in them, and it can be kept while the next requests are parsed.
 
 use super::Reply;
-use crate::command::{Arith, Command, Delete, Get, SetRange, Store, Touch};
+use crate::command::{Arith, Command, Delete, Get, SetBit, SetRange, Store, Touch};
 
 /// `part` as a part of `buf`; None if it lies elsewhere.
 pub(crate) fn relocate<'b>(part: &[u8], buf: &'b [u8]) -> Option<&'b [u8]> {
@@ -36,6 +36,7 @@ impl Command<'_> {
                 offset: range.offset,
                 value: relocate(range.value, buf)?,
             }),
+            Self::SetBit(ref bit) => Command::SetBit(SetBit { key, ..*bit }),
         })
     }
 }

@@ -3,13 +3,16 @@
 use smallvec::smallvec;
 
 use super::frame::Args;
+use super::lcs::Lcs;
 use super::number;
-use super::reply::Form;
+use super::reply::{Answer, Form};
+use super::session::DATABASE_COUNT;
 use super::table::{CommandInfo, Kind, Moment};
 use super::wording::{self, ReplyError};
+use crate::Transfer;
 use crate::command::{
-    Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, RESP_KEY_LEN_MAX, SetRange,
-    Store, StoreMode, Touch,
+    Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, RESP_KEY_LEN_MAX, SetBit,
+    SetRange, Store, StoreMode, Touch,
 };
 use crate::request::Commands;
 
@@ -162,6 +165,29 @@ pub(super) fn commands<'a>(
             Form::Expiry(moment),
         ),
         Kind::Type => (Command::Get(Get::facts(key(args, 1)?)), Form::Type),
+        Kind::Encoding => {
+            let value = Get {
+                bump: false,
+                ..Get::new(key(args, 2)?)
+            };
+            (Command::Get(value), Form::Encoding)
+        }
+        Kind::Frequency => (Command::Get(Get::facts(key(args, 2)?)), Form::Frequency),
+        Kind::IdleTime => (Command::Get(Get::facts(key(args, 2)?)), Form::IdleTime),
+        Kind::GetBit => {
+            let offset = bit_offset(args.get(2), context)?;
+            (Command::Get(get(key(args, 1)?)), Form::Bit { offset })
+        }
+        Kind::SetBit => (Command::SetBit(set_bit(args, context)?), Form::Integer),
+        Kind::BitCount => (
+            Command::Get(get(key(args, 1)?)),
+            Form::BitCount(bit_range(args)),
+        ),
+        Kind::Lcs => {
+            let lcs = lcs(args)?;
+            let commands = [key(args, 1)?, key(args, 2)?].map(|key| Command::Get(get(key)));
+            return Ok((commands.into_iter().collect(), Form::Lcs(Box::new(lcs))));
+        }
         // The other kinds are dispatched before.
         _ => return Err(wording::INTERNAL),
     };
@@ -175,7 +201,7 @@ fn key(args: Args<'_>, position: usize) -> Result<&[u8], ReplyError> {
 }
 
 #[inline]
-fn bounded_key(key: &[u8]) -> Result<&[u8], ReplyError> {
+pub(super) fn bounded_key(key: &[u8]) -> Result<&[u8], ReplyError> {
     if key.len() <= RESP_KEY_LEN_MAX {
         Ok(key)
     } else {
@@ -400,7 +426,7 @@ fn expire<'a>(info: &CommandInfo, args: Args<'a>, moment: Moment) -> Result<Touc
         (_, _, true, true) => return Err(wording::CONDITIONS_GT_LT),
         // A key that never expires fails GT already, so XX adds nothing to it. To LT it does.
         (_, _, true, false) => ExpireCondition::IfLater,
-        (_, true, false, true) => return Err(wording::CONDITIONS_XX_LT),
+        (_, true, false, true) => ExpireCondition::IfSomeAndEarlier,
         (_, false, false, true) => ExpireCondition::IfEarlier,
         (_, true, false, false) => ExpireCondition::IfSome,
         (false, false, false, false) => ExpireCondition::Always,
@@ -410,6 +436,168 @@ fn expire<'a>(info: &CommandInfo, args: Args<'a>, moment: Moment) -> Result<Touc
         expiry: expiry(info, args.get(2), moment)?,
         condition,
     })
+}
+
+/// A database by its number.
+///
+/// # Errors
+/// With the words of Redis.
+pub(super) fn database(text: &[u8]) -> Result<u8, ReplyError> {
+    let number = number::integer(text).ok_or(wording::NOT_AN_INTEGER)?;
+    let number = i32::try_from(number).map_err(|_| wording::INT_OUT_OF_RANGE)?;
+    match u8::try_from(number) {
+        Ok(database) if database < DATABASE_COUNT => Ok(database),
+        _ => Err(wording::DATABASE_OUT_OF_RANGE),
+    }
+}
+
+/// What `PING` and `ECHO` answer.
+///
+/// # Errors
+/// If `PING` has several arguments.
+pub(super) fn echo<'a>(info: &CommandInfo, args: Args<'a>) -> Result<Answer<'a>, ReplyError> {
+    match (info.kind, args.len()) {
+        (Kind::Ping, 1) => Ok(Answer::Status("PONG")),
+        (_, 2) => Ok(Answer::Bulk(args.get(1))),
+        _ => Err(wording::wrong_arity(info.name)),
+    }
+}
+
+/// What `OBJECT HELP` answers.
+pub(super) const OBJECT_HELP: &[&str] = &[
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the approximated number of",
+    "    seconds elapsed since the last access to the key.",
+    "HELP",
+    "    Prints this help.",
+];
+
+/// `RENAME from to`, `RENAMENX from to`, `COPY from to [DB number] [REPLACE]`.
+///
+/// # Errors
+/// With the words of Redis for arguments that make no sense.
+pub(super) fn transfer<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+    own_database: u8,
+) -> Result<(Transfer<'a>, Form<'a>), ReplyError> {
+    let mut transfer = Transfer {
+        from: key(args, 1)?,
+        to: key(args, 2)?,
+        database: own_database,
+        removes: true,
+        replaces: true,
+    };
+    if let Kind::Rename { replaces } = info.kind {
+        transfer.replaces = replaces;
+        let form = if replaces {
+            Form::Renamed
+        } else {
+            Form::OneIfRenamed
+        };
+        return Ok((transfer, form));
+    }
+    (transfer.removes, transfer.replaces) = (false, false);
+    let mut position = 3;
+    while position < args.len() {
+        let option = args.get(position);
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            transfer.replaces = true;
+        } else if option.eq_ignore_ascii_case(b"DB") && position + 1 < args.len() {
+            position += 1;
+            transfer.database = database(args.get(position))?;
+        } else {
+            return Err(wording::SYNTAX);
+        }
+        position += 1;
+    }
+    if transfer.from == transfer.to && transfer.database == own_database {
+        return Err(wording::SAME_OBJECT);
+    }
+    Ok((transfer, Form::OneIfStored))
+}
+
+/// The position of a bit, counted from the highest one of the first byte.
+fn bit_offset(text: &[u8], context: Context) -> Result<u64, ReplyError> {
+    let offset = number::integer(text).and_then(|offset| u64::try_from(offset).ok());
+    offset
+        .filter(|offset| offset / 8 < context.value_len_max as u64)
+        .ok_or(wording::BIT_OFFSET)
+}
+
+fn set_bit<'a>(args: Args<'a>, context: Context) -> Result<SetBit<'a>, ReplyError> {
+    let offset = bit_offset(args.get(2), context)?;
+    let is_set = match number::integer(args.get(3)) {
+        Some(0) => false,
+        Some(1) => true,
+        _ => return Err(wording::BIT_VALUE),
+    };
+    Ok(SetBit {
+        key: key(args, 1)?,
+        offset,
+        is_set,
+    })
+}
+
+/// A part of a value; negative positions count from its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BitRange {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    /// Whether positions are those of bits, not of bytes.
+    pub(super) in_bits: bool,
+}
+
+/// `BITCOUNT key [first last [BYTE | BIT]]`. Redis looks at the arguments if there is an entry.
+fn bit_range(args: Args<'_>) -> Result<Option<BitRange>, ReplyError> {
+    let in_bits = match args.len() {
+        2 => return Ok(None),
+        4 => false,
+        5 => args.get(4).eq_ignore_ascii_case(b"BIT"),
+        _ => return Err(wording::SYNTAX),
+    };
+    let (first, last) = (integer(args.get(2))?, integer(args.get(3))?);
+    if args.len() == 5 && !in_bits && !args.get(4).eq_ignore_ascii_case(b"BYTE") {
+        return Err(wording::SYNTAX);
+    }
+    Ok(Some(BitRange {
+        first,
+        last,
+        in_bits,
+    }))
+}
+
+/// `LCS key key [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]`.
+fn lcs(args: Args<'_>) -> Result<Lcs, ReplyError> {
+    let mut lcs = Lcs::default();
+    let mut position = 3;
+    while position < args.len() {
+        let option = args.get(position);
+        if option.eq_ignore_ascii_case(b"IDX") {
+            lcs.tells_matches = true;
+        } else if option.eq_ignore_ascii_case(b"LEN") {
+            lcs.tells_len = true;
+        } else if option.eq_ignore_ascii_case(b"WITHMATCHLEN") {
+            lcs.tells_match_len = true;
+        } else if option.eq_ignore_ascii_case(b"MINMATCHLEN") && position + 1 < args.len() {
+            position += 1;
+            lcs.match_len_min = u64::try_from(integer(args.get(position))?).unwrap_or(0);
+        } else {
+            return Err(wording::SYNTAX);
+        }
+        position += 1;
+    }
+    if lcs.tells_len && lcs.tells_matches {
+        return Err(wording::LCS_LEN_AND_IDX);
+    }
+    Ok(lcs)
 }
 
 fn set_range<'a>(args: Args<'a>, context: Context) -> Result<SetRange<'a>, ReplyError> {

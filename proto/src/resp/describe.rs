@@ -89,7 +89,7 @@ fn put_key_specification(out: &mut Out, protocol: Protocol, info: &CommandInfo) 
     let last_key = if info.last_key < 0 {
         info.last_key.into()
     } else {
-        0
+        i64::from(info.last_key) - i64::from(info.first_key)
     };
     put_map_len(out, protocol, 3);
     name(out, "flags");

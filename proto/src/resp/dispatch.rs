@@ -1,12 +1,13 @@
 //! From the arguments of a request to what has to be done and how it is answered.
 
+use super::batch;
 use super::cluster::{HELP, Question};
 use super::data::{self, Context};
 use super::encode::Protocol;
 use super::frame::Args;
 use super::number;
 use super::reply::{Answer, Form, Reply, greet};
-use super::session::{DATABASE_COUNT, Session, client_name, library_attribute};
+use super::session::{Session, client_name, library_attribute};
 use super::table::{COMMANDS, CommandInfo, Kind};
 use super::wording::{self, ReplyError};
 use crate::Redirects;
@@ -31,15 +32,20 @@ pub(super) fn request<'a>(
     let Some(info) = command else {
         return unknown(args, session);
     };
-    let info = if info.subcommands.is_empty() {
-        info
-    } else {
-        subcommand(info, args)?
+    let info = match info.subcommands.is_empty() {
+        true => info,
+        false => subcommand(info, args).inspect_err(|_| {
+            session.spoil_transaction();
+        })?,
     };
     if !info.takes(args.len()) {
-        return Err(wording::wrong_arity(info.name));
+        return Err(wrong_arity(info, session));
     }
     let (protocol, database) = (session.protocol, session.database);
+    if session.is_queueing() && !info.kind.ends_queueing() {
+        let (body, form) = batch::queue(info, args, session, limits)?;
+        return Ok(wrap(protocol, database, body, form));
+    }
     let context = Context {
         value_len_max: limits.value_len_max,
         no_touch: session.no_touch,
@@ -69,7 +75,10 @@ pub(super) fn request<'a>(
         | Kind::RandomKey
         | Kind::Info
         | Kind::ConfigGet
+        | Kind::ConfigSet
         | Kind::ConfigResetStatistics
+        | Kind::Time
+        | Kind::Keys
         | Kind::Flush { .. }
         | Kind::SetManyIfNone => about_server(info, args)?,
         Kind::ClusterSlots
@@ -87,6 +96,11 @@ pub(super) fn request<'a>(
         | Kind::ReadOnly
         | Kind::ReadWrite
         | Kind::Asking => about_cluster(info, args, session)?,
+        Kind::ObjectHelp => (Body::Answer, Form::Answer(Answer::Lines(data::OBJECT_HELP))),
+        Kind::Copy | Kind::Rename { .. } => batch::transfer(info, args, database)?,
+        Kind::Multi | Kind::Exec | Kind::Discard | Kind::Watch | Kind::Unwatch => {
+            batch::about_transaction(info, args, session, limits)?
+        }
         _ => {
             let (commands, form) = data::commands(info, args, context)?;
             // Several keys may have several owners: whoever is asked finds them all.
@@ -113,10 +127,23 @@ fn wrap<'a>(protocol: Protocol, database: u8, body: Body<'a>, form: Form<'a>) ->
     }
 }
 
+/// A command with too few or too many arguments. It spoils a transaction; `EXEC` ends it.
+#[cold]
+fn wrong_arity(info: &CommandInfo, session: &mut Session) -> ReplyError {
+    let error = wording::wrong_arity(info.name);
+    if info.kind == Kind::Exec {
+        session.transaction = None;
+        return wording::discarded_for(&error);
+    }
+    session.spoil_transaction();
+    error
+}
+
 /// A command that does not exist. `POST` and `Host:` mean that a browser was led to send a web request
 /// here: the connection is closed before the rest of it is taken for commands, as Redis does.
 #[cold]
-fn unknown<'a>(args: Args<'a>, session: &Session) -> Result<Request<'a>, ReplyError> {
+fn unknown<'a>(args: Args<'a>, session: &mut Session) -> Result<Request<'a>, ReplyError> {
+    session.spoil_transaction();
     let name = args.get(0);
     if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
         let form = Form::Answer(Answer::Nothing);
@@ -145,21 +172,16 @@ fn about_connection<'a>(
     session: &'a mut Session,
 ) -> Result<(Body<'a>, Form<'a>), ReplyError> {
     let answer = match info.kind {
-        Kind::Ping => match args.len() {
-            1 => Answer::Status("PONG"),
-            2 => Answer::Bulk(args.get(1)),
-            _ => return Err(wording::wrong_arity(info.name)),
-        },
-        Kind::Echo => Answer::Bulk(args.get(1)),
+        Kind::Ping | Kind::Echo => data::echo(info, args)?,
         Kind::Select => {
-            session.database = database(args.get(1))?;
+            session.database = data::database(args.get(1))?;
             Answer::Status("OK")
         }
         Kind::Hello => return hello(args, session),
         Kind::Auth => return auth(args),
         Kind::Reset => {
             session.reset();
-            Answer::Status("RESET")
+            return Ok((Body::LogOut, Form::Answer(Answer::Status("RESET"))));
         }
         Kind::Quit => return Ok((Body::Close, Form::Answer(Answer::Status("OK")))),
         Kind::CommandList => Answer::AllCommands,
@@ -206,15 +228,6 @@ fn on_or_off(word: &[u8]) -> Result<bool, ReplyError> {
         _ if word.eq_ignore_ascii_case(b"ON") => Ok(true),
         _ if word.eq_ignore_ascii_case(b"OFF") => Ok(false),
         _ => Err(wording::SYNTAX),
-    }
-}
-
-fn database(text: &[u8]) -> Result<u8, ReplyError> {
-    let number = number::integer(text).ok_or(wording::NOT_AN_INTEGER)?;
-    let number = i32::try_from(number).map_err(|_| wording::INT_OUT_OF_RANGE)?;
-    match u8::try_from(number) {
-        Ok(database) if database < DATABASE_COUNT => Ok(database),
-        _ => Err(wording::DATABASE_OUT_OF_RANGE),
     }
 }
 
@@ -366,6 +379,15 @@ fn about_server<'a>(
             ServerCommand::Info(args.from(1).map(lower).collect())
         }
         Kind::ConfigGet => ServerCommand::ConfigGet(args.from(2).collect()),
+        Kind::ConfigSet if args.len().is_multiple_of(2) => ServerCommand::ConfigSet(
+            args.from(2)
+                .step_by(2)
+                .zip(args.from(3).step_by(2))
+                .collect(),
+        ),
+        Kind::ConfigSet => return Err(wording::wrong_arity(info.name)),
+        Kind::Time => return Ok((Body::Server(ServerCommand::Time), Form::Time)),
+        Kind::Keys => return Ok((Body::Server(ServerCommand::Keys(args.get(1))), Form::Keys)),
         Kind::ConfigResetStatistics => ServerCommand::Stats(StatsKind::Reset),
         Kind::Flush { all_databases } => {
             let mode = args.get(1);

@@ -64,6 +64,14 @@ pub(super) fn put_null(out: &mut Out, protocol: Protocol) {
     });
 }
 
+/// Null where there could be an array.
+pub(super) fn put_null_array(out: &mut Out, protocol: Protocol) {
+    out.put(match protocol {
+        Protocol::Resp2 => b"*-1\r\n",
+        Protocol::Resp3 => b"_\r\n",
+    });
+}
+
 #[inline]
 pub(super) fn put_ok(out: &mut Out) {
     out.put(b"+OK\r\n");

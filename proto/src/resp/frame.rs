@@ -48,6 +48,11 @@ pub(super) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// Arguments that lie at `spans` in `source`.
+    pub(super) fn new(source: &'a [u8], spans: &'a [Span]) -> Self {
+        Self { source, spans }
+    }
+
     /// How many there are, with the command's name.
     pub(super) fn len(self) -> usize {
         self.spans.len()

@@ -1,18 +1,25 @@
 //! How the answer to a request is worded: from [`Outcome`]s to RESP.
 
+mod kept;
+mod single;
+
+pub(super) use self::kept::{BatchForms, Change, Queue, Watch};
+use self::single::put_single;
 use super::REDIS_VERSION;
 use super::cluster::{self, Question};
+use super::data::BitRange;
 use super::describe;
 use super::encode::{
     Protocol, begin_bulk, end_bulk, put_array_len, put_bulk, put_error, put_integer, put_map_len,
-    put_null, put_ok, put_status, put_text,
+    put_null, put_null_array, put_ok, put_status, put_text,
 };
 use super::frame::Args;
+use super::lcs::Lcs;
 use super::session::Session;
 use super::table::Moment;
 use super::wording::{self, ReplyError};
 use crate::command::Command;
-use crate::outcome::{Failure, Hit, Outcome, Value};
+use crate::outcome::{Failure, Hit, Outcome};
 use crate::request::{ServerCommand, ServerOutcome};
 use crate::{Out, Redirects};
 
@@ -51,6 +58,37 @@ pub(super) enum Form<'a> {
     Expiry(Moment),
     /// `string` or `none`.
     Type,
+    /// `int`, `embstr` or `raw`; null without a key.
+    Encoding,
+    /// The error of a Redis that does not count uses; null without a key.
+    Frequency,
+    /// Seconds since the last use; null without a key.
+    IdleTime,
+    /// One bit of the value.
+    Bit { offset: u64 },
+    /// How many bits of the value, or of a part of it, are set; 0 without a key.
+    BitCount(Result<Option<BitRange>, ReplyError>),
+    /// The longest common subsequence of two values.
+    Lcs(Box<Lcs>),
+    /// OK, or an error without a key.
+    Renamed,
+    /// 1 or 0, or an error without a key.
+    OneIfRenamed,
+    /// A Unix time, in two parts.
+    Time,
+    /// Keys alone, without a cursor.
+    Keys,
+    /// The answers to the steps of a batch.
+    Batch(Box<BatchForms<'a>>),
+    /// QUEUED: the command is kept.
+    Queue(Box<Queue<'a>>),
+    /// OK: keys are watched from now on.
+    Watch(Watch<'a>),
+    /// OK: a transaction was begun or forgotten.
+    Transaction {
+        change: Change,
+        session: &'a mut Session,
+    },
     /// An array of as many values or nulls.
     Values { count: usize, progress: Progress },
     /// OK, or the first failure.
@@ -164,6 +202,15 @@ impl<'a> Reply<'a> {
             Form::Float => Form::Float,
             Form::Expiry(moment) => Form::Expiry(*moment),
             Form::Type => Form::Type,
+            Form::Encoding => Form::Encoding,
+            Form::Frequency => Form::Frequency,
+            Form::IdleTime => Form::IdleTime,
+            Form::Bit { offset } => Form::Bit { offset: *offset },
+            Form::BitCount(range) => Form::BitCount(range.clone()),
+            Form::Renamed => Form::Renamed,
+            Form::OneIfRenamed => Form::OneIfRenamed,
+            Form::Time => Form::Time,
+            Form::Keys => Form::Keys,
             Form::Values { count, progress } => Form::Values {
                 count: *count,
                 progress: *progress,
@@ -176,9 +223,15 @@ impl<'a> Reply<'a> {
                 failure: failure.clone(),
             },
             Form::Server => Form::Server,
-            Form::Cluster(_) | Form::ClientInfo(_) | Form::Hello { .. } | Form::Answer(_) => {
-                return None;
-            }
+            Form::Cluster(_)
+            | Form::ClientInfo(_)
+            | Form::Hello { .. }
+            | Form::Lcs(_)
+            | Form::Batch(_)
+            | Form::Queue(_)
+            | Form::Watch(_)
+            | Form::Transaction { .. }
+            | Form::Answer(_) => return None,
         };
         Some(Reply {
             protocol: self.protocol,
@@ -191,21 +244,43 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn each(&mut self, command: &Command<'_>, outcome: &Outcome<'_>, out: &mut Out) {
         match &mut self.form {
-            Form::Value => match outcome {
+            Form::Watch(watch) => watch.note(command.key(), outcome),
+            form => form.put(self.protocol, outcome, out),
+        }
+    }
+
+    /// Words what comes after the last command, or the whole of an answer that is known.
+    #[inline]
+    pub fn finish(&mut self, out: &mut Out) {
+        self.form.finish(self.protocol, out);
+    }
+}
+
+impl Form<'_> {
+    /// Words the outcome of the next command.
+    #[inline]
+    fn put(&mut self, protocol: Protocol, outcome: &Outcome<'_>, out: &mut Out) {
+        match self {
+            Self::Value => match outcome {
                 Outcome::Hit(hit) => put_hit(out, hit),
-                Outcome::Miss => put_null(out, self.protocol),
-                other => put_exception(out, command, other),
+                Outcome::Miss => put_null(out, protocol),
+                other => put_exception(out, false, other),
             },
-            Form::Stored => match outcome {
+            Self::Stored => match outcome {
                 Outcome::Stored(_) => put_ok(out),
-                Outcome::NotStored(_) => put_null(out, self.protocol),
-                other => put_exception(out, command, other),
+                Outcome::NotStored(_) => put_null(out, protocol),
+                other => put_exception(out, false, other),
             },
-            Form::Values { count, progress } => {
-                put_element(out, self.protocol, *count, progress, outcome);
+            Self::Values { count, progress } => {
+                put_element(out, protocol, *count, progress, outcome);
             }
-            Form::AllStored { failure } => note_failure(failure, outcome),
-            Form::Sum { count, failure } => {
+            Self::Lcs(lcs) => match outcome {
+                Outcome::Hit(hit) => lcs.take(hit.value.as_slice()),
+                Outcome::Miss => lcs.take(b""),
+                other => lcs.fail(of_outcome(other)),
+            },
+            Self::AllStored { failure } => note_failure(failure, outcome),
+            Self::Sum { count, failure } => {
                 note_failure(failure, outcome);
                 let there = matches!(
                     outcome,
@@ -213,31 +288,51 @@ impl<'a> Reply<'a> {
                 );
                 *count += i64::from(there);
             }
-            form => put_single(out, self.protocol, form, command, outcome),
+            form => put_single(out, protocol, form, outcome),
         }
     }
 
     /// Words what comes after the last command, or the whole of an answer that is known.
     #[inline]
-    pub fn finish(&mut self, out: &mut Out) {
-        match &self.form {
-            Form::AllStored { failure: None } => put_ok(out),
-            Form::Sum {
+    fn finish(&mut self, protocol: Protocol, out: &mut Out) {
+        match self {
+            Self::AllStored { failure: None } => put_ok(out),
+            Self::Sum {
                 count,
                 failure: None,
             } => put_integer(out, *count),
-            Form::AllStored {
+            Self::AllStored {
                 failure: Some(failure),
             }
-            | Form::Sum {
+            | Self::Sum {
                 failure: Some(failure),
                 ..
             } => put_error(out, failure),
-            Form::Answer(answer) => put_answer(out, self.protocol, answer),
+            Self::Answer(answer) => put_answer(out, protocol, answer),
+            Self::Lcs(lcs) => {
+                if let Err(error) = lcs.put(out, protocol) {
+                    put_error(out, &error);
+                }
+            }
+            Self::Watch(watch) => match &watch.failure {
+                None => put_ok(out),
+                Some(failure) => put_error(out, failure),
+            },
+            Self::Transaction { change, session } => {
+                change.apply(session);
+                put_ok(out);
+            }
+            Self::Queue(queue) => match queue.keep() {
+                Ok(()) => put_status(out, "QUEUED"),
+                Err(error) => put_error(out, &error),
+            },
+            Self::Batch(batch) => batch.put(protocol, &[], out),
             _ => {}
         }
     }
+}
 
+impl Reply<'_> {
     /// Words the answer to a command about the server.
     pub fn server(&mut self, command: &ServerCommand<'_>, outcome: &ServerOutcome, out: &mut Out) {
         match outcome {
@@ -255,10 +350,20 @@ impl<'a> Reply<'a> {
                 }
                 _ => put_text(out, self.protocol, text),
             },
-            ServerOutcome::Integer(number) => put_integer(out, *number),
+            ServerOutcome::Integer(number) => match &self.form {
+                Form::Time => {
+                    put_array_len(out, 2);
+                    for part in [number / 1_000_000, number % 1_000_000] {
+                        put_bulk(out, itoa::Buffer::new().format(part).as_bytes());
+                    }
+                }
+                _ => put_integer(out, *number),
+            },
             ServerOutcome::Scan { cursor, keys } => {
-                put_array_len(out, 2);
-                put_bulk(out, itoa::Buffer::new().format(*cursor).as_bytes());
+                if !matches!(self.form, Form::Keys) {
+                    put_array_len(out, 2);
+                    put_bulk(out, itoa::Buffer::new().format(*cursor).as_bytes());
+                }
                 put_array_len(out, keys.len());
                 keys.iter().for_each(|key| put_bulk(out, key));
             }
@@ -282,6 +387,16 @@ impl<'a> Reply<'a> {
                 }
                 _ => put_error(out, &wording::INTERNAL),
             },
+            ServerOutcome::Outcomes(outcomes) => match &mut self.form {
+                Form::Batch(batch) => batch.put(self.protocol, outcomes, out),
+                _ => put_error(out, &wording::INTERNAL),
+            },
+            ServerOutcome::Changed => put_null_array(out, self.protocol),
+            ServerOutcome::CrossSlot => put_error(out, &wording::CROSS_SLOT),
+            ServerOutcome::Invalid(why) => put_error(out, &wording::invalid(why)),
+            ServerOutcome::Failed(Failure::TooLarge) if matches!(self.form, Form::Keys) => {
+                put_error(out, &wording::TOO_MANY_KEYS);
+            }
             ServerOutcome::Failed(failure) => put_failure(*failure, out),
         }
     }
@@ -340,66 +455,9 @@ fn put_hit(out: &mut Out, hit: &Hit<'_>) {
     end_bulk(out);
 }
 
-/// The forms that answer one command and are not the busiest ones.
-fn put_single(
-    out: &mut Out,
-    protocol: Protocol,
-    form: &Form<'_>,
-    command: &Command<'_>,
-    outcome: &Outcome<'_>,
-) {
-    match (form, outcome) {
-        (Form::Previous, Outcome::Stored(stored)) => {
-            put_previous(out, protocol, stored.previous.as_ref());
-        }
-        (Form::Previous, Outcome::NotStored(previous)) => {
-            put_previous(out, protocol, previous.as_ref());
-        }
-        (Form::OneIfStored, Outcome::Stored(_)) | (Form::OneIfTouched, Outcome::Touched { .. }) => {
-            put_integer(out, 1)
-        }
-        (Form::OneIfStored, Outcome::NotStored(_))
-        | (Form::OneIfTouched, Outcome::NotStored(_) | Outcome::NotFound)
-        | (Form::HitLen, Outcome::Miss) => put_integer(out, 0),
-        (Form::ValueLen, Outcome::Stored(stored)) => put_len(out, stored.value_len),
-        (Form::HitLen, Outcome::Hit(hit)) => put_len(out, hit.value_len),
-        (Form::Range { .. }, Outcome::Miss) => put_bulk(out, b""),
-        (Form::Range { first, last }, Outcome::Hit(hit)) => {
-            let range = range_of(*first, *last, hit.value.as_slice().len());
-            begin_bulk(out, range.len());
-            match &hit.value {
-                Value::Copied(bytes) => out.put(bytes.get(range).unwrap_or_default()),
-                Value::Shared(bytes) => out.put_shared(&bytes.slice(range)),
-            }
-            end_bulk(out);
-        }
-        (Form::Integer, Outcome::Number(number)) => {
-            out.put(b":");
-            out.put(&number.text);
-            out.put(b"\r\n");
-        }
-        (Form::Float, Outcome::Number(number)) => put_bulk(out, &number.text),
-        (Form::Expiry(_), Outcome::Miss) => put_integer(out, -2),
-        (Form::Expiry(moment), Outcome::Hit(hit)) => put_integer(out, expiry_of(hit, *moment)),
-        (Form::Type, Outcome::Hit(_)) => put_status(out, "string"),
-        (Form::Type, Outcome::Miss) => put_status(out, "none"),
-        _ => put_exception(out, command, outcome),
-    }
-}
-
-fn put_previous(out: &mut Out, protocol: Protocol, previous: Option<&bytes::Bytes>) {
-    match previous {
-        None => put_null(out, protocol),
-        Some(value) => {
-            begin_bulk(out, value.len());
-            out.put_shared(value);
-            end_bulk(out);
-        }
-    }
-}
-
-fn put_len(out: &mut Out, len: usize) {
-    put_integer(out, i64::try_from(len).unwrap_or(i64::MAX));
+/// The error for an outcome that tells nothing of an entry.
+fn of_outcome(outcome: &Outcome<'_>) -> ReplyError {
+    failure_of(outcome).unwrap_or(wording::INTERNAL)
 }
 
 /// The next element of an array of values.
@@ -434,14 +492,7 @@ fn put_element(
 
 /// What any command may come to instead of its usual outcomes.
 #[cold]
-fn put_exception(out: &mut Out, command: &Command<'_>, outcome: &Outcome<'_>) {
-    let float = matches!(
-        command,
-        Command::Arith(crate::Arith {
-            op: crate::ArithOp::Float(_),
-            ..
-        })
-    );
+fn put_exception(out: &mut Out, float: bool, outcome: &Outcome<'_>) {
     put_error(
         out,
         &match outcome {
@@ -454,39 +505,6 @@ fn put_exception(out: &mut Out, command: &Command<'_>, outcome: &Outcome<'_>) {
             _ => wording::INTERNAL,
         },
     );
-}
-
-/// The bytes of a value that `GETRANGE` asks for (Redis documentation of `GETRANGE`): both ends are
-/// included, negative ones count from the end, and what is outside is left out.
-fn range_of(first: i64, last: i64, len: usize) -> std::ops::Range<usize> {
-    let signed_len = i64::try_from(len).unwrap_or(i64::MAX);
-    let position = |index: i64| {
-        if index < 0 {
-            index.saturating_add(signed_len).max(0)
-        } else {
-            index
-        }
-    };
-    let crossed = first < 0 && last < 0 && first > last;
-    let (first, last) = (position(first), position(last).min(signed_len - 1));
-    if crossed || first > last {
-        return 0..0;
-    }
-    // Both are in 0..len now.
-    first as usize..last as usize + 1
-}
-
-/// The reply of `TTL` and its kin for an entry. Seconds are rounded to the nearest, as in Redis.
-fn expiry_of(hit: &Hit<'_>, moment: Moment) -> i64 {
-    let ms = match moment {
-        Moment::InSeconds | Moment::InMs => hit.ttl_ms,
-        Moment::AtSeconds | Moment::AtMs => hit.expires_at_ms,
-    };
-    let number = ms.map(|ms| match moment {
-        Moment::InSeconds | Moment::AtSeconds => ms.saturating_add(500) / 1000,
-        Moment::InMs | Moment::AtMs => ms,
-    });
-    number.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 fn put_answer(out: &mut Out, protocol: Protocol, answer: &Answer<'_>) {

@@ -1,6 +1,7 @@
-//! What a connection has chosen: protocol version, database, names.
+//! What a connection has chosen: protocol version, database, names; and its transaction.
 
 use super::encode::Protocol;
+use super::transaction::Transaction;
 use super::wording::{BAD_CLIENT_NAME, ReplyError};
 use crate::Redirects;
 
@@ -24,6 +25,8 @@ pub(super) struct Session {
     pub(super) reads_replicas: bool,
     /// The next command is for this member whoever owns its key (`ASKING`).
     pub(super) is_asking: bool,
+    /// What is watched or queued.
+    pub(super) transaction: Option<Box<Transaction>>,
     pub(super) name: String,
     pub(super) library_name: String,
     pub(super) library_version: String,
@@ -39,6 +42,7 @@ impl Session {
             knows_owners: false,
             reads_replicas: false,
             is_asking: false,
+            transaction: None,
             name: String::new(),
             library_name: String::new(),
             library_version: String::new(),
@@ -53,7 +57,33 @@ impl Session {
         self.knows_owners = false;
         self.reads_replicas = false;
         self.is_asking = false;
+        self.transaction = None;
         self.name.clear();
+    }
+
+    /// Whether commands are queued instead of being carried out.
+    #[inline]
+    pub(super) fn is_queueing(&self) -> bool {
+        let transaction = self.transaction.as_ref();
+        transaction.is_some_and(|transaction| transaction.is_queueing())
+    }
+
+    /// Forgets a transaction that is over.
+    #[inline]
+    pub(super) fn end_transaction(&mut self) {
+        if self.transaction.as_ref().is_some_and(|it| it.is_over()) {
+            self.transaction = None;
+        }
+    }
+
+    /// Lets `EXEC` carry out nothing; returns whether that was so before.
+    pub(super) fn spoil_transaction(&mut self) -> bool {
+        match &mut self.transaction {
+            Some(transaction) if transaction.is_queueing() => {
+                std::mem::replace(&mut transaction.is_spoiled, true)
+            }
+            _ => false,
+        }
     }
 
     /// How the client wants to be told of other owners of the key of the next command, and whether that

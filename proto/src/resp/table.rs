@@ -47,6 +47,10 @@ pub enum Group {
     String,
     /// Keys, whatever their value.
     Generic,
+    /// Bits of values.
+    Bitmap,
+    /// Several commands as one.
+    Transactions,
     /// The connection.
     Connection,
     /// The server.
@@ -62,6 +66,8 @@ impl Group {
         match self {
             Self::String => "string",
             Self::Generic => "generic",
+            Self::Bitmap => "bitmap",
+            Self::Transactions => "transactions",
             Self::Connection => "connection",
             Self::Server => "server",
             Self::Cluster => "cluster",
@@ -117,11 +123,31 @@ pub(super) enum Kind {
     Expiry(Moment),
     Persist,
     Type,
+    Encoding,
+    Frequency,
+    IdleTime,
+    ObjectHelp,
+    GetBit,
+    SetBit,
+    BitCount,
+    Lcs,
+    Copy,
+    Rename {
+        replaces: bool,
+    },
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
     Count,
     Scan,
     RandomKey,
     Info,
+    Time,
+    Keys,
     ConfigGet,
+    ConfigSet,
     ConfigResetStatistics,
     Flush {
         all_databases: bool,
@@ -164,6 +190,54 @@ pub(super) enum Kind {
     Container,
 }
 
+impl Kind {
+    /// Whether [`super::data::commands`] makes commands of it.
+    pub(super) fn is_about_keys(self) -> bool {
+        matches!(
+            self,
+            Self::Get
+                | Self::Set
+                | Self::SetIfNone
+                | Self::SetExpiring(_)
+                | Self::GetSet
+                | Self::GetDelete
+                | Self::GetExpiring
+                | Self::GetMany
+                | Self::SetMany
+                | Self::Append
+                | Self::Length
+                | Self::GetRange
+                | Self::SetRange
+                | Self::Add(_)
+                | Self::Increment
+                | Self::Decrement
+                | Self::IncrementFloat
+                | Self::Delete
+                | Self::Exists
+                | Self::Touch
+                | Self::Expire(_)
+                | Self::Expiry(_)
+                | Self::Persist
+                | Self::Type
+                | Self::Encoding
+                | Self::Frequency
+                | Self::IdleTime
+                | Self::GetBit
+                | Self::SetBit
+                | Self::BitCount
+                | Self::Lcs
+        )
+    }
+
+    /// Whether it is carried out behind `MULTI` instead of being queued.
+    pub(super) fn ends_queueing(self) -> bool {
+        matches!(
+            self,
+            Self::Multi | Self::Exec | Self::Discard | Self::Watch | Self::Reset | Self::Quit
+        )
+    }
+}
+
 pub(super) const WRITE: u16 = 1;
 pub(super) const READONLY: u16 = 1 << 1;
 pub(super) const DENYOOM: u16 = 1 << 2;
@@ -174,10 +248,11 @@ pub(super) const STALE: u16 = 1 << 6;
 pub(super) const FAST: u16 = 1 << 7;
 pub(super) const NO_AUTH: u16 = 1 << 8;
 pub(super) const ALLOW_BUSY: u16 = 1 << 9;
+pub(super) const SKIP_SLOWLOG: u16 = 1 << 10;
 /// Not a flag of Redis: puts the command into the category `dangerous`.
 const DANGEROUS: u16 = 1 << 15;
 
-const FLAG_NAMES: [&str; 10] = [
+const FLAG_NAMES: [&str; 11] = [
     "write",
     "readonly",
     "denyoom",
@@ -188,6 +263,7 @@ const FLAG_NAMES: [&str; 10] = [
     "fast",
     "no_auth",
     "allow_busy",
+    "skip_slowlog",
 ];
 
 pub(super) const RO: u16 = 1;
@@ -268,9 +344,9 @@ impl CommandInfo {
     /// Its access-control categories, in Redis's order.
     pub fn category_names(&self) -> impl Iterator<Item = &'static str> {
         let has = |flag| self.flags & flag != 0;
-        let on_keys = self.group == Group::Generic
-            || (self.group == Group::Server && (has(READONLY) || has(WRITE)));
         let container = !self.subcommands.is_empty() && self.kind == Kind::Container;
+        let on_keys = (self.group == Group::Generic && !container)
+            || (self.group == Group::Server && (has(READONLY) || has(WRITE)));
         let on_connection = (self.group == Group::Connection && !container)
             || matches!(self.kind, Kind::ReadOnly | Kind::ReadWrite | Kind::Asking);
         [
@@ -278,11 +354,13 @@ impl CommandInfo {
             (has(READONLY), "@read"),
             (has(WRITE), "@write"),
             (self.group == Group::String, "@string"),
+            (self.group == Group::Bitmap, "@bitmap"),
             (has(ADMIN), "@admin"),
             (has(FAST), "@fast"),
             (!has(FAST), "@slow"),
             (has(ADMIN) || has(DANGEROUS), "@dangerous"),
             (on_connection, "@connection"),
+            (self.group == Group::Transactions, "@transaction"),
         ]
         .into_iter()
         .filter_map(|(applies, name)| applies.then_some(name))
@@ -381,7 +459,7 @@ mod tests {
             "hset",
             "eval",
             "subscribe",
-            "multi",
+            "bitop",
             "get ",
             "config|get",
         ] {

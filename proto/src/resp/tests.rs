@@ -6,6 +6,7 @@ mod framing;
 mod model;
 mod replies;
 mod session;
+mod transaction;
 
 use super::Parser;
 use crate::Out;

@@ -49,8 +49,6 @@ pub(super) const CONDITIONS_EXCLUDE_NX: ReplyError =
     ReplyError::fixed("ERR NX and XX, GT or LT options at the same time are not compatible");
 pub(super) const CONDITIONS_GT_LT: ReplyError =
     ReplyError::fixed("ERR GT and LT options at the same time are not compatible");
-pub(super) const CONDITIONS_XX_LT: ReplyError =
-    ReplyError::fixed("ERR XX and LT options at the same time are not supported");
 pub(super) const DATABASE_OUT_OF_RANGE: ReplyError =
     ReplyError::fixed("ERR DB index is out of range");
 pub(super) const INT_OUT_OF_RANGE: ReplyError =
@@ -69,6 +67,37 @@ pub(super) const AUTH_NOT_CONFIGURED: ReplyError = ReplyError::fixed(
 );
 pub(super) const TOO_MANY_NAMES: ReplyError = ReplyError::fixed("ERR too many command names");
 pub(super) const INVALID_SLOT: ReplyError = ReplyError::fixed("ERR Invalid slot");
+pub(super) const BIT_OFFSET: ReplyError =
+    ReplyError::fixed("ERR bit offset is not an integer or out of range");
+pub(super) const BIT_VALUE: ReplyError =
+    ReplyError::fixed("ERR bit is not an integer or out of range");
+pub(super) const NO_FREQUENCY: ReplyError = ReplyError::fixed(
+    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+     when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+);
+pub(super) const LCS_LEN_AND_IDX: ReplyError =
+    ReplyError::fixed("ERR If you want both the length and indexes, please just use IDX.");
+pub(super) const LCS_TOO_LONG: ReplyError = ReplyError::fixed(
+    "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+);
+pub(super) const SAME_OBJECT: ReplyError =
+    ReplyError::fixed("ERR source and destination objects are the same");
+pub(super) const NO_SUCH_KEY: ReplyError = ReplyError::fixed("ERR no such key");
+pub(super) const CROSS_SLOT: ReplyError =
+    ReplyError::fixed("CROSSSLOT Keys in request don't hash to the same slot");
+pub(super) const TOO_MANY_KEYS: ReplyError =
+    ReplyError::fixed("ERR there are too many keys for KEYS, use SCAN");
+pub(super) const NESTED_MULTI: ReplyError = ReplyError::fixed("ERR MULTI calls can not be nested");
+pub(super) const WATCH_INSIDE_MULTI: ReplyError =
+    ReplyError::fixed("ERR WATCH inside MULTI is not allowed");
+pub(super) const EXEC_WITHOUT_MULTI: ReplyError = ReplyError::fixed("ERR EXEC without MULTI");
+pub(super) const DISCARD_WITHOUT_MULTI: ReplyError = ReplyError::fixed("ERR DISCARD without MULTI");
+pub(super) const NOT_IN_TRANSACTION: ReplyError =
+    ReplyError::fixed("ERR Command not allowed inside a transaction");
+pub(super) const TRANSACTION_TOO_LARGE: ReplyError =
+    ReplyError::fixed("ERR the transaction has too many commands or bytes");
+pub(super) const TRANSACTION_DISCARDED: ReplyError =
+    ReplyError::fixed("EXECABORT Transaction discarded because of previous errors.");
 /// For an outcome that a command cannot have.
 pub(super) const INTERNAL: ReplyError = ReplyError::fixed("ERR internal error");
 
@@ -96,6 +125,19 @@ pub(super) fn unknown_node(id: &[u8]) -> ReplyError {
 
 pub(super) fn wrong_arity(name: &str) -> ReplyError {
     format!("ERR wrong number of arguments for '{name}' command").into()
+}
+
+/// `EXEC` behind `MULTI` with arguments: the transaction is over.
+pub(super) fn discarded_for(error: &ReplyError) -> ReplyError {
+    let reason = error.as_bytes();
+    let reason = reason.strip_prefix(b"ERR ").unwrap_or(reason);
+    let text: &[u8] = b"EXECABORT Transaction discarded because of: ";
+    ReplyError(Cow::Owned([text, reason].concat()))
+}
+
+/// Why an argument is not accepted.
+pub(super) fn invalid(reason: &str) -> ReplyError {
+    format!("ERR {reason}").into()
 }
 
 pub(super) fn invalid_expire_time(command: &CommandInfo) -> ReplyError {

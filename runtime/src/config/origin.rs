@@ -72,6 +72,23 @@ where
     T: Layer + Default + DeserializeOwned,
     I: IntoIterator<Item: Into<OsString> + Clone>,
 {
+    load_layers_below(args, T::default(), parts)
+}
+
+/// As [`load_layers`], with the layer `set` above all others.
+///
+/// # Errors
+/// As [`load_layers`].
+pub fn load_layers_below<C, T, I>(
+    args: I,
+    set: T,
+    parts: impl FnOnce(C) -> (Option<PathBuf>, T),
+) -> Result<(T, Origins), Early>
+where
+    C: clap::Parser,
+    T: Layer + Default + DeserializeOwned,
+    I: IntoIterator<Item: Into<OsString> + Clone>,
+{
     let (args, matches) = parse_matches::<C, I>(args)?;
     let (file, upper) = parts(args);
     let lower = match &file {
@@ -81,11 +98,12 @@ where
     let in_file = given(&lower).into_iter().map(|key| (key, Origin::File));
     let above = given(&upper).into_iter();
     let above = above.map(|key| (key, said_by(&matches, key)));
+    let by_admin = given(&set).into_iter().map(|key| (key, Origin::Admin));
     let origins = Origins {
-        by_key: in_file.chain(above).collect(),
+        by_key: in_file.chain(above).chain(by_admin).collect(),
         file,
     };
-    Ok((upper.over(lower), origins))
+    Ok((set.over(upper.over(lower)), origins))
 }
 
 /// The keys that a layer has a value for.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fonn_proto::peer::{Envelope, HEAD_LEN, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
-use fonn_proto::{Command, ServerCommand};
+use fonn_proto::{BatchStep, Command, ServerCommand};
 use parking_lot::Mutex;
 
 use super::answer::Answer;
@@ -426,6 +426,15 @@ fn value_len(request: &Request<'_>) -> usize {
             .iter()
             .map(|(key, value)| key.len() + value.len())
             .sum(),
+        Request::Server(ServerCommand::Atomic(batch)) => {
+            let len = |step: &BatchStep<'_>| match step {
+                BatchStep::Command(Command::Store(store)) => store.value.len(),
+                BatchStep::Command(Command::SetRange(range)) => range.value.len(),
+                BatchStep::Command(_) | BatchStep::Transfer(_) => 0,
+            };
+            let keys = batch.keys().map(<[u8]>::len);
+            keys.sum::<usize>() + batch.steps.iter().map(len).sum::<usize>()
+        }
         Request::Server(_) => 0,
     }
 }

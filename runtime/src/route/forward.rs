@@ -475,6 +475,8 @@ fn is_repeatable(command: &Command<'_>) -> bool {
         }
         Command::Delete(delete) => delete.compare.is_none(),
         Command::Touch(_) | Command::SetRange(_) => true,
+        // Twice, it would tell the bit that the first time set.
+        Command::SetBit(_) => false,
         Command::Arith(_) => false,
     }
 }

@@ -83,6 +83,7 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
         peer: None,
         guard: Guard::new(&shared.security, &registered.connection.peer),
         waits_for_much: false,
+        kept: None,
     };
     let mut result = driver.run().await;
     if let Some(input) = driver.peer.take() {
@@ -118,6 +119,8 @@ struct Driver<'c, S: Service> {
     guard: Guard,
     /// Whether the kernel wakes the connection for [`LOW_WATER`] bytes, instead of any.
     waits_for_much: bool,
+    /// Memory for what the session keeps between requests.
+    kept: Option<Reservation<'c, S>>,
 }
 
 /// The request that is being executed.
@@ -233,6 +236,7 @@ impl<'c, S: Service> Driver<'c, S> {
             if self.guard.took_password() {
                 chunk.wipe(parsed.consumed);
             }
+            self.hold_kept();
             input.restore(chunk, parsed.consumed);
             if parsed.consumed > 0 {
                 arrival = Arrival::default();
@@ -259,6 +263,27 @@ impl<'c, S: Service> Driver<'c, S> {
     #[inline]
     fn count(&self, event: Event, n: u64) {
         self.shared.service.count(event, n);
+    }
+
+    /// Counts what the session keeps between requests. Has it given up if there is no memory for it: the
+    /// client is told when it asks for it.
+    fn hold_kept(&mut self) {
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        let kept_len = session.kept_len();
+        if kept_len == self.kept.as_ref().map_or(0, Reservation::bytes) {
+            return;
+        }
+        self.kept = None;
+        if kept_len == 0 {
+            return;
+        }
+        self.kept = Reservation::try_make(self.shared, kept_len);
+        if self.kept.is_none() {
+            session.forget_kept();
+            self.count(Event::Busy, 1);
+        }
     }
 
     fn take_buffers(&mut self) {
@@ -563,6 +588,14 @@ impl<'c, S: Service> Driver<'c, S> {
         reply: &mut Reply<'_>,
         queue: &mut Queue<'_, S::Later>,
     ) -> io::Result<bool> {
+        if matches!(body, Body::LogOut) {
+            // Requests before it are still those of the user.
+            if S::ANSWERS_LATER {
+                self.settle(queue).await?;
+            }
+            self.guard.log_out();
+            return Ok(false);
+        }
         let credentials = self.guard.credentials(dialect, body);
         let failure = match credentials {
             Some(_) => None,

@@ -122,6 +122,11 @@ impl<'s, S: Service> Reservation<'s, S> {
         reserved.await.is_ok().then(|| Self { shared, bytes })
     }
 
+    /// Bytes that are reserved.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes over what another one reserved.
     pub fn merge(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);

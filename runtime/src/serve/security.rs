@@ -201,6 +201,13 @@ impl Guard {
         door.is_some_and(|door| std::mem::take(&mut door.took_password))
     }
 
+    /// Forgets who is logged in.
+    pub fn log_out(&mut self) {
+        if let Some(door) = &mut self.0 {
+            door.identity = None;
+        }
+    }
+
     /// Logs in, or fails to; whoever was logged in before stays so then.
     pub async fn log_in(&mut self, credentials: Credentials<'_>) -> ServerOutcome {
         let Some(door) = &mut self.0 else {
@@ -256,23 +263,30 @@ fn permit(role: Option<Role>, body: &Body<'_>) -> Result<(), Failure> {
     let Some(role) = role else {
         return match body {
             Body::Data(_) | Body::Server(_) => Err(Failure::AuthRequired),
+            // The server keeps nothing for a stranger.
+            Body::Queued(_) => Err(Failure::AuthRequired),
             // They tell nothing of what is stored.
-            Body::Answer | Body::Close | Body::Broken => Ok(()),
+            Body::Answer | Body::LogOut | Body::Close | Body::Broken => Ok(()),
         };
     };
     match body {
-        Body::Data(commands) => {
+        Body::Data(commands) | Body::Queued(commands) => {
             is_allowed(role.may_write() || !commands.iter().any(Command::is_write))
         }
         Body::Server(command) => is_allowed(match command {
             ServerCommand::Flush { .. } | ServerCommand::StoreAllIfNone(_) => role.may_write(),
+            ServerCommand::Atomic(batch) => role.may_write() || !batch.is_write(),
+            // It visits every key of the namespace.
+            ServerCommand::Keys(_) => role.may_administer(),
             // Of the server as a whole, not of the user's namespace.
             ServerCommand::Stats(
                 StatsKind::Reset | StatsKind::Connections | StatsKind::Settings,
             )
-            | ServerCommand::ConfigGet(_) => role.may_administer(),
+            | ServerCommand::ConfigGet(_)
+            | ServerCommand::ConfigSet(_) => role.may_administer(),
             ServerCommand::Stats(_)
             | ServerCommand::Info(_)
+            | ServerCommand::Time
             | ServerCommand::Count
             | ServerCommand::CountInSlot(_)
             | ServerCommand::ClusterView
@@ -281,7 +295,7 @@ fn permit(role: Option<Role>, body: &Body<'_>) -> Result<(), Failure> {
             | ServerCommand::ClientInfo
             | ServerCommand::Auth { .. } => true,
         }),
-        Body::Answer | Body::Close | Body::Broken => Ok(()),
+        Body::Answer | Body::LogOut | Body::Close | Body::Broken => Ok(()),
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Client<'c> {
     pub is_routed: bool,
     /// It is told about its own namespace alone, not about the server as a whole.
     pub is_confined: bool,
+    /// Where reads look that find nothing in `space`.
+    pub base: Option<Space>,
 }
 
 /// How far the execution of a command got.

@@ -20,5 +20,6 @@ mod routers;
 mod settings;
 mod start;
 mod together;
+mod transactions;
 mod users;
 mod warm;

@@ -149,6 +149,18 @@ fn compare_and_store_needs_the_token_of_the_entry() {
     };
     let (change, _) = run(Command::Store(older), Some(there(b"")));
     assert!(matches!(change, Change::PutRequest(meta) if meta.stale));
+    // What tells clients that the entry is not good enough stays (memcached's do_store_item).
+    let mut present = there(b"old");
+    present.meta.token_sent = true;
+    present.meta.expires_at_ms = NOW + 30;
+    let longer = Store {
+        invalidate_if_older: true,
+        expiry: ExpirySpec::InMs(90_000),
+        ..cas(4)
+    };
+    let (change, _) = run(Command::Store(longer), Some(present));
+    assert!(matches!(change, Change::PutRequest(meta)
+        if meta.stale && meta.token_sent && meta.expires_at_ms == NOW + 30 && meta.flags == 1));
     let newer = Store {
         invalidate_if_older: true,
         ..cas(6)

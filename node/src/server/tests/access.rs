@@ -376,3 +376,76 @@ fn a_user_that_may_only_read_gets_no_recache_token() {
     exchange(&mut reader, b"mg k v\r\n", b"VA 1 X\r\nv\r\n");
     exchange(&mut writer, b"mg k v\r\n", b"VA 1 Z X\r\nv\r\n");
 }
+
+#[test]
+fn reset_logs_out() {
+    let guarded = Guarded::start();
+    let mut client = guarded.resp("ci");
+    ask(&mut client, &[b"SET", b"k", b"v"], b"+OK\r\n");
+    ask(&mut client, &[b"MULTI"], b"+OK\r\n");
+    ask(&mut client, &[b"GET", b"k"], b"+QUEUED\r\n");
+    ask(&mut client, &[b"RESET"], b"+RESET\r\n");
+    let no_auth = b"-NOAUTH Authentication required.\r\n";
+    ask(&mut client, &[b"GET", b"k"], no_auth);
+    ask(&mut client, &[b"MULTI"], no_auth);
+    ask(&mut client, &[b"WATCH", b"k"], no_auth);
+    ask(&mut client, &[b"EXEC"], b"-ERR EXEC without MULTI\r\n");
+    // Whoever has the connection next sees its own namespace.
+    ask(&mut client, &[b"AUTH", b"other", b"secret"], b"+OK\r\n");
+    ask(&mut client, &[b"GET", b"k"], b"$-1\r\n");
+}
+
+#[test]
+fn a_reader_queues_nothing_that_changes_anything() {
+    let guarded = Guarded::start();
+    ask(&mut guarded.resp("ci"), &[b"SET", b"k", b"v"], b"+OK\r\n");
+    let mut client = guarded.resp("dev");
+    let refused = b"-NOPERM this user has no permissions to change anything\r\n";
+    for write in [
+        &[&b"DEL"[..], b"k"][..],
+        &[b"GETDEL", b"k"],
+        &[b"RENAME", b"k", b"l"],
+        &[b"COPY", b"k", b"l"],
+        &[b"SETBIT", b"k", b"1", b"1"],
+    ] {
+        ask(&mut client, write, refused);
+        ask(&mut client, &[b"MULTI"], b"+OK\r\n");
+        ask(&mut client, &[b"GET", b"k"], b"+QUEUED\r\n");
+        ask(&mut client, write, refused);
+        let discarded = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
+        ask(&mut client, &[b"EXEC"], discarded);
+    }
+    ask(&mut client, &[b"MULTI"], b"+OK\r\n");
+    ask(&mut client, &[b"GET", b"k"], b"+QUEUED\r\n");
+    ask(&mut client, &[b"EXEC"], b"*1\r\n$1\r\nv\r\n");
+    for refused_command in [
+        &[&b"KEYS"[..], b"*"][..],
+        &[b"CONFIG", b"SET", b"log", b"debug"],
+    ] {
+        ask(&mut client, refused_command, refused);
+        ask(&mut guarded.resp("ci"), refused_command, refused);
+    }
+    ask(&mut guarded.resp("root"), &[b"KEYS", b"*"], b"*0\r\n");
+}
+
+#[test]
+fn a_transaction_reads_through_an_overlay() {
+    let guarded = Guarded::start();
+    let (mut ci, mut pr) = (guarded.resp("ci"), guarded.resp("pr"));
+    ask(&mut ci, &[b"SET", b"k", b"base"], b"+OK\r\n");
+    ask(&mut pr, &[b"WATCH", b"k"], b"+OK\r\n");
+    ask(&mut pr, &[b"MULTI"], b"+OK\r\n");
+    ask(&mut pr, &[b"GET", b"k"], b"+QUEUED\r\n");
+    ask(&mut pr, &[b"GETDEL", b"k"], b"+QUEUED\r\n");
+    ask(&mut pr, &[b"SET", b"k", b"own"], b"+QUEUED\r\n");
+    ask(&mut pr, &[b"GET", b"k"], b"+QUEUED\r\n");
+    let reply = b"*4\r\n$4\r\nbase\r\n$4\r\nbase\r\n+OK\r\n$3\r\nown\r\n";
+    ask(&mut pr, &[b"EXEC"], reply);
+    ask(&mut ci, &[b"GET", b"k"], b"$4\r\nbase\r\n");
+    // A change of the base is a change of what was watched.
+    ask(&mut pr, &[b"DEL", b"k"], b":1\r\n");
+    ask(&mut pr, &[b"WATCH", b"k"], b"+OK\r\n");
+    ask(&mut ci, &[b"SET", b"k", b"newer"], b"+OK\r\n");
+    ask(&mut pr, &[b"MULTI"], b"+OK\r\n");
+    ask(&mut pr, &[b"EXEC"], b"*-1\r\n");
+}

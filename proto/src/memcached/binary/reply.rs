@@ -76,6 +76,8 @@ impl<'a> Reply<'a> {
                 );
             }
             Outcome::Miss if self.is_quiet => {}
+            // The key takes the place of the text, as in memcached.
+            Outcome::Miss if self.key.is_empty() => self.late.status(Status::NotFound, out),
             Outcome::Miss => {
                 self.late.packet(
                     Packet {
@@ -143,6 +145,10 @@ impl<'a> Reply<'a> {
             | ServerOutcome::Scan { .. }
             | ServerOutcome::Key(_)
             | ServerOutcome::InvalidCursor
+            | ServerOutcome::Outcomes(_)
+            | ServerOutcome::Changed
+            | ServerOutcome::CrossSlot
+            | ServerOutcome::Invalid(_)
             | ServerOutcome::Cluster(_) => self.late.status(Status::Internal, out),
         }
     }
@@ -187,15 +193,22 @@ impl Late {
         }
     }
 
-    /// Words a failure: a header without a body, for quiet opcodes too.
+    /// Words a failure: a status, for quiet opcodes too.
     pub fn failure(&self, failure: Failure, out: &mut Out) {
         self.status(failure.into(), out);
     }
 
-    /// A packet without a body.
+    /// A packet whose body is the text of the status, which most have none of.
     #[inline]
     fn status(self, status: Status, out: &mut Out) {
-        self.packet(Packet::of(status), out);
+        let value = &Value::Copied(status.text());
+        self.packet(
+            Packet {
+                value,
+                ..Packet::of(status)
+            },
+            out,
+        );
     }
 
     #[inline]

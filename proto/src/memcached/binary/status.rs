@@ -42,6 +42,17 @@ impl Status {
     pub const fn code(self) -> u16 {
         self as u16
     }
+
+    /// The body that memcached gives a reply with this status. Only "Not found" is given here: sccache
+    /// reads the body of a miss, and takes that of another error for the next header.
+    #[must_use]
+    #[inline]
+    pub const fn text(self) -> &'static [u8] {
+        match self {
+            Self::NotFound => b"Not found",
+            _ => b"",
+        }
+    }
 }
 
 impl From<Failure> for Status {

@@ -57,9 +57,10 @@ fn answer(opcode: u8, status: u16, cas: u64, parts: (&[u8], &[u8], &[u8])) -> Ve
     [&bytes, extras, key, value].concat()
 }
 
-/// The bytes of a reply without a body.
+/// The bytes of a reply without a value; a miss has a text in its place.
 fn bare(opcode: u8, status: u16) -> Vec<u8> {
-    answer(opcode, status, 0, (b"", b"", b""))
+    let text: &[u8] = if status == 1 { b"Not found" } else { b"" };
+    answer(opcode, status, 0, (b"", b"", text))
 }
 
 /// Parses one complete packet and looks at the request.
@@ -113,7 +114,9 @@ fn answers(mut bytes: &[u8]) -> (Vec<u8>, bool) {
             Step::Request { mut request, len } => {
                 assert!(matches!(request.reply, request::Reply::Binary(_)));
                 match request.body {
-                    Body::Answer => request.reply.finish(&mut out),
+                    Body::Answer | Body::Queued(_) | Body::LogOut => {
+                        request.reply.finish(&mut out);
+                    }
                     Body::Close | Body::Broken => {
                         request.reply.finish(&mut out);
                         return (out.to_vec(), true);

@@ -157,6 +157,10 @@ impl Reply<'_> {
                 | ServerOutcome::Scan { .. }
                 | ServerOutcome::Key(_)
                 | ServerOutcome::InvalidCursor
+                | ServerOutcome::Outcomes(_)
+                | ServerOutcome::Changed
+                | ServerOutcome::CrossSlot
+                | ServerOutcome::Invalid(_)
                 | ServerOutcome::Cluster(_),
                 _,
             ) => out.put(b"SERVER_ERROR unexpected outcome\r\n"),

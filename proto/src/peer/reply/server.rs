@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::cluster;
+use super::{cluster, outcome};
+use crate::Outcome;
 use crate::outcome::Value;
 use crate::peer::field::{Flags, Reader, Writer, bit, failure, failure_code, text};
 use crate::peer::{DecodeError, TooLong};
@@ -19,6 +20,10 @@ const WRONG_PASSWORD: u8 = 0x27;
 const AUTH_NOT_CONFIGURED: u8 = 0x28;
 const FAILED: u8 = 0x29;
 const CLUSTER: u8 = 0x2a;
+const OUTCOMES: u8 = 0x2b;
+const CHANGED: u8 = 0x2c;
+const CROSS_SLOT: u8 = 0x2d;
+const INVALID: u8 = 0x2e;
 
 /// Flag of `KEY`: there is one.
 const PRESENT: u16 = 1;
@@ -64,6 +69,15 @@ pub(super) fn write<'v>(
             cluster::write(view, writer)?;
             (CLUSTER, 0, nothing)
         }
+        ServerOutcome::Outcomes(outcomes) => {
+            for outcome in outcomes {
+                writer.nested(|writer| Ok(outcome::write(outcome, writer)))?;
+            }
+            (OUTCOMES, 0, nothing)
+        }
+        ServerOutcome::Changed => (CHANGED, 0, nothing),
+        ServerOutcome::CrossSlot => (CROSS_SLOT, 0, nothing),
+        ServerOutcome::Invalid(why) => (INVALID, 0, Value::Copied(why.as_bytes())),
         ServerOutcome::Failed(failure) => (FAILED, failure_code(*failure), nothing),
     })
 }
@@ -87,6 +101,14 @@ pub(super) fn read(
         WRONG_PASSWORD => ServerOutcome::WrongPassword,
         AUTH_NOT_CONFIGURED => ServerOutcome::AuthNotConfigured,
         CLUSTER => ServerOutcome::Cluster(Arc::new(cluster::read(reader)?)),
+        OUTCOMES => ServerOutcome::Outcomes(reader.list(|it| {
+            it.nested(|opcode, flags, reader| {
+                outcome::read(opcode, flags, reader).map(Outcome::into_owned)
+            })
+        })?),
+        CHANGED => ServerOutcome::Changed,
+        CROSS_SLOT => ServerOutcome::CrossSlot,
+        INVALID => ServerOutcome::Invalid(text(reader.rest(), "reason")?),
         FAILED => ServerOutcome::Failed(failure(flags.number(u16::MAX))?),
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })

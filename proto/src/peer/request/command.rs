@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::command::{
-    Arith, ArithOp, Delete, ExpireCondition, Get, SetRange, Store, StoreMode, Touch,
+    Arith, ArithOp, Delete, ExpireCondition, Get, SetBit, SetRange, Store, StoreMode, Touch,
 };
 use crate::outcome::Value;
 use crate::peer::field::{Flags, Reader, Writer, bit, payload};
@@ -16,6 +16,7 @@ const ARITH: u8 = 0x03;
 const DELETE: u8 = 0x04;
 const TOUCH: u8 = 0x05;
 const SET_RANGE: u8 = 0x06;
+const SET_BIT: u8 = 0x07;
 
 /// Flags of `GET`. A plain get has none, so its body is the key.
 mod get {
@@ -62,6 +63,9 @@ mod delete {
 /// The lowest bits of `TOUCH`'s flags are the condition.
 const TOUCH_CONDITION: u16 = 7;
 
+/// Flag of `SET_BIT`.
+const BIT_IS_SET: u16 = 1;
+
 const MODES: [StoreMode; 5] = [
     StoreMode::Set,
     StoreMode::Add,
@@ -70,12 +74,13 @@ const MODES: [StoreMode; 5] = [
     StoreMode::Prepend,
 ];
 
-const CONDITIONS: [ExpireCondition; 5] = [
+const CONDITIONS: [ExpireCondition; 6] = [
     ExpireCondition::Always,
     ExpireCondition::IfNone,
     ExpireCondition::IfSome,
     ExpireCondition::IfLater,
     ExpireCondition::IfEarlier,
+    ExpireCondition::IfSomeAndEarlier,
 ];
 
 /// The place of a mode or condition in its table, which is its number on the wire.
@@ -111,6 +116,10 @@ pub(super) fn write<'v>(
             writer.u64(range.offset);
             writer.short(range.key, "a key")?;
             (SET_RANGE, 0, payload(range.value, source))
+        }
+        Command::SetBit(set) => {
+            writer.u64(set.offset);
+            (SET_BIT, bit(set.is_set, BIT_IS_SET), Value::Copied(set.key))
         }
     })
 }
@@ -212,6 +221,11 @@ pub(super) fn read<'a>(
             offset: reader.u64("offset")?,
             key: reader.short("key")?,
             value: reader.rest(),
+        }),
+        SET_BIT => Command::SetBit(SetBit {
+            offset: reader.u64("offset")?,
+            is_set: flags.has(BIT_IS_SET),
+            key: reader.rest(),
         }),
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })

@@ -1,5 +1,6 @@
 //! Commands about the whole store, field by field.
 
+use super::batch;
 use crate::ServerCommand;
 use crate::outcome::Value;
 use crate::peer::field::{Flags, Reader, Writer, bit};
@@ -19,6 +20,10 @@ const CLIENT_INFO: u8 = 0x28;
 const AUTH: u8 = 0x29;
 const CLUSTER_VIEW: u8 = 0x2a;
 const COUNT_IN_SLOT: u8 = 0x2b;
+const CONFIG_SET: u8 = 0x2c;
+const TIME: u8 = 0x2d;
+const KEYS: u8 = 0x2e;
+const ATOMIC: u8 = 0x2f;
 
 /// Flag of `FLUSH`.
 const ALL_DATABASES: u16 = 1;
@@ -95,6 +100,16 @@ pub(super) fn write<'v>(
             writer.u16(*slot);
             (COUNT_IN_SLOT, 0, nothing)
         }
+        ServerCommand::ConfigSet(pairs) => {
+            for (name, value) in pairs {
+                writer.long(name, "a name")?;
+                writer.long(value, "a value")?;
+            }
+            (CONFIG_SET, 0, nothing)
+        }
+        ServerCommand::Time => (TIME, 0, nothing),
+        ServerCommand::Keys(pattern) => (KEYS, 0, Value::Copied(pattern)),
+        ServerCommand::Atomic(batch) => (ATOMIC, batch::write(batch, writer)?, nothing),
     })
 }
 
@@ -141,6 +156,12 @@ pub(super) fn read<'a>(
             }
             ServerCommand::CountInSlot(slot)
         }
+        CONFIG_SET => {
+            ServerCommand::ConfigSet(reader.list(|it| Ok((it.long("name")?, it.long("value")?)))?)
+        }
+        TIME => ServerCommand::Time,
+        KEYS => ServerCommand::Keys(reader.rest()),
+        ATOMIC => ServerCommand::Atomic(batch::read(flags, reader)?),
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })
 }

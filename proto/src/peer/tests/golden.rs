@@ -11,7 +11,10 @@ use crate::peer::hello::{Hello, Rejection};
 use crate::peer::*;
 use crate::placement::Owners;
 use crate::request::{ServerOutcome, StatsKind};
-use crate::{ClusterView, Failure, Moved, Out, Outcome, ServerCommand};
+use crate::{
+    Batch, BatchStep, ClusterView, Failure, Moved, Out, Outcome, Seen, ServerCommand, Space,
+    Transfer, Watched,
+};
 
 /// One line a frame: its name and its bytes in hexadecimal.
 const GOLDEN: &str = include_str!("../../../testdata/peer.v1.txt");
@@ -148,6 +151,21 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
                 password: b"p",
             }),
         ),
+        (
+            "setbit",
+            command(Command::SetBit(SetBit {
+                key: b"key",
+                offset: 1,
+                is_set: true,
+            })),
+        ),
+        (
+            "config-set",
+            server(ServerCommand::ConfigSet(vec![(b"n", b"v")])),
+        ),
+        ("time", server(ServerCommand::Time)),
+        ("keys", server(ServerCommand::Keys(b"*"))),
+        ("batch", server(ServerCommand::Atomic(batch()))),
         ("cluster-view", server(ServerCommand::ClusterView)),
         ("count-in-slot", server(ServerCommand::CountInSlot(0x0201))),
         (
@@ -198,6 +216,32 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
             },
         ),
     ]
+}
+
+fn batch() -> Batch<'static> {
+    let watched = |seen| Watched {
+        database: 3,
+        key: b"w",
+        seen,
+    };
+    let seen = Seen {
+        version: 1,
+        expires_at_ms: 2,
+    };
+    Batch {
+        base: Some(Space(0x0201)),
+        watched: vec![watched(None), watched(Some(seen))],
+        steps: vec![
+            BatchStep::Command(Command::Get(Get::new(b"key"))),
+            BatchStep::Transfer(Transfer {
+                from: b"from",
+                to: b"to",
+                database: 4,
+                removes: true,
+                replaces: true,
+            }),
+        ],
+    }
 }
 
 fn view() -> ClusterView {
@@ -326,6 +370,12 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
     ] {
         replies.push((name, outcome(Outcome::Failed(failure))));
     }
+    let outcomes = vec![Outcome::Miss, Outcome::Deleted { version: 1 }];
+    replies.push(("outcomes", server(ServerOutcome::Outcomes(outcomes))));
+    replies.push(("changed", server(ServerOutcome::Changed)));
+    replies.push(("cross-slot", server(ServerOutcome::CrossSlot)));
+    let invalid = ServerOutcome::Invalid("why".to_owned());
+    replies.push(("invalid", server(invalid)));
     replies
 }
 

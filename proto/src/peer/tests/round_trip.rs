@@ -108,7 +108,7 @@ proptest! {
 
     #[test]
     fn server_commands_come_back(
-        pool in pools(), envelope in envelopes(), number in 0_usize..10, fact: u64, flag: bool,
+        pool in pools(), envelope in envelopes(), number in 0_usize..16, fact: u64, flag: bool,
     ) {
         check_request(&Request::Server(server_command(number, fact, flag, &pool)), envelope, None);
     }
@@ -145,7 +145,7 @@ proptest! {
 
     #[test]
     fn server_outcomes_come_back(
-        pool in pools(), envelope in envelopes(), number in 0_usize..10, fact: u64, flag: bool,
+        pool in pools(), envelope in envelopes(), number in 0_usize..15, fact: u64, flag: bool,
     ) {
         check_reply(&Reply::Server(server_outcome(number, fact, flag, &pool)), envelope);
     }

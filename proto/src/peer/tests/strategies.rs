@@ -13,7 +13,10 @@ use crate::outcome::{Hit, Number, Stored, Value};
 use crate::peer::{Content, Entry, Envelope, Refusal, SlotSet};
 use crate::placement::{Owners, SLOT_COUNT};
 use crate::request::{ServerOutcome, StatsKind};
-use crate::{ClusterView, Failure, Moved, Outcome, ServerCommand};
+use crate::{
+    Batch, BatchStep, ClusterView, Failure, Moved, Outcome, Seen, ServerCommand, Space, Transfer,
+    Watched,
+};
 
 /// Bytes that requests and replies borrow from. Sometimes long enough to be shared.
 #[derive(Clone, Debug)]
@@ -82,6 +85,7 @@ fn conditions() -> impl Strategy<Value = ExpireCondition> {
         Just(ExpireCondition::IfSome),
         Just(ExpireCondition::IfLater),
         Just(ExpireCondition::IfEarlier),
+        Just(ExpireCondition::IfSomeAndEarlier),
     ]
 }
 
@@ -197,7 +201,14 @@ pub fn commands() -> impl Strategy<Value = Command<'static>> {
             value: b"",
         })
     });
-    prop_oneof![gets, stores, ariths, deletes, touches, ranges]
+    let bits = (any::<u64>(), any::<bool>()).prop_map(|(offset, is_set)| {
+        Command::SetBit(SetBit {
+            key: b"",
+            offset,
+            is_set,
+        })
+    });
+    prop_oneof![gets, stores, ariths, deletes, touches, ranges, bits]
 }
 
 /// Gives a command its bytes.
@@ -218,6 +229,7 @@ pub fn fill<'p>(command: Command<'p>, pool: &'p Pool) -> Command<'p> {
             value,
             ..range
         }),
+        Command::SetBit(bit) => Command::SetBit(SetBit { key, ..bit }),
     }
 }
 
@@ -234,7 +246,11 @@ pub fn server_command(number: usize, fact: u64, flag: bool, pool: &Pool) -> Serv
         StatsKind::Reset,
         StatsKind::Namespace,
     ];
-    match number % 12 {
+    match number % 16 {
+        12 => ServerCommand::Time,
+        13 => ServerCommand::Keys(&pool.key),
+        14 => ServerCommand::ConfigSet(words().map(|it| (it, &pool.value[..])).collect()),
+        15 => ServerCommand::Atomic(batch(fact, flag, pool)),
         10 => ServerCommand::ClusterView,
         11 => ServerCommand::CountInSlot(fact as u16 % SLOT_COUNT),
         0 => ServerCommand::Flush {
@@ -260,10 +276,47 @@ pub fn server_command(number: usize, fact: u64, flag: bool, pool: &Pool) -> Serv
     }
 }
 
+/// A batch with a watched key a word, and steps of both kinds.
+fn batch(fact: u64, flag: bool, pool: &Pool) -> Batch<'_> {
+    let watched = pool.words.iter().map(|key| Watched {
+        database: fact as u8 % 16,
+        key,
+        seen: flag.then_some(Seen {
+            version: fact,
+            expires_at_ms: fact / 2,
+        }),
+    });
+    let store = Store::set(&pool.key, &pool.value, fact as u32, ExpirySpec::InMs(fact));
+    let transfer = Transfer {
+        from: &pool.key,
+        to: &pool.key,
+        database: fact as u8 % 16,
+        removes: flag,
+        replaces: fact % 2 == 0,
+    };
+    Batch {
+        base: flag.then_some(Space(fact as u16)),
+        watched: watched.collect(),
+        steps: vec![
+            BatchStep::Command(Command::Store(store)),
+            BatchStep::Command(Command::Get(Get::new(&pool.key))),
+            BatchStep::Transfer(transfer),
+        ],
+    }
+}
+
 /// Server outcomes by number.
 pub fn server_outcome(number: usize, fact: u64, flag: bool, pool: &Pool) -> ServerOutcome {
     let text = |it: &Vec<u8>| String::from_utf8_lossy(it).into_owned();
-    match number % 11 {
+    match number % 15 {
+        11 => ServerOutcome::Changed,
+        12 => ServerOutcome::CrossSlot,
+        13 => ServerOutcome::Invalid(text(&pool.key)),
+        14 => ServerOutcome::Outcomes(vec![
+            Outcome::Miss,
+            Outcome::NotStored(flag.then(|| pool.value.clone())),
+            Outcome::Deleted { version: fact },
+        ]),
         10 => ServerOutcome::Cluster(Arc::new(view(fact, flag, pool))),
         0 => ServerOutcome::Done,
         1 => ServerOutcome::Pairs(pool.words.iter().map(|it| (text(it), text(it))).collect()),

@@ -2,8 +2,8 @@
 
 use super::{
     ACCESS, ADMIN, ALLOW_BUSY, CommandInfo, DANGEROUS, DELETE, DENYOOM, FAST, Group, INSERT, Kind,
-    LOADING, Moment, NO_AUTH, NOSCRIPT, OW, READONLY, RM, RO, RW, STALE, UPDATE, VARIABLE, Values,
-    WRITE,
+    LOADING, Moment, NO_AUTH, NOSCRIPT, OW, READONLY, RM, RO, RW, SKIP_SLOWLOG, STALE, UPDATE,
+    VARIABLE, Values, WRITE,
 };
 
 const ANY_STATE: u16 = LOADING | STALE;
@@ -54,6 +54,23 @@ impl CommandInfo {
             key_step: 1,
             access,
             ..self
+        }
+    }
+
+    /// Two keys, right behind the name.
+    const fn two_keys(self, access: u16) -> Self {
+        Self {
+            last_key: 2,
+            ..self.key(access)
+        }
+    }
+
+    /// One key, behind the name of a subcommand.
+    const fn key_of_subcommand(self, access: u16) -> Self {
+        Self {
+            first_key: 2,
+            last_key: 2,
+            ..self.key(access)
         }
     }
 
@@ -150,9 +167,45 @@ const STRING: &[CommandInfo] = rows! { String:
         "Takes an integer from a number", key(RW | ACCESS | UPDATE);
     "incrbyfloat" 3 [SETTER | FAST] "2.6.0" Kind::IncrementFloat,
         "Adds a floating-point number to a number", key(RW | ACCESS | UPDATE);
+    "lcs" -3 [READONLY] "7.0.0" Kind::Lcs,
+        "Returns the longest common subsequence of two values", two_keys(RO | ACCESS);
+};
+
+const BITMAP: &[CommandInfo] = rows! { Bitmap:
+    "getbit" 3 [READONLY | FAST] "2.2.0" Kind::GetBit,
+        "Returns a bit of a value", key(RO | ACCESS);
+    "setbit" 4 [SETTER] "2.2.0" Kind::SetBit,
+        "Sets or clears a bit of a value and returns the one before",
+        key(RW | ACCESS | UPDATE);
+    "bitcount" -2 [READONLY] "2.6.0" Kind::BitCount,
+        "Returns how many bits of a value are set", key(RO | ACCESS);
+};
+
+const TRANSACTIONS: &[CommandInfo] = rows! { Transactions:
+    "multi" 1 [NOSCRIPT | ANY_STATE | FAST | ALLOW_BUSY] "1.2.0" Kind::Multi,
+        "Lets the commands that follow be queued for EXEC";
+    "exec" 1 [NOSCRIPT | ANY_STATE | SKIP_SLOWLOG] "1.2.0" Kind::Exec,
+        "Carries out the queued commands as one";
+    "discard" 1 [NOSCRIPT | ANY_STATE | FAST | ALLOW_BUSY] "2.0.0" Kind::Discard,
+        "Forgets the queued commands and the watched keys";
+    "watch" -2 [NOSCRIPT | ANY_STATE | FAST | ALLOW_BUSY] "2.2.0" Kind::Watch,
+        "Lets EXEC carry out nothing if one of the keys changes until then", keys(RO, 1);
+    "unwatch" 1 [NOSCRIPT | ANY_STATE | FAST | ALLOW_BUSY] "2.2.0" Kind::Unwatch,
+        "Forgets the watched keys";
 };
 
 const GENERIC: &[CommandInfo] = rows! { Generic:
+    "copy" -3 [SETTER] "6.2.0" Kind::Copy,
+        "Copies an entry to another key of the slot", two_keys(RO | ACCESS);
+    "rename" 3 [WRITE] "1.0.0" Kind::Rename { replaces: true },
+        "Gives an entry another key of the slot", two_keys(RW | ACCESS | DELETE);
+    "renamenx" 3 [WRITE | FAST] "1.0.0" Kind::Rename { replaces: false },
+        "Gives an entry another key of the slot if that key does not exist",
+        two_keys(RW | ACCESS | DELETE);
+    "keys" 2 [READONLY | DANGEROUS] "1.0.0" Kind::Keys,
+        "Returns all keys that match a pattern, if there are not too many; for administrators",
+        tips(&[ALL_SHARDS, UNSTABLE_ORDER]);
+    "object" -2 [0] "2.2.3" Kind::Container, "Facts about an entry", subcommands(OBJECT);
     "del" -2 [WRITE] "1.0.0" Kind::Delete,
         "Removes keys", keys(RM | DELETE, 1), tips(&[EACH_SHARD, SUM]);
     "unlink" -2 [WRITE | FAST] "4.0.0" Kind::Delete,
@@ -190,6 +243,19 @@ const GENERIC: &[CommandInfo] = rows! { Generic:
         "Returns a key chosen at random", tips(&[ALL_SHARDS, UNSTABLE]);
 };
 
+const OBJECT: &[CommandInfo] = rows! { Generic:
+    "object|encoding" 3 [READONLY] "2.2.3" Kind::Encoding,
+        "Returns the form in which Redis would keep the value: int, embstr or raw",
+        key_of_subcommand(RO), tips(&[UNSTABLE]);
+    "object|freq" 3 [READONLY] "4.0.0" Kind::Frequency,
+        "Refused: how often an entry is used is not counted", key_of_subcommand(RO),
+        tips(&[UNSTABLE]);
+    "object|help" 2 [ANY_STATE] "6.2.0" Kind::ObjectHelp, "Returns what the subcommands do";
+    "object|idletime" 3 [READONLY] "2.2.3" Kind::IdleTime,
+        "Returns the seconds since the entry was last used", key_of_subcommand(RO),
+        tips(&[UNSTABLE]);
+};
+
 const CONNECTION: &[CommandInfo] = rows! { Connection:
     "ping" -1 [FAST] "1.0.0" Kind::Ping,
         "Answers PONG, or what it was given", tips(&[ALL_SHARDS, ALL_SUCCEEDED]);
@@ -199,7 +265,7 @@ const CONNECTION: &[CommandInfo] = rows! { Connection:
         "Chooses the protocol version; may authenticate and name the connection";
     "auth" -2 [HANDSHAKE] "1.0.0" Kind::Auth, "Authenticates the connection";
     "reset" 1 [HANDSHAKE] "6.2.0" Kind::Reset,
-        "Puts protocol version, database and name of the connection back to their defaults";
+        "Logs out, and puts all that the connection has chosen back to its defaults";
     "quit" -1 [HANDSHAKE] "1.0.0" Kind::Quit, "Closes the connection";
     "client" -2 [0] "2.4.0" Kind::Container,
         "Facts about the connection", subcommands(CLIENT);
@@ -242,12 +308,17 @@ const SERVER: &[CommandInfo] = rows! { Server:
     "info" -1 [ANY_STATE | DANGEROUS] "1.0.0" Kind::Info,
         "Returns facts and figures about the server",
         tips(&[UNSTABLE, ALL_SHARDS, "response_policy:special"]);
+    "time" 1 [ANY_STATE | FAST] "2.6.0" Kind::Time,
+        "Returns the Unix time in seconds, and the microseconds since", tips(&[UNSTABLE]);
     "config" -2 [0] "2.0.0" Kind::Container, "Settings of the server", subcommands(CONFIG);
 };
 
 const CONFIG: &[CommandInfo] = rows! { Server:
     "config|get" -3 [ADMIN | NOSCRIPT | ANY_STATE] "2.0.0" Kind::ConfigGet,
         "Returns the settings whose names match the patterns";
+    "config|set" -4 [ADMIN | NOSCRIPT | ANY_STATE] "2.0.0" Kind::ConfigSet,
+        "Changes settings that can change while the server runs; for administrators",
+        tips(&["request_policy:all_nodes", ALL_SUCCEEDED]);
     "config|resetstat" 2 [ADMIN | NOSCRIPT | ANY_STATE] "2.0.0" Kind::ConfigResetStatistics,
         "Puts the counters of the statistics back to zero";
 };
@@ -291,9 +362,22 @@ const CLUSTER_COMMANDS: &[CommandInfo] = rows! { Cluster:
 
 /// All commands, group by group.
 pub(super) const ROWS: &[CommandInfo] = {
-    const GROUPS: [&[CommandInfo]; 5] = [STRING, GENERIC, CONNECTION, SERVER, CLUSTER];
-    const COUNT: usize =
-        STRING.len() + GENERIC.len() + CONNECTION.len() + SERVER.len() + CLUSTER.len();
+    const GROUPS: [&[CommandInfo]; 7] = [
+        STRING,
+        BITMAP,
+        GENERIC,
+        TRANSACTIONS,
+        CONNECTION,
+        SERVER,
+        CLUSTER,
+    ];
+    const COUNT: usize = STRING.len()
+        + BITMAP.len()
+        + GENERIC.len()
+        + TRANSACTIONS.len()
+        + CONNECTION.len()
+        + SERVER.len()
+        + CLUSTER.len();
     const ALL: [CommandInfo; COUNT] = {
         let mut all = [STRING[0]; COUNT];
         let (mut group, mut filled) = (0, 0);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::command::{ArithOp, Command, ExpireCondition, ExpirySpec, StoreMode};
 use crate::outcome::{Hit, Number, Outcome, Stored, Value};
 use crate::request::{Body, Request, ServerCommand, ServerOutcome};
-use crate::{Failure, Out};
+use crate::{Batch, BatchStep, Failure, Get, Out, Seen, Transfer};
 
 /// The model's clock stands still at this Unix time, in ms.
 pub(super) const NOW_MS: u64 = 1_750_000_000_000;
@@ -40,7 +40,9 @@ impl Model {
                 let outcome = self.serve(request.database, command);
                 request.reply.server(command, &outcome, out);
             }
-            Body::Answer | Body::Close | Body::Broken => request.reply.finish(out),
+            Body::Answer | Body::Queued(_) | Body::LogOut | Body::Close | Body::Broken => {
+                request.reply.finish(out);
+            }
         }
     }
 
@@ -86,12 +88,61 @@ impl Model {
                 ServerOutcome::Integer(none.into())
             }
             ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
+            ServerCommand::Time => ServerOutcome::Integer(NOW_MS as i64 * 1000 + 5),
+            ServerCommand::Keys(_) => ServerOutcome::Scan {
+                cursor: 0,
+                keys: keys.collect(),
+            },
+            ServerCommand::Atomic(batch) => self.batch(database, batch),
+            ServerCommand::ConfigSet(_) => ServerOutcome::Invalid("not here".to_owned()),
             ServerCommand::Info(_) => ServerOutcome::Text(String::new()),
             ServerCommand::ClientInfo
             | ServerCommand::Stats(_)
             | ServerCommand::ClusterView
             | ServerCommand::CountInSlot(_) => ServerOutcome::Done,
         }
+    }
+
+    fn batch(&mut self, database: u8, batch: &Batch<'_>) -> ServerOutcome {
+        for watched in &batch.watched {
+            let get = Command::Get(Get::facts(watched.key));
+            let outcome = self
+                .execute(watched.database, &get, &mut Vec::new())
+                .into_owned();
+            if Seen::of(&outcome) != Some(watched.seen) {
+                return ServerOutcome::Changed;
+            }
+        }
+        let step = |step: &BatchStep<'_>| match step {
+            BatchStep::Command(command) => self
+                .execute(database, command, &mut Vec::new())
+                .into_owned(),
+            BatchStep::Transfer(transfer) => self.transfer(database, transfer),
+        };
+        ServerOutcome::Outcomes(batch.steps.iter().map(step).collect())
+    }
+
+    fn transfer(&mut self, database: u8, transfer: &Transfer<'_>) -> Outcome<'static> {
+        let (from, to) = (
+            (database, transfer.from.to_vec()),
+            (transfer.database, transfer.to.to_vec()),
+        );
+        let Some(entry) = self.entries.get(&from).cloned() else {
+            return Outcome::NotFound;
+        };
+        if !transfer.replaces && self.entries.contains_key(&to) {
+            return Outcome::NotStored(None);
+        }
+        if transfer.removes {
+            self.entries.remove(&from);
+        }
+        let value_len = entry.value.len();
+        self.entries.insert(to, entry);
+        Outcome::Stored(Stored {
+            version: 1,
+            value_len,
+            previous: None,
+        })
     }
 
     fn execute<'v>(
@@ -126,7 +177,8 @@ impl Model {
                         value_len: kept.len(),
                         value: Value::Copied(if get.want_value { kept } else { &[] }),
                         flags: 0,
-                        version: 1,
+                        // Another value has another one, which is all that is asked of it here.
+                        version: kept.iter().map(|byte| u64::from(*byte)).sum::<u64>() + 1,
                         ttl_ms: expires_at_ms.map(|at| at - NOW_MS),
                         expires_at_ms,
                         idle_s: 0,
@@ -225,6 +277,7 @@ impl Model {
                     ExpireCondition::IfSome => old.is_some(),
                     ExpireCondition::IfLater => latest(new) > latest(old),
                     ExpireCondition::IfEarlier => latest(new) < latest(old),
+                    ExpireCondition::IfSomeAndEarlier => old.is_some() && latest(new) < latest(old),
                 };
                 if !applies {
                     return Outcome::NotStored(None);
@@ -251,6 +304,23 @@ impl Model {
                     version: 1,
                     value_len: value.len(),
                     previous: None,
+                })
+            }
+            Command::SetBit(bit) => {
+                let mut entry = found.unwrap_or_default();
+                let at = (bit.offset / 8) as usize;
+                entry.value.resize(entry.value.len().max(at + 1), 0);
+                let mask = 0x80 >> (bit.offset % 8);
+                let before = u8::from(entry.value[at] & mask != 0);
+                match bit.is_set {
+                    true => entry.value[at] |= mask,
+                    false => entry.value[at] &= !mask,
+                }
+                self.entries.insert(place.clone(), entry);
+                Outcome::Number(Number {
+                    text: [b'0' + before].as_slice().into(),
+                    version: 1,
+                    ttl_ms: None,
                 })
             }
         };

@@ -415,10 +415,6 @@ fn expiries_beyond_the_range_of_64_bits_are_invalid() {
         let expected = format!("-ERR invalid expire time in \\'{name}\\' command\\r\\n");
         assert_eq!(client.words(request), expected, "{request}");
     }
-    assert_eq!(
-        client.words("EXPIRE k 10 XX LT"),
-        "-ERR XX and LT options at the same time are not supported\\r\\n"
-    );
 }
 
 #[test]

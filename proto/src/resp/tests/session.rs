@@ -212,7 +212,7 @@ fn command_docs_describe_commands_with_their_subcommands() {
     let resp2 = format!("*2\\r\\n{}", doc.replace("%3", "*6"));
     assert_eq!(Client::new().words("COMMAND DOCS DBSIZE"), resp2);
     let config = client.words("COMMAND DOCS config");
-    assert!(config.contains("$11\\r\\nsubcommands\\r\\n%2\\r\\n$10\\r\\nconfig|get\\r\\n"));
+    assert!(config.contains("$11\\r\\nsubcommands\\r\\n%3\\r\\n$10\\r\\nconfig|get\\r\\n"));
     assert!(
         client
             .words("COMMAND DOCS")

@@ -136,6 +136,7 @@ impl<S: Service> Driver<'_, S> {
                     space,
                     is_routed: false,
                     is_confined: self.guard.is_confined(),
+                    base: self.guard.base_of(space),
                 };
                 let (shared, socket) = (self.shared, &self.connection.socket);
                 let acks = &mut self.acks;
@@ -160,7 +161,9 @@ impl<S: Service> Driver<'_, S> {
                 self.batch.moment = None;
                 reply.server(&command, &outcome, &mut self.out);
             }
-            Body::Answer | Body::Close | Body::Broken => reply.finish(self.words(queue)),
+            Body::Answer | Body::Queued(_) | Body::LogOut | Body::Close | Body::Broken => {
+                reply.finish(self.words(queue));
+            }
         }
         Ok(())
     }

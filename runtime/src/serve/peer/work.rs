@@ -195,6 +195,7 @@ impl Owned {
                     space,
                     is_routed: true,
                     is_confined: false,
+                    base: None,
                 };
                 let ends_with_client = command.ends_with_client();
                 let executed = service.execute_server(shared, client, &command, acks);

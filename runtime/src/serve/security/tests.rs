@@ -1,4 +1,4 @@
-use fonn_proto::{Delete, ExpirySpec, Get, Store};
+use fonn_proto::{Batch, BatchStep, Delete, ExpirySpec, Get, Store, Transfer};
 use smallvec::smallvec;
 
 use super::*;
@@ -6,6 +6,13 @@ use crate::users::tests_support::{PASSWORD, directory};
 
 fn body(command: Command<'_>) -> Body<'_> {
     Body::Data(smallvec![command])
+}
+
+fn batch(step: BatchStep<'_>) -> Body<'_> {
+    Body::Server(ServerCommand::Atomic(Batch {
+        steps: vec![step],
+        ..Batch::default()
+    }))
 }
 
 #[test]
@@ -16,10 +23,16 @@ fn who_is_not_logged_in_gets_nothing_of_what_is_stored() {
         Body::Server(ServerCommand::Stats(StatsKind::General)),
         Body::Server(ServerCommand::ClusterView),
         Body::Server(ServerCommand::CountInSlot(1)),
+        Body::Server(ServerCommand::Time),
+        Body::Server(ServerCommand::Atomic(Batch::default())),
+        // A stranger has the server keep nothing.
+        Body::Queued(smallvec![]),
     ] {
         assert_eq!(permit(None, &body), Err(Failure::AuthRequired), "{body:?}");
     }
-    assert_eq!(permit(None, &Body::Answer), Ok(()));
+    for body in [Body::Answer, Body::LogOut] {
+        assert_eq!(permit(None, &body), Ok(()), "{body:?}");
+    }
 }
 
 #[tokio::test]
@@ -72,6 +85,13 @@ fn readers_change_nothing() {
         all_databases: true,
         delay_s: 0,
     };
+    let copy = Transfer {
+        from: b"a",
+        to: b"b",
+        database: 0,
+        removes: false,
+        replaces: false,
+    };
     for body in [
         body(Command::Delete(Delete::new(b"k"))),
         body(Command::Get(touching)),
@@ -82,6 +102,9 @@ fn readers_change_nothing() {
         ]),
         Body::Server(flush),
         Body::Server(ServerCommand::StoreAllIfNone(vec![(b"a", b"b")])),
+        Body::Queued(smallvec![Command::Delete(Delete::new(b"k"))]),
+        batch(BatchStep::Command(Command::Delete(Delete::new(b"k")))),
+        batch(BatchStep::Transfer(copy)),
     ] {
         let refused = Err(Failure::ReadOnly);
         assert_eq!(permit(Some(Role::Read), &body), refused, "{body:?}");
@@ -93,6 +116,9 @@ fn readers_change_nothing() {
         body(Command::Get(Get::new(b"k"))),
         Body::Server(ServerCommand::ClusterView),
         Body::Server(ServerCommand::CountInSlot(1)),
+        Body::Server(ServerCommand::Time),
+        Body::Queued(smallvec![Command::Get(Get::new(b"k"))]),
+        batch(BatchStep::Command(Command::Get(Get::new(b"k")))),
     ] {
         assert_eq!(permit(Some(Role::Read), &read), Ok(()), "{read:?}");
     }
@@ -105,6 +131,8 @@ fn the_server_as_a_whole_is_for_admins() {
         ServerCommand::Stats(StatsKind::Connections),
         ServerCommand::Stats(StatsKind::Settings),
         ServerCommand::ConfigGet(vec![b"*"]),
+        ServerCommand::ConfigSet(vec![(b"log", b"info")]),
+        ServerCommand::Keys(b"*"),
     ] {
         let body = Body::Server(command);
         assert_eq!(permit(Some(Role::ReadWrite), &body), Err(Failure::ReadOnly));

@@ -98,7 +98,9 @@ impl Model {
                 };
                 reply.server(command, &outcome, out);
             }
-            Body::Answer | Body::Close | Body::Broken => reply.finish(out),
+            Body::Answer | Body::Queued(_) | Body::LogOut | Body::Close | Body::Broken => {
+                reply.finish(out)
+            }
         }
     }
 
@@ -117,7 +119,7 @@ impl Model {
                     Outcome::Touched { version }
                 }
             },
-            Command::SetRange(_) => panic!("memcached has no SETRANGE"),
+            Command::SetRange(_) | Command::SetBit(_) => panic!("memcached has neither"),
         }
     }
 

@@ -1,0 +1,127 @@
+//! Several steps that the owner of their keys carries out as one (ADR 0019).
+//!
+//! `MULTI … EXEC`, `RENAME` and `COPY` of RESP become a [`Batch`]. No other client sees the keys between
+//! two steps. The keys of a batch lie in one slot, except on a node that is in no cluster.
+
+use crate::{Command, Outcome, Space, Version};
+
+/// Most steps of one batch: the owner holds locks while it carries them out.
+pub const BATCH_STEPS_MAX: usize = 1024;
+
+/// Bytes of values that one batch returns at most. A single value may be longer.
+pub const BATCH_VALUES_LEN_MAX: usize = 16 * 1024 * 1024;
+
+/// Steps that are carried out in order, if every watched key is as it was.
+///
+/// Answered with one outcome a step. A step that fails stops none behind it, as in Redis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch<'a> {
+    /// Where a read looks that finds nothing in its own space. The parser leaves this to the server.
+    pub base: Option<Space>,
+    /// What must not have changed.
+    pub watched: Vec<Watched<'a>>,
+    /// What to do.
+    pub steps: Vec<BatchStep<'a>>,
+}
+
+/// A key as its client saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched<'a> {
+    /// The database of the key, in the namespace of the client.
+    pub database: u8,
+    /// The key.
+    pub key: &'a [u8],
+    /// The entry, if there was one.
+    pub seen: Option<Seen>,
+}
+
+/// What identifies a state of an entry: a write changes the version, `EXPIRE` changes the expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The version that clients see.
+    pub version: Version,
+    /// Unix time in milliseconds; 0 for never.
+    pub expires_at_ms: u64,
+}
+
+impl Seen {
+    /// The entry that a read found, if there is one; None if the read tells nothing.
+    #[must_use]
+    pub fn of(outcome: &Outcome<'_>) -> Option<Option<Self>> {
+        match outcome {
+            Outcome::Hit(hit) => Some(Some(Self {
+                version: hit.version,
+                expires_at_ms: hit.expires_at_ms.unwrap_or(0),
+            })),
+            Outcome::Miss => Some(None),
+            _ => None,
+        }
+    }
+}
+
+/// One step of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BatchStep<'a> {
+    /// A command on one key.
+    Command(Command<'a>),
+    /// An entry goes to another key.
+    Transfer(Transfer<'a>),
+}
+
+/// Copies an entry, with its expiry and client flags, to another key (RESP `COPY`, `RENAME`).
+///
+/// Answered with `Stored`, `NotFound` (no entry to copy) or `NotStored` (the target exists).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer<'a> {
+    /// The key of the entry.
+    pub from: &'a [u8],
+    /// The other key.
+    pub to: &'a [u8],
+    /// The database of the other key, in the namespace of the client.
+    pub database: u8,
+    /// Whether the entry is removed where it was.
+    pub removes: bool,
+    /// Whether an entry of the other key is replaced.
+    pub replaces: bool,
+}
+
+impl<'a> Batch<'a> {
+    /// All keys, those that are watched first. A key may come several times.
+    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
+        let watched = self.watched.iter().map(|watched| watched.key);
+        watched.chain(self.steps.iter().flat_map(BatchStep::keys))
+    }
+
+    /// Whether a step may change anything.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        self.steps.iter().any(BatchStep::is_write)
+    }
+
+    /// The slot of all keys; None if there are several, or no key.
+    #[must_use]
+    pub fn slot(&self) -> Option<u16> {
+        let mut slots = self.keys().map(crate::placement::slot);
+        let first = slots.next()?;
+        slots.all(|slot| slot == first).then_some(first)
+    }
+}
+
+impl<'a> BatchStep<'a> {
+    fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
+        let (first, second) = match self {
+            Self::Command(command) => (command.key(), None),
+            Self::Transfer(transfer) => (transfer.from, Some(transfer.to)),
+        };
+        std::iter::once(first).chain(second)
+    }
+
+    /// Whether the step may change anything.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        match self {
+            Self::Command(command) => command.is_write(),
+            Self::Transfer(_) => true,
+        }
+    }
+}
