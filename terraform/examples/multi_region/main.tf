@@ -14,6 +14,7 @@ module "bucket" {
   source = "../../modules/cold_tier_bucket"
 
   bucket        = var.bucket
+  writer_roles  = ["ci-node-*"]
   replicated    = !var.shared
   backstop_days = 90
 }
@@ -24,6 +25,7 @@ module "second_bucket" {
   providers = { aws = aws.second }
 
   bucket        = "${var.bucket}-second"
+  writer_roles  = ["ci-node-*"]
   replicated    = true
   backstop_days = 90
 }

@@ -27,6 +27,7 @@ module "bucket" {
   source = "../../modules/cold_tier_bucket"
 
   bucket        = var.bucket
+  writer_roles  = ["ci-node-*"]
   backstop_days = 90
 }
 

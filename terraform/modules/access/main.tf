@@ -20,6 +20,16 @@ locals {
       Condition = { StringLike = { "s3:prefix" = [var.prefix, "${var.prefix}/*"] } }
     },
   ]
+  # A segment is code that builders execute. A Deny wins over every other right in the account.
+  writer_statements = length(var.writer_roles) == 0 ? [] : [{
+    Sid       = "OnlyWritersChangeSegments"
+    Effect    = "Deny"
+    Principal = "*"
+    Action    = ["s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion", "s3:ReplicateObject", "s3:ReplicateDelete"]
+    Resource  = [local.objects]
+    # Of a session the key is the ARN of its role.
+    Condition = { ArnNotLike = { "aws:PrincipalArn" = [for role in var.writer_roles : "arn:${var.partition}:iam::${var.account_id}:role/${role}"] } }
+  }]
   key_statements = var.kms_key_arn == null ? [] : [{
     Sid      = "Key"
     Effect   = "Allow"

@@ -28,17 +28,17 @@ output "router" {
 }
 
 output "bucket" {
-  description = "Policy of the bucket: nothing without TLS."
+  description = "Policy of the bucket: nothing without TLS, and below the prefix only the writers' roles write and delete."
   value = jsonencode({
     Version = "2012-10-17"
-    Statement = [{
+    Statement = concat([{
       Sid       = "OnlyTls"
       Effect    = "Deny"
       Principal = "*"
       Action    = "s3:*"
       Resource  = [local.bucket_arn, "${local.bucket_arn}/*"]
       Condition = { Bool = { "aws:SecureTransport" = "false" } }
-    }]
+    }], local.writer_statements)
   })
 }
 

@@ -50,6 +50,19 @@ variable "prefix" {
   }
 }
 
+variable "writer_roles" {
+  description = "Names of the roles that may write and delete below the prefix, with their paths; * at the end stands for any suffix. None: the bucket's policy leaves it to other policies."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    # A wildcard elsewhere, or with little before it, would let strangers' roles in.
+    condition     = alltrue([for role in var.writer_roles : can(regex("^[A-Za-z0-9+=,.@_/-]{3,}[*]?$", role))])
+    error_message = "writer_roles must be names of roles, of three characters or more, and a * at the end at most."
+  }
+}
+
 variable "kms_key_arn" {
   description = "Key that the bucket is encrypted with; null with the bucket's own keys."
   type        = string

@@ -12,6 +12,8 @@ module "access" {
   account_id = data.aws_caller_identity.current.account_id
   bucket     = var.bucket
   prefix     = var.prefix
+  # Replication writes with a role of its own (../bucket_replication).
+  writer_roles = concat(var.writer_roles, var.replicated ? ["fonn-replication-*"] : [])
   # Of the machines' documents none is used here.
   node_group   = "unused-node"
   router_group = "unused-router"

@@ -16,6 +16,17 @@ variable "prefix" {
   nullable    = false
 }
 
+variable "writer_roles" {
+  description = "Names of the roles that may write and delete below the prefix, * for any suffix: those of the nodes are NAME-node-*, by the cluster's name. Every other principal of the account is denied."
+  type        = list(string)
+  nullable    = false
+
+  validation {
+    condition     = length(var.writer_roles) > 0
+    error_message = "writer_roles must name a role: without one no node could write."
+  }
+}
+
 variable "kms_key_arn" {
   description = "Key to encrypt with; null: the bucket's own keys."
   type        = string

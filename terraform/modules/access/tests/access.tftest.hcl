@@ -111,3 +111,45 @@ run "an_account_that_is_none_is_refused" {
   }
   expect_failures = [var.account_id]
 }
+
+run "only_writers_change_segments" {
+  command = plan
+  variables {
+    writer_roles = ["ci-node-*", "team/seeder"]
+  }
+  assert {
+    condition     = one([for it in jsondecode(output.bucket).Statement : it if it.Sid == "OnlyWritersChangeSegments"]).Effect == "Deny"
+    error_message = output.bucket
+  }
+  assert {
+    condition = one([for it in jsondecode(output.bucket).Statement : it if it.Sid == "OnlyWritersChangeSegments"]) == {
+      Sid       = "OnlyWritersChangeSegments"
+      Effect    = "Deny"
+      Principal = "*"
+      Action    = ["s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion", "s3:ReplicateObject", "s3:ReplicateDelete"]
+      Resource  = ["arn:aws:s3:::example-cache/team/ci/*"]
+      Condition = { ArnNotLike = { "aws:PrincipalArn" = ["arn:aws:iam::123456789012:role/ci-node-*", "arn:aws:iam::123456789012:role/team/seeder"] } }
+    }
+    error_message = output.bucket
+  }
+  assert {
+    condition     = length([for it in jsondecode(output.bucket).Statement : it if it.Sid == "OnlyTls"]) == 1
+    error_message = output.bucket
+  }
+}
+
+run "a_role_that_is_a_wildcard_is_refused" {
+  command = plan
+  variables {
+    writer_roles = ["*"]
+  }
+  expect_failures = [var.writer_roles]
+}
+
+run "a_role_with_a_wildcard_inside_is_refused" {
+  command = plan
+  variables {
+    writer_roles = ["ci-*-node"]
+  }
+  expect_failures = [var.writer_roles]
+}

@@ -11,7 +11,8 @@ mock_provider "aws" {
 }
 
 variables {
-  bucket = "example-cache"
+  bucket       = "example-cache"
+  writer_roles = ["ci-node-*"]
 }
 
 run "private_encrypted_and_tidy" {
@@ -42,11 +43,35 @@ run "private_encrypted_and_tidy" {
   }
 }
 
+run "only_the_nodes_write" {
+  command = apply
+  assert {
+    condition     = one([for it in jsondecode(aws_s3_bucket_policy.this.policy).Statement : it if it.Sid == "OnlyWritersChangeSegments"]).Condition.ArnNotLike["aws:PrincipalArn"] == ["arn:aws:iam::123456789012:role/ci-node-*"]
+    error_message = aws_s3_bucket_policy.this.policy
+  }
+  assert {
+    condition     = one([for it in jsondecode(aws_s3_bucket_policy.this.policy).Statement : it if it.Sid == "OnlyWritersChangeSegments"]).Resource == ["arn:aws:s3:::example-cache/fonn/*"]
+    error_message = aws_s3_bucket_policy.this.policy
+  }
+}
+
+run "a_bucket_without_writers_is_refused" {
+  command = plan
+  variables {
+    writer_roles = []
+  }
+  expect_failures = [var.writer_roles]
+}
+
 run "replicated" {
   command = apply
   variables {
     replicated    = true
     backstop_days = 90
+  }
+  assert {
+    condition     = one([for it in jsondecode(aws_s3_bucket_policy.this.policy).Statement : it if it.Sid == "OnlyWritersChangeSegments"]).Condition.ArnNotLike["aws:PrincipalArn"] == ["arn:aws:iam::123456789012:role/ci-node-*", "arn:aws:iam::123456789012:role/fonn-replication-*"]
+    error_message = "replicas could not be written"
   }
   assert {
     condition     = [for it in aws_s3_bucket_lifecycle_configuration.this.rule : it.id] == ["aborted-uploads", "backstop", "deleted-segments"]
