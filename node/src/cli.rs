@@ -462,6 +462,7 @@ pub async fn engine_options(
             read_threads: (2 * config.threads).clamp(2, 16),
             settle_percent: SETTLE_PERCENT,
             write_bytes_per_sec_max: None,
+            room_wait: crate::lsm::ROOM_WAIT,
         }),
         cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),

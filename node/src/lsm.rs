@@ -75,7 +75,9 @@ pub(crate) use directory::has_generations as has_entries;
 pub use error::DiskError;
 pub use locate::{DiskLocation, DiskRecord, FrameFacts};
 pub use newest::{Newest, NewestEntry};
-pub use options::{BUDGET_BYTES_MIN, DiskOptions, Durability, SETTLE_PERCENT, VALUE_LEN_LIMIT};
+pub use options::{
+    BUDGET_BYTES_MIN, DiskOptions, Durability, ROOM_WAIT, SETTLE_PERCENT, VALUE_LEN_LIMIT,
+};
 pub use reader::SlotPage;
 pub(crate) use record::Fact;
 pub use state::{FlushMark, StoreState};

@@ -110,6 +110,7 @@ impl Rig {
                 read_threads: 1,
                 settle_percent: 0,
                 write_bytes_per_sec_max: None,
+                room_wait: crate::lsm::ROOM_WAIT,
             }),
             cold: None,
             ram_codec: (choice.ram_codec, 64),

@@ -17,8 +17,8 @@ use super::record::{Fact, IndexEntry, index_key, split_index_key};
 use super::stats::add;
 use crate::entry::Space;
 
-/// How long writes may wait for carrying over to end.
-const PRESSED_MAX: Duration = Duration::from_secs(1);
+/// The part of the time that writes wait for room in which carrying over has to end.
+const PRESSED_PART: u32 = 3;
 
 /// Entries that are looked at to learn how much of a generation is outdated.
 const SAMPLE_MAX: usize = 4096;
@@ -36,7 +36,8 @@ impl Clock<'_> {
             return self.shared.is_closing();
         }
         let pressed_at = self.pressed_at.get_or_insert_with(Instant::now);
-        pressed_at.elapsed() > PRESSED_MAX || self.shared.is_closing()
+        let pressed_max = self.shared.options.room_wait / PRESSED_PART;
+        pressed_at.elapsed() > pressed_max || self.shared.is_closing()
     }
 }
 

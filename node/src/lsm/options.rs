@@ -1,6 +1,7 @@
 //! What the disk tier is told at its start, and what follows from it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::error::DiskError;
 use super::index::IndexMemory;
@@ -57,7 +58,12 @@ pub struct DiskOptions {
     /// Bytes a second that are written to value logs at most, as if the device were as slow: for
     /// benchmarks.
     pub write_bytes_per_sec_max: Option<u64>,
+    /// How long a write waits for room before it is refused, [`ROOM_WAIT`] as a rule.
+    pub room_wait: Duration,
 }
+
+/// The [`DiskOptions::room_wait`] of a node.
+pub const ROOM_WAIT: Duration = Duration::from_secs(3);
 
 impl DiskOptions {
     /// Checks the ranges.

@@ -31,9 +31,6 @@ use super::write::{Write, WriteKind};
 use crate::entry::Space;
 use crate::levels::thread_cpu;
 
-/// How long writes wait for the upkeep to make room, before they are refused.
-const ROOM_WAIT: Duration = Duration::from_secs(3);
-
 /// The scratch buffer is given back if a batch made it larger.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
@@ -184,7 +181,7 @@ impl<'a> Writer<'a> {
     /// error is why values cannot be written; deletions always are.
     fn make_room(&mut self, bytes: u64, is_roll_asked: bool) -> Result<Reservation<'a>, Failure> {
         let shared = self.shared;
-        let deadline = Instant::now() + ROOM_WAIT;
+        let deadline = Instant::now() + shared.options.room_wait;
         let limits = shared.limits();
         if let Some(newest) = shared.generations.newest() {
             let used = newest.disk_bytes();
@@ -192,7 +189,7 @@ impl<'a> Writer<'a> {
             let is_waited_for = used >= limits.generation_max || newest.has_failed();
             if is_due || is_waited_for {
                 self.roll(if is_waited_for {
-                    ROOM_WAIT
+                    shared.options.room_wait
                 } else {
                     Duration::ZERO
                 });
@@ -272,13 +269,13 @@ impl<'a> Writer<'a> {
                 }
                 Err(NotWritten::GenerationFailed(generation)) => {
                     self.give_up(&generation);
-                    if is_retried || !self.roll(ROOM_WAIT) {
+                    if is_retried || !self.roll(self.shared.options.room_wait) {
                         return Err(Failure::Unavailable);
                     }
                     is_retried = true;
                 }
                 Err(NotWritten::NoGeneration) => {
-                    if is_retried || !self.roll(ROOM_WAIT) {
+                    if is_retried || !self.roll(self.shared.options.room_wait) {
                         return Err(Failure::Unavailable);
                     }
                     is_retried = true;

@@ -251,6 +251,7 @@ fn options(dir: &TempDir) -> EngineOptions {
             read_threads: 2,
             settle_percent: SETTLE_PERCENT,
             write_bytes_per_sec_max: None,
+            room_wait: crate::lsm::ROOM_WAIT,
         }),
         cold: None,
         ram_codec: (CodecChoice::none(), 256),

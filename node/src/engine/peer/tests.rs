@@ -493,6 +493,7 @@ fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
             read_threads: 1,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
+            room_wait: crate::lsm::ROOM_WAIT,
         }),
         cold: Some(ColdSetup {
             options,

@@ -79,7 +79,7 @@ impl Reclaim {
 }
 
 /// Makes room if it was asked for.
-pub(super) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &Shared) {
     if !shared.reclaim.is_urgent() {
         return;
     }

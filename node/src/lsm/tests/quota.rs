@@ -1,33 +1,25 @@
 //! What a namespace has on disk, and that what it lost costs no other its entries.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 const BUSY: Space = Space(7 * 16);
 const CALM: Space = Space(9 * 16);
 
-/// Writes, again where room is made so slowly that it is refused: by a thread of its own, which a busy machine may leave no time for
-/// seconds.
 async fn write(rig: &Rig, space: Space, key: &str, meta: Meta, value: Vec<u8>) {
-    let deadline = Instant::now() + GRACE;
-    let value = Bytes::from(value);
-    loop {
-        let group = AckGroup::new();
-        let write = Write {
-            space,
-            key: Bytes::copy_from_slice(key.as_bytes()),
-            kind: WriteKind::Put {
-                meta,
-                value: value.clone(),
-            },
-            ack: Some(group.ack(0)),
-        };
-        rig.tier().write(write, GRACE).await.unwrap();
-        match group.wait().await[..] {
-            [] => return,
-            [(_, Failure::OutOfSpace)] => assert!(Instant::now() < deadline, "there is no room"),
-            ref failed => panic!("{failed:?}"),
-        }
-    }
+    let group = AckGroup::new();
+    let write = Write {
+        space,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        kind: WriteKind::Put {
+            meta,
+            value: value.into(),
+        },
+        ack: Some(group.ack(0)),
+    };
+    rig.tier().write(write, GRACE).await.unwrap();
+    assert_eq!(group.wait().await, []);
 }
 
 /// As a quota does it: what is older than `below` counts no more.
@@ -107,15 +99,47 @@ async fn a_census_of_many_entries_goes_in_steps() {
     assert_eq!(census.spaces().len(), 2);
 }
 
+/// Makes room when the tier asks for it, on a thread of its own, as the settling thread does with quotas. That thread
+/// does not run in these tests: it also removes outdated records in the background, and how many it has removed when
+/// room runs out depends on the machine.
+struct Reclaimer {
+    is_over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Reclaimer {
+    fn of(rig: &Rig) -> Self {
+        let shared = Arc::clone(&rig.tier().handle.shared);
+        shared.reclaim.set_on(true);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Acquire) {
+                settle::reclaim::run(&shared);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self {
+            is_over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        let joined = self.thread.take().unwrap().join();
+        assert!(joined.is_ok() || std::thread::panicking());
+    }
+}
+
 /// Fills half of the disk with entries of one namespace, and has another write several times the budget,
-/// which holds no more than `kept` of it. How many of the first are left.
+/// which holds no more than a fraction of it. How many of the first are left.
 async fn survivors(is_reclaiming: bool) -> (u64, u64, DiskStatsSnapshot) {
     const VALUE_LEN: usize = 20_000;
-    let rig = Rig::with(|options| {
-        options.budget_bytes = 48 << 20;
-        options.settle_percent = 25;
-    });
-    rig.tier().set_reclaiming(is_reclaiming);
+    let rig = Rig::with(|options| options.budget_bytes = 48 << 20);
+    let _reclaimer = is_reclaiming.then(|| Reclaimer::of(&rig));
     let mut version = 0;
     let calm = (24 << 20) / VALUE_LEN as u64;
     for n in 0..calm {
@@ -155,7 +179,8 @@ async fn what_one_namespace_lost_does_not_push_out_another() {
     let (left, calm, stats) = survivors(true).await;
     assert_eq!(left, calm, "{stats:?}");
     assert!(stats.reclaimed_bytes > 40 << 20, "{stats:?}");
-    let (left, calm, _) = survivors(false).await;
+    let (left, calm, stats) = survivors(false).await;
+    assert_eq!(stats.reclaimed_bytes, 0);
     assert!(left < calm / 2, "without it, {left} of {calm} are left");
 }
 
@@ -166,13 +191,12 @@ async fn when_nothing_is_useless_the_oldest_goes_as_ever() {
         options.settle_percent = 25;
     });
     rig.tier().set_reclaiming(true);
-    let gaps = Gaps::watch();
     for n in 1..=4000 {
         let meta = Meta::new(n, 0, 0);
         write(&rig, CALM, &format!("c{n}"), meta, noise(n, 20_000)).await;
     }
     assert!(rig.tier().usage().bytes_on_disk <= 24 << 20);
-    rig.assert_none_refused(&gaps);
+    assert_eq!(rig.stats().writes_failed, 0);
     assert!(rig.stats().generations_dropped > 3);
     assert!(rig.tier().get(CALM, b"c4000").await.unwrap().is_some());
     assert!(rig.tier().get(CALM, b"c1").await.unwrap().is_none());

@@ -554,7 +554,6 @@ async fn the_budget_holds_while_generations_settle() {
         options.last = "zstd:1".parse().unwrap();
         options.settle_percent = 100;
     });
-    let gaps = Gaps::watch();
     let mut most = 0;
     let mut version = 0;
     while rig.stats().generations_settled < 20 || version < 3000 {
@@ -578,7 +577,7 @@ async fn the_budget_holds_while_generations_settle() {
         assert!(version < 50_000, "{:?}", rig.stats());
     }
     assert!(most <= budget + budget / 10, "{most} bytes");
-    rig.assert_none_refused(&gaps);
+    assert_eq!(rig.stats().writes_failed, 0);
     assert_texts(&rig, version - 50..=version).await;
 }
 

@@ -239,6 +239,7 @@ fn replies_to_many_keys_are_sent_as_they_come_also_behind_writes() {
             read_threads: 2,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
+            room_wait: crate::lsm::ROOM_WAIT,
         }),
         ..Options::default()
     });

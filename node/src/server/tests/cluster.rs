@@ -82,6 +82,7 @@ fn the_keys_of_a_slot_are_counted_in_ram_and_on_disk() {
             read_threads: 1,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
+            room_wait: crate::lsm::ROOM_WAIT,
         }),
         ..Options::default()
     }));

@@ -28,6 +28,7 @@ fn node(dir: &TempDir) -> Node {
             read_threads: 1,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
+            room_wait: crate::lsm::ROOM_WAIT,
         }),
         ..Options::default()
     })
