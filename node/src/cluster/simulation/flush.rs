@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::data::{Held, Rules, Stand, assert_right, assert_wrong, seeds_or};
+use super::data::{Held, Rules, Stand, assert_right, assert_wrong};
 use super::message::Message;
 use super::node::Node;
+use super::seeds;
 use super::world::{Event, World};
 use crate::cluster::types::RaftId;
 
@@ -285,7 +286,7 @@ fn rules(agrees: bool) -> Rules {
 
 #[test]
 fn what_was_flushed_is_gone_and_what_is_written_behind_stays() {
-    assert_right(seeds_or(1000), rules(true));
+    assert_right(seeds(), rules(true));
 }
 
 #[test]

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::World;
-use super::data::{Held, Rules, assert_right, assert_wrong, begin, seeds};
+use super::data::{Held, Rules, assert_right, assert_wrong, begin};
 use super::log::Payload;
 use super::node::{Node, detector_options};
+use super::seeds;
 use crate::cluster::member::{Member, Phase};
 use crate::cluster::state::Change;
 use crate::cluster::types::RaftId;
