@@ -153,6 +153,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let routes = http::Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
+        .with_hosts(config.admin_hosts())
         .with_fallback(dashboard);
     let (address, asks) = (&config.admin_listen, security.clone());
     let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)

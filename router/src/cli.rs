@@ -101,7 +101,8 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         Arc::clone(&follower),
         &security,
         settings.clone(),
-    )?;
+    )?
+    .with_hosts(config.admin_hosts());
     let (address, asks) = (&config.admin_listen, security.clone());
     let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await

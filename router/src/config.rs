@@ -9,6 +9,7 @@ use fonn_proto::cluster::is_router_address;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, Setting, one_or_many};
 use fonn_runtime::duration::Span;
+use fonn_runtime::http::{HostName, HostNames};
 use fonn_runtime::program::Frame;
 use fonn_runtime::serve::ListenAddr;
 use fonn_runtime::size::ByteCount;
@@ -61,6 +62,10 @@ fonn_runtime::layer! {
         /// Address of the admin port: /metrics, /healthz, /readyz [default: 127.0.0.1:11281]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
         pub admin_listen: Option<AdminAddr>,
+        /// Name by which the admin port answers without TLS, besides addresses, localhost and the names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default: none]
+        #[arg(long, value_name = "NAME", env = "FONN_ADMIN_HOST", value_delimiter = ',', help_heading = "Listeners")]
+        #[serde(deserialize_with = "one_or_many")]
+        pub admin_host: Vec<HostName>,
         /// Serve addresses that other machines can reach, although nobody has to authenticate or there is no TLS
         #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
         pub insecure: Option<bool>,
@@ -154,6 +159,8 @@ pub struct Config {
     pub listen: Vec<ListenAddr>,
     /// Where the admin port is.
     pub admin_listen: String,
+    /// By which names the admin port answers without TLS, as given.
+    pub admin_host: Vec<HostName>,
     /// Whether others than this machine may connect without proving who they are.
     pub insecure: bool,
     /// Users, if clients have to log in, and certificate, if the router speaks TLS.
@@ -234,6 +241,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         timeout,
         listen,
         admin_listen: admin.0,
+        admin_host: config::admin_host(settings.admin_host),
         insecure,
         security,
         threads: config::threads(settings.threads)?,
@@ -258,16 +266,28 @@ impl Config {
         }
     }
 
+    /// All names by which the admin port answers without TLS.
+    #[must_use]
+    pub fn admin_hosts(&self) -> HostNames {
+        let advertised = self.advertise.as_deref();
+        HostNames::new(
+            &self.admin_host,
+            [&*self.admin_listen].into_iter().chain(advertised),
+        )
+    }
+
     /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
         let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
+        let admin_host: Vec<String> = self.admin_host.iter().map(ToString::to_string).collect();
         [
             ("cluster", self.cluster.join(",")),
             ("advertise", self.advertise.clone().unwrap_or_default()),
             ("timeout", format!("{:?}", self.timeout)),
             ("listen", listen.join(",")),
             ("admin_listen", self.admin_listen.clone()),
+            ("admin_host", admin_host.join(",")),
             ("threads", self.threads.to_string()),
             ("max_value", self.max_value.to_string()),
             ("ram_budget", self.ram_budget.to_string()),

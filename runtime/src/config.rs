@@ -27,7 +27,7 @@ use clap::ArgMatches;
 use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
-pub use self::fields::{AdminAddr, listen, max_value, one_or_many, threads};
+pub use self::fields::{AdminAddr, admin_host, listen, max_value, one_or_many, threads};
 pub use self::in_force::{InForce, Setting};
 pub use self::origin::{Origin, Origins, load_layers, load_layers_below};
 pub use self::service::SettingsService;

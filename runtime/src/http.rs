@@ -3,8 +3,10 @@
 //! first byte tells, as on the client port.
 //!
 //! Invariant: it is bounded in connections, calls, header size and time, so that nobody who reaches the
-//! port can exhaust the process; and it serves until its own shutdown, which the program requests
-//! last, so that health stays visible while everything else drains.
+//! port can exhaust the process. It accepts every connection: when all places are taken, the source with
+//! the most connections loses one (`places`), so that health checks and administrators get in. It serves until
+//! its own shutdown, which the program requests last, so that health stays visible while everything else
+//! drains.
 //!
 //! Where there are users a call needs a login (`login`), and a role that its method asks for; a method for
 //! which no role was said is for admins.
@@ -15,12 +17,15 @@
 
 mod base64;
 mod body;
+mod calls;
 mod channel;
 mod connection;
 mod grpc;
 mod health;
+mod hosts;
 mod login;
 mod origin;
+mod places;
 mod relay;
 mod routes;
 
@@ -30,16 +35,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
+use self::calls::Calls;
 use self::connection::Site;
+use self::places::{Full, Places};
 use crate::serve::Security;
 use crate::shutdown::Shutdown;
 use crate::tasks::{OnShutdown, Tasks};
 
+pub use calls::CallLimits;
 pub use channel::{Channel, ChannelError, Liveness};
-pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted};
+pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted, WATCHES};
 pub use health::Readiness;
+pub use hosts::{HostName, HostNames};
 pub use hyper::{HeaderMap, Method, StatusCode, header};
 pub use relay::{MEMBER, ROUTER, Relay, Relayed, ask, sign};
 pub use routes::{Request, Response, Routes};
@@ -52,7 +61,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Limits of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Connections served at once; more wait in the kernel's queue.
+    /// Connections served at once; one more ends the oldest connection without calls of the source that has
+    /// most. Above the calls of both kinds together, since a call may hold its connection as long as it lasts.
     pub connections_max: usize,
     /// From the start of waiting for a request until its headers are complete. (HTTP/2: for the
     /// beginning of the connection; afterwards its age counts.)
@@ -62,9 +72,10 @@ pub struct Options {
     pub connection_age_max: Duration,
     /// Requests under way at once in one HTTP/2 connection.
     pub streams_max: u32,
-    /// gRPC calls under way at once in all connections; more are refused as RESOURCE_EXHAUSTED. Below
-    /// `connections_max`, for a call may hold its connection as long as it lasts.
-    pub calls_max: usize,
+    /// gRPC calls under way at once in all connections; more are refused as RESOURCE_EXHAUSTED.
+    pub calls: CallLimits,
+    /// The same of those whose streams have no end ([`WATCHES`]).
+    pub watches: CallLimits,
     /// From the headers of a gRPC call until its response begins.
     pub answer_timeout: Duration,
     /// How long a gRPC call keeps an aged connection from being cut.
@@ -78,7 +89,16 @@ impl Default for Options {
             header_timeout: Duration::from_secs(10),
             connection_age_max: Duration::from_secs(60),
             streams_max: 32,
-            calls_max: 32,
+            calls: CallLimits {
+                most: 16,
+                for_admins: 4,
+                by_caller: 8,
+            },
+            watches: CallLimits {
+                most: 32,
+                for_admins: 8,
+                by_caller: 16,
+            },
             answer_timeout: Duration::from_secs(60),
             call_age_max: Duration::from_secs(12 * 60 * 60),
         }
@@ -155,25 +175,36 @@ impl Server {
     /// responses, and cuts what is left at the deadline.
     pub async fn run(self, shutdown: Shutdown) {
         let (routes, options) = (self.routes, self.options);
-        let site = Arc::new(Site::new(routes, options, self.security, self.local_addr));
+        let site = Arc::new(Site::new(routes, options, self.security));
         let mut connections = JoinSet::new();
+        let mut places: Places<AbortHandle> = Places::new(options.connections_max);
         loop {
-            // At the limit only ends of connections are awaited.
-            let has_room = connections.len() < options.connections_max;
             tokio::select! {
                 () = shutdown.requested() => break,
-                Some(_) = connections.join_next() => {}
-                accepted = self.listener.accept(), if has_room => match accepted {
-                    Ok((stream, peer)) => {
-                        let site = Arc::clone(&site);
-                        connections.spawn(connection::serve(stream, peer.ip(), site, shutdown.clone()));
-                    }
+                Some(ended) = connections.join_next_with_id() => {
+                    let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                    places.free(|connection| connection.id() == id);
+                }
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => match places.make_room() {
+                        Ok(victim) => {
+                            if let Some(connection) = victim {
+                                connection.abort();
+                            }
+                            let (calls, site) = (Calls::new(), Arc::clone(&site));
+                            let (address, shutdown) = (peer.ip(), shutdown.clone());
+                            let served = connection::serve(stream, address, calls.clone(), site, shutdown);
+                            places.take(address, calls, connections.spawn(served));
+                        }
+                        Err(Full) => tracing::debug!(%peer, "every connection of the admin port has calls"),
+                    },
                     Err(error) => {
                         tracing::warn!(%error, "accepting a connection on the admin port");
                         tokio::time::sleep(ACCEPT_RETRY).await;
                     }
                 },
             }
+            site.set_open(places.len());
         }
         drop(self.listener);
         let drained = async { while connections.join_next().await.is_some() {} };

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer};
 
 use super::ConfigError;
+use crate::http::HostName;
 use crate::serve::ListenAddr;
 use crate::size::ByteCount;
 
@@ -63,6 +64,13 @@ pub fn listen(given: Vec<ListenAddr>) -> Vec<ListenAddr> {
         true => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
         false => given,
     }
+}
+
+/// What `--admin-host` means: `none` stands for no name.
+#[must_use]
+pub fn admin_host(given: Vec<HostName>) -> Vec<HostName> {
+    let is_name = |name: &HostName| name.as_str() != "none";
+    given.into_iter().filter(is_name).collect()
 }
 
 /// What `--max-value` means: 256 MiB if it is not given.

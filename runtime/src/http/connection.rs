@@ -3,15 +3,16 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, WWW_AUTHENTICATE};
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -20,15 +21,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tonic::Status;
 use tonic::body::Body;
 
-use super::body::guard;
+use super::calls::Calls;
 use super::grpc::{Limited, Source, is_grpc, is_health};
 use super::login::{Denied, Login};
 use super::origin::is_foreign;
+use super::places::is_crowded;
 use super::routes::Audience;
 use super::{HEAD_MAX_BYTES, Options, Routes};
 use crate::serve::Security;
@@ -53,45 +55,67 @@ pub(super) struct Site {
     grpc: Option<Limited>,
     options: Options,
     security: Security,
-    is_loopback: bool,
+    /// Connections that have a place.
+    open: AtomicUsize,
 }
 
 impl Site {
-    pub(super) fn new(
-        mut routes: Routes,
-        options: Options,
-        security: Security,
-        addr: SocketAddr,
-    ) -> Self {
+    pub(super) fn new(mut routes: Routes, options: Options, security: Security) -> Self {
         let grpc = routes.grpc.take();
         Self {
             grpc: grpc.map(|grpc| Limited::new(grpc, &options, security.users.clone())),
             routes,
             options,
             security,
-            is_loopback: addr.ip().is_loopback(),
+            open: AtomicUsize::new(0),
         }
     }
 
-    async fn answer(
+    /// Says how many connections have a place.
+    pub(super) fn set_open(&self, count: usize) {
+        self.open.store(count, Ordering::Relaxed);
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: Peer, calls: Calls) -> Response<Body> {
+        let keeps_alive = request.version() <= Version::HTTP_11;
+        let mut response = self.respond(request, peer, calls).await;
+        let open = self.open.load(Ordering::Relaxed);
+        if keeps_alive && is_crowded(open, self.options.connections_max) {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
+    }
+
+    async fn respond(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: Peer,
-        calls: &Calls,
+        calls: Calls,
     ) -> Response<Body> {
         let is_grpc = is_grpc(&request);
-        if !self.takes(&request, is_grpc, peer) {
+        let is_probe = self.is_probe(&request, is_grpc);
+        if !is_probe && !self.takes(peer) {
             return refusal(StatusCode::FORBIDDEN, NEEDS_TLS);
+        }
+        if !is_probe
+            && !peer.is_encrypted
+            && let Err(foreign) = self.routes.hosts.check(&request)
+        {
+            return match is_grpc {
+                true => Status::failed_precondition(foreign.to_string()).into_http(),
+                false => refusal(StatusCode::MISDIRECTED_REQUEST, &foreign.to_string()),
+            };
         }
         if let Some(grpc) = &self.grpc
             && is_grpc
         {
-            if is_foreign(&request, self.is_loopback) {
+            if is_foreign(&request) {
                 let text = "pages of other sites may not call this port";
                 return refusal(StatusCode::FORBIDDEN, text);
             }
-            let call = calls.begin();
-            return guard(grpc.answer(request, Source(peer.address)).await, call);
+            request.extensions_mut().insert(calls);
+            return grpc.answer(request, Source(peer.address)).await;
         }
         let request = request.map(drop);
         if let Err(denied) = self.admit(&request, peer.address).await {
@@ -120,14 +144,19 @@ const NEEDS_TLS: &str =
     "from other machines this port takes TLS alone: use https (fonnctl: --tls-ca FILE)";
 
 impl Site {
-    /// Whether a request may come the way it did. Where there is a certificate what other machines ask for
-    /// has to be under TLS, but for the question how the program is: not every load balancer can.
-    pub(super) fn takes<B>(&self, request: &Request<B>, is_grpc: bool, peer: Peer) -> bool {
-        let is_probe = match is_grpc {
+    /// Whether a request is a health probe. Probes need no TLS and may use any host name, because not every load
+    /// balancer can do better.
+    pub(super) fn is_probe<B>(&self, request: &Request<B>, is_grpc: bool) -> bool {
+        match is_grpc {
             true => is_health(request),
             false => self.routes.audience(request.uri().path()) == Audience::Probes,
-        };
-        peer.is_encrypted || is_probe || self.security.takes_plaintext_from(peer.address)
+        }
+    }
+
+    /// Whether other requests may come the way they did: where there is a certificate, those of other machines have to
+    /// be under TLS.
+    pub(super) fn takes(&self, peer: Peer) -> bool {
+        peer.is_encrypted || self.security.takes_plaintext_from(peer.address)
     }
 
     /// Lets a request for a page pass, or says why not.
@@ -165,35 +194,6 @@ impl From<Denied> for Response<Body> {
     }
 }
 
-/// The gRPC calls of a connection.
-#[derive(Clone)]
-struct Calls(Arc<watch::Sender<usize>>);
-
-/// A call that has not ended.
-struct CallGuard(Arc<watch::Sender<usize>>);
-
-impl Calls {
-    fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
-    }
-
-    fn begin(&self) -> CallGuard {
-        self.0.send_modify(|count| *count += 1);
-        CallGuard(Arc::clone(&self.0))
-    }
-
-    async fn none(&self) {
-        // The sender is here, so the channel is open.
-        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
-    }
-}
-
-impl Drop for CallGuard {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
 /// The requests of an HTTP/2 connection run as tasks that end with it.
 #[derive(Clone)]
 struct Streams(Arc<Mutex<JoinSet<()>>>);
@@ -210,7 +210,13 @@ where
 }
 
 /// Serves a connection until it ends, has grown old, or `shutdown` is requested.
-pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, shutdown: Shutdown) {
+pub(super) async fn serve(
+    stream: TcpStream,
+    address: IpAddr,
+    calls: Calls,
+    site: Arc<Site>,
+    shutdown: Shutdown,
+) {
     // Without it small answers wait for more; with it the worst is a few more packets.
     let _ = stream.set_nodelay(true);
     let (Some(tls), Some(config)) = (site.security.tls.clone(), site.security.server_config())
@@ -219,7 +225,7 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, s
             address,
             is_encrypted: false,
         };
-        return serve_http(stream, peer, site, shutdown).await;
+        return serve_http(stream, peer, calls, site, shutdown).await;
     };
     let begin = async {
         let mut first = [0];
@@ -243,8 +249,8 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, s
         is_encrypted,
     };
     match begun {
-        Ok(Ok(Ok(encrypted))) => serve_http(encrypted, peer(true), site, shutdown).await,
-        Ok(Ok(Err(plain))) => serve_http(plain, peer(false), site, shutdown).await,
+        Ok(Ok(Ok(encrypted))) => serve_http(encrypted, peer(true), calls, site, shutdown).await,
+        Ok(Ok(Err(plain))) => serve_http(plain, peer(false), calls, site, shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS on the admin port"),
         Err(_) => tracing::debug!(%address, "no TLS on the admin port in time"),
     }
@@ -253,6 +259,7 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, site: Arc<Site>, s
 async fn serve_http(
     mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     peer: Peer,
+    calls: Calls,
     site: Arc<Site>,
     shutdown: Shutdown,
 ) {
@@ -272,7 +279,6 @@ async fn serve_http(
         io::Cursor::new(first).chain(reader),
         writer,
     ));
-    let calls = Calls::new();
     let life = Life {
         calls: calls.clone(),
         options,
@@ -280,7 +286,7 @@ async fn serve_http(
     };
     let service = service_fn(move |request: Request<Incoming>| {
         let (site, calls) = (Arc::clone(&site), calls.clone());
-        async move { Ok::<_, Infallible>(site.answer(request, peer, &calls).await) }
+        async move { Ok::<_, Infallible>(site.answer(request, peer, calls).await) }
     });
     if is_http2 {
         let streams = Streams(Arc::default());

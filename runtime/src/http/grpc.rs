@@ -18,7 +18,6 @@ use std::time::Duration;
 use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
-use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -28,6 +27,7 @@ use tonic_web::GrpcWebLayer;
 
 use super::Options;
 use super::body::guard;
+use super::calls::{CallGuard, CallPermit, CallPool, Calls};
 use super::health::{Health, Readiness};
 use super::login::Login;
 use super::relay::{Relay, member_of, passed_on, sign};
@@ -70,6 +70,9 @@ type Call = Box<dyn Fn(Request<Body>) -> BoxFuture<Response<Body>> + Send + Sync
 const HEALTH: &str = "grpc.health.v1.Health";
 /// What may be called, who is logged in may ask.
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
+/// Methods whose streams end when the caller ends them. A test of the node compares them with the services.
+pub const WATCHES: &[&str] = &["fonn.v1.Telemetry/Watch", REFLECTION];
 
 /// A table of services. (Answered by [`Routes::with_grpc`](super::Routes::with_grpc).)
 #[derive(Default)]
@@ -247,8 +250,8 @@ pub(super) struct Source(pub IpAddr);
 pub(super) struct Limited {
     grpc: Arc<Grpc>,
     users: Option<Arc<Authenticator>>,
-    calls: Arc<Semaphore>,
-    calls_max: usize,
+    calls: CallPool,
+    watches: CallPool,
     answer_timeout: Duration,
 }
 
@@ -257,8 +260,8 @@ impl Limited {
         Self {
             grpc: Arc::new(grpc),
             users,
-            calls: Arc::new(Semaphore::new(options.calls_max)),
-            calls_max: options.calls_max,
+            calls: CallPool::new("calls", options.calls),
+            watches: CallPool::new("watches", options.watches),
             answer_timeout: options.answer_timeout,
         }
     }
@@ -306,6 +309,27 @@ impl Limited {
         Ok(Some(login))
     }
 
+    /// Takes a place for a call, in the port's limits and in its connection. Health checks need none: how many
+    /// connections and streams there are bounds them.
+    fn permit(
+        &self,
+        method: &str,
+        login: Option<&Login>,
+        head: &mut Parts,
+    ) -> Result<Option<(CallPermit, Option<CallGuard>)>, Status> {
+        if service_of(method) == HEALTH {
+            return Ok(None);
+        }
+        let pool = match WATCHES.contains(&method) {
+            true => &self.watches,
+            false => &self.calls,
+        };
+        let address = head.extensions.get().map(|Source(address)| *address);
+        let permit = pool.take(login.map(|login| &login.identity), address)?;
+        let in_connection = head.extensions.remove::<Calls>();
+        Ok(Some((permit, in_connection.map(|calls| calls.begin()))))
+    }
+
     /// The way of a call that is for another member, and for which; none if it is answered here.
     fn way(&self, service: &str, head: &Parts) -> Result<Option<Way>, Status> {
         let is_here = self.grpc.services.contains_key(service);
@@ -329,12 +353,7 @@ impl Limited {
         let name = service_of(method);
         let way = self.way(name, &head)?;
         let login = self.log_in(method, &mut head).await?;
-        let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
-            let limit = self.calls_max;
-            return Err(Status::resource_exhausted(format!(
-                "{limit} calls are under way, which is the most; try again later"
-            )));
-        };
+        let permit = self.permit(method, login.as_ref(), &mut head)?;
         let response = match (way, self.grpc.services.get(name)) {
             (Some((relay, member)), _) => relay.relay(member, passed_on(&head, body)).await?,
             (None, Some(call)) => {

@@ -3,13 +3,21 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::watch;
+use futures_util::StreamExt as _;
+use tokio::sync::{Semaphore, watch};
+use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
-use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, async_trait};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
+
+/// Health watches that stay open, of all callers together: a watch needs no login. A further watch is answered once
+/// and ends.
+const WATCHES_MAX: usize = 8;
+/// Age at which a watch ends. By the protocol the client begins another watch.
+const WATCH_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Why no traffic is taken; `None` when it is.
 type Reason = Option<&'static str>;
@@ -82,6 +90,7 @@ impl Readiness {
 pub(super) struct Health {
     readiness: Readiness,
     services: Vec<&'static str>,
+    watches: Arc<Semaphore>,
 }
 
 impl Health {
@@ -89,6 +98,7 @@ impl Health {
         Self {
             readiness,
             services,
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         }
     }
 
@@ -129,15 +139,63 @@ impl health_server::Health for Health {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        if !self.knows(&request.get_ref().service) {
+        let changes: Self::WatchStream = match self.knows(&request.get_ref().service) {
+            true => {
+                let changes = WatchStream::new(self.readiness.0.subscribe());
+                Box::pin(changes.map(|state| Ok(by_reason(state.reason()))))
+            }
             // By the protocol the call goes on, for the service may come.
-            let unknown = Ok(response(ServingStatus::ServiceUnknown));
-            let forever = tokio_stream::once(unknown).chain(tokio_stream::pending());
-            return Ok(Response::new(Box::pin(forever)));
+            false => {
+                let unknown = Ok(response(ServingStatus::ServiceUnknown));
+                Box::pin(tokio_stream::once(unknown).chain(tokio_stream::pending()))
+            }
+        };
+        Ok(Response::new(
+            match Arc::clone(&self.watches).try_acquire_owned() {
+                Err(_) => Box::pin(changes.take(1)),
+                Ok(permit) => {
+                    let until = tokio::time::sleep(WATCH_AGE_MAX);
+                    Box::pin(changes.take_until(until).inspect(move |_| {
+                        // Held as long as the stream.
+                        let _ = &permit;
+                    }))
+                }
+            },
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_health::pb::health_server::Health as _;
+
+    use super::*;
+
+    async fn watch(health: &Health) -> <Health as health_server::Health>::WatchStream {
+        let request = Request::new(HealthCheckRequest::default());
+        health.watch(request).await.unwrap().into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_are_bounded_in_number_and_time_and_each_is_answered() {
+        let health = Health::new(Readiness::new(), Vec::new());
+        let mut open = Vec::new();
+        for _ in 0..WATCHES_MAX {
+            let mut changes = watch(&health).await;
+            assert!(changes.next().await.unwrap().is_ok());
+            open.push(changes);
         }
-        let changes = WatchStream::new(self.readiness.0.subscribe());
-        Ok(Response::new(Box::pin(
-            changes.map(|state| Ok(by_reason(state.reason()))),
-        )))
+        let answers: Vec<_> = watch(&health).await.collect().await;
+        assert_eq!(answers.len(), 1, "one more is answered and ends");
+        // An ended watch makes room.
+        open.pop();
+        let mut last = watch(&health).await;
+        last.next().await.unwrap().unwrap();
+        health.readiness.set_ready();
+        let change = last.next().await.unwrap().unwrap();
+        assert_eq!(change.status, ServingStatus::Serving as i32);
+        let begun = tokio::time::Instant::now();
+        assert!(last.next().await.is_none());
+        assert_eq!(begun.elapsed(), WATCH_AGE_MAX);
     }
 }

@@ -4,70 +4,59 @@
 //! node on a laptop can reach it too. Pages of other sites must not use it: browsers tell where a script
 //! comes from (Fetch standard, section 3.2, `Origin`), and programs that are no browser do not send it.
 
-use std::net::IpAddr;
-
-use hyper::header::{HOST, ORIGIN};
+use hyper::header::ORIGIN;
 use hyper::http::uri::Authority;
 
-/// Whether the request comes from a page that was not loaded from here. With `loopback` (the port is
-/// bound to the machine itself) a page whose host is a name other than localhost is not from here either:
-/// somebody pointed that name at this machine (DNS rebinding).
-pub(super) fn is_foreign<B>(request: &hyper::Request<B>, loopback: bool) -> bool {
+use super::hosts::host_of;
+
+/// Whether the request comes from a page that was not loaded from here. Whether a name is one of this process is for
+/// [`HostNames`](super::HostNames) to say.
+pub(super) fn is_foreign<B>(request: &hyper::Request<B>) -> bool {
     let Some(origin) = request.headers().get(ORIGIN) else {
         return false;
-    };
-    let host = match request.uri().authority() {
-        Some(authority) => Some(authority.clone()),
-        None => request
-            .headers()
-            .get(HOST)
-            .and_then(|host| Authority::try_from(host.as_bytes()).ok()),
     };
     let origin = origin
         .to_str()
         .ok()
         .and_then(|origin| origin.split_once("://"))
         .and_then(|(_, authority)| Authority::try_from(authority).ok());
-    match (origin, host) {
-        (Some(origin), Some(host)) => origin != host || (loopback && !is_local(host.host())),
+    match (origin, host_of(request)) {
+        (Some(origin), Some(host)) => origin != host,
         // `Origin: null`, or no host to compare with.
         _ => true,
     }
 }
 
-fn is_local(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use hyper::header::HOST;
+
     use super::*;
 
-    fn foreign(host: &str, origin: &str, loopback: bool) -> bool {
+    fn foreign(host: &str, origin: &str) -> bool {
         let request = hyper::Request::builder()
             .uri("/fonn.v1.Admin/Flush")
             .header(HOST, host)
             .header(ORIGIN, origin)
             .body(())
             .unwrap();
-        is_foreign(&request, loopback)
+        is_foreign(&request)
     }
 
     #[test]
     fn pages_from_here_and_programs_may_call() {
         for host in ["127.0.0.1:11280", "localhost:11280", "[::1]:11280"] {
-            assert!(!foreign(host, &format!("http://{host}"), true), "{host}");
+            assert!(!foreign(host, &format!("http://{host}")), "{host}");
         }
         let name = "node-1.example:11280";
-        assert!(!foreign(name, &format!("https://{name}"), false));
-        assert!(!is_foreign(&hyper::Request::new(()), true));
+        assert!(!foreign(name, &format!("https://{name}")));
+        assert!(!is_foreign(&hyper::Request::new(())));
         let by_authority = hyper::Request::builder()
             .uri("http://127.0.0.1:1/x")
             .header(ORIGIN, "http://127.0.0.1:1")
             .body(())
             .unwrap();
-        assert!(!is_foreign(&by_authority, true));
+        assert!(!is_foreign(&by_authority));
     }
 
     #[test]
@@ -79,9 +68,7 @@ mod tests {
             "",
             "http://",
         ] {
-            assert!(foreign("127.0.0.1:11280", origin, true), "{origin}");
+            assert!(foreign("127.0.0.1:11280", origin), "{origin}");
         }
-        let rebound = "evil.example:11280";
-        assert!(foreign(rebound, &format!("http://{rebound}"), true));
     }
 }

@@ -10,7 +10,7 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 
-use super::{Grpc, Readiness};
+use super::{Grpc, HostNames, Readiness};
 use crate::metrics::{self, Metrics};
 
 /// A request, without its body.
@@ -118,6 +118,7 @@ pub struct Routes {
     exact: BTreeMap<&'static str, (Audience, Handler)>,
     fallback: Option<Fallback>,
     pub(super) grpc: Option<Grpc>,
+    pub(super) hosts: HostNames,
 }
 
 impl fmt::Debug for Routes {
@@ -202,6 +203,13 @@ impl Routes {
         handler: impl Fn(&Request) -> Option<Response> + Send + Sync + 'static,
     ) -> Self {
         self.fallback = Some(Box::new(handler));
+        self
+    }
+
+    /// Answers by these names, too, over plain HTTP: besides addresses and `localhost`.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: HostNames) -> Self {
+        self.hosts = hosts;
         self
     }
 

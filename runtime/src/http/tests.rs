@@ -69,8 +69,9 @@ impl Fixture {
     /// Sends a request on a connection of its own and reads until it is closed.
     async fn ask(&self, method: &str, path: &str, headers: &str) -> String {
         let mut stream = self.connect().await;
-        let text =
-            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n{headers}\r\n"
+        );
         stream.write_all(text.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -133,6 +134,33 @@ async fn unknown_paths_and_methods_are_refused() {
 }
 
 #[tokio::test]
+async fn a_page_that_points_its_own_name_here_is_refused() {
+    let server = start(Options::default()).await;
+    let rebound = "evil.example:11280";
+    let ask = async |head: &str| {
+        let mut stream = server.connect().await;
+        let head = format!("{head}host: {rebound}\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    for path in ["/metrics", "/page", "/absent"] {
+        let answer = ask(&format!("GET {path} HTTP/1.1\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+        assert!(answer.contains("--admin-host"), "{answer}");
+    }
+    // To the browser a call is one of its own site.
+    let call = "POST /grpc.reflection.v1.ServerReflection/ServerReflectionInfo HTTP/1.1\r\n\
+                content-type: application/grpc-web+proto\r\norigin: http://evil.example:11280\r\n\
+                content-length: 0\r\n";
+    let answer = ask(call).await;
+    assert!(answer.contains("grpc-status: 9\r\n"), "{answer}");
+    // Probes tell nothing.
+    assert!(ask("GET /healthz HTTP/1.1\r\n").await.ends_with("ok\n"));
+}
+
+#[tokio::test]
 async fn a_client_that_has_the_page_gets_304() {
     let server = start(Options::default()).await;
     let page = server.get("/page").await;
@@ -182,7 +210,7 @@ async fn rubbish_huge_headers_and_panics_leave_the_server_alive() {
     let _ = stream.read_to_end(&mut answer).await;
     let huge = format!("x-huge: {}\r\n", "y".repeat(HEAD_MAX_BYTES));
     let mut stream = server.connect().await;
-    let head = format!("GET / HTTP/1.1\r\nhost: x\r\n{huge}\r\n");
+    let head = format!("GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n{huge}\r\n");
     // The server may refuse and close before all is written.
     let _ = stream.write_all(head.as_bytes()).await;
     let mut answer = Vec::new();
@@ -193,49 +221,104 @@ async fn rubbish_huge_headers_and_panics_leave_the_server_alive() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_and_slow_ones_make_room() {
+async fn connections_are_bounded_and_the_oldest_makes_room() {
     let options = Options {
         connections_max: 2,
-        header_timeout: Duration::from_millis(50),
+        header_timeout: LONG,
         ..Options::default()
     };
     let server = start(options).await;
-    // Two that never finish their headers take both places, then are thrown out.
     let mut slow = Vec::new();
-    for _ in 0..2 {
+    for _ in 0..6 {
         let mut stream = server.connect().await;
         stream.write_all(b"GET / HT").await.unwrap();
         slow.push(stream);
+        assert!(server.get("/healthz").await.ends_with("ok\n"));
     }
-    assert!(server.get("/healthz").await.ends_with("ok\n"));
+    // All but the last gave up their places.
+    slow.pop();
     for mut stream in slow {
         let mut rest = Vec::new();
-        let _ = stream.read_to_end(&mut rest).await;
-        assert!(!rest.starts_with(b"HTTP/1.1 200"));
+        let read = stream.read_to_end(&mut rest);
+        let _ = tokio::time::timeout(LONG, read).await.unwrap();
+        assert!(rest.is_empty());
     }
+}
+
+#[tokio::test]
+async fn a_slow_head_is_thrown_out() {
+    let options = Options {
+        header_timeout: Duration::from_millis(20),
+        ..Options::default()
+    };
+    let server = start(options).await;
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET / HT").await.unwrap();
+    let mut rest = Vec::new();
+    let read = stream.read_to_end(&mut rest);
+    let _ = tokio::time::timeout(LONG, read).await.unwrap();
+    assert!(!rest.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_connection_in_a_crowd_ends_after_its_response() {
+    let options = Options {
+        connections_max: 4,
+        ..Options::default()
+    };
+    let server = start(options).await;
+    let ask = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let mut stream = server.connect().await;
+        stream.write_all(ask).await.unwrap();
+        let mut first = [0; 15];
+        stream.read_exact(&mut first).await.unwrap();
+        kept.push(stream);
+    }
+    let mut stream = server.connect().await;
+    stream.write_all(ask).await.unwrap();
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer);
+    tokio::time::timeout(LONG, read).await.unwrap().unwrap();
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    // There is room again.
+    let mut stream = kept.remove(0);
+    stream.write_all(ask).await.unwrap();
+    let mut answers = Vec::new();
+    while answers.windows(3).filter(|it| it == b"ok\n").count() < 2 {
+        assert_ne!(stream.read_buf(&mut answers).await.unwrap(), 0);
+    }
+    let text = String::from_utf8_lossy(&answers);
+    assert!(!text.contains("connection: close"), "{text}");
 }
 
 #[tokio::test]
 async fn a_reader_that_never_reads_is_cut_at_its_age() {
     let options = Options {
-        connections_max: 1,
-        connection_age_max: Duration::from_secs(1),
+        connection_age_max: Duration::from_millis(200),
         ..Options::default()
     };
     let server = start(options).await;
     let mut stream = server.connect().await;
     stream
-        .write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        .write_all(b"GET /large HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         .await
         .unwrap();
-    assert!(server.get("/healthz").await.ends_with("ok\n"));
+    // Once the server has closed the connection, the kernel refuses what is written to it.
+    let cut = async {
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, cut).await.unwrap();
 }
 
 #[tokio::test]
 async fn shutdown_ends_idle_connections_and_refuses_new_ones() {
     let server = start(Options::default()).await;
     let mut idle = server.connect().await;
-    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         .await
         .unwrap();
     let mut first = [0; 15];
@@ -254,7 +337,7 @@ async fn shutdown_cuts_what_does_not_end_by_the_deadline() {
     let server = start(Options::default()).await;
     let mut stuck = server.connect().await;
     stuck
-        .write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        .write_all(b"GET /large HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         .await
         .unwrap();
     let mut first = [0; 8];

@@ -379,10 +379,13 @@ fn a_header_in_ten_small_writes_costs_no_delayed_acknowledgement() -> Result<()>
         }
         took.push(started.elapsed());
     }
+    // The kernel acknowledges the first segments of a connection at once by itself.
+    let mut took = took.split_off(20);
     took.sort();
-    // On a busy machine some wait for the processor.
-    let most = took[took.len() / 4];
-    assert!(most < Duration::from_millis(35), "a lookup takes {most:?}");
+    // A delayed acknowledgement takes 40 ms, whatever the machine does. On a busy machine most lookups may take that
+    // long for want of a processor, so the fast ones are what tells.
+    let fast = took[took.len() / 10];
+    assert!(fast < Duration::from_millis(35), "a lookup takes {fast:?}");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Attacks: strangers can do nothing, and tenants cannot hurt each other.
+//! Attacks of strangers and hostile clients, and what other clients notice of them.
 
+mod admin;
 mod auth;
 mod commands;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::{DeleteKeyRequest, FlushRequest, KeyRequest};
+use fonn_runtime::http::WATCHES;
 use fonn_runtime::users::{Directory, ROLES, Role, namespace_number};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
@@ -72,6 +73,27 @@ fn every_method_has_a_row_and_every_row_a_method() {
     let of_members = |it: &String| OF_MEMBERS.contains(&it.split('/').next().unwrap());
     let served: BTreeSet<String> = methods().into_iter().filter(|it| !of_members(it)).collect();
     assert_eq!(rows, served);
+}
+
+/// They are counted apart, since a user may keep them open; administrators' streams end by themselves.
+#[test]
+fn every_stream_that_is_not_for_administrators_is_a_watch() {
+    let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
+    let mut streams = BTreeSet::new();
+    for file in &set.file {
+        for service in &file.service {
+            let streaming = service.method.iter().filter(|it| it.server_streaming());
+            streams.extend(
+                streaming.map(|it| format!("{}.{}/{}", file.package(), service.name(), it.name())),
+            );
+        }
+    }
+    let for_users = ROLES.iter().filter(|(_, role)| *role < Role::Admin);
+    let for_users: BTreeSet<&str> = for_users.map(|(name, _)| *name).collect();
+    let streams: BTreeSet<&str> = streams.iter().map(String::as_str).collect();
+    let found: BTreeSet<&str> = streams.intersection(&for_users).copied().collect();
+    let named = WATCHES.iter().filter(|it| it.starts_with("fonn."));
+    assert_eq!(found, named.copied().collect());
 }
 
 #[tokio::test]

@@ -5,13 +5,18 @@ use std::pin::pin;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{HeaderMap, Response};
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use super::*;
 
@@ -197,9 +202,6 @@ async fn malformed_calls_are_refused_and_leave_the_server_alive() {
 
 #[tokio::test]
 async fn reflection_names_the_services() {
-    use tonic_reflection::pb::v1::ServerReflectionRequest;
-    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
     let server = start(Options::default()).await;
@@ -222,62 +224,122 @@ async fn reflection_names_the_services() {
     );
 }
 
+/// A call of the reflection service that lasts until it is dropped.
+struct LongCall {
+    ask: mpsc::Sender<ServerReflectionRequest>,
+    answers: tonic::Streaming<ServerReflectionResponse>,
+}
+
+impl LongCall {
+    async fn begin(server: &Fixture) -> Result<Self, tonic::Status> {
+        let channel = server.channel().await;
+        let origin = channel.origin();
+        let mut client = ServerReflectionClient::with_origin(channel, origin);
+        let (ask, asked) = mpsc::channel(1);
+        let call = client.server_reflection_info(ReceiverStream::new(asked));
+        let answers = call.await?.into_inner();
+        let mut call = Self { ask, answers };
+        assert!(call.is_answered().await);
+        Ok(call)
+    }
+
+    async fn is_answered(&mut self) -> bool {
+        let request = ServerReflectionRequest {
+            message_request: Some(MessageRequest::ListServices(String::new())),
+            ..ServerReflectionRequest::default()
+        };
+        let _ = self.ask.send(request).await;
+        let answer = tokio::time::timeout(LONG, self.answers.next()).await;
+        answer.unwrap().is_some_and(|it| it.is_ok())
+    }
+}
+
+const ONE: CallLimits = CallLimits {
+    most: 1,
+    for_admins: 0,
+    by_caller: 1,
+};
+
 #[tokio::test]
-async fn calls_are_bounded() {
+async fn calls_are_bounded_and_health_checks_are_none() {
     let options = Options {
-        calls_max: 1,
+        watches: ONE,
         ..Options::default()
     };
     let server = start(options).await;
-    let mut health = server.health().await;
-    let request = HealthCheckRequest::default();
-    let held = health.watch(request.clone()).await.unwrap();
-    let refused = server
-        .health()
-        .await
-        .check(request.clone())
-        .await
-        .unwrap_err();
+    let held = LongCall::begin(&server).await.unwrap();
+    let refused = LongCall::begin(&server).await.err().unwrap();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.message().contains("1 calls"), "{refused}");
+    assert!(refused.message().contains("1 watches"), "{refused}");
+    let request = HealthCheckRequest::default();
+    let mut health = server.health().await;
+    health.check(request.clone()).await.unwrap();
+    let mut changes = health.watch(request).await.unwrap().into_inner();
+    assert!(changes.next().await.unwrap().is_ok());
+    // Pages are not calls.
+    assert!(server.get("/healthz").await.ends_with("ok\n"));
     drop(held);
     // The server learns of it a moment later.
     let again = async {
-        while health.check(request.clone()).await.is_err() {
+        while LongCall::begin(&server).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(LONG, again).await.unwrap();
-    // Pages are not calls.
-    assert!(server.get("/healthz").await.ends_with("ok\n"));
 }
 
 #[tokio::test]
 async fn a_call_outlives_the_age_of_its_connection_but_not_its_own() {
-    let age = Duration::from_secs(1);
+    let age = Duration::from_millis(200);
     let options = Options {
         connection_age_max: age,
         ..Options::default()
     };
     let server = start(options).await;
-    let request = HealthCheckRequest::default();
-    let watch = server.health().await.watch(request.clone()).await.unwrap();
+    let mut health = server.health().await;
+    let watch = health.watch(HealthCheckRequest::default()).await.unwrap();
     let mut changes = watch.into_inner();
     changes.next().await.unwrap().unwrap();
-    tokio::time::sleep(age * 2).await;
-    server.readiness.set_ready();
-    let change = changes.next().await.unwrap().unwrap();
-    assert_eq!(change.status, ServingStatus::Serving as i32);
+    let mut call = LongCall::begin(&server).await.unwrap();
+    // A health check keeps no connection: this one is cut at its age. The connection of the call is older by then.
+    let cut = tokio::time::timeout(LONG, changes.next()).await.unwrap();
+    assert!(cut.is_none_or(|it| it.is_err()));
+    tokio::time::sleep(age).await;
+    assert!(call.is_answered().await);
 
     let options = Options {
         call_age_max: age,
         ..options
     };
     let server = start(options).await;
-    let watch = server.health().await.watch(request).await.unwrap();
-    let mut changes = watch.into_inner();
-    changes.next().await.unwrap().unwrap();
-    let cut = tokio::time::timeout(LONG, changes.next()).await.unwrap();
+    let mut call = LongCall::begin(&server).await.unwrap();
+    let cut = tokio::time::timeout(LONG, call.answers.next())
+        .await
+        .unwrap();
+    assert!(cut.is_none_or(|it| it.is_err()));
+}
+
+#[tokio::test]
+async fn a_connection_with_a_call_keeps_its_place_and_health_gets_one() {
+    let options = Options {
+        connections_max: 3,
+        ..Options::default()
+    };
+    let server = start(options).await;
+    let mut call = LongCall::begin(&server).await.unwrap();
+    // Connections of a stranger, with streams that need no login.
+    let mut strangers = Vec::new();
+    for _ in 0..4 {
+        let mut health = server.health().await;
+        let watch = health.watch(HealthCheckRequest::default()).await.unwrap();
+        let mut changes = watch.into_inner();
+        assert!(changes.next().await.unwrap().is_ok());
+        strangers.push(changes);
+        assert!(server.get("/healthz").await.ends_with("ok\n"));
+    }
+    assert!(call.is_answered().await);
+    let mut first = strangers.swap_remove(0);
+    let cut = tokio::time::timeout(LONG, first.next()).await.unwrap();
     assert!(cut.is_none_or(|it| it.is_err()));
 }
 
@@ -301,7 +363,6 @@ async fn shutdown_cuts_calls_at_the_deadline() {
 #[tokio::test]
 async fn a_silent_connection_is_thrown_out() {
     let options = Options {
-        connections_max: 1,
         header_timeout: Duration::from_millis(20),
         ..Options::default()
     };
@@ -309,7 +370,9 @@ async fn a_silent_connection_is_thrown_out() {
     for bytes in [&b""[..], b"P"] {
         let mut stream = server.connect().await;
         stream.write_all(bytes).await.unwrap();
-        assert!(server.get("/healthz").await.ends_with("ok\n"));
-        drop(stream);
+        let mut rest = Vec::new();
+        let read = stream.read_to_end(&mut rest);
+        let _ = tokio::time::timeout(LONG, read).await.unwrap();
+        assert!(rest.is_empty(), "{rest:?}");
     }
 }

@@ -102,6 +102,39 @@ async fn a_call_needs_a_login_and_health_does_not() {
 }
 
 #[tokio::test]
+async fn readers_leave_a_place_to_administrators() {
+    let (_, security) = security();
+    let watches = CallLimits {
+        most: 3,
+        for_admins: 1,
+        by_caller: 3,
+    };
+    let options = Options {
+        watches,
+        ..Options::default()
+    };
+    let server = start_with(options, security).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(info(server.logged_in("dev", PASSWORD).await).await.unwrap());
+    }
+    let refused = info(server.logged_in("dev", PASSWORD).await).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(
+        refused.message().contains("for administrators"),
+        "{refused}"
+    );
+    held.push(
+        info(server.logged_in("root", PASSWORD).await)
+            .await
+            .unwrap(),
+    );
+    let refused = info(server.logged_in("root", PASSWORD).await).await;
+    assert!(refused.unwrap_err().message().contains("3 watches"));
+}
+
+#[tokio::test]
 async fn guessing_is_slowed_by_source() {
     let (server, users) = guarded().await;
     let begin = std::time::Instant::now();
@@ -267,7 +300,6 @@ async fn who_is_refused_is_counted_once_by_reason() {
         Routes::new().with_standard(metrics.clone(), Readiness::new()),
         Options::default(),
         security,
-        ([0, 0, 0, 0], 1).into(),
     );
     let far = [10, 0, 0, 7].into();
     let page = |login: Option<&[u8]>| {
@@ -302,10 +334,7 @@ async fn figures_need_a_login_over_the_network() {
     let (_, security) = security();
     let metrics = Metrics::new();
     let routes = || Routes::new().with_standard(metrics.clone(), Readiness::new());
-    let site = |security: Security| {
-        let addr = ([0, 0, 0, 0], 1).into();
-        Site::new(routes(), Options::default(), security, addr)
-    };
+    let site = |security: Security| Site::new(routes(), Options::default(), security);
     let request = |path: &str, login: Option<&str>| {
         let mut request = hyper::Request::get(path);
         if let Some(login) = login {

@@ -1,0 +1,220 @@
+//! Attacks on the admin port: health checks and administrators get in all the same.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fonn_proto::grpc::v1::WatchRequest;
+use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
+use fonn_runtime::http::Channel;
+use fonn_tests::ctl::{text, with_input};
+use fonn_tests::node::{FonnNode, NodeOptions, ctl_program, http_get};
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+const PASSWORD: &str = "correct-horse";
+/// A machine that is busy with other tests needs its time.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The timeout of the chart's liveness probe is 5 s. A probe waits for no other connection, so that more of it is
+/// time of the machine.
+const PROBE_LIMIT: Duration = Duration::from_secs(30);
+/// Streams of one connection.
+const STREAMS: usize = 32;
+
+/// A node with users: `dev`, who reads, and `root`, an administrator.
+struct Guarded {
+    node: FonnNode,
+    _dir: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn start() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("users.toml");
+        let hash =
+            String::from_utf8(with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?.stdout)?;
+        let row = |(name, role)| {
+            format!(
+                "[[user]]\nname = '{name}'\nrole = '{role}'\nhash = '{}'\n",
+                hash.trim()
+            )
+        };
+        let rows = [("dev", "read"), ("root", "admin")].map(row).concat();
+        std::fs::write(&file, rows)?;
+        let options = NodeOptions::new().in_memory().flag("--users-file", &file);
+        Ok(Self {
+            node: options.start()?,
+            _dir: dir,
+        })
+    }
+
+    fn as_root(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(ctl_program()?);
+        command
+            .args(arguments)
+            .env("FONN_ADMIN", self.node.admin().to_string())
+            .env("FONN_USER", "root")
+            .env("FONN_PASSWORD", PASSWORD)
+            .stdin(Stdio::null());
+        Ok(command.output()?)
+    }
+
+    /// An administrator looks at the state, and flushes.
+    fn administrate(&self) -> Result<()> {
+        for arguments in [&["status"][..], &["flush", "default", "--yes"]] {
+            let output = self.as_root(arguments)?;
+            let error = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{arguments:?}: {error}");
+        }
+        Ok(())
+    }
+}
+
+/// One connection with as many watches of health as it may have, and the streams that went on after an answer.
+async fn watch_health(admin: &str) -> Result<Vec<tonic::Streaming<HealthCheckResponse>>> {
+    let channel = Channel::connect(admin, LIMIT).await?;
+    let origin = channel.origin();
+    let mut client = HealthClient::with_origin(channel, origin);
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        let watch = client.watch(HealthCheckRequest::default()).await?;
+        let mut stream = watch.into_inner();
+        ensure!(stream.message().await?.is_some(), "no answer");
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+/// A health check as a load balancer makes it: a connection of its own, and the answer in time.
+fn probe(admin: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect_timeout(&admin, PROBE_LIMIT)?;
+    stream.set_read_timeout(Some(PROBE_LIMIT))?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .context("the probe has no answer")?;
+    ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_of_health_keep_no_administrator_out() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let admin = guarded.node.admin().to_string();
+    // Without a login.
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        streams.push(watch_health(&admin).await?);
+    }
+    guarded.administrate()?;
+    probe(guarded.node.admin())?;
+    // Eight streams go on, at most a minute each. The others were answered, and end.
+    let mut streams: Vec<_> = streams.into_iter().flatten().collect();
+    let end = async {
+        while streams.len() > 8 {
+            let mut open = Vec::new();
+            for mut stream in streams.drain(..) {
+                let next = tokio::time::timeout(Duration::from_millis(1), stream.message());
+                if next.await.is_err() {
+                    open.push(stream);
+                }
+            }
+            streams = open;
+        }
+    };
+    tokio::time::timeout(LIMIT, end).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_of_a_reader_keep_no_administrator_out() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let admin = guarded.node.admin().to_string();
+    let mut streams = Vec::new();
+    let mut refused = 0;
+    for _ in 0..2 {
+        let channel = Channel::connect(&admin, LIMIT).await?;
+        let channel = channel.with_login("dev", PASSWORD.as_bytes());
+        let origin = channel.origin();
+        let mut client = TelemetryClient::with_origin(channel, origin);
+        for _ in 0..STREAMS {
+            match client.watch(WatchRequest { history_seconds: 0 }).await {
+                Ok(stream) => streams.push(stream.into_inner()),
+                Err(status) => {
+                    ensure!(status.code() == tonic::Code::ResourceExhausted, "{status}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    ensure!(refused > 0, "a reader has {} streams", streams.len());
+    guarded.administrate()?;
+    // An administrator's own dashboard, too: one look at the stream of figures.
+    let top = guarded.as_root(&["top", "--once"])?;
+    let error = String::from_utf8_lossy(&top.stderr);
+    ensure!(top.status.success(), "top: {error}");
+    probe(guarded.node.admin())?;
+    Ok(())
+}
+
+#[test]
+fn kept_connections_fail_no_health_check() -> Result<()> {
+    let node = NodeOptions::new().in_memory().start()?;
+    let mut kept = Vec::new();
+    for round in 0..4 {
+        // Some ask and keep the connection, some are silent, some never end their request.
+        for number in 0..100 {
+            let mut stream = TcpStream::connect_timeout(&node.admin(), LIMIT)?;
+            // The port may have closed it already.
+            let _ = match number % 3 {
+                0 => stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: probe\r\n\r\n"),
+                1 => stream.write_all(b"GET /healthz HT"),
+                _ => Ok(()),
+            };
+            kept.push(stream);
+        }
+        probe(node.admin()).with_context(|| format!("round {round}"))?;
+    }
+    text(&node.admin().to_string(), &["status"])?;
+    drop(kept);
+    Ok(())
+}
+
+/// The status of a page that a browser asks for by the name `host`.
+fn status_by_name(node: &FonnNode, path: &str, host: &str) -> Result<String> {
+    let mut stream = TcpStream::connect_timeout(&node.admin(), LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).context("no status")?;
+    Ok(status.to_owned())
+}
+
+#[test]
+fn a_page_that_points_its_own_name_here_reads_nothing() -> Result<()> {
+    let node = NodeOptions::new()
+        .in_memory()
+        .flag("--admin-host", "cache.example,*.svc.cluster.local")
+        .start()?;
+    for (path, host, wanted) in [
+        ("/metrics", "evil.example", "421"),
+        ("/", "evil.example:11280", "421"),
+        ("/healthz", "evil.example", "200"),
+        ("/metrics", "cache.example:11280", "200"),
+        ("/metrics", "node-0.fonn.svc.cluster.local", "200"),
+        ("/metrics", "localhost", "200"),
+    ] {
+        let status = status_by_name(&node, path, host)?;
+        ensure!(status == wanted, "{path} by {host}: {status}");
+    }
+    let own = http_get(node.admin(), "/metrics")?;
+    ensure!(own.status == 200, "{}", own.status);
+    Ok(())
+}
