@@ -92,7 +92,8 @@ locals {
     router = merge({
       listen       = ["0.0.0.0:${local.ports.client}"]
       admin_listen = "0.0.0.0:${local.ports.router_admin}"
-    }, var.router_settings)
+      # The dashboard's name. Over TLS the certificate says by which names the port is called.
+    }, var.secrets.tls == null ? { admin_host = [local.host] } : {}, var.router_settings)
   }
 }
 

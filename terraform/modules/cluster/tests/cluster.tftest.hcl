@@ -342,3 +342,15 @@ run "other_settings_of_ones_own" {
     error_message = "no hook waits that long"
   }
 }
+
+run "without_certificates_the_dashboard_answers_by_the_load_balancers_name" {
+  command = apply
+  variables {
+    secrets         = {}
+    allow_anonymous = true
+  }
+  assert {
+    condition     = strcontains(module.boot["router"].base_toml, "admin_host = [\"ci-router-1.elb.eu-central-1.amazonaws.com\"]\n")
+    error_message = module.boot["router"].base_toml
+  }
+}
