@@ -84,8 +84,13 @@ def check_images(texts):
 def check_compiler():
     """The image of the build has the pinned compiler."""
     pinned = re.search(r'channel = "([\d.]+)"', (ROOT / "rust-toolchain.toml").read_text())[1]
-    if f"RUST_IMAGE=rust:{pinned}-" not in (ROOT / "deploy/Dockerfile").read_text():
-        yield f"deploy/Dockerfile does not build with Rust {pinned}"
+    for path, wanted in (("deploy/Dockerfile", f"RUST_IMAGE=rust:{pinned}-"), ("deploy/compose.yaml", f"RUST_IMAGE:-rust:{pinned}-")):
+        if wanted not in (ROOT / path).read_text():
+            yield f"{path} does not build with Rust {pinned}"
+    # A default would be a tag.
+    for line in (ROOT / "deploy/Dockerfile").read_text().splitlines():
+        if re.match(r"ARG \w+_IMAGE=", line):
+            yield f"deploy/Dockerfile has a default for a base image: {line}"
 
 
 def check_example():

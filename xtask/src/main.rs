@@ -6,6 +6,7 @@ mod codegen;
 mod generated;
 mod metrics_list;
 mod protocols;
+mod sbom;
 mod settings;
 mod tidy;
 
@@ -26,6 +27,7 @@ Commands:
   protocols      write the tables of docs/protocols.md
   sample-config  write deploy/config/node.sample.toml and the settings in README.md
   metrics-list   write the tables of docs/metrics.md
+  sbom           print the bill of materials of a release (CycloneDX)
   cluster        start nodes, routers and a bucket on this machine (cluster --help)
 ";
 
@@ -62,6 +64,10 @@ fn run() -> Result<ExitCode> {
         ["protocols"] => write(&protocols::FILES),
         ["sample-config"] => write(&settings::FILES),
         ["metrics-list"] => write(&metrics_list::FILES),
+        ["sbom"] => {
+            io::stdout().write_all(sbom::text(&root()?)?.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
         ["cluster", ..] => cluster::run(args.get(1..).unwrap_or_default(), &root()?),
         ["help" | "--help" | "-h"] => {
             io::stdout().write_all(USAGE.as_bytes())?;
