@@ -30,8 +30,12 @@ REFUSED = {
     "an unknown value": ["access.insecure=true", "nodes.replica=3"],
     "users, and routers that nodes do not know": ["access.usersSecret=users"],
     "two certificates": ["access.usersSecret=users", "access.tlsSecret=tls", "access.certManager.issuerRef.name=issuer"],
-    "users, and a Prometheus that does not log in": ["access.usersSecret=users", "access.tlsSecret=tls", "monitoring.serviceMonitor=true"],
+    "users, and a Prometheus that does not log in": ["access.usersSecret=users", "access.tlsSecret=tls", "access.networkPolicy.enabled=false", "monitoring.serviceMonitor=true"],
+    "a Prometheus that the network policy keeps out": ["access.insecure=true", "monitoring.serviceMonitor=true"],
+    "an empty peer of the admin ports": ["access.insecure=true", "access.networkPolicy.admins[0].podSelector=null"],
     "no node": ["access.insecure=true", "nodes.replicas=0"],
+    "an image by tag": ["allowTags=false", "access.insecure=true", f"initImage.digest=sha256:{'0' * 64}"],
+    "a helper's image by tag": ["allowTags=false", "access.insecure=true", f"image.digest=sha256:{'0' * 64}"],
     "a moving tag": ["access.insecure=true", "image.tag=latest"],
     "a bucket that is none": ["access.insecure=true", "coldTier.url=http://x"],
     "more RAM than there is": ["access.insecure=true", "nodes.ramBudget=120%"],
@@ -210,6 +214,20 @@ def check_keys(config, where):
         problems.append(f"{where}: there is no setting {key}")
 
 
+def check_policy(helm):
+    """Admin ports are open to the peers that are named, and to no other."""
+    admin_ports = {11280, 11281}
+    for values, wanted in (("production", [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]), ("trial", [])):
+        objects = render(helm, VERSIONS[-1], "-f", str(CHART / f"ci/{values}.yaml"))
+        policies = [it["spec"] for it in objects if it["kind"] == "NetworkPolicy"]
+        if len(policies) != 1 or policies[0]["policyTypes"] != ["Ingress"]:
+            problems.append(f"{values}: the network policies are {policies}")
+        rules = [rule for it in policies for rule in it["ingress"] if admin_ports & {port["port"] for port in rule["ports"]}]
+        found = [peer for rule in rules for peer in rule.get("from") or [{"everybody": True}]]
+        if found != wanted:
+            problems.append(f"{values}: {found} may reach the admin ports, not {wanted}")
+
+
 def main():
     helm, crds = sys.argv[1], crd_schemas(pathlib.Path(sys.argv[2]))
     sets = sorted((CHART / "ci").glob("*.yaml"))
@@ -222,10 +240,13 @@ def main():
             check_objects(objects, version, crds, f"{values.name}, Kubernetes {version}")
         check_configuration(objects, values.name)
     check_one_address(helm)
+    check_policy(helm)
     rules = [it for it in render(helm, VERSIONS[-1], "-f", str(CHART / "ci/production.yaml")) if it["kind"] == "PrometheusRule"]
     if "https://example.com/fonn/docs/operations/runbooks.md#fonnbusy" not in json.dumps(rules):
         problems.append("alerts in the chart do not link to runbooks")
     for why, values in REFUSED.items():
+        # What is refused is not refused for its tags alone.
+        values = ["allowTags=true", *values]
         code, _, _ = run(helm, "template", "fonn", str(CHART), "--kube-version", f"{VERSIONS[-1]}.0", *(f"--set={it}" for it in values))
         if code == 0:
             problems.append(f"accepted: {why}")

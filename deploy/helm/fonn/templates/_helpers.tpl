@@ -28,9 +28,19 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{- define "fonn.image" -}}
-{{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- include "fonn.pinned" (dict "image" .Values.image "tag" .Chart.AppVersion "name" "image" "allowTags" .Values.allowTags) -}}
 {{- end -}}
+
+{{- define "fonn.initImage" -}}
+{{- include "fonn.pinned" (dict "image" .Values.initImage "tag" "" "name" "initImage" "allowTags" .Values.allowTags) -}}
+{{- end -}}
+
+{{/* An image by its digest. */}}
+{{- define "fonn.pinned" -}}
+{{- if not (or .image.digest .allowTags) -}}
+{{- fail (printf "%s.digest is needed (values.yaml says where it is found), or allowTags: true for a trial" .name) -}}
+{{- end -}}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .tag }}{{ end }}
 {{- end -}}
 
 {{/* Behind each node's name. With the namespace: TLS heeds a certificate's wildcard before two labels only. */}}
@@ -86,6 +96,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- $_ := set $settings "tls_cert" "/etc/fonn/tls/tls.crt" -}}
 {{- $_ := set $settings "tls_key" "/etc/fonn/tls/tls.key" -}}
 {{- $_ := set $settings "tls_client_ca" "/etc/fonn/tls/ca.crt" -}}
+{{- else -}}
+{{- /* Over TLS the certificate says by which names the admin port is called. */ -}}
+{{- $_ := set $settings "admin_host" (list "*.svc" "*.svc.cluster.local") -}}
 {{- end -}}
 {{- if not (or .usersSecret .insecure) -}}
 {{- fail "access.usersSecret has to name a Secret with users.toml, or access.insecure has to be true" -}}
