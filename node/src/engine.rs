@@ -395,7 +395,8 @@ impl Engine {
         let mut shard = hot.ram.lock(hash);
         let fetched = fetched.filter(|it| it.ticket == hot.ticket(hash));
         let mut grown = false;
-        let attempt = self.attempt_locked(&mut shard, job, fetched, acks, scratch, &mut grown);
+        let known = (fetched, prepared);
+        let attempt = self.attempt_locked(&mut shard, job, known, acks, scratch, &mut grown);
         drop(shard);
         if grown {
             hot.ram.evict_to_budget(hash, hot.now_s(), EVICTIONS_MAX);
@@ -404,13 +405,13 @@ impl Engine {
         attempt
     }
 
-    /// One try under the lock of the key's shard. `fetched` is what the tiers below hold as long as RAM
-    /// does not know the key. `grown` is set if RAM may have grown.
+    /// One try under the lock of the key's shard. It knows what the tiers below hold as long as RAM does not know the key,
+    /// and what was prepared of long values. `grown` is set if RAM may have grown.
     fn attempt_locked(
         &self,
         shard: &mut ShardGuard<'_>,
         job: &Job<'_>,
-        fetched: Option<&Fetched>,
+        (fetched, prepared): (Option<&Fetched>, &Prepared),
         acks: &mut Acks,
         scratch: &mut Vec<u8>,
         grown: &mut bool,

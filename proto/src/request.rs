@@ -150,10 +150,12 @@ impl ServerCommand<'_> {
     #[must_use]
     pub fn ends_with_client(&self) -> bool {
         match self {
-            Self::Flush { .. } | Self::Auth { .. } => false,
+            Self::Flush { .. } | Self::Auth { .. } | Self::ConfigSet(_) | Self::Atomic(_) => false,
             Self::Stats(_)
             | Self::Info(_)
             | Self::ConfigGet(_)
+            | Self::Time
+            | Self::Keys(_)
             | Self::Count
             | Self::Scan { .. }
             | Self::RandomKey

@@ -22,6 +22,7 @@ use fonn_runtime::hlc;
 
 use super::commit::{Content, Refused};
 use super::fetch::{Fetched, Need};
+use super::prepare::Prepared;
 use super::{Acks, Attempt, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, ValueAt, semantics};
 use crate::entry::{Meta, Space};
 use crate::ram::{INLINE_LEN_MAX, ManyGuard, SlotId};
@@ -32,8 +33,8 @@ const WRITE_COST: usize = 256;
 /// Versions are reserved for so long ahead that they last while the locks are held.
 const VERSIONS_MARGIN_MS: u64 = 1_000;
 
-/// How often a step is tried again because a flush came between.
-const FLUSHES_MAX: usize = 4;
+/// How often a step is tried again because a flush came between, or a long value had to be prepared.
+const TRIES_MAX: usize = 8;
 
 /// Why a batch was not carried out. Nothing was changed.
 enum Blocked {
@@ -450,12 +451,13 @@ impl Engine {
         progress: &mut Progress<'_>,
     ) -> Outcome<'static> {
         let shard = shards.shard(plan.hash);
-        for _ in 0..=FLUSHES_MAX {
+        let mut prepared = Prepared::default();
+        for _ in 0..=TRIES_MAX {
             let mut grown = false;
             let attempt = self.attempt_locked(
                 shard,
                 job,
-                plan.fetched.as_ref(),
+                (plan.fetched.as_ref(), &prepared),
                 progress.acks,
                 &mut progress.scratch,
                 &mut grown,
@@ -465,6 +467,8 @@ impl Engine {
             }
             match attempt {
                 Attempt::Flushed => {}
+                // The entry may not change between the steps, so its shard stays locked for this.
+                Attempt::Prepare(long) => self.prepare(job, long, &mut prepared),
                 Attempt::Done(mut outcome, at) => {
                     if let Outcome::Hit(hit) = &mut outcome {
                         if at == ValueAt::Scratch {

@@ -56,6 +56,7 @@ fn disk(dir: &tempfile::TempDir) -> DiskOptions {
         read_threads: 1,
         settle_percent: 0,
         write_bytes_per_sec_max: None,
+        room_wait: crate::lsm::ROOM_WAIT,
     }
 }
 
