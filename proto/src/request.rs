@@ -44,6 +44,16 @@ pub enum Step<'a> {
     },
 }
 
+/// Longest request in bytes of a client that has to log in and has not: as long as the receive buffer that
+/// connections share, so that no memory is ever reserved for one.
+pub const UNAUTHENTICATED_LEN_MAX: usize = 16 * 1024;
+
+/// Most arguments of a RESP request of such a client (Redis has the same bound).
+pub const UNAUTHENTICATED_ARGUMENT_COUNT_MAX: usize = 10;
+
+/// Longest data block in bytes of a memcached text command of such a client: user name and password.
+pub const UNAUTHENTICATED_BLOCK_LEN_MAX: u64 = 2 * 1024;
+
 /// Bounds that a parser enforces.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

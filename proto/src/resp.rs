@@ -35,7 +35,7 @@ pub use table::{COMMANDS, CommandInfo, Group};
 
 use crate::outcome::Failure;
 use crate::request::{self, Body, Commands, Limits, Request, Step};
-use crate::{Command, Get};
+use crate::{Command, Delete, Get};
 use encode::Protocol;
 use frame::{Frame, Framing, plain_get};
 use reply::{Answer, Form};
@@ -63,6 +63,17 @@ impl Parser {
             session: Session::new(connection_id),
             limits,
         }
+    }
+
+    /// As [`Session::set_authenticated`](crate::session::Session::set_authenticated).
+    pub fn set_authenticated(&mut self, is_authenticated: bool) {
+        self.framing.set_authenticated(is_authenticated);
+    }
+
+    /// Arguments of the request at the front that were read so far. A command may come of each.
+    #[must_use]
+    pub fn argument_count(&self) -> usize {
+        self.framing.argument_count()
     }
 
     /// Refuses the request at the front with `failure`; see
@@ -112,8 +123,26 @@ impl Parser {
                 )
             }
             Frame::Refused { error, len } => {
+                let transaction = self.session.transaction.as_ref();
+                let is_queueing = transaction.is_some_and(|it| it.is_queueing());
                 self.session.spoil_transaction();
-                (refused(self.session.protocol, error, Body::Answer), len)
+                let body = match self.framing.outdated() {
+                    // What a transaction refuses to queue changes nothing.
+                    Some(key) if !is_queueing => {
+                        let delete = Command::Delete(Delete::new(key));
+                        Body::Data(Commands::from_buf([delete]))
+                    }
+                    _ => Body::Answer,
+                };
+                let database = self.session.database;
+                let request = refused(self.session.protocol, error, body);
+                (
+                    Request {
+                        database,
+                        ..request
+                    },
+                    len,
+                )
             }
             Frame::Broken { error, len } => {
                 (refused(self.session.protocol, error, Body::Broken), len)

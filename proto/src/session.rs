@@ -49,6 +49,27 @@ impl Session {
         }
     }
 
+    /// Tells whether the client has logged in, or need not, as is assumed at first. The requests of a client
+    /// that has not are bounded by [`UNAUTHENTICATED_LEN_MAX`](crate::request::UNAUTHENTICATED_LEN_MAX) and
+    /// its neighbours. A request beyond them is answered with the dialect's error and ends the connection.
+    pub fn set_authenticated(&mut self, is_authenticated: bool) {
+        match self {
+            Self::Text(parser) => parser.set_authenticated(is_authenticated),
+            Self::Binary(parser) => parser.set_authenticated(is_authenticated),
+            Self::Resp(parser) => parser.set_authenticated(is_authenticated),
+        }
+    }
+
+    /// Arguments of the request at the front that were read so far, where a command may come of each and they
+    /// are not few.
+    #[must_use]
+    pub fn argument_count(&self) -> usize {
+        match self {
+            Self::Text(_) | Self::Binary(_) => 0,
+            Self::Resp(parser) => parser.argument_count(),
+        }
+    }
+
     /// Has the request at the front of the stream refused with `failure`, as if its value were too
     /// long: if it has a value that has not arrived as a whole, the next [`Session::parse`] asks to skip
     /// it, and the error is the answer. Any other request goes on as before.

@@ -9,7 +9,8 @@
 //!   the text `Not found`, or its key where `GETK` and `GATK` ask for that.
 //! - **A malformed packet is swallowed** and answered with 0x0004, where memcached closes the
 //!   connection or loses step. The header says how long the packet is, so nothing else has to be
-//!   guessed. Only a wrong magic byte ends the connection.
+//!   guessed. Only a wrong magic byte ends the connection, and lengths that no packet can have (extras and
+//!   key longer than the body, a body of 2 GiB or more), which are answered with 0x0004 at once.
 //! - `VERBOSITY` is answered (and changes nothing); memcached 1.6 does not know it.
 //!
 //! Numbers are big-endian. Offsets of the header, requests and replies alike:

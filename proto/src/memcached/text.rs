@@ -4,6 +4,7 @@
 //! behind it. Error lines are those of memcached 1.6.18, compared reply by reply; where this parser
 //! knowingly differs it keeps the stream in step instead: the data block of a storage command that is
 //! refused for its line is swallowed whenever its length is known, while memcached reads it as commands.
+//! A length that no block can have (negative, or more than `i32::MAX - 2`) counts as unknown.
 //! The rules are those of memcached's `doc/protocol.txt`.
 //!
 //! Nothing is allocated for a request on one key. A line is searched for its end once, also when it
@@ -23,7 +24,9 @@ pub use parser::{LINE_LEN_MAX, Parser, RETRIEVAL_LINE_LEN_MAX};
 pub use reply::{Reply, put_failure};
 pub(super) use reply::{put_line, put_not_a_number};
 
-pub(super) use line::{Tokens, is_key_len, parse_exptime, parse_signed, parse_u32, parse_unsigned};
+pub(super) use line::{
+    Tokens, is_key_len, parse_block_len, parse_exptime, parse_signed, parse_u32, parse_unsigned,
+};
 pub(super) use parser::{Parsed, Refusal};
 
 /// The reply to a line whose parts have the wrong form.

@@ -605,7 +605,7 @@ fn set_range<'a>(args: Args<'a>, context: Context) -> Result<SetRange<'a>, Reply
     let offset = u64::try_from(offset).map_err(|_| wording::OFFSET_OUT_OF_RANGE)?;
     let value = args.get(3);
     if !value.is_empty() && offset + value.len() as u64 > context.value_len_max as u64 {
-        return Err(wording::value_too_large(context.value_len_max));
+        return Err(wording::STRING_TOO_LONG);
     }
     Ok(SetRange {
         key: key(args, 1)?,

@@ -12,10 +12,10 @@ use std::fmt;
 
 use super::inline;
 use super::number::{Length, length};
-use super::table::{self, CommandInfo};
+use super::table::{self, CommandInfo, Kind};
 use super::wording::{self, ReplyError};
 use crate::command::RESP_KEY_LEN_MAX;
-use crate::request::Limits;
+use crate::request::{Limits, UNAUTHENTICATED_ARGUMENT_COUNT_MAX, UNAUTHENTICATED_LEN_MAX};
 
 /// Most arguments of one request.
 pub(super) const ARGUMENT_COUNT_MAX: usize = 1_048_576;
@@ -27,8 +27,14 @@ pub(super) const ARGUMENT_LEN_MAX: usize = 64 * 1024;
 /// in one `MSET`.
 pub(super) const REQUEST_LEN_ABOVE_VALUE_MAX: usize = 64 * 1024 * 1024;
 
-/// A bulk string said to be longer than this is a broken stream rather than a large value.
-const BULK_LEN_MAX: i64 = 1 << 40;
+/// A bulk string said to be longer than this and than any value is a broken stream rather than a large value
+/// (Redis's `proto-max-bulk-len`).
+const BULK_LEN_MAX: usize = 512 * 1024 * 1024;
+
+/// Length of the options of `SET` that make it depend on what is there, `NX` and `XX`.
+const CONDITION_LEN: usize = 2;
+
+const TOO_MANY_UNAUTHENTICATED: &str = "unauthenticated multibulk length";
 
 /// Room for arguments that is kept from one request to the next.
 const KEPT_ARGUMENT_COUNT_MAX: usize = 128;
@@ -136,6 +142,10 @@ pub(super) struct Framing {
     command: Option<&'static CommandInfo>,
     /// Why the request is refused: it is only swallowed from here on.
     refusal: Option<ReplyError>,
+    /// The key of a set that is refused for its size, whose entry is removed then, as memcached does: no read
+    /// after the error finds the old value.
+    outdated: Option<Vec<u8>>,
+    is_authenticated: bool,
 }
 
 impl Framing {
@@ -149,7 +159,23 @@ impl Framing {
             unquoted: Vec::new(),
             command: None,
             refusal: None,
+            outdated: None,
+            is_authenticated: true,
         }
+    }
+
+    pub(super) fn set_authenticated(&mut self, is_authenticated: bool) {
+        self.is_authenticated = is_authenticated;
+    }
+
+    /// The key whose entry the refused request removes.
+    pub(super) fn outdated(&self) -> Option<&[u8]> {
+        self.outdated.as_deref()
+    }
+
+    /// Bytes that the arguments read so far take besides their own.
+    pub(super) fn argument_count(&self) -> usize {
+        self.spans.len()
     }
 
     /// Whether the next byte is the first one of a request.
@@ -158,9 +184,10 @@ impl Framing {
         matches!(self.phase, Phase::Start | Phase::Done { .. })
     }
 
-    /// Refuses the array that is being read, if it has an argument that has not arrived as a whole.
+    /// Refuses the array that is being read.
     pub(super) fn refuse(&mut self, error: ReplyError) {
-        if matches!(self.phase, Phase::Payload { .. }) && self.refusal.is_none() {
+        let is_inside = matches!(self.phase, Phase::Payload { .. } | Phase::Header);
+        if is_inside && self.refusal.is_none() {
             self.refusal = Some(error);
         }
     }
@@ -195,6 +222,10 @@ impl Framing {
                         };
                     }
                     Length::Number { number, len } if number <= ARGUMENT_COUNT_MAX as i64 => {
+                        let count_max = UNAUTHENTICATED_ARGUMENT_COUNT_MAX as i64;
+                        if !self.is_authenticated && number > count_max {
+                            return broken(TOO_MANY_UNAUTHENTICATED, 0);
+                        }
                         self.phase = Phase::Header;
                         self.remaining = number as usize;
                         self.position = 1 + len;
@@ -227,6 +258,9 @@ impl Framing {
                 };
                 if let Some(refusal) = self.refusal_of(buf, len) {
                     self.refusal = Some(refusal);
+                    if len > self.limits.value_len_max {
+                        self.outdated = self.replaced_key(buf);
+                    }
                     return self.swallow(buf);
                 }
             }
@@ -271,8 +305,12 @@ impl Framing {
                 Length::Incomplete => Err(Frame::Need {
                     total: buf.len() + 1,
                 }),
-                Length::Number { number, len } if (0..=BULK_LEN_MAX).contains(&number) => {
+                Length::Number { number, len } if self.takes_bulk(number) => {
                     let bulk_len = number as usize;
+                    let end = self.position + 1 + len + bulk_len + 2;
+                    if !self.is_authenticated && end > UNAUTHENTICATED_LEN_MAX {
+                        return Err(broken("unauthenticated bulk length", self.position));
+                    }
                     self.position += 1 + len;
                     self.phase = Phase::Payload { len: bulk_len };
                     Ok(bulk_len)
@@ -289,6 +327,26 @@ impl Framing {
                 Err(broken(reason, self.position))
             }
         }
+    }
+
+    #[inline]
+    fn takes_bulk(&self, len: i64) -> bool {
+        usize::try_from(len).is_ok_and(|len| len <= BULK_LEN_MAX.max(self.limits.value_len_max))
+    }
+
+    /// The key of the command, if it stores the value in front of which reading stands whatever was there before.
+    fn replaced_key(&self, buf: &[u8]) -> Option<Vec<u8>> {
+        let value_at = match self.command?.kind {
+            Kind::Set | Kind::GetSet => 2,
+            Kind::SetExpiring(_) => 3,
+            _ => return None,
+        };
+        let args = Args {
+            source: buf,
+            spans: &self.spans,
+        };
+        let is_next = self.spans.len() == value_at;
+        (is_next && args.get(1).len() <= RESP_KEY_LEN_MAX).then(|| args.get(1).to_vec())
     }
 
     /// Whether the request has to be refused for the length of the argument that comes next.
@@ -328,6 +386,10 @@ impl Framing {
                 spans: &self.spans,
             }),
             _ if !argument_too_long => wording::request_too_large(request_len_max),
+            Some(CommandInfo {
+                kind: Kind::Append | Kind::SetRange,
+                ..
+            }) if is_value => wording::STRING_TOO_LONG,
             _ if is_value => wording::value_too_large(self.limits.value_len_max),
             Some(command) if command.is_key(position, position + self.remaining) => {
                 wording::key_too_long()
@@ -343,6 +405,10 @@ impl Framing {
                 Phase::Payload { len } => {
                     let end = self.position + len;
                     match buf.get(end..end + 2) {
+                        // It may be a condition, which has to be looked at.
+                        None if len == CONDITION_LEN && self.outdated.is_some() => {
+                            return Frame::Need { total: end + 2 };
+                        }
                         // The line end is kept: the last one of the request is what the answer stands for.
                         None if end > 0 => {
                             self.position = 0;
@@ -352,6 +418,10 @@ impl Framing {
                         None => return Frame::Need { total: 2 },
                         Some(b"\r\n") => {}
                         Some(_) => return broken("expected CRLF behind the bulk string", end),
+                    }
+                    let word = buf.get(self.position..end).unwrap_or_default();
+                    if word.eq_ignore_ascii_case(b"NX") || word.eq_ignore_ascii_case(b"XX") {
+                        self.outdated = None;
                     }
                     self.position = end + 2;
                     self.remaining -= 1;
@@ -379,13 +449,15 @@ impl Framing {
     }
 
     fn advance_inline(&mut self, buf: &[u8], scanned: usize) -> Frame {
-        let searched = buf
-            .get(..buf.len().min(ARGUMENT_LEN_MAX))
-            .unwrap_or_default();
+        let len_max = match self.is_authenticated {
+            true => ARGUMENT_LEN_MAX,
+            false => UNAUTHENTICATED_LEN_MAX,
+        };
+        let searched = buf.get(..buf.len().min(len_max)).unwrap_or_default();
         let found = memchr::memchr(b'\n', searched.get(scanned..).unwrap_or_default());
         let Some(line_len) = found.map(|offset| scanned + offset) else {
-            if searched.len() == ARGUMENT_LEN_MAX {
-                return broken("too big inline request", ARGUMENT_LEN_MAX - 1);
+            if searched.len() == len_max {
+                return broken("too big inline request", len_max - 1);
             }
             self.phase = Phase::Inline { scanned: buf.len() };
             return Frame::Need {
@@ -401,6 +473,9 @@ impl Framing {
         let Some(name) = self.spans.first() else {
             return Frame::Skip { len: len as u64 };
         };
+        if !self.is_authenticated && self.spans.len() > UNAUTHENTICATED_ARGUMENT_COUNT_MAX {
+            return broken(TOO_MANY_UNAUTHENTICATED, line_len);
+        }
         self.command = table::find(self.unquoted.get(..name.len).unwrap_or_default());
         let value_len_max = self.limits.value_len_max;
         let too_large = |(position, span): (usize, &Span)| {
@@ -424,6 +499,7 @@ impl Framing {
     fn forget_request(&mut self) {
         self.phase = Phase::Start;
         self.command = None;
+        self.outdated = None;
         self.spans.clear();
         self.unquoted.clear();
         // What one large request needed is not kept for the life of the connection.

@@ -280,6 +280,8 @@ impl Form<'_> {
                 other => lcs.fail(of_outcome(other)),
             },
             Self::AllStored { failure } => note_failure(failure, outcome),
+            // It says what was wrong with the request, whatever came of removing the entry that it left outdated.
+            Self::Answer(_) => {}
             Self::Sum { count, failure } => {
                 note_failure(failure, outcome);
                 let there = matches!(

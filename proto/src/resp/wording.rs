@@ -44,6 +44,8 @@ pub(super) const OVERFLOW: ReplyError =
     ReplyError::fixed("ERR increment or decrement would overflow");
 pub(super) const DECREMENT_OVERFLOW: ReplyError = ReplyError::fixed("ERR decrement would overflow");
 pub(super) const OFFSET_OUT_OF_RANGE: ReplyError = ReplyError::fixed("ERR offset is out of range");
+pub(super) const STRING_TOO_LONG: ReplyError =
+    ReplyError::fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 pub(super) const INVALID_CURSOR: ReplyError = ReplyError::fixed("ERR invalid cursor");
 pub(super) const CONDITIONS_EXCLUDE_NX: ReplyError =
     ReplyError::fixed("ERR NX and XX, GT or LT options at the same time are not compatible");

@@ -8,9 +8,12 @@
 //! | 0x80 | memcached binary, at the first byte: some clients send it in a segment of its own |
 //! | 0xFA | another member of the cluster, in the peer protocol: it never occurs in UTF-8 |
 //! | `*` or another RESP type byte | RESP |
+//! | 0x00 | RESP, which answers with the protocol error of Redis: a client of Redis out of step |
+//! | empty lines | what is behind them: an empty query of Redis, which answers nothing |
 //! | `GET /`, any other HTTP method, `Host:` | HTTP: refused |
 //! | a word with an upper-case letter | RESP inline: memcached's commands are lower-case |
 //! | a lower-case word that only Redis knows | RESP inline |
+//! | `set KEY` and a word that is no number | RESP inline: memcached has the flags there |
 //! | any other text, `get` and `set` among it | memcached text, which answers `ERROR` to what it does not know |
 //! | anything else, a TLS handshake among it | refused |
 //!
@@ -120,7 +123,9 @@ pub fn detect(buf: &[u8]) -> Detection {
         b'*' | b'$' | b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' | b'!' | b'=' | b'%'
         | b'~' | b'>' | b'|' => return Detection::Found(Dialect::Resp),
         TLS_HANDSHAKE => return Detection::Refused(Stranger::Tls),
-        b' ' | b'\t' | b'\r' | b'\n' => return Detection::Found(Dialect::Text),
+        0 => return Detection::Found(Dialect::Resp),
+        b'\r' | b'\n' => return behind_empty_lines(buf),
+        b' ' | b'\t' => return Detection::Found(Dialect::Text),
         b'!'..=b'~' => {}
         _ => return Detection::Refused(Stranger::Unknown),
     }
@@ -143,7 +148,48 @@ pub fn detect(buf: &[u8]) -> Detection {
             _ => Detection::Found(Dialect::Resp),
         };
     }
+    if word == b"set" {
+        return by_flags(seen, rest);
+    }
     by_word(word)
+}
+
+/// Decides on what is behind line ends. Only what is Redis's there is not memcached's, which answers `ERROR` to an
+/// empty line.
+fn behind_empty_lines(buf: &[u8]) -> Detection {
+    let seen = buf.get(..DETECT_LEN_MAX).unwrap_or(buf);
+    let is_full = seen.len() == DETECT_LEN_MAX;
+    let start = seen.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+    let behind = start
+        .and_then(|start| seen.get(start..))
+        .unwrap_or_default();
+    match detect(behind) {
+        Detection::Need { .. } if !is_full => Detection::Need {
+            total: seen.len().saturating_add(1),
+        },
+        Detection::Found(Dialect::Resp) => Detection::Found(Dialect::Resp),
+        Detection::Refused(Stranger::Http) => Detection::Refused(Stranger::Http),
+        _ => Detection::Found(Dialect::Text),
+    }
+}
+
+/// Decides on `set KEY FLAGS`: both have the command, but only memcached has a number there. `rest` is what is seen
+/// behind the first word.
+fn by_flags(seen: &[u8], rest: &[u8]) -> Detection {
+    let line_end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+    let line = line_end.and_then(|end| rest.get(..end)).unwrap_or(rest);
+    let mut words = line
+        .split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty());
+    match (words.next(), words.next()) {
+        (Some(_), Some([first, ..])) if !matches!(first, b'0'..=b'9' | b'+' | b'-') => {
+            Detection::Found(Dialect::Resp)
+        }
+        (_, None) if line_end.is_none() && seen.len() < DETECT_LEN_MAX => Detection::Need {
+            total: seen.len().saturating_add(1),
+        },
+        _ => Detection::Found(Dialect::Text),
+    }
 }
 
 /// Decides on the first word, or on what is seen of a longer one.

@@ -220,7 +220,7 @@ fn an_upper_case_get_waits_for_the_byte_that_tells_http_from_redis() {
 #[test]
 fn tls_and_other_bytes_are_refused() {
     assert_eq!(detect(b"\x16\x03\x01"), Detection::Refused(Stranger::Tls));
-    for first in [0x00, 0x01, 0x7f, 0x81, 0xc3, 0xff] {
+    for first in [0x01, 0x7f, 0x81, 0xc3, 0xff] {
         assert_eq!(
             detect(&[first]),
             Detection::Refused(Stranger::Unknown),
@@ -232,8 +232,13 @@ fn tls_and_other_bytes_are_refused() {
 #[test]
 fn blank_and_unknown_beginnings_are_text() {
     for line in [
-        "\r\n",
-        "\n",
+        "\r\nget k\r\n",
+        "\nnonsense\n",
+        "\r\n\r\n set k 0 0 1\r\n",
+        "set k 0 0 1",
+        "set k -1 0 1",
+        "set k\r\nx",
+        "set \"\"\"k\"\"\" 0 0 1",
         " get k\r\n",
         "\tx",
         "nonsense\r\n",
@@ -246,6 +251,164 @@ fn blank_and_unknown_beginnings_are_text() {
             "{line:?}"
         );
     }
+}
+
+#[test]
+fn a_client_of_redis_that_is_out_of_step_is_one_of_redis() {
+    for bytes in [
+        // An empty query, which Redis does not answer.
+        &b"\r\n*1\r\n$4\r\nPING\r\n"[..],
+        b"\n\r\n\nPING\r\n",
+        b"\r\nset k v\r\n",
+        b"\0",
+        // No flags of memcached.
+        b"set k v\r\n",
+        b"set \"\"\"test-key\"\"\" test-value\r\n",
+    ] {
+        assert_eq!(
+            detect_gradually(bytes),
+            found(Dialect::Resp),
+            "{}",
+            bytes.escape_ascii()
+        );
+    }
+    // Empty lines alone decide nothing, but not for ever.
+    assert_eq!(detect(b"\r\n"), Detection::Need { total: 3 });
+    assert_eq!(detect(&[b'\n'; DETECT_LEN_MAX]), found(Dialect::Text));
+    assert_eq!(
+        detect_gradually(b"\r\nPOST / HTTP/1.1\r\n"),
+        Detection::Refused(Stranger::Http)
+    );
+}
+
+/// What an unauthenticated client is told, and how many bytes the parser asked to hold for it.
+fn told(dialect: Dialect, bytes: &[u8]) -> (String, usize) {
+    let limits = Limits {
+        value_len_max: 256 << 20,
+    };
+    let mut session = Session::new(dialect, limits, 1);
+    session.set_authenticated(false);
+    let (mut start, mut held) = (0, 0);
+    let mut out = crate::Out::new();
+    while start < bytes.len() {
+        match session.parse(&bytes[start..]) {
+            Step::Need { total } => {
+                held = total;
+                break;
+            }
+            Step::Skip { len } => start += len as usize,
+            Step::Request { mut request, len } => {
+                start += len;
+                request.reply.finish(&mut out);
+                if matches!(request.body, Body::Broken) {
+                    out.put(b"<closed>");
+                    break;
+                }
+            }
+        }
+    }
+    (String::from_utf8_lossy(&out.to_vec()).into_owned(), held)
+}
+
+#[test]
+fn a_client_that_has_not_logged_in_has_small_requests_held_and_no_others() {
+    use crate::request::{UNAUTHENTICATED_ARGUMENT_COUNT_MAX, UNAUTHENTICATED_LEN_MAX};
+    let packet = |opcode: u8, key_len: u8, extras: u8, body_len: u32| {
+        let mut bytes = vec![0x80, opcode, 0, key_len, extras, 0, 0, 0];
+        bytes.extend(body_len.to_be_bytes());
+        bytes.extend([0; 12]);
+        bytes
+    };
+    let unauthenticated = "-ERR Protocol error: unauthenticated";
+    let many = "PING ".repeat(UNAUTHENTICATED_ARGUMENT_COUNT_MAX + 1);
+    for (dialect, bytes, told_first) in [
+        (
+            Dialect::Text,
+            b"set k 0 0 178956400\r\n".to_vec(),
+            "CLIENT_ERROR unauthenticated",
+        ),
+        (
+            Dialect::Text,
+            b"set k 0 0 2049\r\n".to_vec(),
+            "CLIENT_ERROR unauthenticated",
+        ),
+        (
+            Dialect::Text,
+            b"ms k 2049\r\n".to_vec(),
+            "CLIENT_ERROR unauthenticated",
+        ),
+        (
+            Dialect::Text,
+            b"set k x 0 2049\r\n".to_vec(),
+            "CLIENT_ERROR unauthenticated",
+        ),
+        (
+            Dialect::Text,
+            format!("get {}", "k ".repeat(1100)).into_bytes(),
+            "CLIENT_ERROR line too long",
+        ),
+        (Dialect::Binary, packet(0x01, 1, 8, 200 << 20), "\u{fffd}"),
+        (Dialect::Binary, packet(0x01, 1, 8, 16 << 10), "\u{fffd}"),
+        (Dialect::Resp, b"*11\r\n".to_vec(), unauthenticated),
+        (
+            Dialect::Resp,
+            b"*1048576\r\n$3\r\nDEL\r\n".to_vec(),
+            unauthenticated,
+        ),
+        (
+            Dialect::Resp,
+            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$16384\r\n".to_vec(),
+            unauthenticated,
+        ),
+        (
+            Dialect::Resp,
+            format!("*2\r\n$9000\r\n{}\r\n$9000\r\n", "x".repeat(9000)).into_bytes(),
+            unauthenticated,
+        ),
+        (
+            Dialect::Resp,
+            format!("{many}\r\n").into_bytes(),
+            unauthenticated,
+        ),
+        (
+            Dialect::Resp,
+            vec![b'x'; UNAUTHENTICATED_LEN_MAX],
+            "-ERR Protocol error: too big inline",
+        ),
+    ] {
+        let (told, held) = told(dialect, &bytes);
+        let bytes = bytes[..bytes.len().min(60)].escape_ascii();
+        assert!(told.ends_with("<closed>"), "{bytes}: {told}");
+        assert!(told.starts_with(told_first), "{bytes}: {told}");
+        assert_eq!(held, 0, "{bytes}");
+    }
+    // What a login takes, as long as it may be.
+    for (dialect, bytes) in [
+        (Dialect::Text, b"set k 0 0 2048\r\n".to_vec()),
+        (Dialect::Binary, packet(0x21, 5, 0, 4096)),
+        (
+            Dialect::Resp,
+            b"*7\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$64\r\n".to_vec(),
+        ),
+        (Dialect::Resp, b"*2\r\n$4\r\nAUTH\r\n$1024\r\n".to_vec()),
+    ] {
+        let (told, held) = told(dialect, &bytes);
+        assert_eq!(told, "", "{}", bytes.escape_ascii());
+        assert!((1..=UNAUTHENTICATED_LEN_MAX).contains(&held), "{held}");
+    }
+    // No command is made for each key.
+    let mut session = Session::new(
+        Dialect::Text,
+        Limits {
+            value_len_max: 1000,
+        },
+        1,
+    );
+    session.set_authenticated(false);
+    let Step::Request { request, .. } = session.parse(b"get a b c d\r\n") else {
+        panic!("complete");
+    };
+    assert!(matches!(request.body, Body::Data(commands) if commands.is_empty()));
 }
 
 #[test]

@@ -7,8 +7,7 @@ use super::header::RequestHeader;
 use crate::StoreMode;
 use crate::command::MEMCACHED_KEY_LEN_MAX;
 
-/// Longest SASL body in bytes: user, password and their separators. A client that has not
-/// authenticated yet cannot make the server keep more than this.
+/// Longest SASL body in bytes: user, password and their separators.
 pub(super) const CREDENTIALS_LEN_MAX: u32 = 4096;
 
 /// Longest name of a SASL mechanism in bytes (RFC 4422, section 3.1).
@@ -109,6 +108,11 @@ impl Opcode {
             0x24 => named(quiet(GetAndTouch)),
             _ => return None,
         })
+    }
+
+    /// Whether the packet stores its value whatever was there before.
+    pub(super) fn replaces(self, header: &RequestHeader) -> bool {
+        self.operation == Operation::Store(StoreMode::Set) && header.cas == 0
     }
 
     /// Checks the lengths in the header, before any of the body is read: a packet that passes is

@@ -8,11 +8,16 @@ use super::header::{HEADER_LEN, MAGIC_REQUEST, RequestHeader};
 use super::opcode::{Opcode, Operation};
 use super::reply::{Answer, Late, Reply};
 use super::status::Status;
-use crate::request::{Body, Commands, Limits, Request, ServerCommand, StatsKind, Step};
+use crate::request::{
+    Body, Commands, Limits, Request, ServerCommand, StatsKind, Step, UNAUTHENTICATED_LEN_MAX,
+};
 use crate::{Arith, ArithOp, Command, Delete, ExpirySpec, Failure, Get, Store, Version, request};
 
 /// The expiry of an increment or decrement that must not create the entry.
 const NEVER_CREATE: u32 = 0xffff_ffff;
+
+/// Longest body in bytes: memcached counts it with a sign.
+const BODY_LEN_MAX: u32 = i32::MAX as u32;
 
 /// Parses the requests of one connection.
 #[derive(Debug)]
@@ -21,6 +26,10 @@ pub struct Parser {
     /// A refused packet of which one byte is left in the stream: a request has to be made of
     /// something.
     refused: Option<(Late, Status)>,
+    /// The key of a set that is refused for its size, whose entry is removed then, as memcached does: no read
+    /// after the error finds the old value. Empty for other refusals.
+    outdated: Vec<u8>,
+    is_authenticated: bool,
     /// Why the next packet that is not there as a whole is refused.
     refuse_next: Option<Failure>,
 }
@@ -33,6 +42,8 @@ impl Parser {
             // A body's length has 32 bits: what is allowed beyond that cannot be sent.
             value_len_max: u32::try_from(limits.value_len_max).unwrap_or(u32::MAX),
             refused: None,
+            outdated: Vec::new(),
+            is_authenticated: true,
             refuse_next: None,
         }
     }
@@ -41,6 +52,11 @@ impl Parser {
     /// [`Session::refuse`](crate::session::Session::refuse).
     pub fn refuse(&mut self, failure: Failure) {
         self.refuse_next = Some(failure);
+    }
+
+    /// As [`Session::set_authenticated`](crate::session::Session::set_authenticated).
+    pub fn set_authenticated(&mut self, is_authenticated: bool) {
+        self.is_authenticated = is_authenticated;
     }
 
     /// Takes the next request from the front of `buf`, the unconsumed bytes of the connection. Copies
@@ -57,7 +73,11 @@ impl Parser {
             };
         };
         if let Some((late, status)) = self.refused.take() {
-            return step(Body::Answer, Reply::new(late, Answer::Status(status)), 1);
+            let body = match self.outdated.as_slice() {
+                [] => Body::Answer,
+                key => data(Command::Delete(Delete::new(key))),
+            };
+            return step(body, Reply::new(late, Answer::Status(status)), 1);
         }
         if first != MAGIC_REQUEST {
             // Where the next packet starts is unknown from here on.
@@ -71,9 +91,24 @@ impl Parser {
             return Step::Need { total: HEADER_LEN };
         };
         let header = RequestHeader::decode(header);
+        if let Some(status) = self.impossible(&header) {
+            let reply = Reply::new(Late::of(&header), Answer::Status(status));
+            return step(Body::Broken, reply, HEADER_LEN);
+        }
         let opcode = match Opcode::from_byte(header.opcode) {
             Some(opcode) => match opcode.check(&header, self.value_len_max) {
                 Ok(()) => opcode,
+                Err(Status::TooLarge) if opcode.replaces(&header) => {
+                    let key_start = usize::from(header.extras_len);
+                    let key_end = key_start.saturating_add(usize::from(header.key_len));
+                    let Some(key) = body.get(key_start..key_end) else {
+                        let total = HEADER_LEN.saturating_add(key_end);
+                        return Step::Need { total };
+                    };
+                    let step = self.refuse_packet(&header, Status::TooLarge);
+                    self.outdated.extend_from_slice(key);
+                    return step;
+                }
                 Err(status) => return self.refuse_packet(&header, status),
             },
             None => return self.refuse_packet(&header, Status::UnknownCommand),
@@ -93,10 +128,24 @@ impl Parser {
         step(body, reply, HEADER_LEN.saturating_add(body_len))
     }
 
+    /// Why a packet with such lengths is not waited for: no packet can have them, or none of a client that has not
+    /// logged in.
+    #[inline]
+    fn impossible(&self, header: &RequestHeader) -> Option<Status> {
+        if header.value_len().is_none() || header.body_len > BODY_LEN_MAX {
+            Some(Status::InvalidArguments)
+        } else if !self.is_authenticated && header.packet_len() > UNAUTHENTICATED_LEN_MAX as u64 {
+            Some(Status::AuthError)
+        } else {
+            None
+        }
+    }
+
     /// Drops the packet except for its last byte, which then becomes the refusal.
     #[cold]
     fn refuse_packet<'a>(&mut self, header: &RequestHeader, status: Status) -> Step<'a> {
         self.refused = Some((Late::of(header), status));
+        self.outdated.clear();
         Step::Skip {
             len: header.packet_len().saturating_sub(1),
         }

@@ -62,6 +62,9 @@ impl<'a> Reply<'a> {
     /// miss of a read; every other outcome is told.
     #[inline]
     pub fn each(&mut self, command: &Command<'_>, outcome: &Outcome<'_>, out: &mut Out) {
+        if !matches!(self.answer, Answer::Nothing) {
+            return;
+        }
         match outcome {
             Outcome::Hit(hit) => {
                 self.late.packet(

@@ -7,7 +7,7 @@ use super::flags::{Flags, FlagsError, OPAQUE_TOO_LONG};
 use super::reply::Reply;
 use crate::command::{Arith, ArithOp, Command, Delete, ExpirySpec, Get, Store, StoreMode};
 use crate::memcached::text::{
-    BAD_FORMAT, ERROR, Parsed, Refusal, Tokens, is_key_len, parse_signed,
+    BAD_FORMAT, ERROR, Parsed, Refusal, Tokens, is_key_len, parse_block_len,
 };
 use crate::request::{Body, Reply as AnyReply};
 
@@ -119,11 +119,7 @@ fn get<'a>(
 /// `ms <key> <datalen> <flags>*`. As soon as the length is known the data block is swallowed whatever
 /// else is wrong.
 fn store<'a>(key: &'a [u8], mut tokens: Tokens<'a>, buffer: &'a mut KeyBuffer) -> Parsed<'a> {
-    let value_len = tokens
-        .next()
-        .and_then(parse_signed)
-        .and_then(|len| u64::try_from(len).ok());
-    let Some(value_len) = value_len else {
+    let Some(value_len) = tokens.next().and_then(parse_block_len) else {
         return refused(BAD_FORMAT, None);
     };
     match store_fields(key, tokens.rest(), buffer) {

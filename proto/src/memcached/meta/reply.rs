@@ -97,6 +97,7 @@ impl<'a> Reply<'a> {
     pub fn each(&mut self, command: &Command<'_>, outcome: &Outcome<'_>, out: &mut Out) {
         let key = command.key();
         match (self.kind, outcome) {
+            (Kind::Answer(_), _) => {}
             (_, Outcome::Failed(failure)) => text::put_failure(*failure, out),
             // Nobody is told so who did not ask for it, and here nobody can.
             (_, Outcome::Moved(_)) => text::put_failure(Failure::Unavailable, out),
@@ -142,7 +143,6 @@ impl<'a> Reply<'a> {
             (Kind::Delete | Kind::Arithmetic, outcome) => {
                 self.put_code(refusal_code(outcome), key, &Facts::None, out);
             }
-            (Kind::Answer(_), _) => {}
         }
     }
 

@@ -8,8 +8,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::reply::Reply;
 use super::{
-    BAD_FORMAT, ERROR, Parsed, Refusal, Tokens, is_key_len, parse_exptime, parse_signed, parse_u32,
-    parse_unsigned,
+    BAD_FORMAT, ERROR, Parsed, Refusal, Tokens, is_key_len, parse_block_len, parse_exptime,
+    parse_signed, parse_u32, parse_unsigned,
 };
 use crate::command::{
     Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, Store, StoreMode, Touch,
@@ -122,7 +122,7 @@ fn storage(rest: &[u8], mode: StoreMode, with_compare: bool) -> Parsed<'_> {
         return Parsed::error(ERROR, false);
     }
     let quiet = is_noreply(&arguments);
-    let Some(value_len) = parse_signed(value_len).and_then(|len| u64::try_from(len).ok()) else {
+    let Some(value_len) = parse_block_len(value_len) else {
         return Parsed::error(BAD_FORMAT, quiet);
     };
     let refused = Parsed::Refused {

@@ -67,6 +67,15 @@ pub(in crate::memcached) fn parse_signed(token: &[u8]) -> Option<i64> {
     }
 }
 
+/// The greatest length of a data block that memcached reads at all.
+const BLOCK_LEN_MAX: u64 = i32::MAX as u64 - 2;
+
+/// Reads the length of a data block. One that memcached takes for nonsense is none: nothing is swallowed for it.
+pub(in crate::memcached) fn parse_block_len(token: &[u8]) -> Option<u64> {
+    let len = u64::try_from(parse_signed(token)?).ok()?;
+    (len <= BLOCK_LEN_MAX).then_some(len)
+}
+
 /// Reads an `exptime`.
 pub(in crate::memcached) fn parse_exptime(token: &[u8]) -> Option<ExpirySpec> {
     parse_signed(token).map(ExpirySpec::from_memcached_seconds)

@@ -10,8 +10,8 @@ use super::{BAD_CHUNK, Tokens, command, is_key_len, reply};
 use crate::command::MEMCACHED_KEY_LEN_MAX;
 use crate::memcached::meta;
 use crate::outcome::Failure;
-use crate::request::{Body, Commands, Limits, Reply, Request, Step};
-use crate::{Command, Get, Store};
+use crate::request::{Body, Commands, Limits, Reply, Request, Step, UNAUTHENTICATED_BLOCK_LEN_MAX};
+use crate::{Command, Delete, Get, Store, StoreMode};
 
 /// Longest line in bytes without its end, except for retrieval commands; memcached's bound.
 pub const LINE_LEN_MAX: usize = 2048;
@@ -42,6 +42,15 @@ pub(in crate::memcached) enum Parsed<'a> {
 }
 
 impl Parsed<'_> {
+    /// The length of the data block that follows, where it is known.
+    fn block_len(&self) -> Option<u64> {
+        match self {
+            Self::Request(..) => None,
+            Self::Store { value_len, .. } => Some(*value_len),
+            Self::Refused { swallow, .. } => *swallow,
+        }
+    }
+
     /// A refused line of the text dialect, without data block.
     pub(in crate::memcached) fn error(line: &'static str, quiet: bool) -> Self {
         Self::Refused {
@@ -84,15 +93,20 @@ impl Refusal {
         }
     }
 
-    fn request<'a>(self) -> Request<'a> {
+    /// The request that is answered with the refusal. It removes the entry of `outdated`, unless that is empty.
+    fn request(self, outdated: &[u8]) -> Request<'_> {
         let reply = if self.is_meta {
             Reply::Meta(meta::Reply::answer(self.line))
         } else {
             Reply::Text(reply::Reply::answer(self.line, self.quiet))
         };
+        let body = match outdated {
+            [] => Body::Answer,
+            key => Body::Data(smallvec![Command::Delete(Delete::new(key))]),
+        };
         Request {
             database: 0,
-            body: Body::Answer,
+            body,
             reply,
         }
     }
@@ -107,6 +121,10 @@ pub struct Parser {
     searched: usize,
     /// The answer that is due when the data block was swallowed up to its last byte.
     refusal: Option<Refusal>,
+    /// The key of a `set` that is refused for its size, whose entry is removed then, as memcached does: no
+    /// read after the error finds the old value. Empty for other refusals.
+    outdated: Vec<u8>,
+    is_authenticated: bool,
     /// Why the next value that is not there as a whole is refused.
     refuse_next: Option<Failure>,
     /// A key that had to be decoded.
@@ -129,6 +147,8 @@ impl Parser {
             limits,
             searched: 0,
             refusal: None,
+            outdated: Vec::new(),
+            is_authenticated: true,
             refuse_next: None,
             key: meta::KeyBuffer::default(),
         }
@@ -140,6 +160,11 @@ impl Parser {
         self.refuse_next = Some(failure);
     }
 
+    /// As [`Session::set_authenticated`](crate::session::Session::set_authenticated).
+    pub fn set_authenticated(&mut self, is_authenticated: bool) {
+        self.is_authenticated = is_authenticated;
+    }
+
     /// Reads the next request from the start of `buf`, the bytes of the stream that were not consumed
     /// so far. The request borrows from both.
     pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
@@ -148,7 +173,7 @@ impl Parser {
         }
         if let Some(refusal) = self.refusal.take() {
             return Step::Request {
-                request: refusal.request(),
+                request: refusal.request(&self.outdated),
                 len: 1,
             };
         }
@@ -166,16 +191,7 @@ impl Parser {
             }
             Line::TooLong(len_max) => {
                 self.searched = 0;
-                let reply = Reply::Text(reply::Reply::answer(LINE_TOO_LONG, false));
-                let request = Request {
-                    database: 0,
-                    body: Body::Broken,
-                    reply,
-                };
-                return Step::Request {
-                    request,
-                    len: len_max.saturating_add(1),
-                };
+                return broken(LINE_TOO_LONG, len_max.saturating_add(1));
             }
         };
         let (line, behind) = buf.split_at(end);
@@ -187,6 +203,11 @@ impl Parser {
         let verb = tokens.next().unwrap_or_default();
         let parsed = match verb {
             [b'm', verb] => meta::parse_line(*verb, tokens.rest(), &mut self.key),
+            // No command is made for each key: the request is refused anyway.
+            b"get" | b"gets" | b"gat" | b"gats" if !self.is_authenticated => {
+                let reply = Reply::Text(reply::Reply::retrieval(false));
+                Parsed::Request(Body::Data(Commands::new()), reply)
+            }
             _ => command::parse_line(verb, tokens.rest()),
         };
         let line_request = |request| Step::Request {
@@ -194,6 +215,10 @@ impl Parser {
             len: line_len,
         };
         self.searched = 0;
+        if !self.is_authenticated && parsed.block_len() > Some(UNAUTHENTICATED_BLOCK_LEN_MAX) {
+            let line = reply::failure_line(Failure::AuthRequired);
+            return broken(line, line_len);
+        }
         match parsed {
             Parsed::Request(body, reply) => line_request(Request {
                 database: 0,
@@ -203,19 +228,26 @@ impl Parser {
             Parsed::Refused {
                 refusal,
                 swallow: None,
-            } => line_request(refusal.request()),
+            } => line_request(refusal.request(&[])),
             Parsed::Refused {
                 refusal,
                 swallow: Some(value_len),
             } => {
                 self.refusal = Some(refusal);
+                self.outdated.clear();
                 skip_block(line_len, value_len)
             }
             Parsed::Store {
-                reply, value_len, ..
+                store,
+                reply,
+                value_len,
             } if value_len > self.limits.value_len_max as u64 => {
                 let line = reply::failure_line(Failure::TooLarge);
                 self.refusal = Some(Refusal::replacing(&reply, line));
+                self.outdated.clear();
+                if store.mode == StoreMode::Set && store.compare.is_none() {
+                    self.outdated.extend_from_slice(store.key);
+                }
                 skip_block(line_len, value_len)
             }
             Parsed::Store {
@@ -232,6 +264,7 @@ impl Parser {
                     if let Some(failure) = self.refuse_next.take() {
                         let line = reply::failure_line(failure);
                         self.refusal = Some(Refusal::replacing(&reply, line));
+                        self.outdated.clear();
                         return skip_block(line_len, value_len as u64);
                     }
                     self.searched = end;
@@ -245,7 +278,7 @@ impl Parser {
                         reply,
                     }
                 } else {
-                    Refusal::replacing(&reply, BAD_CHUNK).request()
+                    Refusal::replacing(&reply, BAD_CHUNK).request(&[])
                 };
                 Step::Request {
                     request,
@@ -267,7 +300,7 @@ impl Parser {
         let unsearched = window.get(self.searched..).unwrap_or_default();
         let newline = memchr::memchr(b'\n', unsearched).map(|at| self.searched.saturating_add(at));
         let len_min = newline.unwrap_or(window.len());
-        if len_min > LINE_LEN_MAX && !is_retrieval(buf) {
+        if len_min > LINE_LEN_MAX && !(self.is_authenticated && is_retrieval(buf)) {
             return Line::TooLong(LINE_LEN_MAX);
         }
         match newline {
@@ -307,6 +340,17 @@ fn plain_get(buf: &[u8]) -> Option<Step<'_>> {
         request,
         len: b"get \n".len().saturating_add(end),
     })
+}
+
+/// Answers with `line` and ends the connection.
+#[cold]
+fn broken<'a>(line: &'static str, len: usize) -> Step<'a> {
+    let request = Request {
+        database: 0,
+        body: Body::Broken,
+        reply: Reply::Text(reply::Reply::answer(line, false)),
+    };
+    Step::Request { request, len }
 }
 
 /// Swallows a line and its data block but for the last byte: that is left for the answer to be made of,

@@ -112,7 +112,7 @@ impl Reply<'_> {
                 }
                 _ => {}
             }
-        } else if !self.quiet {
+        } else if matches!(self.kind, Kind::Outcome) && !self.quiet {
             put_outcome(outcome, out);
         }
     }

@@ -37,6 +37,9 @@ pub(super) fn put_single(
         | (Form::OneIfTouched, Outcome::NotStored(_) | Outcome::NotFound)
         | (Form::HitLen, Outcome::Miss) => put_integer(out, 0),
         (Form::ValueLen, Outcome::Stored(stored)) => put_len(out, stored.value_len),
+        (Form::ValueLen, Outcome::Failed(Failure::TooLarge)) => {
+            put_error(out, &wording::STRING_TOO_LONG);
+        }
         (Form::HitLen, Outcome::Hit(hit)) => put_len(out, hit.value_len),
         (Form::Range { .. }, Outcome::Miss) => put_bulk(out, b""),
         (Form::Range { first, last }, Outcome::Hit(hit)) => {

@@ -41,7 +41,13 @@ fn broken_framing_is_answered_once_and_closes() {
         ("*1\r\n$04\r\n", "invalid bulk length"),
         ("*1\r\n$x\r\n", "invalid bulk length"),
         ("*1\r\n$\r\n", "invalid bulk length"),
-        ("*1\r\n$1099511627777\r\n", "invalid bulk length"),
+        ("*1\r\n$536870913\r\n", "invalid bulk length"),
+        (
+            "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2000000000\r\n",
+            "invalid bulk length",
+        ),
+        ("*3000000000\r\n", "invalid multibulk length"),
+        ("*\0payload", "invalid multibulk length"),
         ("*1\r\nPING\r\n", "expected \\'$\\', got \\'P\\'"),
         ("*1\r\n\r\n", "expected \\'$\\', got \\' \\'"),
         ("*1\r\n:4\r\n", "expected \\'$\\', got \\':\\'"),
@@ -106,7 +112,12 @@ fn a_value_over_the_limit_is_swallowed_and_the_stream_stays_in_step() {
         &[b"SETRANGE", b"k", b"0", &big],
         &[b"SETRANGE", b"k", b"100", b"x"],
     ];
+    let extending = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\\r\\n";
     for args in refused {
+        let error = match args[0] {
+            b"APPEND" | b"SETRANGE" => extending,
+            _ => error,
+        };
         assert_eq!(client.call(args), error, "{}", args[0].escape_ascii());
         assert_eq!(client.words("GET k"), "$-1\\r\\n");
     }
@@ -122,6 +133,43 @@ fn a_value_over_the_limit_is_swallowed_and_the_stream_stays_in_step() {
         Client::with_limits(limits).call(&[b"SET", b"k", &value]),
         "+OK\\r\\n"
     );
+}
+
+#[test]
+fn a_set_that_is_refused_for_its_size_removes_the_old_value() {
+    let big = [b'v'; 101];
+    let cases: [(&[&[u8]], bool); 12] = [
+        (&[b"SET", b"k", &big], true),
+        (&[b"set", b"k", &big, b"EX", b"10"], true),
+        (&[b"SET", b"k", &big, b"KEEPTTL", b"GET"], true),
+        (&[b"SETEX", b"k", b"10", &big], true),
+        (&[b"PSETEX", b"k", b"10", &big], true),
+        (&[b"GETSET", b"k", &big], true),
+        (&[b"SET", b"k", &big, b"NX"], false),
+        (&[b"SET", b"k", &big, b"EX", b"10", b"xx"], false),
+        (&[b"SETNX", b"k", &big], false),
+        (&[b"APPEND", b"k", &big], false),
+        (&[b"MSETNX", b"k", &big], false),
+        // Not for its size.
+        (&[b"SET", b"k", b"v", &[b'x'; ARGUMENT_LEN_MAX + 1]], false),
+    ];
+    for (args, is_removed) in cases {
+        let mut client = Client::with_limits(SMALL);
+        assert_eq!(client.words("SELECT 3"), "+OK\\r\\n");
+        assert_eq!(client.words("SET k old"), "+OK\\r\\n");
+        // Each byte in a read of its own, so that nothing of it is there when it is refused.
+        let name = args[0].escape_ascii();
+        let bytes = array(args);
+        let requests = driven(SMALL, &bytes, &[1]);
+        assert_eq!(requests, driven(SMALL, &bytes, &[]), "{name}");
+        let answer = client.send(&bytes);
+        assert!(answer.starts_with("-ERR"), "{name}: {answer}");
+        let found = match is_removed {
+            true => "$-1\\r\\n",
+            false => "$3\\r\\nold\\r\\n",
+        };
+        assert_eq!(client.words("GET k"), found, "{name}");
+    }
 }
 
 #[test]
@@ -183,11 +231,11 @@ fn need_tells_the_end_of_a_bulk_string_as_soon_as_it_is_known() {
 #[test]
 fn a_refused_value_is_dropped_without_being_kept() {
     let mut parser = Parser::new(SMALL, 7);
-    let header = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000000\r\nxx";
+    let header = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\nxx";
     let Step::Skip { len } = parser.parse(header) else {
         panic!("is not kept")
     };
-    assert_eq!(len, header.len() as u64 - 2 + 1_000_000_000);
+    assert_eq!(len, header.len() as u64 - 2 + 500_000_000);
     assert!(matches!(parser.parse(b""), Step::Need { total: 2 }));
     let Step::Request { request, len } = parser.parse(b"\r\nPING") else {
         panic!("is complete")

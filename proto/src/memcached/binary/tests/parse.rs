@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::request::{ServerCommand, StatsKind};
-use crate::{Arith, ArithOp, Command, Delete, ExpirySpec, Get, Store, StoreMode};
+use crate::{Arith, ArithOp, Command, Delete, ExpirySpec, Failure, Get, Store, StoreMode};
 
 fn assert_command(bytes: &[u8], expected: &Command<'_>) {
     with_request(bytes, |request| {
@@ -324,8 +324,15 @@ fn a_long_value_is_skipped_and_then_refused() {
         let mut parser = Parser::new(LIMITS);
         let header = header(opcode, 3, extras_len, u32::from(extras_len) + 3 + 1001);
         let packet_len = 24 + u64::from(extras_len) + 3 + 1001;
-        // The header alone is enough to know.
-        match parser.parse(&header) {
+        // The header is enough to know, and for a set the key, whose entry is removed.
+        let is_set = matches!(opcode, 0x01 | 0x11);
+        let head = [&header[..], &[0; 8], b"key"].concat();
+        if is_set {
+            let needs =
+                |bytes| matches!(Parser::new(LIMITS).parse(bytes), Step::Need { total: 35 });
+            assert!(needs(&header) && needs(&head[..34]));
+        }
+        match parser.parse(if is_set { &head } else { &header }) {
             Step::Skip { len } => assert_eq!(len, packet_len - 1),
             other => panic!("{other:?}"),
         }
@@ -338,8 +345,16 @@ fn a_long_value_is_skipped_and_then_refused() {
             else {
                 panic!("no refusal of one byte")
             };
-            assert!(matches!(request.body, Body::Answer));
             let mut out = Out::new();
+            if let Body::Data(commands) = &request.body {
+                assert!(is_set, "{opcode:#04x}");
+                assert_eq!(commands[0], Command::Delete(Delete::new(b"key")));
+                for outcome in [Outcome::NotFound, Outcome::Failed(Failure::Busy)] {
+                    request.reply.each(&commands[0], &outcome, &mut out);
+                }
+            } else {
+                assert!(!is_set && matches!(request.body, Body::Answer));
+            }
             request.reply.finish(&mut out);
             assert_eq!(out.to_vec(), bare(opcode, 3));
         }
@@ -369,19 +384,38 @@ fn a_value_of_the_greatest_length_is_taken() {
 
 #[test]
 fn the_greatest_body_length_is_skipped_without_overflow() {
-    let mut parser = Parser::new(Limits {
-        value_len_max: 1000,
-    });
-    match parser.parse(&header(0x01, 3, 8, u32::MAX)) {
-        Step::Skip { len } => assert_eq!(len, u64::from(u32::MAX) + 23),
+    let longest = i32::MAX as u32;
+    let mut parser = Parser::new(LIMITS);
+    match parser.parse(&header(0x02, 3, 8, longest)) {
+        Step::Skip { len } => assert_eq!(len, u64::from(longest) + 23),
         other => panic!("{other:?}"),
     }
     let mut parser = Parser::new(Limits {
         value_len_max: usize::MAX,
     });
-    match parser.parse(&header(0x01, 3, 8, u32::MAX)) {
-        Step::Need { total } => assert_eq!(total as u64, u64::from(u32::MAX) + 24),
+    match parser.parse(&header(0x01, 3, 8, longest)) {
+        Step::Need { total } => assert_eq!(total as u64, u64::from(longest) + 24),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn lengths_that_no_packet_has_are_answered_at_once_and_close() {
+    for header in [
+        header(0x01, 3, 8, i32::MAX as u32 + 1),
+        header(0x01, 3, 8, u32::MAX),
+        header(0xff, 0, 0, u32::MAX),
+        header(0x00, 5, 0, 1), // key longer than the body
+        header(0x00, 1, 5, 1), // extras longer than the body
+        header(0x00, 1, 0, 0), // key without a body
+        header(0x01, 1, 8, 8), // extras and key longer than the body
+        header(0x01, u16::MAX, 255, 9),
+    ] {
+        assert_eq!(
+            answers(&header),
+            (bare(header[1], 4), true),
+            "{header:02x?}"
+        );
     }
 }
 
@@ -414,34 +448,29 @@ fn keys_have_1_to_250_bytes() {
 #[test]
 fn malformed_lengths_are_answered_and_swallowed() {
     let malformed: Vec<Vec<u8>> = vec![
-        packet(0x00, b"abcd", b"key", b""),             // GET with extras
-        packet(0x00, b"", b"key", b"value"),            // with a value
-        packet(0x01, b"", b"key", b"value"),            // SET without extras
-        packet(0x01, &[0; 4], b"key", b"value"),        // with too few
-        packet(0x01, &[0; 20], b"key", b"value"),       // with too many
-        packet(0x04, &[0; 4], b"key", b""),             // DELETE with extras
-        packet(0x04, b"", b"key", b"value"),            // with a value
-        packet(0x05, b"", b"key", b""),                 // INCREMENT without extras
-        packet(0x05, &[0; 20], b"key", b"value"),       // with a value
-        packet(0x07, b"", b"key", b""),                 // QUIT with a key
-        packet(0x08, &[0; 3], b"", b""),                // FLUSH with odd extras
-        packet(0x08, b"", b"key", b""),                 // with a key
-        packet(0x0a, b"", b"", b"value"),               // NOOP with a value
-        packet(0x0b, b"", b"key", b""),                 // VERSION with a key
-        packet(0x0b, &[0; 4], b"", b""),                // with extras
-        packet(0x0e, &[0; 8], b"key", b"value"),        // APPEND with extras
-        packet(0x10, &[0; 4], b"reset", b""),           // STAT with extras
-        packet(0x10, b"", b"reset", b"value"),          // with a value
-        packet(0x1b, b"", b"", b""),                    // VERBOSITY without extras
-        packet(0x1c, b"", b"key", b""),                 // TOUCH without extras
-        packet(0x1d, b"", b"key", b""),                 // GAT without extras
-        packet(0x20, b"", b"PLAIN", b""),               // SASL_LIST_MECHS with a key
-        packet(0x21, b"", b"", b"\0user\0secret"),      // SASL_AUTH without a mechanism
-        [&header(0x00, 5, 0, 1)[..], b"k"].concat(),    // key longer than the body
-        [&header(0x00, 1, 5, 1)[..], b"k"].concat(),    // extras longer than the body
-        header(0x00, 1, 0, 0),                          // key without a body
-        [&header(0x01, 1, 8, 8)[..], &[0; 8]].concat(), // extras and key longer than the body
-        [&header(0x01, u16::MAX, 255, 9)[..], &[0; 9]].concat(),
+        packet(0x00, b"abcd", b"key", b""),        // GET with extras
+        packet(0x00, b"", b"key", b"value"),       // with a value
+        packet(0x01, b"", b"key", b"value"),       // SET without extras
+        packet(0x01, &[0; 4], b"key", b"value"),   // with too few
+        packet(0x01, &[0; 20], b"key", b"value"),  // with too many
+        packet(0x04, &[0; 4], b"key", b""),        // DELETE with extras
+        packet(0x04, b"", b"key", b"value"),       // with a value
+        packet(0x05, b"", b"key", b""),            // INCREMENT without extras
+        packet(0x05, &[0; 20], b"key", b"value"),  // with a value
+        packet(0x07, b"", b"key", b""),            // QUIT with a key
+        packet(0x08, &[0; 3], b"", b""),           // FLUSH with odd extras
+        packet(0x08, b"", b"key", b""),            // with a key
+        packet(0x0a, b"", b"", b"value"),          // NOOP with a value
+        packet(0x0b, b"", b"key", b""),            // VERSION with a key
+        packet(0x0b, &[0; 4], b"", b""),           // with extras
+        packet(0x0e, &[0; 8], b"key", b"value"),   // APPEND with extras
+        packet(0x10, &[0; 4], b"reset", b""),      // STAT with extras
+        packet(0x10, b"", b"reset", b"value"),     // with a value
+        packet(0x1b, b"", b"", b""),               // VERBOSITY without extras
+        packet(0x1c, b"", b"key", b""),            // TOUCH without extras
+        packet(0x1d, b"", b"key", b""),            // GAT without extras
+        packet(0x20, b"", b"PLAIN", b""),          // SASL_LIST_MECHS with a key
+        packet(0x21, b"", b"", b"\0user\0secret"), // SASL_AUTH without a mechanism
     ];
     for bytes in malformed {
         let opcode = bytes[1];

@@ -1,7 +1,7 @@
 //! Where lines and data blocks end, and what happens to those that are too long.
 
 use super::model::{VALUE_LEN_MAX, converse, said};
-use crate::command::Command;
+use crate::command::{Command, Delete};
 use crate::memcached::text::{LINE_LEN_MAX, Parser, RETRIEVAL_LINE_LEN_MAX};
 use crate::request::{Body, Limits, Reply as AnyReply, Step};
 
@@ -41,8 +41,8 @@ fn a_value_that_is_too_large_is_swallowed_and_refused() {
 #[test]
 fn a_refused_block_is_skipped_without_being_kept() {
     let mut parser = Parser::new(Limits { value_len_max: 10 });
-    let line = b"set k 0 0 9223372036854775807\r\n";
-    let block_len = i64::MAX as u64 + 2;
+    let line = b"set k 0 0 2147483645\r\n";
+    let block_len = i32::MAX as u64;
     match parser.parse(line) {
         Step::Skip { len } => assert_eq!(len, line.len() as u64 + block_len - 1),
         step => panic!("{step:?}"),
@@ -50,10 +50,11 @@ fn a_refused_block_is_skipped_without_being_kept() {
     assert!(matches!(parser.parse(b""), Step::Need { total: 1 }));
     match parser.parse(b"\nget a\r\n") {
         Step::Request { request, len: 1 } => {
-            assert!(matches!(
-                (request.body, request.reply),
-                (Body::Answer, AnyReply::Text(_))
-            ));
+            let Body::Data(commands) = &request.body else {
+                panic!("{request:?}");
+            };
+            assert_eq!(commands[0], Command::Delete(Delete::new(b"k")));
+            assert!(matches!(request.reply, AnyReply::Text(_)));
         }
         step => panic!("the answer is due, not {step:?}"),
     }
@@ -61,6 +62,55 @@ fn a_refused_block_is_skipped_without_being_kept() {
         parser.parse(b"get a\r\n"),
         Step::Request { len: 7, .. }
     ));
+}
+
+#[test]
+fn a_set_that_is_refused_for_its_size_removes_the_old_value() {
+    let value = "v".repeat(VALUE_LEN_MAX + 1);
+    let len = value.len();
+    let refused = r"SERVER_ERROR object too large for cache\r\n";
+    for (line, answer, is_removed) in [
+        (format!("set k 0 0 {len}"), refused, true),
+        (format!("set k 0 0 {len} noreply"), "", true),
+        (format!("ms k {len}"), refused, true),
+        (format!("ms k {len} MS"), refused, true),
+        (format!("ms aw== {len} b"), refused, true),
+        (format!("ms k {len} C1"), refused, false),
+        (format!("ms k {len} ME"), refused, false),
+        (format!("ms k {len} MA"), refused, false),
+        (format!("cas k 0 0 {len} 5"), refused, false),
+        (format!("add k 0 0 {len}"), refused, false),
+        (format!("replace k 0 0 {len}"), refused, false),
+        (format!("append k 0 0 {len}"), refused, false),
+        (format!("prepend k 0 0 {len}"), refused, false),
+    ] {
+        let stream = format!("set k 0 0 3\r\nold\r\n{line}\r\n{value}\r\nget k\r\n");
+        let found = match is_removed {
+            true => r"END\r\n",
+            false => r"VALUE k 0 3\r\nold\r\nEND\r\n",
+        };
+        let expected = format!(r"STORED\r\n{answer}{found}");
+        assert_eq!(said(stream.as_bytes()), expected, "{line}");
+    }
+}
+
+#[test]
+fn a_length_that_no_block_has_is_refused_at_once_and_nothing_is_swallowed() {
+    for len in [
+        "2147483646",
+        "2147483647",
+        "4294967295",
+        "9223372036854775807",
+        "-1",
+    ] {
+        for line in [format!("set k 0 0 {len}"), format!("ms k {len}")] {
+            assert_eq!(
+                said(format!("{line}\r\nmn\r\n").as_bytes()),
+                r"CLIENT_ERROR bad command line format\r\nMN\r\n",
+                "{line}"
+            );
+        }
+    }
 }
 
 #[test]
