@@ -7,6 +7,7 @@
 //! buffers and its work never cross a core. Blocking work is done elsewhere: a reactor only parses,
 //! asks the service, and moves bytes.
 
+mod arrivals;
 mod budget;
 mod connection;
 pub(crate) mod encrypted;
@@ -23,6 +24,7 @@ mod security;
 mod service;
 mod settings;
 mod socket;
+mod startups;
 mod tuning;
 
 #[cfg(test)]
@@ -49,6 +51,7 @@ pub use self::security::Security;
 pub use self::service::{Acks, Answered, Client, Event, Execution, Job, Never, NoAcks, Service};
 pub use self::settings::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
 use self::socket::Accepted;
+use self::startups::{Deadlines, Startups};
 pub use self::tuning::Tuning;
 use crate::config::InForce;
 use crate::metrics::striped::Latency;
@@ -78,6 +81,7 @@ pub struct Shared<S> {
     pub security: Security,
     tuning: Tuning,
     memory: Memory,
+    startups: Startups,
     draining_since: OnceLock<Instant>,
 }
 
@@ -114,6 +118,7 @@ impl<S: Service> Shared<S> {
             security,
             tuning,
             memory: Memory::default(),
+            startups: Startups::default(),
             draining_since: OnceLock::new(),
         })
     }
@@ -235,23 +240,33 @@ async fn react<S: Service>(
     mut accepted: mpsc::Receiver<Accepted>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let mut deadlines = Deadlines::default();
+    let mut accepts = true;
     loop {
         tokio::select! {
-            connection = accepted.recv() => match connection {
-                Some(connection) => spawn_connection(&shared, index, connection),
+            connection = accepted.recv(), if accepts => match connection {
+                Some(connection) => spawn_connection(&shared, index, connection, &mut deadlines),
                 // All acceptors have ended: only the connections that there are go on.
-                None => break,
+                None => accepts = false,
             },
+            () = deadlines.due() => deadlines.expire(&shared),
             _ = stop.changed() => return,
         }
     }
-    let _ = stop.changed().await;
 }
 
-fn spawn_connection<S: Service>(shared: &Arc<Shared<S>>, reactor: usize, accepted: Accepted) {
+fn spawn_connection<S: Service>(
+    shared: &Arc<Shared<S>>,
+    reactor: usize,
+    accepted: Accepted,
+    deadlines: &mut Deadlines,
+) {
     match accepted.into_socket(&shared.security) {
         Ok((socket, peer)) => {
             let connection = shared.registry.add(socket, peer, reactor);
+            if shared.begin_startup(&connection) {
+                deadlines.add(Instant::now() + shared.tuning.startup_max, connection.id);
+            }
             tokio::spawn(connection::serve(Registered {
                 shared: Arc::clone(shared),
                 connection,

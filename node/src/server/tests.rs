@@ -110,6 +110,16 @@ impl Node {
         stream
     }
 
+    /// A client at another address of this machine.
+    fn connect_from(&self, address: [u8; 4]) -> TcpStream {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+        socket.connect(&self.addr.into()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.into()
+    }
+
     /// A client whose kernel takes little of what it does not read.
     fn connect_with_a_small_window(&self) -> TcpStream {
         use socket2::{Domain, Socket, Type};

@@ -2,32 +2,28 @@
 
 mod execution;
 mod later;
+mod receive;
 mod replies;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fonn_proto::request::{Reply, ServerOutcome};
 use fonn_proto::session::{Detection, Dialect, Session, detect};
 use fonn_proto::{Body, Command, Failure, Out, Step};
-use tokio::time::timeout;
 
 use self::later::{Queue, Window};
+use self::receive::Arrival;
 use self::replies::{Batch, CROWDED_SEND_LEN, Late};
 use super::Shared;
 use super::input::{Chunk, Input};
-use super::low_water::LOW_WATER;
-use super::memory::Reservation;
 use super::peer;
 use super::pool::{self, POOLED_LEN};
-use super::registry::{Connection, Registered};
-use super::security::Guard;
+use super::registry::{Connection, Registered, StartupState};
+use super::security::{Credentials, Guard};
 use super::service::{Acks as _, Event, Service};
-
-/// If more than this is missing of a request, its client is not waiting for an acknowledgement.
-const ACKNOWLEDGE_LEN_MAX: usize = 64 * 1024;
 
 /// Unacknowledged writes of one batch at most.
 const ACKS_MAX: usize = 1024;
@@ -44,12 +40,6 @@ const UNCOUNTED_COMMANDS_MAX: usize = 256;
 
 /// Memory that one parsed command takes, the parser's notes on its arguments included.
 const COMMAND_COST: usize = size_of::<Command<'static>>() + 32;
-
-/// How often a client that memory is reserved for is looked at while it sends nothing.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What is read and thrown away from a connection that is being closed.
-const LINGER_LEN_MAX: usize = 1024 * 1024;
 
 /// What is composed is sent when the next answer takes longer than this.
 const SEND_DELAY: Duration = Duration::from_millis(1);
@@ -84,6 +74,7 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
         guard: Guard::new(&shared.security, &registered.connection.peer),
         waits_for_much: false,
         kept: None,
+        is_starting: registered.connection.startup() != StartupState::Over,
     };
     let mut result = driver.run().await;
     if let Some(input) = driver.peer.take() {
@@ -117,10 +108,12 @@ struct Driver<'c, S: Service> {
     /// What was received, once it turned out to be from another member of the cluster.
     peer: Option<Box<Input>>,
     guard: Guard,
-    /// Whether the kernel wakes the connection for [`LOW_WATER`] bytes, instead of any.
+    /// Whether the kernel wakes the connection for many bytes, instead of any.
     waits_for_much: bool,
     /// Memory for what the session keeps between requests.
     kept: Option<Reservation<'c, S>>,
+    /// Whether its start-up is under way.
+    is_starting: bool,
 }
 
 /// The request that is being executed.
@@ -148,23 +141,6 @@ struct Parsed {
     close: bool,
 }
 
-/// The memory of a request that is arriving.
-struct Arrival<'c, S: Service> {
-    reservation: Option<Reservation<'c, S>>,
-    since: Option<Instant>,
-    bytes: usize,
-}
-
-impl<S: Service> Default for Arrival<'_, S> {
-    fn default() -> Self {
-        Self {
-            reservation: None,
-            since: None,
-            bytes: 0,
-        }
-    }
-}
-
 impl<'c, S: Service> Driver<'c, S> {
     async fn run(&mut self) -> io::Result<()> {
         let mut input = Input::default();
@@ -181,7 +157,19 @@ impl<'c, S: Service> Driver<'c, S> {
                 self.linger().await;
                 return Ok(());
             }
-            let read = match input.read(&self.connection.socket)? {
+            let mut limit = usize::MAX;
+            // A request that does not fit a pooled buffer is received as there is memory for it.
+            if need > POOLED_LEN && skip == 0 {
+                if self.lacks_memory(&arrival, &input)
+                    && !self.admit(&mut arrival, &mut input, need).await
+                {
+                    (need, skip) = self.refuse(&mut input).await?;
+                    arrival = Arrival::default();
+                    continue;
+                }
+                limit = arrival.limit;
+            }
+            let read = match input.read(&self.connection.socket, limit)? {
                 Some(0) => return Ok(()),
                 Some(read) => read,
                 None => {
@@ -194,9 +182,9 @@ impl<'c, S: Service> Driver<'c, S> {
                         continue;
                     }
                     input.settle(need);
-                    if self.admit(&mut arrival, &mut input, 0).await {
+                    if need > POOLED_LEN || self.admit_waiting(&mut arrival, &mut input).await {
                         let missing = need.saturating_sub(input.len());
-                        self.wait_inside(missing, &arrival).await?;
+                        self.wait_inside(input.len(), missing, &mut arrival).await?;
                     } else {
                         (need, skip) = self.refuse(&mut input).await?;
                         arrival = Arrival::default();
@@ -205,6 +193,11 @@ impl<'c, S: Service> Driver<'c, S> {
                 }
             };
             self.count(Event::BytesRead, read as u64);
+            // What is read of a TLS connection was sent after the handshake.
+            if self.is_starting && self.guard.is_open() {
+                self.end_startup()?;
+                self.is_starting = false;
+            }
             self.turn += 1 + read / TURN_BYTES;
             if skip > 0 {
                 let chunk = input.take();
@@ -229,6 +222,7 @@ impl<'c, S: Service> Driver<'c, S> {
             if is_new && takes_peers() && detect(chunk.as_slice()) == Detection::Peer {
                 input.restore(chunk, 0);
                 self.give_back_buffers();
+                self.end_startup()?;
                 self.peer = Some(Box::new(input));
                 return Ok(());
             }
@@ -247,15 +241,9 @@ impl<'c, S: Service> Driver<'c, S> {
                 return Ok(());
             }
             (need, skip) = (parsed.need, parsed.skip);
-            // A request that does not fit a pooled buffer is received once there is memory for it.
-            while need > POOLED_LEN
-                && skip == 0
-                && !self.admit(&mut arrival, &mut input, need).await
-            {
-                (need, skip) = self.refuse(&mut input).await?;
-                arrival = Arrival::default();
+            if need <= POOLED_LEN {
+                input.make_room(need);
             }
-            input.make_room(need);
             self.breathe().await;
         }
     }
@@ -279,7 +267,8 @@ impl<'c, S: Service> Driver<'c, S> {
         if kept_len == 0 {
             return;
         }
-        self.kept = Reservation::try_make(self.shared, kept_len);
+        let source = Some(self.connection.source);
+        self.kept = Reservation::try_make(self.shared, source, kept_len);
         if self.kept.is_none() {
             session.forget_kept();
             self.count(Event::Busy, 1);
@@ -311,180 +300,6 @@ impl<'c, S: Service> Driver<'c, S> {
         }
     }
 
-    /// Has the kernel wake the connection for many bytes where `missing` are more.
-    fn expect(&mut self, missing: usize) {
-        let is_much = missing >= LOW_WATER;
-        if self.waits_for_much != is_much {
-            self.waits_for_much = is_much;
-            let bytes = if is_much { LOW_WATER } else { 1 };
-            self.connection.socket.wake_from(bytes);
-        }
-    }
-
-    /// Waits for the first byte of a request, as long as it takes. False if the server is shutting down.
-    async fn wait_idle(&mut self) -> io::Result<bool> {
-        let at_boundary = &self.connection.at_boundary;
-        at_boundary.store(true, Ordering::Relaxed);
-        // Either this sees that the server drains, or the drain sees that the connection is idle.
-        fence(Ordering::SeqCst);
-        if self.shared.is_draining() {
-            return Ok(false);
-        }
-        let result = match self.guard.is_open() {
-            true => self.connection.socket.readable().await,
-            // Boxed, like what else is only for servers with users: others do not pay for it with memory.
-            false => {
-                Box::pin(async {
-                    tokio::select! {
-                        result = self.connection.socket.readable() => result,
-                        () = self.guard.revoked() => Err(revoked()),
-                    }
-                })
-                .await
-            }
-        };
-        at_boundary.store(false, Ordering::Relaxed);
-        result.map(|()| true)
-    }
-
-    /// Waits for more of a request of which `missing` bytes are still to come.
-    async fn wait_inside(&mut self, missing: usize, arrival: &Arrival<'_, S>) -> io::Result<()> {
-        // In the middle of a large body the peer's window is full of data and acknowledgements come by
-        // themselves; near its end, and in a head, the peer may be waiting for one.
-        if missing <= ACKNOWLEDGE_LEN_MAX {
-            self.connection.socket.acknowledge_now();
-        }
-        let stall_max = self.shared.tuning.stall_max;
-        let Some(since) = arrival.since else {
-            return match timeout(stall_max, self.connection.socket.readable()).await {
-                Ok(result) => result,
-                Err(_) => Err(stalled("the client stopped in the middle of a request")),
-            };
-        };
-        self.expect(missing);
-        let start = Instant::now();
-        loop {
-            let now = Instant::now();
-            if now - since > self.time_allowed(arrival.bytes) {
-                return Err(stalled(
-                    "a request arrives too slowly to hold memory for it",
-                ));
-            }
-            let left = stall_max.saturating_sub(now - start);
-            if left.is_zero() {
-                return Err(stalled("the client stopped in the middle of a request"));
-            }
-            let look = left.min(LOOK_INTERVAL);
-            if let Ok(result) = timeout(look, self.connection.socket.readable()).await {
-                return result;
-            }
-            // It sends slowly: what is there so far wakes at once.
-            self.expect(1);
-        }
-    }
-
-    /// How long a request may take to arrive that holds so much memory.
-    fn time_allowed(&self, bytes: usize) -> Duration {
-        let tuning = &self.shared.tuning;
-        let at = |rate: u64| Duration::from_millis(bytes as u64 * 1000 / rate.max(1));
-        match self.shared.memory.is_contended() {
-            true => tuning.contended_grace + at(tuning.contended_rate_min),
-            false => tuning.stall_max + at(tuning.rate_min),
-        }
-    }
-
-    /// Reserves memory for a request that is arriving: what it holds, and what it takes to receive
-    /// `need` bytes of it (0: it waits with what it has). Waits a while for it. False if there is none.
-    async fn admit(
-        &mut self,
-        arrival: &mut Arrival<'c, S>,
-        input: &mut Input,
-        need: usize,
-    ) -> bool {
-        // Who only waits reserves for what it holds already, which is nothing for a small request: a head that
-        // comes in pieces does not queue behind large bodies, nor does it have to come at their rate.
-        let room = match need {
-            0 => 0,
-            _ => input.capacity_for(need),
-        };
-        let bytes = room.max(input.held());
-        let more = bytes.saturating_sub(arrival.bytes);
-        if more == 0 {
-            return true;
-        }
-        let mut added = Reservation::try_make(self.shared, more);
-        if added.is_none() {
-            // It waits with as little as possible.
-            self.give_back_buffers();
-            input.shrink();
-            let held = match arrival.bytes {
-                0 => input.len(),
-                _ => 0,
-            };
-            added = Box::pin(Reservation::make(self.shared, more, held)).await;
-        }
-        let Some(added) = added else {
-            return false;
-        };
-        match &mut arrival.reservation {
-            Some(reservation) => reservation.merge(added),
-            None => arrival.reservation = Some(added),
-        }
-        arrival.bytes = bytes;
-        arrival.since.get_or_insert_with(Instant::now);
-        true
-    }
-
-    /// Refuses the request at the front of `input` as busy; returns what to wait for and what to swallow.
-    ///
-    /// # Errors
-    /// If the request is none that could be swallowed: the connection has to be closed.
-    async fn refuse(&mut self, input: &mut Input) -> io::Result<(usize, u64)> {
-        self.count(Event::Busy, 1);
-        if let Some(session) = &mut self.session {
-            session.refuse(Failure::Busy);
-            self.take_buffers();
-            self.batch = Batch::new(Instant::now());
-            let chunk = input.take();
-            let parsed = Box::pin(self.process(&chunk)).await?;
-            input.restore(chunk, parsed.consumed);
-            self.send().await?;
-            if parsed.consumed > 0 && !parsed.close {
-                return Ok((parsed.need, parsed.skip));
-            }
-        }
-        Err(io::Error::new(
-            io::ErrorKind::OutOfMemory,
-            "there is no memory to receive a request",
-        ))
-    }
-
-    /// Ends a connection without losing its last reply: says that nothing more comes, and reads until
-    /// the client has closed too, or for a moment.
-    async fn linger(&mut self) {
-        let socket = &self.connection.socket;
-        socket.end_writing();
-        let mut buf = pool::take();
-        let mut left = LINGER_LEN_MAX;
-        let _ = Box::pin(timeout(self.shared.tuning.linger, async {
-            while left > 0 {
-                buf.clear();
-                match socket.try_read(&mut buf, usize::MAX) {
-                    Ok(0) => return,
-                    Ok(count) => left = left.saturating_sub(count),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        if socket.readable().await.is_err() {
-                            return;
-                        }
-                    }
-                    Err(_) => return,
-                }
-            }
-        }))
-        .await;
-        pool::give_back(buf);
-    }
-
     /// Executes all complete requests of a chunk.
     async fn process(&mut self, chunk: &Chunk) -> io::Result<Parsed> {
         let data = chunk.as_slice();
@@ -505,6 +320,7 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         let dialect = session.dialect();
         let mut queue = Queue::new();
+        let mut was_starting = self.is_starting;
         while parsed.consumed < data.len() {
             let rest = &data[parsed.consumed..];
             match session.parse(rest) {
@@ -546,6 +362,7 @@ impl<'c, S: Service> Driver<'c, S> {
                         .await?
                     {
                         // It was about who the client is, or was refused.
+                        parsed.close |= self.is_overdue();
                     } else if !self.answer_read(&request.body, &mut reply, space, &mut queue) {
                         self.begin_request(&mut queue);
                         self.current.is_last = parsed.consumed == data.len();
@@ -568,6 +385,10 @@ impl<'c, S: Service> Driver<'c, S> {
                     self.turn += 1;
                     self.breathe().await;
                 }
+            }
+            if was_starting && !self.is_starting {
+                was_starting = false;
+                session.set_authenticated(true);
             }
         }
         if S::ANSWERS_LATER {
@@ -609,7 +430,7 @@ impl<'c, S: Service> Driver<'c, S> {
             self.settle(queue).await?;
         }
         if let Some(credentials) = credentials {
-            let outcome = self.guard.log_in(credentials).await;
+            let outcome = self.log_in(credentials).await?;
             if outcome != ServerOutcome::Done {
                 self.count(Event::AuthFailed, 1);
             }
@@ -630,6 +451,34 @@ impl<'c, S: Service> Driver<'c, S> {
         Ok(true)
     }
 
+    /// Checks a name and a password. Meanwhile a start-up is not ended, nor is it counted: what waits for the
+    /// check is bounded by the [`Authenticator`](crate::users::Authenticator).
+    ///
+    /// # Errors
+    /// As [`Driver::end_startup`].
+    async fn log_in(&mut self, credentials: Credentials<'_>) -> io::Result<ServerOutcome> {
+        if self.is_starting {
+            self.connection.set_startup(StartupState::Checked);
+            self.shared.startups.end(self.connection.id);
+        }
+        let outcome = self.guard.log_in(credentials).await;
+        if self.is_starting {
+            if outcome == ServerOutcome::Done {
+                self.end_startup()?;
+                self.is_starting = false;
+            } else {
+                self.connection.set_startup(StartupState::UnderWay);
+                self.shared.count_startup(self.connection);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Whether the client has used up its time to log in.
+    fn is_overdue(&self) -> bool {
+        self.is_starting && self.connection.age() > self.shared.tuning.startup_max
+    }
+
     /// Finds out which dialect is spoken. False if more bytes are needed, or none is.
     fn detect(&mut self, data: &[u8], parsed: &mut Parsed) -> bool {
         match detect(data) {
@@ -643,7 +492,8 @@ impl<'c, S: Service> Driver<'c, S> {
                 false
             }
             Detection::Found(dialect) => {
-                let session = Session::new(dialect, self.shared.limits(), self.connection.id);
+                let mut session = Session::new(dialect, self.shared.limits(), self.connection.id);
+                session.set_authenticated(self.guard.is_open() || !self.is_starting);
                 let number = dialect_index(dialect) as u8 + 1;
                 self.connection.dialect.store(number, Ordering::Relaxed);
                 self.session = Some(Box::new(session));

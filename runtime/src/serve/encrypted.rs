@@ -15,11 +15,14 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
-use super::socket::SLICES_MAX;
+use super::socket::{SLICES_MAX, Stage};
 use crate::tls::{Side, Standing, Tls};
 
 /// Bytes that wait in one connection to be encrypted or sent, at most.
 const BUFFER_LEN: usize = 64 * 1024;
+
+/// Bytes of a handshake that are taken from a client, its certificates among them: several times what one needs.
+const HANDSHAKE_LEN_MAX: usize = 16 * 1024;
 
 /// First byte of a TLS record with a handshake in it (RFC 8446, section 5.1). No dialect begins with it.
 pub(crate) const HANDSHAKE: u8 = 0x16;
@@ -43,7 +46,22 @@ enum State {
         takes_plaintext: bool,
     },
     Plain,
-    Tls(Box<Connection>, Peer),
+    Tls {
+        session: Box<Connection>,
+        peer: Peer,
+        /// Bytes that are still taken for the handshake.
+        handshake_left: usize,
+    },
+}
+
+impl State {
+    fn tls(session: impl Into<Connection>, handshake_len_max: usize) -> Self {
+        Self::Tls {
+            session: Box::new(session.into()),
+            peer: Peer::Greeting,
+            handshake_left: handshake_len_max,
+        }
+    }
 }
 
 /// What is known of the other end.
@@ -94,7 +112,8 @@ impl Encrypted {
             stream,
             tls,
             side: Side::Server(name),
-            state: Mutex::new(State::Tls(Box::new(session.into()), Peer::Greeting)),
+            // The server is trusted with more, and is the one that was asked for.
+            state: Mutex::new(State::tls(session, usize::MAX)),
         })
     }
 
@@ -102,9 +121,27 @@ impl Encrypted {
     /// ends the handshake.
     pub fn is_certified(&self) -> bool {
         match &*self.state.lock() {
-            State::Tls(session, _) => session.peer_certificates().is_some(),
+            State::Tls { session, .. } => session.peer_certificates().is_some(),
             State::Unknown { .. } | State::Plain => false,
         }
+    }
+
+    /// How far the connection is.
+    pub fn stage(&self) -> Stage {
+        match &*self.state.lock() {
+            State::Unknown {
+                takes_plaintext: true,
+                ..
+            } => Stage::Undecided,
+            State::Unknown { .. } => Stage::Handshake,
+            State::Tls { session, .. } if session.is_handshaking() => Stage::Handshake,
+            State::Tls { .. } | State::Plain => Stage::Ready,
+        }
+    }
+
+    /// Whether it turned out to be TLS.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(&*self.state.lock(), State::Tls { .. })
     }
 
     /// The socket below.
@@ -118,7 +155,7 @@ impl Encrypted {
     /// # Errors
     /// Of the socket; `PermissionDenied` once the certificate of the other end is no longer good.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let State::Tls(session, peer) = &mut *self.state.lock() {
+        if let State::Tls { session, peer, .. } = &mut *self.state.lock() {
             if let Peer::Certified(standing) = peer
                 && let Poll::Ready(error) = standing.poll_lost(cx)
             {
@@ -140,7 +177,7 @@ impl Encrypted {
     /// Ready when there may be room to write.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self.state.lock() {
-            State::Tls(session, _) => self.poll_flush(session, cx),
+            State::Tls { session, .. } => self.poll_flush(session, cx),
             State::Unknown { .. } | State::Plain => self.stream.poll_write_ready(cx),
         }
     }
@@ -164,7 +201,7 @@ impl Encrypted {
                     let mut session =
                         ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
                     session.set_buffer_limit(Some(BUFFER_LEN));
-                    State::Tls(Box::new(session.into()), Peer::Greeting)
+                    State::tls(session, HANDSHAKE_LEN_MAX)
                 }
                 Some(_) if *takes_plaintext => State::Plain,
                 Some(_) => {
@@ -174,11 +211,15 @@ impl Encrypted {
             };
         }
         match &mut *state {
-            State::Tls(session, peer) => {
+            State::Tls {
+                session,
+                peer,
+                handshake_left,
+            } => {
                 if let Peer::Certified(standing) = peer {
                     standing.check()?;
                 }
-                self.receive(session, peer, buf, room)
+                self.receive(session, (peer, handshake_left), buf, room)
             }
             State::Unknown { .. } | State::Plain => self.stream.try_read_buf(&mut buf.limit(room)),
         }
@@ -193,7 +234,7 @@ impl Encrypted {
         let count = out.io_slices(&mut slices);
         let slices = &slices[..count];
         match &mut *self.state.lock() {
-            State::Tls(session, _) => {
+            State::Tls { session, .. } => {
                 self.flush(session)?;
                 let taken = session.writer().write_vectored(slices)?;
                 match self.flush(session) {
@@ -208,7 +249,7 @@ impl Encrypted {
 
     /// Says goodbye, so that the peer knows that nothing was cut off.
     pub fn close(&self) {
-        if let State::Tls(session, _) = &mut *self.state.lock() {
+        if let State::Tls { session, .. } = &mut *self.state.lock() {
             session.send_close_notify();
             // A peer that reads nothing gets none.
             let _ = self.flush(session);
@@ -233,7 +274,7 @@ impl Encrypted {
     fn receive(
         &self,
         session: &mut Connection,
-        peer: &mut Peer,
+        (peer, handshake_left): (&mut Peer, &mut usize),
         buf: &mut BytesMut,
         room: usize,
     ) -> io::Result<usize> {
@@ -254,6 +295,12 @@ impl Encrypted {
                 other => return other,
             }
             let received = session.read_tls(&mut Incoming(&self.stream))?;
+            if session.is_handshaking() {
+                *handshake_left = handshake_left.checked_sub(received).ok_or_else(|| {
+                    let what = "the client's TLS handshake is too long";
+                    io::Error::new(io::ErrorKind::InvalidData, what)
+                })?;
+            }
             let state = session.process_new_packets();
             match self.flush(session) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

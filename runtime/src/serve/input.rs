@@ -146,11 +146,12 @@ impl Input {
         pool::give_back(before);
     }
 
-    /// Reads what there is. `Ok(None)` if there is nothing now, `Ok(Some(0))` at the end of the stream.
+    /// Reads what there is, until `limit` bytes wait, which is more than there are. `Ok(None)` if there is nothing
+    /// now, `Ok(Some(0))` at the end of the stream.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn read(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
+    pub fn read(&mut self, socket: &Socket, limit: usize) -> io::Result<Option<usize>> {
         if self.buf.capacity() == 0 {
             self.buf = pool::take();
         } else if self.buf.len() == self.buf.capacity() {
@@ -160,7 +161,7 @@ impl Input {
         }
         let len_max = match self.follows_large && !self.large && self.buf.len() < SMALL_LEN {
             true => SMALL_LEN - self.buf.len(),
-            false => usize::MAX,
+            false => limit.saturating_sub(self.buf.len()).max(1),
         };
         match socket.try_read(&mut self.buf, len_max) {
             Ok(count) => Ok(Some(count)),
@@ -345,18 +346,21 @@ mod tests {
 
         theirs.write_all(&[b'y'; 9_000]).await.unwrap();
         socket.readable().await.unwrap();
-        assert_eq!(input.read(&socket).unwrap(), Some(SMALL_LEN));
+        assert_eq!(input.read(&socket, usize::MAX).unwrap(), Some(SMALL_LEN));
         let chunk = input.take();
         input.restore(chunk, 0);
         // Now its length is known: the rest goes where it belongs.
         input.make_room(8_000);
-        assert_eq!(input.read(&socket).unwrap(), Some(9_000 - SMALL_LEN));
+        assert_eq!(
+            input.read(&socket, usize::MAX).unwrap(),
+            Some(9_000 - SMALL_LEN)
+        );
         let chunk = input.take();
         input.restore(chunk, 9_000);
 
         theirs.write_all(&[b'z'; 9_000]).await.unwrap();
         socket.readable().await.unwrap();
-        assert_eq!(input.read(&socket).unwrap(), Some(9_000));
+        assert_eq!(input.read(&socket, usize::MAX).unwrap(), Some(9_000));
     }
 
     #[tokio::test]
@@ -372,12 +376,18 @@ mod tests {
 
         theirs.write_all(&[b'y'; 59_700]).await.unwrap();
         socket.readable().await.unwrap();
-        assert_eq!(input.read(&socket).unwrap(), Some(SMALL_LEN - 300));
+        assert_eq!(
+            input.read(&socket, usize::MAX).unwrap(),
+            Some(SMALL_LEN - 300)
+        );
         let chunk = input.take();
         input.restore(chunk, 0);
         // The rest goes where it belongs, in one piece, as much as there is of it.
         input.make_room(60_000);
-        assert_eq!(input.read(&socket).unwrap(), Some(60_000 - SMALL_LEN));
+        assert_eq!(
+            input.read(&socket, usize::MAX).unwrap(),
+            Some(60_000 - SMALL_LEN)
+        );
         assert!(input.buf[..] == [b'y'; 60_000]);
     }
 }

@@ -1,7 +1,8 @@
 //! Memory that clients make the server hold: requests on their way in, replies on their way out.
 //!
-//! Both count against the service's [`Budget`]. A request waits for its memory, first come first served, and is
-//! refused as busy if that takes too long. A reply is there already when it turns out that its client
+//! Both count against the service's [`Budget`]. A request is charged for the bytes that have come, step by step.
+//! It waits for its first memory, first come first served, and is refused as busy if that takes too long. One
+//! source address holds no more than its share. A reply is there already when it turns out that its client
 //! does not read it; so if too much is unsent, the connection that made no progress for the longest
 //! time is cut off. Neither needs more than the budget, however many clients there are.
 
@@ -14,9 +15,11 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::Shared;
+use super::arrivals::Arrivals;
 use super::budget::Budget;
 use super::registry::Connection;
 use super::service::{Event, Service};
+use crate::users::Source;
 
 /// Bytes that requests which wait for memory may hold meanwhile, all together. What comes on top is
 /// refused at once.
@@ -24,6 +27,12 @@ const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// What one waiting request holds besides what was received of it.
 const WAITING_COST: usize = 2 * 1024;
+
+/// What a TLS session takes besides what a connection takes without: keys, and the buffers for records.
+const TLS_COST: usize = 24 * 1024;
+
+/// The part of the budget that the requests of one source address may hold: one of so many.
+const SHARES: usize = 2;
 
 /// How often the first in the queue looks whether its memory is there.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -33,8 +42,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) struct Memory {
     /// Held by the request that is next to get memory; the mutex is fair.
     turn: tokio::sync::Mutex<()>,
-    /// What the requests in the queue hold; 0 if there are none.
+    /// What the requests hold that wait for their first memory; 0 if there are none.
     waiting_bytes: AtomicUsize,
+    /// How many of them wait for memory, and not for the share of their source.
+    queued: AtomicUsize,
+    /// The requests of clients that hold memory.
+    arrivals: Arrivals,
+    tls_bytes: AtomicUsize,
     unsent_bytes: AtomicUsize,
     unsent: Mutex<Unsent>,
 }
@@ -56,10 +70,15 @@ struct Blocked {
 pub(super) struct Reservation<'s, S: Service> {
     shared: &'s Shared<S>,
     bytes: usize,
+    /// Its number among those of clients; None for one of a member or router, which are trusted.
+    ticket: Option<u64>,
 }
 
 impl<S: Service> Drop for Reservation<'_, S> {
     fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.shared.memory.arrivals.end(ticket);
+        }
         self.shared.service.budget().release(self.bytes);
     }
 }
@@ -99,38 +118,155 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// A request that waits for memory and not for its source's share, also if the wait is cancelled.
+struct Queued<'s>(&'s Memory);
+
+impl<'s> Queued<'s> {
+    fn new(memory: &'s Memory) -> Self {
+        memory.queued.fetch_add(1, Ordering::AcqRel);
+        Self(memory)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A request that waits for more memory, also if the wait is cancelled.
+struct WaitsForMore<'s> {
+    arrivals: &'s Arrivals,
+    ticket: u64,
+}
+
+impl Drop for WaitsForMore<'_> {
+    fn drop(&mut self) {
+        self.arrivals.set_waits(self.ticket, false);
+    }
+}
+
 impl<'s, S: Service> Reservation<'s, S> {
-    /// Reserves `bytes` for a request if they are there and nobody waits for any: whoever comes later
-    /// does not overtake.
-    pub fn try_make(shared: &'s Shared<S>, bytes: usize) -> Option<Self> {
-        let memory = &shared.memory;
-        (!memory.is_contended() && memory.try_reserve(shared, bytes))
-            .then(|| Self { shared, bytes })
+    /// Reserves `bytes` for a request if they are there and no other request waits for any: a later one does
+    /// not overtake. `source` is that of the client; None for a member or router.
+    pub fn try_make(shared: &'s Shared<S>, source: Option<Source>, bytes: usize) -> Option<Self> {
+        match shared.memory.is_contended() {
+            true => None,
+            false => Self::take(shared, source, bytes),
+        }
     }
 
-    /// Reserves `bytes` for a request that holds `received` bytes already; waits for its turn and for
-    /// the memory. None if that takes longer than [`super::Tuning::memory_wait`], or if too many wait.
-    pub async fn make(shared: &'s Shared<S>, bytes: usize, received: usize) -> Option<Self> {
+    fn take(shared: &'s Shared<S>, source: Option<Source>, bytes: usize) -> Option<Self> {
+        let memory = &shared.memory;
+        let ticket = match source {
+            Some(source) => Some(memory.arrivals.begin(source, bytes, share_max(shared))?),
+            None => None,
+        };
+        if !memory.try_reserve(shared, bytes) {
+            if let Some(ticket) = ticket {
+                memory.arrivals.end(ticket);
+            }
+            return None;
+        }
+        Some(Self {
+            shared,
+            bytes,
+            ticket,
+        })
+    }
+
+    /// As [`Reservation::try_make`], for a request that holds `received` bytes already; waits for its turn and
+    /// for the memory. None if that takes longer than [`super::Tuning::memory_wait`], or if too many wait.
+    pub async fn make(
+        shared: &'s Shared<S>,
+        source: Option<Source>,
+        bytes: usize,
+        received: usize,
+    ) -> Option<Self> {
         let memory = &shared.memory;
         let _waiting = Waiting::new(memory, received.saturating_add(WAITING_COST))?;
-        let reserved = timeout(shared.tuning.memory_wait, async {
-            let _turn = memory.turn.lock().await;
-            while !memory.try_reserve(shared, bytes) {
+        let is_share_held = || {
+            source.is_some_and(|source| {
+                let share_max = share_max(shared);
+                memory.arrivals.is_share_held(source, bytes, share_max)
+            })
+        };
+        let made = timeout(shared.tuning.memory_wait, async {
+            loop {
+                // Not in the way of other sources.
+                while is_share_held() {
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+                let _queued = Queued::new(memory);
+                let _turn = memory.turn.lock().await;
+                while !is_share_held() {
+                    // What has begun to arrive comes first.
+                    if !memory.arrivals.wait()
+                        && let Some(made) = Self::take(shared, source, bytes)
+                    {
+                        return made;
+                    }
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+            }
+        });
+        made.await.ok()
+    }
+
+    /// Reserves `more` bytes besides, if they are there.
+    pub fn try_grow(&mut self, more: usize) -> bool {
+        let shared = self.shared;
+        let (memory, share_max) = (&shared.memory, share_max(shared));
+        if let Some(ticket) = self.ticket
+            && !memory.arrivals.grow(ticket, more, share_max)
+        {
+            return false;
+        }
+        let is_reserved = memory.try_reserve(shared, more);
+        if is_reserved {
+            self.bytes += more;
+        } else if let Some(ticket) = self.ticket {
+            memory.arrivals.shrink(ticket, more);
+        }
+        is_reserved
+    }
+
+    /// As [`Reservation::try_grow`]; waits for the memory. False if that takes too long, or if another request
+    /// that waits for more is to have what this one holds.
+    pub async fn grow(&mut self, more: usize) -> bool {
+        let shared = self.shared;
+        let memory = &shared.memory;
+        let Some(ticket) = self.ticket else {
+            return self.try_grow(more);
+        };
+        memory.arrivals.set_waits(ticket, true);
+        let _waits = WaitsForMore {
+            arrivals: &memory.arrivals,
+            ticket,
+        };
+        let grown = timeout(shared.tuning.memory_wait, async {
+            loop {
+                if self.try_grow(more) {
+                    return true;
+                }
+                if memory.arrivals.gives_way(ticket) {
+                    return false;
+                }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
-        reserved.await.is_ok().then(|| Self { shared, bytes })
+        grown.await.unwrap_or(false)
     }
 
     /// Bytes that are reserved.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+}
 
-    /// Takes over what another one reserved.
-    pub fn merge(&mut self, mut other: Self) {
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
+/// Bytes that the requests of one source may hold.
+fn share_max<S: Service>(shared: &Shared<S>) -> usize {
+    shared.service.budget().bytes_max() / SHARES
 }
 
 impl Memory {
@@ -144,7 +280,29 @@ impl Memory {
 
     /// Whether requests wait for memory.
     pub fn is_contended(&self) -> bool {
-        self.waiting_bytes.load(Ordering::Acquire) > 0
+        self.queued.load(Ordering::Acquire) > 0 || self.arrivals.wait()
+    }
+
+    /// Counts the TLS session of a connection until [`Memory::release_tls`]. False if those that there are take
+    /// all of the budget.
+    pub fn hold_tls<S: Service>(&self, shared: &Shared<S>, connection: &Connection) -> bool {
+        let budget = shared.service.budget();
+        let before = self.tls_bytes.fetch_add(TLS_COST, Ordering::Relaxed);
+        if before > 0 && before.saturating_add(TLS_COST) > budget.bytes_max() {
+            self.tls_bytes.fetch_sub(TLS_COST, Ordering::Relaxed);
+            return false;
+        }
+        budget.hold(TLS_COST);
+        connection.holds_tls.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes back what [`Memory::hold_tls`] counted for a connection, if it did.
+    pub fn release_tls<S: Service>(&self, shared: &Shared<S>, connection: &Connection) {
+        if connection.holds_tls.swap(false, Ordering::Relaxed) {
+            self.tls_bytes.fetch_sub(TLS_COST, Ordering::Relaxed);
+            shared.service.budget().let_go(TLS_COST);
+        }
     }
 
     /// Whether so much is unsent that replies should gather less before they are sent.

@@ -480,13 +480,13 @@ impl<'c, S: Service> Peer<'c, S> {
         }
         let shared: &'c Shared<S> = self.shared;
         let bytes = self.input.capacity_for(self.need);
-        self.reservation = Reservation::try_make(shared, bytes);
+        self.reservation = Reservation::try_make(shared, None, bytes);
         if self.reservation.is_some() {
             self.input.make_room(self.need);
         } else {
             self.input.shrink();
             let held = self.input.len();
-            self.admission = Some(Box::pin(Reservation::make(shared, bytes, held)));
+            self.admission = Some(Box::pin(Reservation::make(shared, None, bytes, held)));
         }
     }
 
@@ -548,7 +548,7 @@ impl<'c, S: Service> Peer<'c, S> {
                 return Ok(false);
             }
         }
-        match self.input.read(&self.connection.socket)? {
+        match self.input.read(&self.connection.socket, usize::MAX)? {
             Some(0) => {
                 // What was asked is still answered: a peer may only have ended its side.
                 self.ends = true;

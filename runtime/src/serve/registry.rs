@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fonn_proto::ServerCommand;
 use parking_lot::Mutex;
@@ -12,9 +12,22 @@ use parking_lot::Mutex;
 use super::Shared;
 use super::service::{Event, Service};
 use super::socket::Socket;
+use crate::users::Source;
 
 /// Reactors that are told apart for balance; far more than a machine has cores.
 const REACTORS_MAX: usize = 1024;
+
+/// How far the start-up of a connection is: the TLS handshake, and the login where there are users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum StartupState {
+    /// The client may send requests, or there was no start-up.
+    Over,
+    /// The client has to do something.
+    UnderWay,
+    /// Its password is being checked.
+    Checked,
+}
 
 /// One connection.
 #[derive(Debug)]
@@ -25,8 +38,13 @@ pub struct Connection {
     pub socket: Socket,
     /// Who is at the other end.
     pub peer: String,
+    /// Where it comes from.
+    pub(crate) source: Source,
     reactor: usize,
     opened: Instant,
+    startup: AtomicU8,
+    /// Whether its TLS session counts against the budget.
+    pub(super) holds_tls: AtomicBool,
     /// 0 until the dialect is known, then 1 text, 2 binary, 3 RESP.
     pub(super) dialect: AtomicU8,
     /// Whether it waits for the first byte of a request.
@@ -47,6 +65,23 @@ impl Connection {
             ServerCommand::ClusterView => self.socket.local_addr(),
             _ => None,
         }
+    }
+
+    pub(super) fn startup(&self) -> StartupState {
+        match self.startup.load(Ordering::Relaxed) {
+            0 => StartupState::Over,
+            1 => StartupState::UnderWay,
+            _ => StartupState::Checked,
+        }
+    }
+
+    pub(super) fn set_startup(&self, state: StartupState) {
+        self.startup.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// How long ago it was opened.
+    pub(super) fn age(&self) -> Duration {
+        self.opened.elapsed()
     }
 
     /// Notes that a request has arrived.
@@ -89,6 +124,12 @@ impl<S: Service> Drop for Registered<S> {
                 "serving a connection panicked; it is closed, and the process goes on"
             );
         }
+        if self.connection.startup() != StartupState::Over {
+            self.shared.startups.end(self.connection.id);
+        }
+        self.shared
+            .memory
+            .release_tls(&self.shared, &self.connection);
         self.shared.registry.remove(&self.connection);
     }
 }
@@ -148,12 +189,16 @@ impl Registry {
 
     /// A connection has arrived at its reactor.
     pub(super) fn add(&self, socket: Socket, peer: String, reactor: usize) -> Arc<Connection> {
+        let address = peer.parse().ok().map(|peer: SocketAddr| peer.ip());
         let connection = Arc::new(Connection {
             id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             socket,
+            source: Source::of(address),
             peer,
             reactor,
             opened: Instant::now(),
+            startup: AtomicU8::new(StartupState::Over as u8),
+            holds_tls: AtomicBool::new(false),
             dialect: AtomicU8::new(0),
             at_boundary: AtomicBool::new(false),
             last_request_s: AtomicU32::new(0),
@@ -162,6 +207,11 @@ impl Registry {
             .lock()
             .insert(connection.id, Arc::clone(&connection));
         connection
+    }
+
+    /// The connection of a number, if it is still there.
+    pub(super) fn get(&self, id: u64) -> Option<Arc<Connection>> {
+        self.connections.lock().get(&id).map(Arc::clone)
     }
 
     /// A connection has ended.

@@ -34,6 +34,17 @@ pub enum Accepted {
     Unix(StdUnixStream),
 }
 
+/// How far a connection is before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing has come yet, and it need not be TLS.
+    Undecided,
+    /// It has to be TLS, or is, and the handshake is not over.
+    Handshake,
+    /// Requests can be read.
+    Ready,
+}
+
 /// A socket on a reactor.
 #[derive(Debug)]
 pub enum Socket {
@@ -84,6 +95,22 @@ impl Socket {
     pub fn is_certified(&self) -> bool {
         match self {
             Self::Encrypted(stream) => stream.is_certified(),
+            Self::Tcp(_) | Self::Unix(_) => false,
+        }
+    }
+
+    /// How far the connection is.
+    pub fn stage(&self) -> Stage {
+        match self {
+            Self::Encrypted(stream) => stream.stage(),
+            Self::Tcp(_) | Self::Unix(_) => Stage::Ready,
+        }
+    }
+
+    /// Whether it is under TLS.
+    pub fn is_encrypted(&self) -> bool {
+        match self {
+            Self::Encrypted(stream) => stream.is_encrypted(),
             Self::Tcp(_) | Self::Unix(_) => false,
         }
     }

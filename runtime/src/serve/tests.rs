@@ -4,6 +4,7 @@ pub(super) mod fake;
 mod large;
 mod logins;
 mod order;
+mod startups;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,8 +32,12 @@ impl Running {
     }
 
     pub(super) fn protected(manner: Manner, security: Security) -> Self {
+        Self::tuned(manner, security, Tuning::default())
+    }
+
+    pub(super) fn tuned(manner: Manner, security: Security, tuning: Tuning) -> Self {
         let service = Arc::new(Fake::new(manner));
-        let shared = Shared::with_tuning(service, Vec::new(), 100, Tuning::default(), security);
+        let shared = Shared::with_tuning(service, Vec::new(), 1000, tuning, security);
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let addr = listener.local_name().parse().unwrap();
         let server = Server::start(Arc::clone(&shared), vec![listener], 1).unwrap();

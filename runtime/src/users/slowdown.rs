@@ -38,7 +38,7 @@ type Guess = [u8; 16];
 
 /// Where an attempt comes from. One IPv6 customer has a /64, so that is one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub enum Source {
     /// A Unix socket or an unknown peer.
     Local,
     /// An IPv4 address.
@@ -48,7 +48,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn of(address: Option<IpAddr>) -> Self {
+    /// The source that an address belongs to.
+    pub fn of(address: Option<IpAddr>) -> Self {
         match address.map(|address| address.to_canonical()) {
             None => Self::Local,
             Some(IpAddr::V4(address)) => Self::V4(address.octets()),

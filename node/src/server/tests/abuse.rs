@@ -5,6 +5,27 @@ use super::*;
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
 
+/// Of a budget of 4 MiB for entries and 2 MiB for requests, a value that leaves nothing for others.
+const LARGE_LEN: usize = 2_060_000;
+
+/// Sends all of a large set but its end, and waits until the node holds it.
+fn hold_memory(node: &Node, client: &mut TcpStream) {
+    let missing = 100;
+    let request = text_set("big", &vec![b'y'; LARGE_LEN]);
+    client
+        .write_all(&request[..request.len() - missing])
+        .unwrap();
+    until("it holds memory", || {
+        node.shared.service.engine.inflight() >= request.len() - missing
+    });
+}
+
+/// Sends the rest.
+fn end_large_set(client: &mut TcpStream) {
+    let rest = [&[b'y'; 98][..], b"\r\n"].concat();
+    exchange(client, &rest, b"STORED\r\n");
+}
+
 fn tuned(tuning: Tuning) -> Options {
     Options {
         tuning,
@@ -113,15 +134,12 @@ fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in
         ..tuned(Tuning {
             memory_wait: Duration::from_millis(20),
             // Whoever holds the memory may be slow.
-            contended_grace: PATIENCE,
+            contended_window: PATIENCE,
             ..Tuning::default()
         })
     });
-    let mut holder = node.connect();
-    holder.write_all(b"set big 0 0 1900000\r\nabc").unwrap();
-    until("it holds memory", || {
-        node.shared.service.engine.inflight() > 0
-    });
+    let mut holder = node.connect_from([127, 0, 0, 2]);
+    hold_memory(&node, &mut holder);
     let value = vec![b'x'; 500_000];
 
     let mut text = node.connect();
@@ -147,9 +165,7 @@ fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in
 
     // Small requests need no reservation, and the large one goes on.
     exchange(&mut text, &text_set("k", b"v"), b"STORED\r\n");
-    let rest = vec![b'y'; 1_900_000 - 3];
-    holder.write_all(&rest).unwrap();
-    exchange(&mut holder, b"\r\n", b"STORED\r\n");
+    end_large_set(&mut holder);
     exchange(&mut text, &text_set("k", &value), b"STORED\r\n");
     until("all memory is free", || {
         node.shared.service.engine.inflight() == 0
@@ -163,11 +179,14 @@ fn a_small_request_that_comes_in_pieces_waits_for_no_memory() {
         ram_budget: 4 << 20,
         ..tuned(Tuning {
             memory_wait: PATIENCE,
-            contended_grace: PATIENCE,
+            contended_window: PATIENCE,
             ..Tuning::default()
         })
     });
-    let mut received = 0;
+    let mut holder = node.connect_from([127, 0, 0, 2]);
+    hold_memory(&node, &mut holder);
+    let held = node.shared.service.engine.inflight();
+    let mut received = node.count(Counter::BytesRead);
     let mut send = |client: &mut TcpStream, bytes: &[u8]| {
         client.write_all(bytes).unwrap();
         received += bytes.len() as u64;
@@ -176,12 +195,6 @@ fn a_small_request_that_comes_in_pieces_waits_for_no_memory() {
             node.count(Counter::BytesRead) == received
         });
     };
-    let mut holder = node.connect();
-    send(&mut holder, b"set big 0 0 1900000\r\nabc");
-    until("it holds memory", || {
-        node.shared.service.engine.inflight() > 0
-    });
-    let held = node.shared.service.engine.inflight();
     let mut waiting = node.connect();
     send(&mut waiting, b"set next 0 0 1900000\r\nabc");
 
@@ -202,17 +215,14 @@ fn a_slow_sender_loses_its_memory_to_those_who_wait_and_keeps_it_otherwise() {
     let node = Node::start(Options {
         ram_budget: 4 << 20,
         ..tuned(Tuning {
-            contended_grace: Duration::from_millis(1),
+            contended_window: Duration::from_millis(1),
             contended_rate_min: u64::MAX,
             memory_wait: PATIENCE,
             ..Tuning::default()
         })
     });
-    let mut holder = node.connect();
-    holder.write_all(b"set big 0 0 1900000\r\nabc").unwrap();
-    until("it holds memory", || {
-        node.shared.service.engine.inflight() > 0
-    });
+    let mut holder = node.connect_from([127, 0, 0, 2]);
+    hold_memory(&node, &mut holder);
     std::thread::sleep(Duration::from_millis(20));
     holder.write_all(b"d").unwrap();
     assert_eq!(node.count(Counter::ConnectionsStalled), 0);
@@ -220,6 +230,62 @@ fn a_slow_sender_loses_its_memory_to_those_who_wait_and_keeps_it_otherwise() {
     exchange(&mut node.connect(), &request, b"STORED\r\n");
     assert_eq!(node.count(Counter::ConnectionsStalled), 1);
     assert_eq!(holder.read(&mut [0; 1]).unwrap_or(0), 0);
+}
+
+#[test]
+fn two_large_sets_that_wait_for_each_other_do_not_both_fail() {
+    const HALF: usize = 1_050_000;
+    let node = Node::start(Options {
+        ram_budget: 4 << 20,
+        ..tuned(Tuning {
+            memory_wait: PATIENCE,
+            contended_window: PATIENCE,
+            ..Tuning::default()
+        })
+    });
+    let request = text_set("k", &vec![b'x'; 2_000_000]);
+    let mut older = node.connect();
+    older.write_all(&request[..HALF]).unwrap();
+    until("the older one is received", || {
+        node.count(Counter::BytesRead) == HALF as u64
+    });
+    let mut newer = node.connect_from([127, 0, 0, 2]);
+    newer.write_all(&request[..HALF]).unwrap();
+    until("the newer one holds the rest of the memory", || {
+        node.count(Counter::BytesRead) > HALF as u64 + 500_000
+    });
+    older.write_all(&request[HALF..]).unwrap();
+    expect(&mut older, b"STORED\r\n");
+    newer.write_all(&request[HALF..]).unwrap();
+    expect(&mut newer, b"SERVER_ERROR busy\r\n");
+    exchange(&mut newer, &request, b"STORED\r\n");
+    until("all memory is free", || {
+        node.shared.service.engine.inflight() == 0
+    });
+}
+
+#[test]
+fn one_source_cannot_hold_the_memory_that_the_requests_of_another_need() {
+    let node = Node::start(Options {
+        ram_budget: 4 << 20,
+        ..tuned(Tuning {
+            memory_wait: Duration::from_millis(20),
+            contended_window: PATIENCE,
+            ..Tuning::default()
+        })
+    });
+    // Half a megabyte each, of which three would fit, and no end.
+    let part = [b"set k 0 0 1500000\r\n", &[b'x'; 500_000][..]].concat();
+    let mut greedy: Vec<TcpStream> = (0..6).map(|_| node.connect_from([127, 0, 0, 2])).collect();
+    for client in &mut greedy {
+        client.write_all(&part).unwrap();
+    }
+    until("most of them are refused", || {
+        node.count(Counter::Busy) >= 4
+    });
+    assert!(node.shared.service.engine.inflight() <= (1 << 20) + 600_000);
+    let request = text_set("mine", &vec![b'y'; 400_000]);
+    exchange(&mut node.connect(), &request, b"STORED\r\n");
 }
 
 #[test]

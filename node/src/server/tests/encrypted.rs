@@ -17,6 +17,10 @@ struct Encrypted {
 
 impl Encrypted {
     fn start() -> Self {
+        Self::tuned(Tuning::default())
+    }
+
+    fn tuned(tuning: Tuning) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["fonn.test".to_owned()]).unwrap();
@@ -40,6 +44,7 @@ impl Encrypted {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let node = Node::start(Options {
+            tuning,
             security: Security {
                 tls: Some(Arc::new(tls)),
                 ..Security::default()
@@ -69,6 +74,60 @@ fn ask(client: &mut Client, request: &[u8], reply: &[u8]) {
         "{:?}",
         String::from_utf8_lossy(&got[..got.len().min(200)])
     );
+}
+
+/// The start of a handshake message of 64 KiB.
+const ENDLESS: [u8; 9] = [0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff];
+
+#[test]
+fn a_handshake_that_does_not_end_is_cut_off_and_an_idle_client_is_not() {
+    let server = Encrypted::tuned(Tuning {
+        startup_max: Duration::from_millis(500),
+        ..Tuning::default()
+    });
+    let mut plain = server.node.connect();
+    let mut begun = server.node.connect();
+    begun.write_all(&ENDLESS).unwrap();
+    let mut known = server.connect();
+    ask(&mut known, b"mn\r\n", b"MN\r\n");
+    expect_end(&mut begun);
+    assert_eq!(server.node.count(Counter::ConnectionsStalled), 1);
+    // Where there are no users, and on this machine no TLS is needed, a client may be silent.
+    exchange(&mut plain, b"mn\r\n", b"MN\r\n");
+    ask(&mut known, b"mn\r\n", b"MN\r\n");
+}
+
+#[test]
+fn a_handshake_is_not_taken_in_beyond_what_one_needs() {
+    let server = Encrypted::tuned(Tuning {
+        startup_max: Duration::from_secs(3600),
+        ..Tuning::default()
+    });
+    let mut client = server.node.connect();
+    client.write_all(&ENDLESS).unwrap();
+    // The rest of the first record, and a part of the second.
+    let _ = client.write_all(&[b'x'; 16_380]);
+    let _ = client.write_all(&[0x16, 3, 1, 0x40, 0]);
+    // It may be reset for what was not read.
+    assert_eq!(client.read(&mut [0]).unwrap_or(0), 0, "more came");
+}
+
+#[test]
+fn tls_sessions_count_against_the_budget_for_as_long_as_they_last() {
+    let server = Encrypted::start();
+    let used = || server.node.shared.service.engine.ram().used();
+    let before = used();
+    let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        ask(client, b"mn\r\n", b"MN\r\n");
+    }
+    assert!(
+        used() >= before + 10 * 16 * 1024,
+        "{} more",
+        used() - before
+    );
+    drop(clients);
+    until("they count no longer", || used() == before);
 }
 
 #[test]

@@ -92,7 +92,8 @@ impl<S: Service> Driver<'_, S> {
             Body::Data(commands) => {
                 let shared = self.shared;
                 let mut _parsed = None;
-                if commands.len() > UNCOUNTED_COMMANDS_MAX {
+                // The commands of a large request were counted when their arguments arrived.
+                if commands.len() > UNCOUNTED_COMMANDS_MAX && matches!(chunk, Chunk::Pooled(_)) {
                     let cost = commands.len() * COMMAND_COST;
                     if cost > shared.service.budget().bytes_max() {
                         self.count(Event::Busy, 1);

@@ -72,6 +72,70 @@ fn what_a_slow_client_has_sent_of_a_large_set_is_taken_in_though_it_is_little() 
 }
 
 #[test]
+fn a_large_set_is_charged_for_what_has_come_of_it() {
+    // It may be charged for as much again as has come.
+    const AHEAD: usize = 64 * 1024;
+    let running = Running::start(Manner::AtOnce);
+    let reserved = || running.service().budget().reserved();
+    let received = || running.service().counted(Event::BytesRead) as usize;
+    let mut client = running.connect();
+    let head = set_head("k", 4 << 20);
+    client.write_all(&head).unwrap();
+    until("it is announced", || reserved() > 0);
+    assert!(reserved() <= 2 * AHEAD, "{} for nothing", reserved());
+    let mut sent = head.len();
+    for piece in [AHEAD, 200_000, 1_000_000] {
+        client.write_all(&vec![b'v'; piece]).unwrap();
+        sent += piece;
+        until("it is received", || received() == sent);
+        let charged = reserved();
+        assert!(
+            (sent..=2 * sent + 2 * AHEAD).contains(&charged),
+            "{charged} for {sent}"
+        );
+    }
+    client
+        .write_all(&vec![b'v'; (4 << 20) + head.len() - sent])
+        .unwrap();
+    client.write_all(b"\r\n").unwrap();
+    expect(&mut client, b"STORED\r\n");
+    until("nothing is reserved", || reserved() == 0);
+}
+
+#[test]
+fn the_arguments_of_a_large_request_are_charged_before_commands_are_made_of_them() {
+    const KEYS: usize = 200_000;
+    let running = Running::start(Manner::AtOnce);
+    let reserved = || running.service().budget().reserved();
+    let received = || running.service().counted(Event::BytesRead) as usize;
+    let mut client = running.connect();
+    let head = format!("*{}\r\n$3\r\nDEL\r\n", KEYS + 1).into_bytes();
+    let keys = b"$0\r\n\r\n".repeat(KEYS - 1);
+    client.write_all(&head).unwrap();
+    client.write_all(&keys).unwrap();
+    until("all but one have come", || {
+        received() == head.len() + keys.len()
+    });
+    // Each of 6 bytes makes a command of a hundred and more.
+    until("they are charged", || reserved() > KEYS * 100);
+    client.write_all(b"$0\r\n\r\n").unwrap();
+    expect(&mut client, b":0\r\n");
+    until("nothing is reserved", || reserved() == 0);
+    // More than the budget is refused, and the connection stays in step.
+    let count = 700_000;
+    client
+        .write_all(format!("*{count}\r\n$3\r\nDEL\r\n").as_bytes())
+        .unwrap();
+    client.write_all(&b"$0\r\n\r\n".repeat(count - 1)).unwrap();
+    client.write_all(b"PING\r\n").unwrap();
+    expect(
+        &mut client,
+        b"-TRYAGAIN the server is busy, try again later\r\n+PONG\r\n",
+    );
+    assert_eq!(reserved(), 0);
+}
+
+#[test]
 fn of_a_large_set_whose_client_goes_in_the_middle_nothing_stays() {
     let running = Running::start(Manner::AtOnce);
     let mut other = running.connect();
@@ -83,7 +147,7 @@ fn of_a_large_set_whose_client_goes_in_the_middle_nothing_stays() {
         let mut client = running.connect();
         client.write_all(&set_head("k", LEN)).unwrap();
         client.write_all(&vec![b'v'; sent]).unwrap();
-        until("memory is reserved for it", || reserved() >= LEN);
+        until("memory is reserved for what has come", || reserved() > sent);
         other.write_all(b"get k\r\n").unwrap();
         expect(&mut other, b"VALUE k 0 3\r\nold\r\nEND\r\n");
         drop(client);

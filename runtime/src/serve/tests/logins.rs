@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use super::*;
+use crate::serve::Service as _;
 use crate::users::Authenticator;
 use crate::users::tests_support::{PASSWORD, directory};
 
@@ -58,4 +59,33 @@ fn gets_are_answered_while_logins_wait_for_the_thread_that_hashes() {
         expect(client, b"+OK\r\n");
     }
     assert_eq!(users.waiting(), 0);
+}
+
+#[test]
+fn a_set_that_is_refused_for_its_size_removes_the_old_value_only_where_the_user_may_write() {
+    let users = Authenticator::new(directory(&[("ci", "read-write"), ("dev", "read")]));
+    let security = Security {
+        users: Some(Arc::new(users.unwrap())),
+        ..Security::default()
+    };
+    let running = Running::protected(Manner::AtOnce, security);
+    let mut ci = running.connect();
+    log_in(&mut ci, "ci");
+    expect(&mut ci, b"+OK\r\n");
+    let mut dev = running.connect();
+    log_in(&mut dev, "dev");
+    expect(&mut dev, b"+OK\r\n");
+    let len_max = running.service().value_len_max();
+    let mut set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", len_max + 1).into_bytes();
+    set.resize(set.len() + len_max + 1, b'v');
+    set.extend(b"\r\nGET k\r\n");
+    ci.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nold\r\n")
+        .unwrap();
+    expect(&mut ci, b"+OK\r\n");
+    dev.write_all(&set).unwrap();
+    let refused = b"-NOPERM this user has no permissions to change anything\r\n";
+    expect(&mut dev, &[&refused[..], b"$3\r\nold\r\n"].concat());
+    ci.write_all(&set).unwrap();
+    let refused = format!("-ERR value is too large (max {len_max} bytes)\r\n$-1\r\n");
+    expect(&mut ci, refused.as_bytes());
 }
