@@ -39,6 +39,7 @@ REFUSED = {
     "a moving tag": ["access.insecure=true", "image.tag=latest"],
     "a bucket that is none": ["access.insecure=true", "coldTier.url=http://x"],
     "more RAM than there is": ["access.insecure=true", "nodes.ramBudget=120%"],
+    "more RAM than a router has": ["access.insecure=true", "routers.ramBudget=120%"],
     "a size that is none": ["access.insecure=true", "coldTier.budget=much"],
     "a router that is found at no port": ["access.insecure=true", "routers.advertise=cache.example.com"],
     "a router that is found at a wildcard": ["access.insecure=true", "routers.advertise=*:11211"],

@@ -10,9 +10,10 @@ use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, Setting, one_or_many};
 use fonn_runtime::duration::Span;
 use fonn_runtime::http::{HostName, HostNames};
+use fonn_runtime::memory;
 use fonn_runtime::program::Frame;
 use fonn_runtime::serve::ListenAddr;
-use fonn_runtime::size::ByteCount;
+use fonn_runtime::size::{Budget, ByteCount};
 use fonn_runtime::telemetry::{LogFilter, LogFormat};
 use serde::Deserialize;
 
@@ -89,12 +90,12 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
         pub threads: Option<usize>,
 
-        /// Longest value; a longer one is refused and the connection goes on [default: 256m]
+        /// Longest value, at most half of --ram-budget; a longer one is refused and the connection goes on [default: 256m, or that half if it is less]
         #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "Memory")]
         pub max_value: Option<ByteCount>,
-        /// Memory for requests that are arriving and replies that clients do not read [default: 512m]
-        #[arg(long, value_name = "SIZE", env = "FONN_RAM_BUDGET", help_heading = "Memory")]
-        pub ram_budget: Option<ByteCount>,
+        /// Memory for requests that are arriving and replies that clients do not read: SIZE, or N% of what the process may use (its cgroup's limit, else the host's memory) [default: 50%]
+        #[arg(long, value_name = "SIZE|N%", env = "FONN_RAM_BUDGET", help_heading = "Memory")]
+        pub ram_budget: Option<Budget>,
 
         /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
         #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]
@@ -182,6 +183,9 @@ pub struct Config {
 /// The settings that a reload applies; the rest takes a restart.
 const LIVE: [&str; 1] = ["log"];
 
+/// The default budget, in percent of the memory that the process may use: the rest is for connections.
+const RAM_BUDGET_PERCENT: u8 = 50;
+
 /// Smallest budget for requests and replies that a router works with.
 const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
 
@@ -229,12 +233,14 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         let given = format!("{timeout:?}");
         return Err(ConfigError::invalid("--timeout", given, "10ms to 60s"));
     }
-    let max_value = config::max_value(settings.max_value)?;
-    let ram_budget = settings.ram_budget.unwrap_or(ByteCount::mib(512));
+    let share = settings.ram_budget.or(Budget::percent(RAM_BUDGET_PERCENT));
+    let share = share.unwrap_or(Budget::Bytes(RAM_BUDGET_MIN));
+    let ram_budget = share.resolve(memory::available().bytes);
     if ram_budget < RAM_BUDGET_MIN {
         let least = format!("at least {RAM_BUDGET_MIN}");
-        return Err(ConfigError::invalid("--ram-budget", ram_budget, least));
+        return Err(ConfigError::invalid("--ram-budget", share, least));
     }
+    let max_value = max_value(settings.max_value, ram_budget)?;
     Ok(Config {
         cluster: settings.cluster.into_iter().map(|it| it.0).collect(),
         advertise: settings.advertise.map(|it| it.0),
@@ -251,6 +257,20 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         log_format: settings.log_format.unwrap_or_default(),
         origins: Origins::default(),
     })
+}
+
+/// The longest value of a router with such a budget. Two of them have to fit into it: one that arrives, and one that a
+/// client reads.
+fn max_value(given: Option<ByteCount>, ram_budget: ByteCount) -> Result<ByteCount, ConfigError> {
+    let half = ByteCount::new(ram_budget.bytes() / 2);
+    let max_value = config::max_value(given)?;
+    match given {
+        Some(_) if max_value > half => {
+            let expected = format!("at most {half}, half of --ram-budget");
+            Err(ConfigError::invalid("--max-value", max_value, expected))
+        }
+        _ => Ok(max_value.min(half)),
+    }
 }
 
 impl Config {
@@ -357,6 +377,32 @@ mod tests {
         assert_eq!(config.cluster, ["a:1", "b:2", "c:3"]);
         assert_eq!(config.admin_listen, "127.0.0.1:11281");
         assert_eq!(config.timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn the_budget_is_half_of_the_memory_and_the_longest_value_half_of_that_at_most() {
+        let load = |more: &[&str]| load_from(&[&["--cluster", "a:1"], more].concat());
+        let available = memory::available().bytes;
+        let half = Budget::percent(50).unwrap().resolve(available);
+        let config = load(&[]).unwrap();
+        assert_eq!(config.ram_budget, half);
+        assert!(config.max_value.bytes() <= half.bytes() / 2);
+        let budget = |config: Config| (config.ram_budget, config.max_value);
+        let mib = ByteCount::mib;
+        let loaded = load(&["--ram-budget", "256m"]).map(budget);
+        assert_eq!(loaded, Ok((mib(256), mib(128))));
+        let loaded = load(&["--ram-budget", "2g"]).map(budget);
+        assert_eq!(loaded, Ok((mib(2048), mib(256))));
+        let loaded = load(&["--ram-budget", "64m", "--max-value", "32m"]).map(budget);
+        assert_eq!(loaded, Ok((mib(64), mib(32))));
+        let error = load(&["--ram-budget", "64m", "--max-value", "33m"]).unwrap_err();
+        assert!(
+            error.contains("--max-value 33m") && error.contains("at most 32m"),
+            "{error}"
+        );
+        let quarter = Budget::percent(25).unwrap().resolve(available);
+        let loaded = load(&["--ram-budget", "25%"]).map(|config| config.ram_budget);
+        assert_eq!(loaded, Ok(quarter));
     }
 
     #[test]

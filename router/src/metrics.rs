@@ -70,12 +70,12 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
     );
     counter(
         "fonn_router_connections_rejected_total",
-        "Client connections closed at once because there were too many.",
+        "Client connections closed because there were too many, or too many that had not logged in.",
         serve::Event::Rejected,
     );
     counter(
         "fonn_router_connections_stalled_total",
-        "Client connections closed because the client stopped in the middle of a request or did not read.",
+        "Client connections closed because the client stopped in the middle of a request, did not read, or did not finish its TLS handshake and login in time.",
         serve::Event::Stalled,
     );
     counter(

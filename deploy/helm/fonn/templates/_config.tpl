@@ -27,6 +27,7 @@
   "listen" (list (printf "0.0.0.0:%v" $ports.client))
   "admin_listen" (printf "0.0.0.0:%v" $ports.routerAdmin)
   "cluster" (splitList "," (include "fonn.members" .))
+  "ram_budget" .Values.routers.ramBudget
   "log_format" "json" }}
 {{- $advertise := include "fonn.advertise" . }}
 {{- if ne $advertise "pod" }}{{ $_ := set $router "advertise" $advertise }}{{ end }}
