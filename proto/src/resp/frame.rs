@@ -189,6 +189,8 @@ impl Framing {
         let is_inside = matches!(self.phase, Phase::Payload { .. } | Phase::Header);
         if is_inside && self.refusal.is_none() {
             self.refusal = Some(error);
+            // Only the rest is swallowed: where its arguments lie is of no interest any more.
+            self.spans = Vec::new();
         }
     }
 
@@ -261,6 +263,7 @@ impl Framing {
                     if len > self.limits.value_len_max {
                         self.outdated = self.replaced_key(buf);
                     }
+                    self.spans = Vec::new();
                     return self.swallow(buf);
                 }
             }
@@ -563,6 +566,28 @@ mod tests {
             assert!(framing.spans.capacity() <= KEPT_ARGUMENT_COUNT_MAX);
             assert!(framing.unquoted.capacity() <= KEPT_ARGUMENT_COUNT_MAX);
         }
+    }
+
+    #[test]
+    fn a_request_that_is_refused_between_two_arguments_holds_nothing_and_is_swallowed() {
+        let mut framing = Framing::new(Limits {
+            value_len_max: 1000,
+        });
+        let mut begun = b"*10001\r\n$3\r\nDEL\r\n".to_vec();
+        begun.extend(b"$1\r\nk\r\n".repeat(5_000));
+        assert!(matches!(framing.advance(&begun), Frame::Need { .. }));
+        assert_eq!(framing.argument_count(), 5_001);
+        framing.refuse(wording::SYNTAX);
+        assert_eq!((framing.argument_count(), framing.spans.capacity()), (0, 0));
+        let Frame::Skip { len } = framing.advance(&begun) else {
+            panic!("is swallowed");
+        };
+        assert_eq!(len, begun.len() as u64);
+        let rest = b"$1\r\nk\r\n".repeat(5_000);
+        let Frame::Refused { error, len } = framing.advance(&rest) else {
+            panic!("is refused");
+        };
+        assert_eq!((error, len), (wording::SYNTAX, rest.len()));
     }
 
     #[test]
