@@ -1,5 +1,6 @@
-//! Attacks of strangers and hostile clients, and what other clients notice of them.
+//! Attacks of clients, as they can be made over the network: each gets no more than docs/operations/threat-model.md says.
 
 mod admin;
 mod auth;
 mod commands;
+mod connections;
