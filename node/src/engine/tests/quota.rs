@@ -227,7 +227,7 @@ async fn a_namespace_is_not_told_how_many_entries_others_have_however_many_there
     assert_eq!(engine.count_entries(other).await, Ok(0));
     // As many as were looked at, until the namespace was counted.
     let some = engine.count_entries(SPACE).await.unwrap();
-    assert!((10_000..=MANY).contains(&some), "{some}");
+    assert!((1..=MANY).contains(&some), "{some}");
     // Once it was counted that is what is told, until it was counted again.
     let tasks = enforce(&rig);
     counted(&rig, |_| true).await;

@@ -433,6 +433,6 @@ fn pairs_that_are_stored_all_or_none_are_bounded_in_number() {
     assert_eq!(client.words(&line(1024)), ":1\\r\\n");
     assert_eq!(
         client.words(&line(1025)),
-        "-ERR too many pairs for 'msetnx' command (max 1024)\\r\\n"
+        "-ERR too many pairs for \\'msetnx\\' command (max 1024)\\r\\n"
     );
 }
