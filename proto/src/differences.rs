@@ -92,6 +92,7 @@ pub const DIFFERENCES: &[Difference] = &[
     row("meta key", Text, "A key is returned in the form of the request; there is no bound on the number of flags; `me` tells the size of key and value",
         "A client compares the key with the one that it sent"),
     row("meta q", Text, "`q` also leaves out the success of an `ma` that created its number", "`HD` is the nominal reply in both cases"),
+    row("meta vivify", Text, "`mg` with `N` and `t` tells the expiry of the entry that it has just created; memcached tells -1", "It is the expiry that the entry has"),
     row("meta later", Text, "`E`, `x`, `s` in `ms` and `N` in `ms` are those of later versions of memcached", "Clients of later versions use them"),
     row("stats", Memcached, "`stats slabs` and `stats sizes` have no rows; counters and settings have other names and values", "There are no slabs"),
     row("text commands", Text, "`shutdown`, `cache_memlimit`, `slabs`, `lru`, `lru_crawler`, `watch`, `refresh_certs`, `extstore` and `stats cachedump` do not exist",
@@ -124,6 +125,7 @@ pub const DIFFERENCES: &[Difference] = &[
         "Steps before it cannot be taken back"),
     row("watch", Redis, "A watched key that did not exist, was created and removed again until `EXEC` counts as unchanged, and so does one that got the expiry that it had", "Versions belong to entries that exist"),
     row("rename", Redis, "`RENAME` and `COPY` do not look into the namespace below that of the user", "What lies there is not the user's to move"),
+    row("getex", Redis, "`GETEX` with an invalid time is refused, whether the key exists or not; Redis answers null for a key that does not exist", "Arguments are judged before the key is looked up"),
     row("bits", Redis, "`BITPOS`, `BITOP` and `BITFIELD` do not exist", "No client of a cache was found that sends them")
         .absent(&["bitpos", "bitop", "bitfield", "bitfield_ro"]),
     row("lcs", Redis, "`LCS` refuses values whose lengths multiply to more than 262,144", "It holds a reactor meanwhile"),

@@ -99,7 +99,7 @@ impl Connection {
 }
 
 const VALUES: [&str; 5] = ["", "v", "value", "10", "50000"];
-const TIMES: [u32; 4] = [0, 1000, 100_000, 4_000_000_000];
+const TIMES: [u32; 4] = [0, 1000, 100_000, 2_000_000_000];
 
 fn generator(seed: u64) -> Box<dyn FnMut(&mut Rng) -> Command> {
     Box::new(move |rng| generate(rng, seed))
@@ -146,12 +146,7 @@ fn generate(rng: &mut Rng, seed: u64) -> Command {
             command.extras = time.to_vec();
             command.has_cas = false;
         }
-        10 => command.opcode = pick(rng, &[0x04, 0x14]),
-        _ => {
-            // Not known to either.
-            command.opcode = pick(rng, &[0x30, 0x45, 0x7f]);
-            command.has_cas = false;
-        }
+        _ => command.opcode = pick(rng, &[0x04, 0x14]),
     }
     command
 }

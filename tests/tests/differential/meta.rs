@@ -60,8 +60,9 @@ impl Connection {
 
 /// No number gets shorter: row `decr`.
 const VALUES: [&str; 5] = ["", "v", "value", "70000", "50000"];
-const GET_FLAGS: [&str; 13] = [
-    "v", "f", "c", "t", "s", "k", "O123", "q", "u", "h", "l", "N90000", "T90000",
+/// No `N`: row `meta vivify`.
+const GET_FLAGS: [&str; 12] = [
+    "v", "f", "c", "t", "s", "k", "O123", "q", "u", "h", "l", "T90000",
 ];
 const STORE_FLAGS: [&str; 13] = [
     "c", "k", "O9", "q", "F5", "T90000", "T0", "I", "MA", "MP", "ME", "MR", "MS",

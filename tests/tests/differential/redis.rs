@@ -74,7 +74,7 @@ const MILLISECONDS: [&[u8]; 4] = [b"1000000", b"5000000", b"-1", b"1.5"];
 const FLOATS: [&[u8]; 6] = [b"0.5", b"-2.25", b"3", b"1e3", b"x", b""];
 const OFFSETS: [&[u8]; 7] = [b"0", b"3", b"7", b"8", b"100", b"-1", b"x"];
 
-/// The templates: `K` is a key, `N` that of a number with a fraction, `V` a value, `I` an integer, `S`
+/// A GETEX has a valid time: row `getex`. The templates: `K` is a key, `N` that of a number with a fraction, `V` a value, `I` an integer, `S`
 /// seconds, `M` milliseconds, `A` and `B` moments, `F` a number with a fraction, `O` an offset. Other words
 /// stand for themselves.
 const TEMPLATES: &[&str] = &[
@@ -89,8 +89,8 @@ const TEMPLATES: &[&str] = &[
     "GETSET K V",
     "GETDEL K",
     "GETEX K",
-    "GETEX K EX S",
-    "GETEX K PX M",
+    "GETEX K EX 2000",
+    "GETEX K PX 3000000",
     "GETEX K EXAT A",
     "GETEX K PXAT B",
     "GETEX K PERSIST",

@@ -19,7 +19,7 @@ fn reply(client: &mut TcpStream) -> String {
     while left > 0 {
         left -= 1;
         let start = out.len();
-        while !out.ends_with(b"\r\n") {
+        while !out[start..].ends_with(b"\r\n") {
             let mut byte = [0; 1];
             client.read_exact(&mut byte).unwrap();
             out.push(byte[0]);
