@@ -97,13 +97,4 @@ impl Wire {
             }
         }
     }
-
-    /// One packet of the binary protocol.
-    pub fn packet(&mut self) -> Result<Vec<u8>> {
-        let mut out = Vec::new();
-        self.bytes(24, &mut out)?;
-        let len = u32::from_be_bytes([out[8], out[9], out[10], out[11]]);
-        self.bytes(len as usize, &mut out)?;
-        Ok(out)
-    }
 }
