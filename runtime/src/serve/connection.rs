@@ -19,6 +19,7 @@ use self::receive::Arrival;
 use self::replies::{Batch, CROWDED_SEND_LEN, Late};
 use super::Shared;
 use super::input::{Chunk, Input};
+use super::memory::Reservation;
 use super::peer;
 use super::pool::{self, POOLED_LEN};
 use super::registry::{Connection, Registered, StartupState};
@@ -320,7 +321,7 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         let dialect = session.dialect();
         let mut queue = Queue::new();
-        let mut was_starting = self.is_starting;
+        let mut was_admitted = self.guard.is_admitted();
         while parsed.consumed < data.len() {
             let rest = &data[parsed.consumed..];
             match session.parse(rest) {
@@ -386,9 +387,10 @@ impl<'c, S: Service> Driver<'c, S> {
                     self.breathe().await;
                 }
             }
-            if was_starting && !self.is_starting {
-                was_starting = false;
-                session.set_authenticated(true);
+            // A login and a logout are effective for the next request.
+            if was_admitted != self.guard.is_admitted() {
+                was_admitted = !was_admitted;
+                session.set_authenticated(was_admitted);
             }
         }
         if S::ANSWERS_LATER {
@@ -493,7 +495,7 @@ impl<'c, S: Service> Driver<'c, S> {
             }
             Detection::Found(dialect) => {
                 let mut session = Session::new(dialect, self.shared.limits(), self.connection.id);
-                session.set_authenticated(self.guard.is_open() || !self.is_starting);
+                session.set_authenticated(self.guard.is_admitted());
                 let number = dialect_index(dialect) as u8 + 1;
                 self.connection.dialect.store(number, Ordering::Relaxed);
                 self.session = Some(Box::new(session));

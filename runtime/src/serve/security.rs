@@ -87,6 +87,11 @@ impl Guard {
         }))
     }
 
+    /// Whether the client may send commands on keys: there are no users, or it has logged in.
+    pub fn is_admitted(&self) -> bool {
+        self.0.as_ref().is_none_or(|door| door.identity.is_some())
+    }
+
     /// Whether everybody may do everything.
     #[inline]
     pub fn is_open(&self) -> bool {

@@ -8,8 +8,8 @@ use super::super::number;
 use super::super::table::Moment;
 use super::super::wording;
 use super::{Form, put_exception};
-use crate::Out;
 use crate::outcome::{Hit, Outcome, Value};
+use crate::{Failure, Out};
 
 /// The forms that answer one command and are not the busiest ones.
 pub(super) fn put_single(
