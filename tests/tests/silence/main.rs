@@ -5,6 +5,8 @@
 //! bucket. `FONN_STRICT_TIMES=1` holds the programs to the promised times; without it a machine under load has more. Each
 //! fault prints a row of the table in docs/cluster.md.
 
+#![allow(clippy::print_stdout, reason = "the rows of a table are printed")]
+
 mod client;
 mod fault;
 

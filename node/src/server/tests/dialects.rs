@@ -87,7 +87,7 @@ fn a_value_over_the_limit_is_refused_in_every_dialect_and_the_connection_stays_i
         .unwrap();
     client.write_all(&binary(GET, 6, &[], b"k", b"")).unwrap();
     assert_eq!(binary_reply(&mut client), (3, 5, Vec::new()));
-    assert_eq!(binary_reply(&mut client), (1, 6, Vec::new()));
+    assert_eq!(binary_reply(&mut client), (1, 6, b"Not found".to_vec()));
     assert_eq!(node.count(Counter::StoreTooLarge), 3);
 }
 

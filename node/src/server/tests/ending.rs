@@ -23,7 +23,7 @@ fn a_broken_protocol_is_counted_and_the_last_reply_arrives_before_the_end() {
         &b"\x16\x03\x01\x02\x00\x01"[..],
         b"POST / HTTP/1.1\r\nHost: x\r\n\r\nset k 0 0 1\r\nx\r\n",
         b"GET / HTTP/1.1\r\n\r\n",
-        b"\x00\x01\x02",
+        b"\x01\x02\x03",
     ];
     for (index, stranger) in strangers.iter().enumerate() {
         let mut client = node.connect();
