@@ -139,6 +139,7 @@ fn main() {
         read_threads: 2,
         settle_percent: 0,
         write_bytes_per_sec_max: None,
+        room_wait: fonn_node::lsm::ROOM_WAIT,
     };
     let value = half_random(value_len);
     let runtime = tokio::runtime::Builder::new_current_thread()

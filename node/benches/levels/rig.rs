@@ -51,6 +51,7 @@ impl Rig {
             read_threads: 2,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
+            room_wait: fonn_node::lsm::ROOM_WAIT,
         };
         change(&mut options);
         Self {

@@ -296,9 +296,9 @@ fn told(dialect: Dialect, bytes: &[u8]) -> (String, usize) {
                 held = total;
                 break;
             }
-            Step::Skip { len } => start += len as usize,
+            Step::Skip { len } => start = start.saturating_add(len as usize),
             Step::Request { mut request, len } => {
-                start += len;
+                start = start.saturating_add(len);
                 request.reply.finish(&mut out);
                 if matches!(request.body, Body::Broken) {
                     out.put(b"<closed>");

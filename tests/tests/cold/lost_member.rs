@@ -159,8 +159,8 @@ fn what_a_member_spilled_after_an_hour_of_idleness_is_served_after_its_loss() ->
         cluster.wait_agreed()?;
     }
     // A member spills only after it has asked every writer once: it asks the idle one in five minutes again.
-    for at in 0..idle {
-        write(&entries, &owned[at], &mut *cache)?;
+    for (at, numbers) in owned.iter().enumerate().take(idle) {
+        write(&entries, numbers, &mut *cache)?;
         wait_until_spilled(&cluster.nodes[at])?;
     }
     let numbers = &owned[idle];

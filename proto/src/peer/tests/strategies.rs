@@ -292,7 +292,7 @@ fn batch(fact: u64, flag: bool, pool: &Pool) -> Batch<'_> {
         to: &pool.key,
         database: fact as u8 % 16,
         removes: flag,
-        replaces: fact % 2 == 0,
+        replaces: fact.is_multiple_of(2),
     };
     Batch {
         base: flag.then_some(Space(fact as u16)),
