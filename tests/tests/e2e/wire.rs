@@ -416,12 +416,12 @@ fn the_clients_of_the_field_get_the_answers_they_wait_for() -> Result<()> {
     let version = node.binary()?.call(opcode::VERSION, "", &[], &[], 0)?;
     assert_eq!(version.status, status::OK);
     assert!(!version.value.is_empty() && version.extras.is_empty());
-    // Errors have no body: some clients do not read one.
+    // A miss says so, as memcached's does. Other errors have no body: some clients do not read one.
     let mut binary = node.binary()?;
     let missing = binary.call(opcode::GET, "absent", &[], &[], 0)?;
     assert_eq!(
         (missing.status, missing.value.as_slice()),
-        (status::NOT_FOUND, &b""[..])
+        (status::NOT_FOUND, &b"Not found"[..])
     );
     let unknown = binary.call(0x7f, "", &[], &[], 0)?;
     assert_eq!(unknown.status, status::UNKNOWN_COMMAND);

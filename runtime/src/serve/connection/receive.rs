@@ -43,10 +43,12 @@ pub(super) struct Arrival<'c, S: Service> {
     pace: Option<Pace>,
 }
 
-/// What the rate of a client is measured by.
+/// What the rate of a client is measured by: only the time that the server waits for the client counts, not the time that a
+/// busy server takes.
 struct Pace {
-    since: Instant,
-    /// Bytes of the request that were there then.
+    /// How long the client has been waited for.
+    waited: Duration,
+    /// Bytes of the request that were there when that began to count.
     len: usize,
 }
 
@@ -125,18 +127,20 @@ impl<'c, S: Service> Driver<'c, S> {
         self.expect(missing);
         let start = Instant::now();
         loop {
-            let now = Instant::now();
-            if !self.keeps_pace(pace, now, len) {
+            if !self.keeps_pace(pace, len) {
                 return Err(stalled(
                     "a request arrives too slowly to hold memory for it",
                 ));
             }
-            let left = stall_max.saturating_sub(now - start);
+            let look_start = Instant::now();
+            let left = stall_max.saturating_sub(look_start - start);
             if left.is_zero() {
                 return Err(stalled("the client stopped in the middle of a request"));
             }
             let look = left.min(LOOK_INTERVAL);
-            if let Ok(result) = timeout(look, self.connection.socket.readable()).await {
+            let result = timeout(look, self.connection.socket.readable()).await;
+            pace.waited += look_start.elapsed().min(look);
+            if let Ok(result) = result {
                 return result;
             }
             // It sends slowly: what is there so far wakes at once.
@@ -145,9 +149,9 @@ impl<'c, S: Service> Driver<'c, S> {
     }
 
     /// Whether a request with `len` bytes by now has arrived fast enough since the last look.
-    fn keeps_pace(&self, pace: &mut Pace, now: Instant, len: usize) -> bool {
+    fn keeps_pace(&self, pace: &mut Pace, len: usize) -> bool {
         let tuning = &self.shared.tuning;
-        let elapsed = now.saturating_duration_since(pace.since);
+        let elapsed = pace.waited;
         let received = (len.saturating_sub(pace.len)) as u128 * 1000;
         let is_slow = |rate: u64| received < u128::from(rate) * elapsed.as_millis();
         if elapsed > tuning.contended_window
@@ -160,7 +164,10 @@ impl<'c, S: Service> Driver<'c, S> {
             if is_slow(tuning.rate_min) {
                 return false;
             }
-            *pace = Pace { since: now, len };
+            *pace = Pace {
+                waited: Duration::ZERO,
+                len,
+            };
         }
         true
     }
@@ -257,7 +264,7 @@ impl<'c, S: Service> Driver<'c, S> {
         // The time that it waited for the server is not its fault.
         if has_waited || arrival.pace.is_none() {
             arrival.pace = Some(Pace {
-                since: Instant::now(),
+                waited: Duration::ZERO,
                 len: input.len(),
             });
         }
