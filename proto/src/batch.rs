@@ -1,4 +1,4 @@
-//! Several steps that the owner of their keys carries out as one (ADR 0019).
+//! Several steps that the owner of their keys carries out as one (ADR 0003).
 //!
 //! `MULTI … EXEC`, `RENAME` and `COPY` of RESP become a [`Batch`]. No other client sees the keys between
 //! two steps. The keys of a batch lie in one slot, except on a node that is in no cluster.

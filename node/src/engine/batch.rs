@@ -1,4 +1,4 @@
-//! Several steps as one: under the locks of all shards that they concern (ADR 0019).
+//! Several steps as one: under the locks of all shards that they concern (ADR 0003).
 //!
 //! What RAM does not know is fetched before, as for a single command; then the locks are taken, the
 //! watched keys compared, and the steps carried out. No other client sees the keys in between.

@@ -1,4 +1,4 @@
-//! Batches: several steps on keys of one slot, carried out by its primary (ADR 0019).
+//! Batches: several steps on keys of one slot, carried out by its primary (ADR 0003).
 //!
 //! The primary carries the steps out as one. The other owners get the entries one by one, before the
 //! client has its answer; a read of a replica may meet some of them before the others.

@@ -1,4 +1,4 @@
-//! What a connection keeps from `WATCH` or `MULTI` to `EXEC` (ADR 0019).
+//! What a connection keeps from `WATCH` or `MULTI` to `EXEC` (ADR 0003).
 //!
 //! The arguments of a queued command are copied; `EXEC` parses them again. What is kept is bounded in
 //! commands and bytes, and is free with the first request behind `EXEC` at the latest.
