@@ -25,9 +25,10 @@ pub const COUNTER_BITS: u32 = 16;
 /// range is left to count on, so that the counter cannot wrap.
 pub const VERSION_MAX: u64 = u64::MAX >> 1;
 
-/// How far a version from elsewhere may be ahead of the wall clock, in milliseconds: a day. Clocks of members are
-/// seconds apart. A version that is further ahead is of a clock that is wrong, or hostile.
-pub const SKEW_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// How far a version from elsewhere may be ahead of the wall clock, in milliseconds: a year. A machine whose clock was
+/// wrong by days and was corrected still has to believe its own entries in the bucket. A version that is further ahead
+/// is hostile: without the bound it could use up the range of versions.
+pub const SKEW_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// The highest floor to open with. It is above [`VERSION_MAX`] so that a member that was made to
 /// observe that one, and counted on, can still be opened again.
@@ -36,7 +37,7 @@ const FLOOR_MAX: u64 = VERSION_MAX + (VERSION_MAX >> 1);
 /// A version from elsewhere is too far ahead of the wall clock, or beyond [`VERSION_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "version {version} is {ahead_ms} ms ahead of the wall clock, more than a day: set the clock of this machine, and \
+    "version {version} is {ahead_ms} ms ahead of the wall clock, more than a year: set the clock of this machine, and \
      that of the one that wrote it"
 )]
 pub struct VersionOutOfRange {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_from_elsewhere_may_be_a_day_ahead_and_no_more() {
+    fn a_version_from_elsewhere_may_be_a_year_ahead_and_no_more() {
         let manual = ManualClock::new(1000);
         let hlc = Hlc::new(manual.clock(), 0).unwrap();
         let latest = at_ms(1000 + SKEW_MS_MAX);

@@ -51,7 +51,7 @@ impl Engine {
     /// something older is not looked for.
     ///
     /// # Errors
-    /// As [`Self::flush`], or if the version is more than a day ahead of the clock.
+    /// As [`Self::flush`], or if the version is more than a year ahead of the clock.
     pub async fn flush_below(&self, spaces: &[Space], cutoff: Version) -> Result<(), Failure> {
         if !self.ledger.hlc.admits(cutoff) {
             return Err(Failure::Unavailable);
@@ -96,7 +96,7 @@ impl Engine {
     /// earlier one that counts, and none if the other member has carried out a later one than this.
     ///
     /// # Errors
-    /// [`Failure::Unavailable`] if it could not be persisted, or a version is more than a day ahead of the clock.
+    /// [`Failure::Unavailable`] if it could not be persisted, or a version is more than a year ahead of the clock.
     pub async fn adopt_flushes(&self, flushes: Vec<peer::Flush>) -> Result<(), Failure> {
         let kind = |it: &peer::Flush| (it.space, it.at_ms == 0);
         let known = self.known_flushes().into_iter();

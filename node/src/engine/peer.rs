@@ -42,7 +42,7 @@ const PAGE_VALUE_LEN_MAX: usize = 64 * 1024;
 /// Why an entry of another member was not taken.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PutError {
-    /// It makes no sense: its version is more than a day ahead, its space does not exist, its frame is damaged.
+    /// It makes no sense: its version is more than a year ahead, its space does not exist, its frame is damaged.
     #[error("the entry is malformed: {0}")]
     Malformed(&'static str),
     /// It could not be written.
@@ -387,11 +387,11 @@ impl Engine {
     /// Gives no version any more that is not above this one.
     ///
     /// # Errors
-    /// If it is more than a day ahead of the clock.
+    /// If it is more than a year ahead of the clock.
     pub fn observe(&self, version: Version) -> Result<(), PutError> {
         let observed = self.ledger.hlc.observe(version);
         observed.map_err(|_| {
-            PutError::Malformed("its version is more than a day ahead of this member's clock")
+            PutError::Malformed("its version is more than a year ahead of this member's clock")
         })
     }
 

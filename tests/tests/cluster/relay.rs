@@ -49,8 +49,12 @@ fn a_router_and_every_member_answer_for_all_members() -> Result<()> {
         "{page:?}"
     );
     let all = lines(&doors[0], &["status"])?;
-    let knows_all = |it: &Value| it["status"]["cluster"]["members"] == 3;
-    ensure!(all.len() == 3 && all.iter().all(knows_all), "{all:?}");
+    let (routers, members): (Vec<_>, Vec<_>) = all.iter().partition(|it| it["member"].is_null());
+    let knows_all = |it: &&&Value| it["status"]["cluster"]["members"] == 3;
+    ensure!(members.iter().filter(knows_all).count() == 3, "{all:?}");
+    let follows = |it: &Value| it["router"]["followed"].as_array().map_or(0, Vec::len);
+    let is_told = routers.len() == 1 && follows(routers[0]) == 2;
+    ensure!(is_told && routers[0]["router"]["behind_ms"] == 0, "{all:?}");
 
     // What is shown together at a member is of that one, which is named; so it is where one is asked for.
     let top = json(&doors[0], &["top", "--once", "--member", "b"])?;

@@ -99,6 +99,21 @@ pub(crate) const RESP: &[(Needs, &str)] = &[
     (Read, "SCAN 0"),
     (Read, "RANDOMKEY"),
     (Read, "INFO"),
+    (Read, "TIME"),
+    (Read, "OBJECT HELP"),
+    (Read, "OBJECT ENCODING k"),
+    (Read, "OBJECT FREQ k"),
+    (Read, "OBJECT IDLETIME k"),
+    (Read, "GETBIT k 1"),
+    (Read, "BITCOUNT k"),
+    (Read, "LCS k l"),
+    (Read, "WATCH k"),
+    (Write, "SETBIT k 1 1"),
+    (Write, "COPY {k} {k}2"),
+    (Write, "RENAME {k} {k}2"),
+    (Write, "RENAMENX {k}2 {k}"),
+    (Admin, "KEYS *"),
+    (Admin, "CONFIG SET log info"),
     (Write, "SET k 1"),
     (Write, "SETNX k 1"),
     // It changes when the entry was used last, and nothing else.
@@ -148,7 +163,9 @@ pub(crate) const RESP: &[(Needs, &str)] = &[
 ];
 
 /// What changes who is logged in, or ends the connection.
-const RESP_APART: [&str; 3] = ["AUTH", "QUIT", "RESET"];
+const RESP_APART: [&str; 7] = [
+    "AUTH", "QUIT", "RESET", "MULTI", "EXEC", "DISCARD", "UNWATCH",
+];
 
 /// Code, key, extras and value.
 pub(crate) type Request = (u8, &'static str, &'static [u8], &'static [u8]);

@@ -51,6 +51,12 @@ impl Standing {
     }
 }
 
+/// The router's own status among those of members.
+#[derive(Debug, Serialize)]
+struct OfRouter<'a> {
+    router: &'a RouterStatusResponse,
+}
+
 /// A router that has been behind for longer has lost its members, and its clients lose hits.
 const BEHIND_MAX_MS: u64 = 2000;
 
@@ -87,7 +93,7 @@ pub(super) async fn run(
     .collect::<Vec<_>>();
     let standings = pin!(standings).await;
     if output.is_json() {
-        output.show(router, |_| String::new())?;
+        output.show(&OfRouter { router }, |_| String::new())?;
         for it in &standings {
             output.show(it, |_| String::new())?;
         }
