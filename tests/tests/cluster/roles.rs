@@ -70,6 +70,7 @@ pub(crate) const TEXT: &[(Needs, &str)] = &[
 pub(crate) const RESP: &[(Needs, &str)] = &[
     // They tell nothing of what is stored, nor of who stores it.
     (Nothing, "PING"),
+    (Nothing, "OBJECT HELP"),
     (Nothing, "ECHO x"),
     (Nothing, "SELECT 0"),
     (Nothing, "HELLO"),
@@ -100,7 +101,6 @@ pub(crate) const RESP: &[(Needs, &str)] = &[
     (Read, "RANDOMKEY"),
     (Read, "INFO"),
     (Read, "TIME"),
-    (Read, "OBJECT HELP"),
     (Read, "OBJECT ENCODING k"),
     (Read, "OBJECT FREQ k"),
     (Read, "OBJECT IDLETIME k"),
