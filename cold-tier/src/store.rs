@@ -1,6 +1,6 @@
 //! Object stores: named blobs that are written whole and read in ranges.
 //!
-//! The contract is what S3 gives (and [`suite`] checks for every backend), so that a directory can
+//! The contract is what S3 gives (and `suite` checks for every backend), so that a directory can
 //! stand in for a bucket:
 //!
 //! - An object appears whole or not at all, and is durable once the write was acknowledged.

@@ -1,6 +1,6 @@
 //! Cluster membership: who is there, who owns what, agreed on by raft and nothing else.
 //!
-//! A [`Cluster`] is one member's part in it. It keeps the last [`Map`](map::Map) that was agreed on and
+//! A [`Cluster`] is one member's part in it. It keeps the last [`map::Map`] that was agreed on and
 //! follows the next; without a quorum the map stays as it is, and only changes wait. Which parts there
 //! are: the state and its changes ([`state`]), the map made from it ([`map`]); under it raft (openraft
 //! 0.9, nowhere outside of this module) with its log, vote and snapshot in files; who answers

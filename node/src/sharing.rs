@@ -329,8 +329,9 @@ impl Sharing {
                 if let Err(outcome) = self.prepare(engine, job, flags, acks).await {
                     return Execution::Done(outcome);
                 }
-                // Another one may own the slot after a long wait.
-                if since == self.epoch() {
+                // Another member may own the slot after a long wait, also one by a topology that is about to be applied: what is
+                // executed then has a newer version than what that member acknowledged meanwhile.
+                if since == self.epoch() && self.is_sound() {
                     break since;
                 }
             } else if job.is_routed {

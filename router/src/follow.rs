@@ -1,6 +1,6 @@
 //! Following the topology that a router applies, and the other routers that follow it.
 //!
-//! The router keeps a stream open at two members ([`streams`]), and applies the newest topology that either tells. A silent
+//! The router keeps a stream open at two members (`streams`), and applies the newest topology that either tells. A silent
 //! member ends its stream within a second ([`Liveness::Member`]). The last topology stays in force while no member is heard.
 
 mod streams;

@@ -113,8 +113,6 @@ impl Pulse {
         let silence_ms = u64::try_from(leader_silence.as_millis()).unwrap_or(u64::MAX);
         self.silence_ms.store(silence_ms, Ordering::Release);
         self.beat_ms.store(now_ms, Ordering::Release);
-        self.is_leaderless
-            .store(leader_silence > SILENCE_MAX, Ordering::Release);
         let is_cut_off = leader_silence > BREAK_MIN;
         let was_cut_off = self.is_cut_off.swap(is_cut_off, Ordering::AcqRel);
         // After a break the leader has to be heard since that.
@@ -124,6 +122,9 @@ impl Pulse {
             self.woke_ms.store(now_ms.max(1), Ordering::Release);
             self.heard_ms.store(now_ms.max(1), Ordering::Release);
         }
+        // Last: a write that waited for a leader sees that the topology may be an old one.
+        self.is_leaderless
+            .store(leader_silence > SILENCE_MAX, Ordering::Release);
         let woke_ms = self.woke_ms.load(Ordering::Acquire);
         if woke_ms == 0 {
             return;
