@@ -12,7 +12,7 @@ variables {
     users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf"
     tls   = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-tls-AbCdEf"
   }
-  settings       = { listen = ["0.0.0.0:11211"], threads = 2, ram_budget = "70%" }
+  settings = { listen = ["0.0.0.0:11211"], threads = 2, ram_budget = "70%" }
 }
 
 run "settings_become_toml" {
