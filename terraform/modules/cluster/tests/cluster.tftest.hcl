@@ -172,14 +172,6 @@ run "without_users_it_has_to_be_said" {
   expect_failures = [var.allow_anonymous]
 }
 
-run "without_certificates_no_member_knows_another" {
-  command = plan
-  variables {
-    secrets = { users = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ci-users-AbCdEf" }
-  }
-  expect_failures = [var.allow_anonymous]
-}
-
 run "the_internet_is_no_client" {
   command = plan
   variables {
