@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/cluster.proto.
  */
 export const file_fonn_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIlAKC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDwoHcGF5bG9hZBgDIAEoDCIfCgxSYWZ0UmVzcG9uc2USDwoHcGF5bG9hZBgBIAEoDCKLAQoPU25hcHNob3RSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDAoEdm90ZRgDIAEoDBIMCgRtZXRhGAQgASgMEg4KBm9mZnNldBgFIAEoBBIMCgRkYXRhGAYgASgMEgwKBGRvbmUYByABKAgiVAoOUHJlVm90ZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoDRIQCghsYXN0X2xvZxgDIAEoDCIiCg9QcmVWb3RlUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoCCKuAQoLSm9pblJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBhIKCgJpZBgCIAEoCRIPCgdyYWZ0X2lkGAMgASgGEhYKDmNsaWVudF9hZGRyZXNzGAQgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgFIAEoCRIMCgR6b25lGAYgASgJEg4KBndlaWdodBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEhEKCWZvcndhcmRlZBgJIAEoCCIfCgxKb2luUmVzcG9uc2USDwoHY2x1c3RlchgBIAEoBiJVCg5Qcm9wb3NlUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg8KB3ZlcnNpb24YAiABKA0SDgoGY2hhbmdlGAMgASgMEhEKCWZvcndhcmRlZBgEIAEoCCIgCg9Qcm9wb3NlUmVzcG9uc2USDQoFZXBvY2gYASABKAQiqwEKC1BpbmdSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKAQSDwoHZ3JhbnRlZBgEIAEoBBISCgppc19sZWFkaW5nGAUgASgIEg0KBWVwb2NoGAYgASgEEiQKB3JvdXRlcnMYFCABKAsyEy5mb25uLnYxLlJvdXRlck5ld3MiVAoMUGluZ1Jlc3BvbnNlEg0KBWVwb2NoGAEgASgEEg8KB3ZlcnNpb24YAiABKAQSJAoHcm91dGVycxgUIAEoCzITLmZvbm4udjEuUm91dGVyTmV3cyJQCgpSb3V0ZXJOZXdzEhAKCHJldmlzaW9uGAEgASgGEiEKBGxpc3QYAiABKAsyEy5mb25uLnYxLlJvdXRlckxpc3QSDQoFaGVhcmQYAyABKAYiHwoKUm91dGVyTGlzdBIRCglhZGRyZXNzZXMYASADKAkiLQoKTWFwUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg4KBnJvdXRlchgCIAEoCSIfCgxVc2Vyc1JlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiKFAQoMQ2x1c3RlclVzZXJzEg8KB2NsdXN0ZXIYASABKAYSEAoIcmV2aXNpb24YAiABKAQSIwoFdXNlcnMYAyADKAsyFC5mb25uLnYxLkNsdXN0ZXJVc2VyEi0KCm5hbWVzcGFjZXMYBCADKAsyGS5mb25uLnYxLkNsdXN0ZXJOYW1lc3BhY2UiWQoLQ2x1c3RlclVzZXISDAoEbmFtZRgBIAEoCRIMCgRoYXNoGAIgASgJEhsKBHJvbGUYAyABKA4yDS5mb25uLnYxLlJvbGUSEQoJbmFtZXNwYWNlGAQgASgJIlgKEENsdXN0ZXJOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIMCgRiYXNlGAIgASgJEhgKC3F1b3RhX2J5dGVzGAMgASgESACIAQFCDgoMX3F1b3RhX2J5dGVzIngKCkNsdXN0ZXJNYXASDwoHY2x1c3RlchgBIAEoBhINCgVlcG9jaBgCIAEoBBIQCghyZXBsaWNhcxgDIAEoDRInCgdtZW1iZXJzGAQgAygLMhYuZm9ubi52MS5DbHVzdGVyTWVtYmVyEg8KB3JvdXRlcnMYBSADKAkixAEKDUNsdXN0ZXJNZW1iZXISCgoCaWQYASABKAkSFgoOY2xpZW50X2FkZHJlc3MYAiABKAkSFwoPY2x1c3Rlcl9hZGRyZXNzGAMgASgJEgwKBHpvbmUYBCABKAkSDgoGd2VpZ2h0GAUgASgNEg0KBXNoYXJlGAYgASgNEiMKBXN0YXRlGAcgASgOMhQuZm9ubi52MS5NZW1iZXJTdGF0ZRITCgtpbmNhcm5hdGlvbhgIIAEoBBIPCgd2ZXJzaW9uGAkgASgJKqoBCgtNZW1iZXJTdGF0ZRIcChhNRU1CRVJfU1RBVEVfVU5TUEVDSUZJRUQQABIYChRNRU1CRVJfU1RBVEVfSk9JTklORxABEhcKE01FTUJFUl9TVEFURV9BQ1RJVkUQAhIZChVNRU1CRVJfU1RBVEVfRFJBSU5JTkcQAxIVChFNRU1CRVJfU1RBVEVfRE9XThAEEhgKFE1FTUJFUl9TVEFURV9SRU1PVkVEEAUy7QEKBFJhZnQSNQoGQXBwZW5kEhQuZm9ubi52MS5SYWZ0UmVxdWVzdBoVLmZvbm4udjEuUmFmdFJlc3BvbnNlEjMKBFZvdGUSFC5mb25uLnYxLlJhZnRSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2USPAoHUHJlVm90ZRIXLmZvbm4udjEuUHJlVm90ZVJlcXVlc3QaGC5mb25uLnYxLlByZVZvdGVSZXNwb25zZRI7CghTbmFwc2hvdBIYLmZvbm4udjEuU25hcHNob3RSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2UynQIKB01lbWJlcnMSMwoESm9pbhIULmZvbm4udjEuSm9pblJlcXVlc3QaFS5mb25uLnYxLkpvaW5SZXNwb25zZRI8CgdQcm9wb3NlEhcuZm9ubi52MS5Qcm9wb3NlUmVxdWVzdBoYLmZvbm4udjEuUHJvcG9zZVJlc3BvbnNlEjMKBFBpbmcSFC5mb25uLnYxLlBpbmdSZXF1ZXN0GhUuZm9ubi52MS5QaW5nUmVzcG9uc2USMQoDTWFwEhMuZm9ubi52MS5NYXBSZXF1ZXN0GhMuZm9ubi52MS5DbHVzdGVyTWFwMAESNwoFVXNlcnMSFS5mb25uLnYxLlVzZXJzUmVxdWVzdBoVLmZvbm4udjEuQ2x1c3RlclVzZXJzMAFiBnByb3RvMw", [file_fonn_v1_users]);
+  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIlAKC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDwoHcGF5bG9hZBgDIAEoDCIfCgxSYWZ0UmVzcG9uc2USDwoHcGF5bG9hZBgBIAEoDCKLAQoPU25hcHNob3RSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDAoEdm90ZRgDIAEoDBIMCgRtZXRhGAQgASgMEg4KBm9mZnNldBgFIAEoBBIMCgRkYXRhGAYgASgMEgwKBGRvbmUYByABKAgiVAoOUHJlVm90ZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoDRIQCghsYXN0X2xvZxgDIAEoDCIiCg9QcmVWb3RlUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoCCKuAQoLSm9pblJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBhIKCgJpZBgCIAEoCRIPCgdyYWZ0X2lkGAMgASgGEhYKDmNsaWVudF9hZGRyZXNzGAQgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgFIAEoCRIMCgR6b25lGAYgASgJEg4KBndlaWdodBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEhEKCWZvcndhcmRlZBgJIAEoCCIfCgxKb2luUmVzcG9uc2USDwoHY2x1c3RlchgBIAEoBiJVCg5Qcm9wb3NlUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg8KB3ZlcnNpb24YAiABKA0SDgoGY2hhbmdlGAMgASgMEhEKCWZvcndhcmRlZBgEIAEoCCIgCg9Qcm9wb3NlUmVzcG9uc2USDQoFZXBvY2gYASABKAQiqwEKC1BpbmdSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKAQSDwoHZ3JhbnRlZBgEIAEoBBISCgppc19sZWFkaW5nGAUgASgIEg0KBWVwb2NoGAYgASgEEiQKB3JvdXRlcnMYFCABKAsyEy5mb25uLnYxLlJvdXRlck5ld3MiVAoMUGluZ1Jlc3BvbnNlEg0KBWVwb2NoGAEgASgEEg8KB3ZlcnNpb24YAiABKAQSJAoHcm91dGVycxgUIAEoCzITLmZvbm4udjEuUm91dGVyTmV3cyJQCgpSb3V0ZXJOZXdzEhAKCHJldmlzaW9uGAEgASgGEiEKBGxpc3QYAiABKAsyEy5mb25uLnYxLlJvdXRlckxpc3QSDQoFaGVhcmQYAyABKAYiHwoKUm91dGVyTGlzdBIRCglhZGRyZXNzZXMYASADKAkibQoPQW5ub3VuY2VSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg4KBnJlZ2lvbhgCIAEoCRIpCgd3cml0ZXJzGAMgAygLMhguZm9ubi52MS5Bbm5vdW5jZWRXcml0ZXIiLwoPQW5ub3VuY2VkV3JpdGVyEgoKAmlkGAEgASgJEhAKCHNlZ21lbnRzGAIgASgEIhIKEEFubm91bmNlUmVzcG9uc2UiLQoKTWFwUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg4KBnJvdXRlchgCIAEoCSIfCgxVc2Vyc1JlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiKFAQoMQ2x1c3RlclVzZXJzEg8KB2NsdXN0ZXIYASABKAYSEAoIcmV2aXNpb24YAiABKAQSIwoFdXNlcnMYAyADKAsyFC5mb25uLnYxLkNsdXN0ZXJVc2VyEi0KCm5hbWVzcGFjZXMYBCADKAsyGS5mb25uLnYxLkNsdXN0ZXJOYW1lc3BhY2UiWQoLQ2x1c3RlclVzZXISDAoEbmFtZRgBIAEoCRIMCgRoYXNoGAIgASgJEhsKBHJvbGUYAyABKA4yDS5mb25uLnYxLlJvbGUSEQoJbmFtZXNwYWNlGAQgASgJIlgKEENsdXN0ZXJOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIMCgRiYXNlGAIgASgJEhgKC3F1b3RhX2J5dGVzGAMgASgESACIAQFCDgoMX3F1b3RhX2J5dGVzIngKCkNsdXN0ZXJNYXASDwoHY2x1c3RlchgBIAEoBhINCgVlcG9jaBgCIAEoBBIQCghyZXBsaWNhcxgDIAEoDRInCgdtZW1iZXJzGAQgAygLMhYuZm9ubi52MS5DbHVzdGVyTWVtYmVyEg8KB3JvdXRlcnMYBSADKAkixAEKDUNsdXN0ZXJNZW1iZXISCgoCaWQYASABKAkSFgoOY2xpZW50X2FkZHJlc3MYAiABKAkSFwoPY2x1c3Rlcl9hZGRyZXNzGAMgASgJEgwKBHpvbmUYBCABKAkSDgoGd2VpZ2h0GAUgASgNEg0KBXNoYXJlGAYgASgNEiMKBXN0YXRlGAcgASgOMhQuZm9ubi52MS5NZW1iZXJTdGF0ZRITCgtpbmNhcm5hdGlvbhgIIAEoBBIPCgd2ZXJzaW9uGAkgASgJKqoBCgtNZW1iZXJTdGF0ZRIcChhNRU1CRVJfU1RBVEVfVU5TUEVDSUZJRUQQABIYChRNRU1CRVJfU1RBVEVfSk9JTklORxABEhcKE01FTUJFUl9TVEFURV9BQ1RJVkUQAhIZChVNRU1CRVJfU1RBVEVfRFJBSU5JTkcQAxIVChFNRU1CRVJfU1RBVEVfRE9XThAEEhgKFE1FTUJFUl9TVEFURV9SRU1PVkVEEAUy7QEKBFJhZnQSNQoGQXBwZW5kEhQuZm9ubi52MS5SYWZ0UmVxdWVzdBoVLmZvbm4udjEuUmFmdFJlc3BvbnNlEjMKBFZvdGUSFC5mb25uLnYxLlJhZnRSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2USPAoHUHJlVm90ZRIXLmZvbm4udjEuUHJlVm90ZVJlcXVlc3QaGC5mb25uLnYxLlByZVZvdGVSZXNwb25zZRI7CghTbmFwc2hvdBIYLmZvbm4udjEuU25hcHNob3RSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2Uy3gIKB01lbWJlcnMSMwoESm9pbhIULmZvbm4udjEuSm9pblJlcXVlc3QaFS5mb25uLnYxLkpvaW5SZXNwb25zZRI8CgdQcm9wb3NlEhcuZm9ubi52MS5Qcm9wb3NlUmVxdWVzdBoYLmZvbm4udjEuUHJvcG9zZVJlc3BvbnNlEjMKBFBpbmcSFC5mb25uLnYxLlBpbmdSZXF1ZXN0GhUuZm9ubi52MS5QaW5nUmVzcG9uc2USPwoIQW5ub3VuY2USGC5mb25uLnYxLkFubm91bmNlUmVxdWVzdBoZLmZvbm4udjEuQW5ub3VuY2VSZXNwb25zZRIxCgNNYXASEy5mb25uLnYxLk1hcFJlcXVlc3QaEy5mb25uLnYxLkNsdXN0ZXJNYXAwARI3CgVVc2VycxIVLmZvbm4udjEuVXNlcnNSZXF1ZXN0GhUuZm9ubi52MS5DbHVzdGVyVXNlcnMwAWIGcHJvdG8z", [file_fonn_v1_users]);
 
 /**
  * The two ends of a message between participants of one raft group.
@@ -547,6 +547,84 @@ export const RouterListSchema: GenMessage<RouterList> = /*@__PURE__*/
   messageDesc(file_fonn_v1_cluster, 13);
 
 /**
+ * What a member has brought into the bucket.
+ *
+ * @generated from message fonn.v1.AnnounceRequest
+ */
+export type AnnounceRequest = Message<"fonn.v1.AnnounceRequest"> & {
+  /**
+   * From whom to whom.
+   *
+   * @generated from field: fonn.v1.RaftEnds ends = 1;
+   */
+  ends?: RaftEnds | undefined;
+
+  /**
+   * The region that it writes for.
+   *
+   * @generated from field: string region = 2;
+   */
+  region: string;
+
+  /**
+   * Its writers; 16 at most.
+   *
+   * @generated from field: repeated fonn.v1.AnnouncedWriter writers = 3;
+   */
+  writers: AnnouncedWriter[];
+};
+
+/**
+ * Describes the message fonn.v1.AnnounceRequest.
+ * Use `create(AnnounceRequestSchema)` to create a new message.
+ */
+export const AnnounceRequestSchema: GenMessage<AnnounceRequest> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_cluster, 14);
+
+/**
+ * A writer of a member: one of the streams in which it brings segments into the bucket.
+ *
+ * @generated from message fonn.v1.AnnouncedWriter
+ */
+export type AnnouncedWriter = Message<"fonn.v1.AnnouncedWriter"> & {
+  /**
+   * Its id: a ULID.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The number of its segments that are in the bucket, which is the number of its next one.
+   *
+   * @generated from field: uint64 segments = 2;
+   */
+  segments: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.AnnouncedWriter.
+ * Use `create(AnnouncedWriterSchema)` to create a new message.
+ */
+export const AnnouncedWriterSchema: GenMessage<AnnouncedWriter> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_cluster, 15);
+
+/**
+ * It is heard.
+ *
+ * @generated from message fonn.v1.AnnounceResponse
+ */
+export type AnnounceResponse = Message<"fonn.v1.AnnounceResponse"> & {
+};
+
+/**
+ * Describes the message fonn.v1.AnnounceResponse.
+ * Use `create(AnnounceResponseSchema)` to create a new message.
+ */
+export const AnnounceResponseSchema: GenMessage<AnnounceResponse> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_cluster, 16);
+
+/**
  * Asks for the map.
  *
  * @generated from message fonn.v1.MapRequest
@@ -573,7 +651,7 @@ export type MapRequest = Message<"fonn.v1.MapRequest"> & {
  * Use `create(MapRequestSchema)` to create a new message.
  */
 export const MapRequestSchema: GenMessage<MapRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 14);
+  messageDesc(file_fonn_v1_cluster, 17);
 
 /**
  * Asks for the users.
@@ -594,7 +672,7 @@ export type UsersRequest = Message<"fonn.v1.UsersRequest"> & {
  * Use `create(UsersRequestSchema)` to create a new message.
  */
 export const UsersRequestSchema: GenMessage<UsersRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 15);
+  messageDesc(file_fonn_v1_cluster, 18);
 
 /**
  * The users at one revision.
@@ -636,7 +714,7 @@ export type ClusterUsers = Message<"fonn.v1.ClusterUsers"> & {
  * Use `create(ClusterUsersSchema)` to create a new message.
  */
 export const ClusterUsersSchema: GenMessage<ClusterUsers> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 16);
+  messageDesc(file_fonn_v1_cluster, 19);
 
 /**
  * A user for whoever checks passwords.
@@ -678,7 +756,7 @@ export type ClusterUser = Message<"fonn.v1.ClusterUser"> & {
  * Use `create(ClusterUserSchema)` to create a new message.
  */
 export const ClusterUserSchema: GenMessage<ClusterUser> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 17);
+  messageDesc(file_fonn_v1_cluster, 20);
 
 /**
  * What is said of a namespace.
@@ -713,7 +791,7 @@ export type ClusterNamespace = Message<"fonn.v1.ClusterNamespace"> & {
  * Use `create(ClusterNamespaceSchema)` to create a new message.
  */
 export const ClusterNamespaceSchema: GenMessage<ClusterNamespace> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 18);
+  messageDesc(file_fonn_v1_cluster, 21);
 
 /**
  * Members and placement at one epoch.
@@ -764,7 +842,7 @@ export type ClusterMap = Message<"fonn.v1.ClusterMap"> & {
  * Use `create(ClusterMapSchema)` to create a new message.
  */
 export const ClusterMapSchema: GenMessage<ClusterMap> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 19);
+  messageDesc(file_fonn_v1_cluster, 22);
 
 /**
  * A member in a map.
@@ -841,7 +919,7 @@ export type ClusterMember = Message<"fonn.v1.ClusterMember"> & {
  * Use `create(ClusterMemberSchema)` to create a new message.
  */
 export const ClusterMemberSchema: GenMessage<ClusterMember> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 20);
+  messageDesc(file_fonn_v1_cluster, 23);
 
 /**
  * How a member is.
@@ -985,6 +1063,17 @@ export const Members: GenService<{
     methodKind: "unary";
     input: typeof PingRequestSchema;
     output: typeof PingResponseSchema;
+  },
+  /**
+   * Tells which segments a member has brought into the bucket. Each member sends it to each other one, when that changes
+   * and every two seconds.
+   *
+   * @generated from rpc fonn.v1.Members.Announce
+   */
+  announce: {
+    methodKind: "unary";
+    input: typeof AnnounceRequestSchema;
+    output: typeof AnnounceResponseSchema;
   },
   /**
    * The map as it is, and then each newer one. A reader that is slow is sent the newest alone. The
