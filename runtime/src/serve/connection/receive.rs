@@ -119,6 +119,8 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         let stall_max = self.shared.tuning.stall_max;
         let Some(pace) = &mut arrival.pace else {
+            // What is left of a request that was refused on its way may be less than what wakes for much.
+            self.expect(1);
             return match timeout(stall_max, self.connection.socket.readable()).await {
                 Ok(result) => result,
                 Err(_) => Err(stalled("the client stopped in the middle of a request")),

@@ -72,6 +72,33 @@ fn what_a_slow_client_has_sent_of_a_large_set_is_taken_in_though_it_is_little() 
 }
 
 #[test]
+fn the_rest_of_a_set_that_was_refused_on_its_way_is_taken_in_though_it_is_little() {
+    const REST: usize = LOW_WATER / 4;
+    let tuning = Tuning {
+        memory_wait: Duration::from_millis(50),
+        ..Tuning::default()
+    };
+    let running = Running::tuned(Manner::AtOnce, Security::default(), tuning);
+    let budget = running.service().budget();
+    let received = || running.service().counted(Event::BytesRead) as usize;
+    let mut client = running.connect();
+    let head = set_head("k", LEN);
+    client.write_all(&head).unwrap();
+    client.write_all(&[b'v'; REST]).unwrap();
+    until("a part is received", || received() == head.len() + REST);
+    // There is no memory for all that comes now.
+    let taken = budget.bytes_max() - budget.reserved();
+    assert!(budget.reserve(taken));
+    client.write_all(&vec![b'v'; LEN - 2 * REST]).unwrap();
+    let is_refused = || running.service().counted(Event::Busy) == 1;
+    until("it is refused", is_refused);
+    budget.release(taken);
+    client.write_all(&[b'v'; REST]).unwrap();
+    client.write_all(b"\r\nget k\r\n").unwrap();
+    expect(&mut client, b"SERVER_ERROR busy\r\nEND\r\n");
+}
+
+#[test]
 fn a_large_set_is_charged_for_what_has_come_of_it() {
     // It may be charged for as much again as has come.
     const AHEAD: usize = 64 * 1024;
