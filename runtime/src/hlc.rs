@@ -11,6 +11,7 @@
 mod timeline;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -51,6 +52,8 @@ pub struct VersionOutOfRange {
 #[derive(Debug)]
 pub struct Hlc {
     clock: Clock,
+    /// Up to which millisecond versions follow the wall clock; `u64::MAX` without a bound.
+    follows_until_ms: AtomicU64,
     /// The last version given or observed.
     last: AtomicU64,
     /// Whether one was given since [`Hlc::take_given`] was asked.
@@ -74,6 +77,7 @@ impl Hlc {
         let timeline = Timeline::new(floor, clock.wall_ms(), clock.monotonic_ms());
         Ok(Self {
             clock,
+            follows_until_ms: AtomicU64::new(u64::MAX),
             last: AtomicU64::new(floor),
             given: AtomicBool::new(false),
             timeline: Mutex::new(timeline),
@@ -88,7 +92,7 @@ impl Hlc {
             self.given.store(true, Ordering::Relaxed);
         }
         // Some milliseconds of delay do not matter: the counter orders what happens in them.
-        let wall = at_ms(self.clock.coarse_wall_ms());
+        let wall = self.follow(self.clock.coarse_wall_ms());
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             // 2^62 versions are left above the highest floor, so this does not wrap.
@@ -144,7 +148,38 @@ impl Hlc {
     /// what they give from now on is not below it. Gives none.
     #[must_use]
     pub fn newest(&self) -> u64 {
-        self.last().max(at_ms(self.clock.wall_ms()))
+        self.last().max(self.follow(self.clock.wall_ms()))
+    }
+
+    /// Has versions follow the wall clock for `span` from now on, and only count on after that; without a bound if
+    /// there is no `span`.
+    ///
+    /// A member of a cluster may not know that another member has its slots by now. What it still writes has to be
+    /// older than what that member acknowledges, so its versions stop at the last moment at which the slots were
+    /// certainly its own.
+    pub fn follow_for(&self, span: Option<Duration>) {
+        let until = span.map_or(u64::MAX, |span| {
+            let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+            self.clock.wall_ms().saturating_add(ms)
+        });
+        self.follows_until_ms.store(until, Ordering::Relaxed);
+    }
+
+    /// Has versions only count on, if they have followed the wall clock without a bound so far.
+    pub fn stop_following(&self) {
+        let stopped = wall_ms(self.last());
+        // An earlier bound stays as it is.
+        let _ = self.follows_until_ms.compare_exchange(
+            u64::MAX,
+            stopped,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The first version of that millisecond, or of the one at which versions stop following the clock.
+    fn follow(&self, wall_ms: u64) -> u64 {
+        at_ms(wall_ms.min(self.follows_until_ms.load(Ordering::Relaxed)))
     }
 
     /// Whether a version was given since this was asked last.
@@ -313,8 +348,30 @@ mod tests {
     }
 
     #[test]
+    fn versions_stop_where_they_may_not_follow_the_clock_any_more() {
+        let manual = ManualClock::new(1000);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        hlc.follow_for(Some(Duration::from_millis(300)));
+        manual.set_wall_ms(1200);
+        assert_eq!(hlc.next(), at_ms(1200));
+        manual.set_wall_ms(9000);
+        assert_eq!(hlc.newest(), at_ms(1300));
+        assert_eq!(hlc.next(), at_ms(1300));
+        assert_eq!(hlc.next(), at_ms(1300) + 1);
+        // That is a bound already.
+        hlc.stop_following();
+        assert_eq!(hlc.next(), at_ms(1300) + 2);
+        hlc.follow_for(None);
+        assert_eq!(hlc.next(), at_ms(9000));
+        manual.set_wall_ms(10_000);
+        hlc.stop_following();
+        assert_eq!(hlc.next(), at_ms(9000) + 1);
+        hlc.observe(at_ms(9500)).unwrap();
+        assert_eq!(hlc.next(), at_ms(9500) + 1);
+    }
+
+    #[test]
     fn what_was_written_ahead_of_the_clock_is_as_old_as_it_is() {
-        use std::time::Duration;
         let manual = ManualClock::new(100_000);
         let hlc = Hlc::new(manual.clock(), 0).unwrap();
         hlc.mark();

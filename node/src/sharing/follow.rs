@@ -6,6 +6,7 @@ use std::time::Duration;
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_runtime::clock::Clock;
+use fonn_runtime::hlc::Hlc;
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::route::{
     self, Forwarder, Member, MemberState, Topology, TopologyError, Upstreams,
@@ -57,7 +58,7 @@ pub fn start(
     sharing.doubt_by(engine);
     sharing.note_in(cluster.dir());
     // Before it goes by any map.
-    sharing.beat(cluster.standing(0));
+    sharing.beat(cluster.standing(0), &engine.versions());
     let it = || Arc::clone(&sharing);
     tasks.spawn(
         "sharing-map",
@@ -67,7 +68,7 @@ pub fn start(
     tasks.spawn(
         "sharing-pulse",
         OnShutdown::Abort,
-        beat(it(), cluster.clone()),
+        beat(it(), engine.versions(), cluster.clone()),
     );
     let take_over = handover::run(it(), Arc::clone(engine));
     tasks.spawn("sharing-handover", OnShutdown::Abort, take_over);
@@ -147,12 +148,12 @@ async fn wait_for_time(cluster: &Cluster) {
     let _ = tokio::time::timeout(pulse::LEADER_WAIT, is_told).await;
 }
 
-async fn beat(sharing: Arc<Sharing>, cluster: Cluster) {
+async fn beat(sharing: Arc<Sharing>, versions: Arc<Hlc>, cluster: Cluster) {
     let mut ticks = tokio::time::interval(pulse::BEAT);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        sharing.beat(cluster.standing(sharing.epoch()));
+        sharing.beat(cluster.standing(sharing.epoch()), &versions);
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod client;
 mod fault;
+mod late;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
