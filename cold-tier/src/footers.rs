@@ -6,12 +6,16 @@ use tokio::task::JoinSet;
 
 use crate::error::ColdError;
 use crate::names::SegmentName;
-use crate::segment::{Footer, SegmentError, TAIL_LEN_GUESS, Tail, decode_tail};
+use crate::segment::{Footer, SegmentError, TAIL_LEN_GUESS, Tail, decode_tail, decoded_len};
 use crate::shared::Shared;
-use crate::store::{Operation, StoreErrorKind};
+use crate::store::{Operation, StoreErrorKind, Suffix};
 
 /// Footers that are read at the same time when many are.
 const PARALLEL: usize = 16;
+
+/// A footer that is longer than this when it is decoded, in bytes, is not read beside others. So what all footers take that
+/// are read at the same time is a multiple of 32 MiB, whatever is in the bucket.
+const PARALLEL_LEN_MAX: u64 = 1 << 20;
 
 /// How many times a footer is read again that seems damaged: it may have been so on its way.
 const READS_MAX: u32 = 3;
@@ -25,41 +29,51 @@ pub(crate) type Read = (Footer, u64);
 /// [`ColdError::Store`], among them that there is no such segment; [`ColdError::Segment`] if it is
 /// damaged or of another format.
 pub(crate) async fn read(shared: &Shared, name: &SegmentName) -> Result<Read, ColdError> {
-    let mut suffix_len = TAIL_LEN_GUESS;
+    let end = fetch(shared, name, TAIL_LEN_GUESS).await;
+    read_from(shared, name, end).await
+}
+
+/// As [`read`]. None for a footer that is not to be read beside others.
+async fn read_if_short(shared: &Shared, name: &SegmentName) -> Option<Result<Read, ColdError>> {
+    let end = fetch(shared, name, TAIL_LEN_GUESS).await;
+    if let Ok(Some(end)) = &end
+        && decoded_len(&end.bytes, end.object_size_bytes) > Some(PARALLEL_LEN_MAX)
+    {
+        return None;
+    }
+    Some(read_from(shared, name, end).await)
+}
+
+/// Reads a footer, of whose segment the end was fetched first.
+async fn read_from(
+    shared: &Shared,
+    name: &SegmentName,
+    mut end: Result<Option<Suffix>, ColdError>,
+) -> Result<Read, ColdError> {
+    let wrong = |part, field| SegmentError::Field { part, field };
     let mut damage = None;
-    for _ in 0..READS_MAX {
-        match read_tail(shared, name, suffix_len).await? {
+    for read in 1..=READS_MAX {
+        damage = match decode(end?) {
             Ok((Tail::Complete(footer), size)) if footer.header.name() == *name => {
                 return Ok((footer, size));
             }
-            Ok((Tail::Complete(_), _)) => {
-                damage = Some(SegmentError::Field {
-                    part: "footer",
-                    field: "name",
-                });
-            }
-            Ok((Tail::NeedMore { suffix_len: more }, _)) => {
-                suffix_len = more;
-                match read_tail(shared, name, suffix_len).await? {
+            Ok((Tail::Complete(_), _)) => Some(wrong("footer", "name")),
+            Ok((Tail::NeedMore { suffix_len }, _)) => {
+                match decode(fetch(shared, name, suffix_len).await?) {
                     Ok((Tail::Complete(footer), size)) if footer.header.name() == *name => {
                         return Ok((footer, size));
                     }
-                    Ok(_) => {
-                        damage = Some(SegmentError::Field {
-                            part: "trailer",
-                            field: "length",
-                        });
-                    }
-                    Err(error) => damage = Some(error),
+                    Ok(_) => Some(wrong("trailer", "length")),
+                    Err(error) => Some(error),
                 }
             }
-            // Another release's: it stays so.
-            Err(error @ SegmentError::Format { .. }) => {
-                damage = Some(error);
-                break;
-            }
-            Err(error) => damage = Some(error),
+            Err(error) => Some(error),
+        };
+        // Another release's stays so.
+        if read == READS_MAX || matches!(damage, Some(SegmentError::Format { .. })) {
+            break;
         }
+        end = fetch(shared, name, TAIL_LEN_GUESS).await;
     }
     Err(ColdError::Segment {
         name: name.clone(),
@@ -67,26 +81,28 @@ pub(crate) async fn read(shared: &Shared, name: &SegmentName) -> Result<Read, Co
     })
 }
 
-async fn read_tail(
+/// The last `suffix_len` bytes of a segment. None of an object without a single byte: it is there, and is no segment.
+async fn fetch(
     shared: &Shared,
     name: &SegmentName,
     suffix_len: u64,
-) -> Result<Result<(Tail, u64), SegmentError>, ColdError> {
+) -> Result<Option<Suffix>, ColdError> {
     let key = name.key();
     let call = shared.store.get_suffix(&key, suffix_len);
     let about = (Operation::GetSuffix, key.as_str(), suffix_len);
-    let suffix = match shared.call(about, call).await {
-        // An object without a single byte is there, and is no segment.
-        Err(error) if error.kind == StoreErrorKind::OutOfRange => {
-            return Ok(Err(SegmentError::NotASegment { part: "trailer" }));
-        }
-        suffix => suffix?,
-    };
-    let size = suffix.object_size_bytes;
-    Ok(decode_tail(&suffix.bytes, size).map(|tail| (tail, size)))
+    match shared.call(about, call).await {
+        Err(error) if error.kind == StoreErrorKind::OutOfRange => Ok(None),
+        suffix => Ok(suffix.map(Some)?),
+    }
 }
 
-/// Reads many footers, several at a time, and gives them to `each` in the order of the names.
+fn decode(end: Option<Suffix>) -> Result<(Tail, u64), SegmentError> {
+    let end = end.ok_or(SegmentError::NotASegment { part: "trailer" })?;
+    let size = end.object_size_bytes;
+    decode_tail(&end.bytes, size).map(|tail| (tail, size))
+}
+
+/// Reads many footers, several at a time unless they are long, and gives them to `each` in the order of the names.
 ///
 /// # Errors
 /// The first of `each`. A footer that cannot be read is given as the error.
@@ -110,7 +126,7 @@ where
             };
             let shared = Arc::clone(shared);
             reads.spawn(async move {
-                let result = read(&shared, &name).await;
+                let result = read_if_short(&shared, &name).await;
                 (index, name, result)
             });
         }
@@ -123,6 +139,10 @@ where
         }
         while let Some((name, result)) = done.remove(&next) {
             next += 1;
+            let result = match result {
+                Some(result) => result,
+                None => read(shared, &name).await,
+            };
             each(name, result).await?;
         }
     }

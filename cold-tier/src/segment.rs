@@ -28,7 +28,7 @@ mod trailer;
 pub use builder::{CHUNK_LEN, SealedSegment, SegmentBuilder};
 pub use error::SegmentError;
 pub use footer::{
-    FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, TAIL_LEN_GUESS, Tail, decode_tail,
+    FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, TAIL_LEN_GUESS, Tail, decode_tail, decoded_len,
 };
 pub use header::{FORMAT, HEADER_LEN, SegmentHeader};
 pub use record::{CopyVersion, Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};

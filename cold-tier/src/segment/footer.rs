@@ -16,9 +16,9 @@ use crate::segment::{HEADER_LEN, SegmentError, SegmentHeader};
 /// How much to read from the end of a segment at first: the footer of a few hundred entries.
 pub const TAIL_LEN_GUESS: u64 = 64 * 1024;
 
-/// Longest footer, decoded, in bytes. A segment of 64 MiB reaches it only with values shorter than
-/// the difference between a record's head and an entry.
-pub const FOOTER_LEN_MAX: usize = 64 << 20;
+/// Longest footer, decoded, in bytes: that of about 300,000 entries. A segment of 64 MiB reaches it only with records shorter
+/// than 220 bytes.
+pub const FOOTER_LEN_MAX: usize = 16 << 20;
 
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_HEAD_LEN: usize = 29;
@@ -269,6 +269,15 @@ fn decode_entry(fields: &mut Fields<'_>, offset: u64) -> Option<FooterEntry> {
         len,
         tombstone,
     })
+}
+
+/// How long the footer of an object of `object_len` bytes is when it is decoded, by `suffix`, its last bytes. Decodes
+/// nothing. None if `suffix` does not tell.
+#[must_use]
+pub fn decoded_len(suffix: &[u8], object_len: u64) -> Option<u64> {
+    let trailer = suffix.last_chunk::<TRAILER_LEN>()?;
+    let trailer = Trailer::decode(trailer, object_len).ok()?;
+    Some(u64::from(trailer.decoded_len))
 }
 
 /// Reads the footer from `suffix`, the last bytes of an object of `object_len` bytes. The first try
