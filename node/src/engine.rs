@@ -107,6 +107,7 @@ pub struct Engine {
     settings: Settings,
     ram_codec: LevelCodec,
     iterations: iterate::Iterations,
+    pair_turns: store_all::Turns,
     /// Latency of gets that the disk answered, queue included.
     pub disk_get_latency: Latency,
     /// Latency of gets that the bucket answered, after the disk had none.

@@ -589,6 +589,16 @@ impl DiskTier {
     }
 }
 
+/// How far below all others the thread of long work is scheduled. Beside hundreds of other tests it would get next to no time.
+const NICENESS: i32 = if cfg!(test) { 0 } else { 10 };
+
+/// Has the calling thread run when no other thread wants its processor.
+fn stand_back() {
+    let tid = rustix::thread::gettid();
+    // The thread works all the same if that is refused.
+    let _ = rustix::process::setpriority_process(Some(tid), NICENESS);
+}
+
 /// Starts the threads. The writer outlives the queue's closing until the queue is empty, and ends the
 /// others; the last one to end closes the generations.
 fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, DiskError> {

@@ -11,14 +11,25 @@ use fonn_proto::command::STORE_ALL_PAIRS_MAX;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Failure, Version};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::Semaphore;
 
 use super::commit::{Content, Refused};
 use super::fetch::{Need, Unknown};
 use super::{Acks, Engine, Ticket};
 use crate::entry::{Meta, Space};
 
-/// Lookups of one command that are under way at a time.
-const LOOKUPS_AT_ONCE: usize = 4;
+/// Lookups that are under way at a time, of all commands of the node. The lookup of another client waits behind so many,
+/// however many pairs wait for theirs.
+const LOOKUPS_AT_ONCE: usize = 2;
+
+/// Whose turn it is to look a pair up.
+pub(super) struct Turns(Semaphore);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Semaphore::new(LOOKUPS_AT_ONCE))
+    }
+}
 
 /// Rounds of lookups: the first one, and those for what writes voided.
 const ROUNDS_MAX: usize = 64;
@@ -168,6 +179,8 @@ impl Engine {
         ticket: Ticket,
     ) -> (usize, Result<PairLookup, Unknown>) {
         let (key, _) = pairs.pairs[index];
+        // It is never closed.
+        let _turn = self.pair_turns.0.acquire().await;
         let found = self.fetch(space, key, Need::Existence, ticket).await;
         // The value is of no use, and is given back at once.
         let lookup = found.map(|found| PairLookup {

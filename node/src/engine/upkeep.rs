@@ -172,6 +172,7 @@ impl Engine {
             settings: options.settings,
             ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
             iterations: iterate::Iterations::default(),
+            pair_turns: super::store_all::Turns::default(),
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
             inflight: AtomicUsize::new(0),

@@ -41,9 +41,6 @@ const LOOK_UP: Duration = Duration::from_millis(250);
 /// How long it waits before it looks again whether writes still wait, or the budget has room.
 const BACKOFF: Duration = Duration::from_millis(20);
 
-/// How far below all others its thread is scheduled. Beside hundreds of other tests it would get next to no time.
-const NICENESS: i32 = if cfg!(test) { 0 } else { 10 };
-
 /// Why a generation was not written anew.
 #[derive(Debug)]
 pub(crate) enum Stopped {
@@ -88,9 +85,7 @@ impl From<DiskError> for Stopped {
 
 /// Body of the settling thread.
 pub(crate) fn run(shared: &Shared) {
-    // It works all the same if that is refused.
-    let tid = rustix::thread::gettid();
-    let _ = rustix::process::setpriority_process(Some(tid), NICENESS);
+    super::stand_back();
     while !shared.wait_for_close(INTERVAL) {
         reclaim::run(shared);
         while let Some(source) = candidate(shared) {

@@ -90,6 +90,8 @@ pub(crate) enum Walk {
 
 /// Body of the thread that walks.
 pub(crate) fn run(shared: &Shared) {
+    // A walk takes a processor for a second. What others read and write goes first.
+    super::stand_back();
     while let Some(walk) = shared.walks.take(&shared.stats) {
         // fjall may panic; the caller that waits hears that the walk failed.
         if catch_unwind(AssertUnwindSafe(|| serve(shared, walk))).is_err() {

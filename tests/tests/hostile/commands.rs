@@ -20,12 +20,15 @@ const RSS_MAX: u64 = 128 * MIB + 128 * MIB * 15 / 100 + 64 * MIB + 16 * MIB;
 /// Keys that the victim reads.
 const VICTIM_KEYS: usize = 100;
 
+/// Clients that attack at the same time.
+const ATTACKERS: usize = 4;
+
 /// How long the victim is measured.
 const MEASURED: Duration = Duration::from_secs(2);
 
-/// The share of its throughput that the victim keeps at least. The aim is a half; attackers, victim and other tests
-/// share the processors of the test machine, and the programs are not optimized. Without bounds it keeps a thousandth.
-const KEPT_PERCENT: u64 = 1;
+/// The share that the victim keeps at least, of what it has beside as many clients that send short commands. The aim is a half,
+/// which docs/benchmarks.md shows for optimized programs on a quiet machine. Without bounds it keeps a thousandth.
+const KEPT_PERCENT: u64 = 5;
 
 fn node() -> Result<FonnNode> {
     NodeOptions::new().flag("--ram-budget", "128m").start()
@@ -57,46 +60,76 @@ fn fill_victim(node: &FonnNode) -> Result<()> {
     Ok(())
 }
 
-/// Reads of the victim in a while, alone and while `attack` runs again and again on `attackers` threads.
+/// What a client reads in a while.
+struct Kept {
+    alone: u64,
+    /// Beside as many clients as attack, which read one short value again and again.
+    beside_readers: u64,
+    attacked: u64,
+}
+
+/// Reads of the victim in a while, alone, beside readers, and while `attack` runs again and again on `attackers` threads.
 fn under_attack(
     node: &FonnNode,
     attackers: usize,
     attack: impl Fn(&mut RespClient) -> Result<()> + Sync,
-) -> Result<(u64, u64)> {
+) -> Result<Kept> {
     let measured = || {
         let end = Instant::now() + MEASURED;
         reads(node, || Instant::now() >= end)
     };
     fill_victim(node)?;
     let alone = measured()?;
+    let read = |client: &mut RespClient| client.call(&[b"GET", b"victim0"]).map(drop);
+    Ok(Kept {
+        alone,
+        beside_readers: beside(node, attackers, &read, measured)?,
+        attacked: beside(node, attackers, &attack, measured)?,
+    })
+}
+
+/// What `measured` says while so many clients do the same again and again.
+fn beside(
+    node: &FonnNode,
+    clients: usize,
+    work: &(impl Fn(&mut RespClient) -> Result<()> + Sync),
+    measured: impl Fn() -> Result<u64>,
+) -> Result<u64> {
     let is_over = AtomicBool::new(false);
-    let attacked = thread::scope(|scope| -> Result<u64> {
-        let threads: Vec<_> = (0..attackers)
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
             .map(|_| {
                 scope.spawn(|| -> Result<()> {
                     let mut client = node.resp()?;
                     while !is_over.load(Ordering::Relaxed) {
-                        attack(&mut client)?;
+                        work(&mut client)?;
                     }
                     Ok(())
                 })
             })
             .collect();
-        let attacked = measured();
+        let measured = measured();
         is_over.store(true, Ordering::Relaxed);
         for thread in threads {
-            thread.join().expect("no attacker panics")?;
+            thread.join().expect("no client panics")?;
         }
-        attacked
-    })?;
-    Ok((alone, attacked))
+        measured
+    })
 }
 
-fn keeps_its_share((alone, attacked): (u64, u64)) -> Result<()> {
-    println!("reads alone {alone}, under attack {attacked}");
+fn keeps_its_share(attackers: usize, kept: &Kept) -> Result<()> {
+    let Kept {
+        alone,
+        beside_readers,
+        attacked,
+    } = kept;
+    println!(
+        "reads alone {alone}, beside {attackers} readers {beside_readers}, under attack {attacked}: {} %",
+        attacked * 100 / beside_readers.max(&1),
+    );
     ensure!(
-        attacked * 100 >= alone * KEPT_PERCENT,
-        "of {alone} reads {attacked} were left"
+        attacked * 100 >= beside_readers * KEPT_PERCENT,
+        "of {beside_readers} reads {attacked} were left"
     );
     Ok(())
 }
@@ -132,20 +165,22 @@ fn msetnx_of_as_many_keys_as_are_taken_leaves_others_their_throughput() -> Resul
     );
     // None is there, so all have to be looked up, each time.
     let round = std::sync::atomic::AtomicU64::new(0);
-    keeps_its_share(under_attack(&node, 4, |client| {
+    let kept = under_attack(&node, ATTACKERS, |client| {
         let number = round.fetch_add(1, Ordering::Relaxed);
         may_be_busy(call(client, &words(&format!("m{number}-"), 1024))?)
-    })?)
+    })?;
+    keeps_its_share(ATTACKERS, &kept)
 }
 
 #[test]
 fn counting_a_large_store_again_and_again_leaves_others_their_throughput() -> Result<()> {
     let node = node()?;
     fill(&node, 60_000, |number| format!("counted{number}"))?;
-    keeps_its_share(under_attack(&node, 16, |client| {
+    let kept = under_attack(&node, ATTACKERS, |client| {
         may_be_busy(client.call(&[b"DBSIZE"])?)?;
         may_be_busy(client.call(&[b"CLUSTER", b"COUNTKEYSINSLOT", b"7"])?)
-    })?)
+    })?;
+    keeps_its_share(ATTACKERS, &kept)
 }
 
 #[test]
@@ -156,12 +191,13 @@ fn appends_to_a_long_value_leave_others_their_throughput() -> Result<()> {
     ensure!(matches!(reply, RespReply::Error(_)), "{reply:?}");
     let reply = client.call(&[b"SETRANGE", b"k", b"1000000", b"x"])?;
     ensure!(reply.integer()? == 1_000_001);
-    keeps_its_share(under_attack(&node, 4, |client| {
+    let kept = under_attack(&node, ATTACKERS, |client| {
         client
             .call(&[b"SETRANGE", b"k", b"1000000", b"x"])?
             .integer()?;
         Ok(())
-    })?)
+    })?;
+    keeps_its_share(ATTACKERS, &kept)
 }
 
 /// Sets keys, many at a time.
