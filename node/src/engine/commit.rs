@@ -34,6 +34,15 @@ impl Target<'_> {
             None => engine.ram_form(&entry.value, entry.frame.as_ref()),
         }
     }
+
+    /// Whether the command counts as a use of the entry. As in memcached, a refused store or number does not.
+    fn is_use(&self) -> bool {
+        match self.job.command {
+            Command::Get(get) => get.bump,
+            Command::Touch(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A value as RAM stores it.
@@ -115,10 +124,32 @@ impl Engine {
         now_s: u32,
         acks: &mut Acks,
     ) -> Result<bool, Refused> {
-        let bumps = match target.job.command {
-            Command::Get(get) => get.bump,
-            _ => true,
+        // A change of the facts or of a number is put as a new entry, which would not be marked as fetched.
+        let keeps_mark =
+            matches!(change, Change::Meta(_)) || matches!(target.job.command, Command::Arith(_));
+        let was_fetched = match target.there {
+            There::Slot(slot) => keeps_mark && shard.get(*slot).fetched,
+            _ => false,
         };
+        let is_put = change.version().is_some() && !matches!(change, Change::Remove(_));
+        let grown = self.carry_out(shard, target, change, now_s, acks)?;
+        if is_put && (target.is_use() || was_fetched) {
+            let (space, key) = (target.job.space, target.job.command.key());
+            if let Some(slot) = shard.find(target.hash, space, key) {
+                shard.touch_use(slot, now_s);
+            }
+        }
+        Ok(grown)
+    }
+
+    fn carry_out(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        target: &Target<'_>,
+        change: Change,
+        now_s: u32,
+        acks: &mut Acks,
+    ) -> Result<bool, Refused> {
         match change {
             Change::Keep | Change::TokenSent => {
                 let mut grown = false;
@@ -151,7 +182,7 @@ impl Engine {
                         // Without room for it, one more client may be told to recache: no harm.
                         let _ = shard.set_meta(slot, &meta);
                     }
-                    if bumps {
+                    if target.is_use() {
                         shard.touch_use(slot, now_s);
                     }
                 }

@@ -287,7 +287,11 @@ fn apply_store(
             Some(it) if it.meta.cas() == compare => {}
             Some(it) if store.invalidate_if_older && compare < it.meta.cas() => stale = true,
             Some(_) => return (Change::Keep, Outcome::Exists),
-            None if store.mode == StoreMode::Add => {}
+            // Without an entry these have their own outcomes.
+            None if matches!(
+                store.mode,
+                StoreMode::Add | StoreMode::Append | StoreMode::Prepend
+            ) => {}
             None => return (Change::Keep, Outcome::NotFound),
         }
     }
@@ -407,6 +411,10 @@ fn apply_arith(
         };
         return counted(meta, text, rules);
     };
+    // Memcached looks at the length of the value before it compares tokens.
+    if present.value.is_empty() {
+        return (Change::Keep, Outcome::NotANumber);
+    }
     if arith
         .compare
         .is_some_and(|compare| compare != present.meta.cas())

@@ -143,6 +143,15 @@ fn compare_and_store_needs_the_token_of_the_entry() {
         Outcome::Exists
     );
     assert_eq!(run(Command::Store(cas(5)), None).1, Outcome::NotFound);
+    for mode in [StoreMode::Append, StoreMode::Prepend] {
+        let extend = Store { mode, ..cas(5) };
+        let outcome = run(Command::Store(extend), None).1;
+        assert_eq!(
+            outcome,
+            Outcome::NotStored(None),
+            "memcached looks for the entry first"
+        );
+    }
     let older = Store {
         invalidate_if_older: true,
         ..cas(4)
@@ -335,8 +344,12 @@ fn arithmetic_creates_where_it_was_told_to() {
         ..incr(None, false)
     };
     assert_eq!(
-        run(Command::Arith(compared), Some(there(b"4"))).1,
+        run(Command::Arith(compared.clone()), Some(there(b"4"))).1,
         Outcome::Exists
+    );
+    assert_eq!(
+        run(Command::Arith(compared), Some(there(b""))).1,
+        Outcome::NotANumber
     );
 }
 

@@ -1,6 +1,8 @@
 //! The short way of a read: what it answers and what it leaves alone. That its answers are those of the
 //! long way is checked by the model.
 
+use fonn_proto::{Arith, ArithOp, StoreMode};
+
 use super::*;
 
 /// What the short way answers.
@@ -83,6 +85,47 @@ fn a_read_counts_as_a_use_only_if_it_shall() {
         assert_eq!((first.fetched_before, first.idle_s), (false, 5));
         let second = hit(&rig, &Get::new(b"key"));
         assert_eq!((second.fetched_before, second.idle_s), (true, 0));
+    });
+}
+
+#[test]
+fn refused_changes_are_no_use_and_changes_of_facts_keep_the_mark() {
+    let incr = || {
+        Command::Arith(Arith {
+            key: b"key",
+            op: ArithOp::Increment(1),
+            initial: None,
+            absent_is_zero: false,
+            touch: None,
+            compare: None,
+            new_version: None,
+        })
+    };
+    block_on(async {
+        let rig = rig("none");
+        let is_marked = || hit(&rig, &Get::facts(b"key")).fetched_before;
+        rig.set("key", b"value").await;
+        assert_eq!(rig.run(&incr()).await, Outcome::NotANumber);
+        let add = Store {
+            mode: StoreMode::Add,
+            ..Store::set(b"key", b"other", 0, ExpirySpec::Never)
+        };
+        rig.run(&Command::Store(add)).await;
+        assert!(!is_marked(), "a refused command does not use the entry");
+        rig.touch("key", ExpirySpec::InMs(90_000)).await;
+        assert!(is_marked(), "a touch uses it");
+        rig.set("key", b"5").await;
+        assert!(!is_marked());
+        rig.get("key").await;
+        rig.run(&incr()).await;
+        assert!(is_marked(), "a number that grows is the same entry");
+        let vivify = Get {
+            vivify: Some(ExpirySpec::Never),
+            ..Get::new(b"new")
+        };
+        rig.run(&Command::Get(vivify)).await;
+        let made = hit(&rig, &Get::facts(b"new")).fetched_before;
+        assert!(made, "the read that creates an entry uses it");
     });
 }
 

@@ -11,7 +11,9 @@ use super::status::Status;
 use crate::request::{
     Body, Commands, Limits, Request, ServerCommand, StatsKind, Step, UNAUTHENTICATED_LEN_MAX,
 };
-use crate::{Arith, ArithOp, Command, Delete, ExpirySpec, Failure, Get, Store, Version, request};
+use crate::{
+    Arith, ArithOp, Command, Delete, ExpirySpec, Failure, Get, Store, StoreMode, Version, request,
+};
 
 /// The expiry of an increment or decrement that must not create the entry.
 const NEVER_CREATE: u32 = 0xffff_ffff;
@@ -184,6 +186,11 @@ fn request<'a>(opcode: Opcode, header: &RequestHeader, parts: Parts<'a>) -> (Bod
         Operation::Store(mode) => {
             let (flags, expires) = split(extras, 4);
             let set = Store::set(key, value, be32(flags), expiry(expires));
+            // `protocol_binary.txt`, section 4.2: with a CAS token the entry must exist and have it, for Add too.
+            let mode = match compare {
+                Some(_) => StoreMode::Set,
+                None => mode,
+            };
             data(Command::Store(Store {
                 mode,
                 compare,

@@ -153,6 +153,8 @@ fn store_fields<'a>(
     let (mode, compare) = match (mode, flags.compare) {
         (StoreMode::Replace, Some(version)) => (StoreMode::Set, Some(version)),
         (StoreMode::Add, _) => (StoreMode::Add, None),
+        // Memcached takes C0 for no comparison here, unlike for a set.
+        (StoreMode::Append | StoreMode::Prepend, Some(0)) => (mode, None),
         (mode, compare) => (mode, compare),
     };
     let expiry = flags.ttl.unwrap_or(ExpirySpec::Never);

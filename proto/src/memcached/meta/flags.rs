@@ -66,7 +66,7 @@ impl Flags {
     /// Reads the flags in `tail`, the part of the line behind the key or the length.
     ///
     /// # Errors
-    /// The first unknown or repeated flag; without such, the last wrong argument.
+    /// The first unknown or repeated flag; without such, the last wrong argument with a line of its own.
     pub(super) fn parse(tail: &[u8]) -> Result<Self, FlagsError> {
         let mut flags = Self::default();
         let mut seen = 0_u128;
@@ -86,6 +86,8 @@ impl Flags {
             match flags.set(flag, argument) {
                 Ok(()) => {}
                 Err(UNKNOWN) => return Err(FlagsError::Invalid(UNKNOWN)),
+                // The line that memcached has where no flag gives another one.
+                Err(BAD_FORMAT) => error = error.or(Some(BAD_FORMAT)),
                 Err(line) => error = Some(line),
             }
         }

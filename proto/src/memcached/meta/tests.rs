@@ -239,6 +239,13 @@ fn flags_of_ms_reach_the_command() {
                 ..set()
             },
         ),
+        (
+            "MA C0",
+            Store {
+                mode: StoreMode::Append,
+                ..set()
+            },
+        ),
         ("N60", set()),
         (
             "E77 k c s Oo q",
@@ -527,6 +534,14 @@ fn an_opaque_has_up_to_31_bytes() {
         assert_eq!(with(&fits), format!(r"{code} O{fits}\r\nMN\r\n"));
         assert_eq!(with(&over), format!(r"{too_long}MN\r\n"));
     }
+}
+
+#[test]
+fn a_wrong_client_flag_leaves_the_line_of_another_error() {
+    let both = said(b"ms k 1 Mab Fx\r\nv\r\n");
+    assert_eq!(both, r"CLIENT_ERROR incorrect length for M token\r\n");
+    let one = said(b"ms k 1 Fx\r\nv\r\n");
+    assert_eq!(one, r"CLIENT_ERROR bad command line format\r\n");
 }
 
 #[test]

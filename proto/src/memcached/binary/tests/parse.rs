@@ -69,7 +69,7 @@ fn stores_take_flags_expiry_and_cas() {
             let plain = packet(opcode, &STORE_EXTRAS, b"key", b"value");
             assert_command(&plain, &store(mode, None));
             let compared = packet_with_cas(opcode, &STORE_EXTRAS, b"key", b"value", 77);
-            assert_command(&compared, &store(mode, Some(77)));
+            assert_command(&compared, &store(StoreMode::Set, Some(77)));
         }
     }
 }
