@@ -1,8 +1,11 @@
 //! Runs generated sequences against two servers.
 
-use std::net::SocketAddr;
+#![allow(clippy::print_stdout, reason = "a run tells how much it compared")]
 
-use anyhow::{Context as _, Result};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
 use fonn_tests::cluster::undisturbed;
 use fonn_tests::component::program;
 use fonn_tests::node::FonnNode;
@@ -10,7 +13,7 @@ use fonn_tests::peers::Peer;
 use fonn_tests::rng::{Rng, mix};
 
 /// Sequences of one run.
-const SEQUENCES: u64 = 60;
+const SEQUENCES: u64 = 100;
 
 /// Commands of one sequence.
 pub const COMMANDS: usize = 60;
@@ -22,6 +25,16 @@ const SEED: u64 = 0x0019_0002;
 pub trait Side<C>: Sized {
     fn connect(addr: SocketAddr) -> Result<Self>;
     fn call(&mut self, command: &C) -> Result<Vec<u8>>;
+}
+
+/// The replies of the two servers to one command.
+#[derive(Clone, Copy)]
+pub struct Replies<'a> {
+    pub expected: &'a [u8],
+    pub got: &'a [u8],
+    /// By how many seconds two times to live may differ: row `clock`. Each server reads its clock at some moment
+    /// between the first command of the sequence and this reply. One second more is for rounding.
+    pub slack_s: u64,
 }
 
 /// The real server of a protocol.
@@ -45,6 +58,13 @@ impl Real {
             },
         })
     }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Memcached => "memcached",
+            Self::Redis => "redis",
+        }
+    }
 }
 
 fn knob(name: &str) -> Result<Option<u64>> {
@@ -55,11 +75,15 @@ fn knob(name: &str) -> Result<Option<u64>> {
     Ok(Some(number))
 }
 
-/// Runs sequences. `new_generator` begins one: it gives the next command from random numbers.
+/// Gives the next command of a sequence from random numbers.
+pub type Generator<C> = Box<dyn FnMut(&mut Rng) -> C>;
+
+/// Runs sequences of the protocol that `what` names. `new_generator` begins a sequence.
 pub fn compare<C: std::fmt::Display, S: Side<C>>(
+    what: &str,
     real: Real,
-    new_generator: impl Fn(u64) -> Box<dyn FnMut(&mut Rng) -> C>,
-    is_same: impl Fn(&C, &[u8], &[u8]) -> bool,
+    new_generator: impl Fn(u64) -> Generator<C>,
+    is_same: impl Fn(&C, Replies<'_>) -> bool,
 ) -> Result<()> {
     undisturbed(|| {
         let Some(peer) = real.start()? else {
@@ -73,28 +97,79 @@ pub fn compare<C: std::fmt::Display, S: Side<C>>(
         };
         for number in 0..count {
             let seed = replayed.unwrap_or_else(|| mix(SEED + number));
-            let mut rng = Rng::new(seed);
-            let (mut theirs, mut ours) = (S::connect(peer.addr)?, S::connect(node.addr())?);
-            let mut generate = new_generator(seed);
+            let sides = (S::connect(peer.addr)?, S::connect(node.addr())?);
             let mut history = String::new();
-            for _ in 0..COMMANDS {
-                let command = generate(&mut rng);
-                let expected = theirs.call(&command)?;
-                let got = ours.call(&command)?;
-                history.push_str(&format!("{command} => {}\n", expected.escape_ascii()));
-                assert!(
-                    is_same(&command, &expected, &got),
-                    "FONN_DIFFERENTIAL_SEED={seed} replays this:\n{history}expected {}\nbut got  {}",
-                    expected.escape_ascii(),
-                    got.escape_ascii()
-                );
-            }
+            run(
+                sides,
+                seed,
+                new_generator(seed),
+                &is_same,
+                real,
+                &mut history,
+            )
+            .with_context(|| format!("FONN_DIFFERENTIAL_SEED={seed} replays this:\n{history}"))?;
         }
+        println!("{what}: {count} sequences of {COMMANDS} commands have equal replies");
         Ok(())
     })
+}
+
+/// Runs one sequence, up to the first reply that differs.
+fn run<C: std::fmt::Display, S: Side<C>>(
+    (mut theirs, mut ours): (S, S),
+    seed: u64,
+    mut generate: Generator<C>,
+    is_same: &impl Fn(&C, Replies<'_>) -> bool,
+    real: Real,
+    history: &mut String,
+) -> Result<()> {
+    let mut rng = Rng::new(seed);
+    let begun = Instant::now();
+    for _ in 0..COMMANDS {
+        let command = generate(&mut rng);
+        history.push_str(&format!("{command} => "));
+        let expected = theirs.call(&command).context(real.name())?;
+        history.push_str(&format!("{}\n", expected.escape_ascii()));
+        let got = ours.call(&command).context("fonn")?;
+        let replies = Replies {
+            expected: &expected,
+            got: &got,
+            slack_s: begun.elapsed().as_secs() + 2,
+        };
+        ensure!(
+            is_same(&command, replies),
+            "expected {}\nbut got  {}",
+            expected.escape_ascii(),
+            got.escape_ascii()
+        );
+    }
+    Ok(())
 }
 
 /// Chooses one of several.
 pub fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.below(choices.len() as u64) as usize]
+}
+
+impl Replies<'_> {
+    /// Whether the replies are equal but for numbers behind one of `marks` at the start of a word, which may differ
+    /// by the slack.
+    pub fn are_same_but_for_times(self, marks: &[u8]) -> bool {
+        let words = |bytes: &[u8]| -> Vec<Vec<u8>> {
+            let words = bytes.split(|byte| matches!(byte, b' ' | b'\r' | b'\n'));
+            words.map(<[u8]>::to_vec).collect()
+        };
+        let time = |word: &[u8]| -> Option<u64> {
+            let (mark, digits) = word.split_first()?;
+            let text = std::str::from_utf8(digits).ok()?;
+            marks.contains(mark).then(|| text.parse().ok()).flatten()
+        };
+        let (expected, got) = (words(self.expected), words(self.got));
+        let is_close = |(expected, got): (&Vec<u8>, &Vec<u8>)| match (time(expected), time(got)) {
+            (Some(expected), Some(got)) => expected.abs_diff(got) <= self.slack_s,
+            _ => expected == got,
+        };
+        self.expected == self.got
+            || expected.len() == got.len() && expected.iter().zip(&got).all(is_close)
+    }
 }

@@ -1,40 +1,21 @@
 //! The text protocol of memcached.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
 use fonn_tests::rng::Rng;
 
-use crate::sequence::{Real, Side, compare, pick};
+use crate::sequence::{Generator, Real, Replies, Side, compare, pick};
+use crate::tokens::{PRIME, Tokens};
 use crate::wire::Wire;
 
-/// One command. `{cas}` in it stands for the token that the server told last.
+/// One command. `{cas}` in it stands for the token that the server told last for the key.
 pub struct Command(pub String);
 
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_debug())
-    }
-}
-
-/// CAS tokens of one server, by the order in which they were told: row `cas`.
-#[derive(Default)]
-pub struct Tokens {
-    known: HashMap<u64, usize>,
-    pub last: u64,
-}
-
-impl Tokens {
-    /// The same token has the same name on both sides.
-    pub fn name(&mut self, token: u64) -> String {
-        if token == 0 {
-            return "0".to_owned();
-        }
-        self.last = token;
-        let next = self.known.len();
-        format!("#{}", self.known.entry(token).or_insert(next))
     }
 }
 
@@ -45,14 +26,20 @@ struct Connection {
 
 impl Side<Command> for Connection {
     fn connect(addr: SocketAddr) -> Result<Self> {
+        let mut wire = Wire::connect_text(addr)?;
+        wire.send(format!("{PRIME}\r\nmn\r\n").as_bytes())?;
+        wire.until_no_op()?;
         Ok(Self {
-            wire: Wire::connect_text(addr)?,
+            wire,
             tokens: Tokens::default(),
         })
     }
 
     fn call(&mut self, command: &Command) -> Result<Vec<u8>> {
-        let line = command.0.replace("{cas}", &self.tokens.last.to_string());
+        let key = command.0.split(' ').nth(1).unwrap_or_default();
+        let line = command
+            .0
+            .replace("{cas}", &self.tokens.last(key).to_string());
         self.wire.send(format!("{line}\r\nmn\r\n").as_bytes())?;
         let reply = self.wire.until_no_op()?;
         // `VALUE key flags length token`
@@ -64,7 +51,8 @@ impl Side<Command> for Connection {
                 words.get(4).and_then(|it| it.parse().ok()),
             ) {
                 (["VALUE", rest @ .., _], Some(token)) => {
-                    format!("VALUE {} {}\r\n", rest.join(" "), self.tokens.name(token))
+                    let name = self.tokens.name(rest[0], token);
+                    format!("VALUE {} {name}\r\n", rest.join(" "))
                 }
                 _ => line.to_owned(),
             }
@@ -138,7 +126,7 @@ fn with_value(template: &str, rng: &mut Rng) -> String {
     }
 }
 
-fn generator(seed: u64) -> Box<dyn FnMut(&mut Rng) -> Command> {
+fn generator(seed: u64) -> Generator<Command> {
     Box::new(move |rng| generate(rng, seed))
 }
 
@@ -165,6 +153,6 @@ fn generate(rng: &mut Rng, seed: u64) -> Command {
 
 #[test]
 fn generated_text_commands_are_answered_as_by_memcached() -> Result<()> {
-    let is_same = |_: &Command, expected: &[u8], got: &[u8]| expected == got;
-    compare::<Command, Connection>(Real::Memcached, generator, is_same)
+    let is_same = |_: &Command, replies: Replies<'_>| replies.expected == replies.got;
+    compare::<Command, Connection>("memcached text", Real::Memcached, generator, is_same)
 }

@@ -6,8 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// A server that stands still for so long has hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::packet::HEADER_LEN;
+
+/// A server that does not send a byte for so long has hung.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a read that failed or timed out is reported with.
+fn no_answer(read: &[u8]) -> String {
+    let read = read.escape_ascii();
+    format!("no complete reply within {PATIENCE:?}; it begins with \"{read}\"")
+}
 
 /// One connection to one of the two servers.
 pub struct Wire {
@@ -18,6 +26,7 @@ impl Wire {
     pub fn connect(addr: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(addr)?;
         stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
         Ok(Self {
             stream: BufReader::new(stream),
@@ -39,16 +48,21 @@ impl Wire {
 
     fn line(&mut self, out: &mut Vec<u8>) -> Result<usize> {
         let before = out.len();
-        self.stream.read_until(b'\n', out)?;
-        ensure!(out.ends_with(b"\r\n"), "the connection ended within a line");
+        let read = self.stream.read_until(b'\n', out);
+        read.with_context(|| no_answer(out))?;
+        ensure!(
+            out.ends_with(b"\r\n"),
+            "the connection ended within a line, after {}",
+            out.escape_ascii()
+        );
         Ok(before)
     }
 
     fn bytes(&mut self, count: usize, out: &mut Vec<u8>) -> Result<()> {
         let before = out.len();
         out.resize(before + count, 0);
-        self.stream.read_exact(&mut out[before..])?;
-        Ok(())
+        let read = self.stream.read_exact(&mut out[before..]);
+        read.with_context(|| no_answer(&out[..before]))
     }
 
     /// One RESP reply.
@@ -96,5 +110,20 @@ impl Wire {
                 self.bytes(len.parse::<usize>()? + 2, &mut out)?;
             }
         }
+    }
+
+    /// Waits for more bytes or the end of the connection. Whether it is the end.
+    pub fn is_at_end(&mut self) -> Result<bool> {
+        let read = self.stream.fill_buf();
+        Ok(read.with_context(|| no_answer(b""))?.is_empty())
+    }
+
+    /// One packet of the binary protocol.
+    pub fn packet(&mut self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.bytes(HEADER_LEN, &mut out)?;
+        let len = u32::from_be_bytes([out[8], out[9], out[10], out[11]]);
+        self.bytes(len as usize, &mut out)?;
+        Ok(out)
     }
 }
