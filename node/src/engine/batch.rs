@@ -53,6 +53,8 @@ struct KeyPlan<'a> {
     hash: u64,
     /// What must be known before the batch begins.
     need: Option<Need>,
+    /// Whether a step makes the key known to those behind it, whatever was there.
+    is_made: bool,
     fetched: Option<Fetched>,
 }
 
@@ -86,6 +88,7 @@ impl<'a> Plan<'a> {
             match step {
                 BatchStep::Command(command) if semantics::is_blind(command) => {
                     plan.add(engine, space, command.key(), None);
+                    plan.make(space, command.key());
                 }
                 BatchStep::Command(command @ Command::Get(_)) => {
                     plan.add_read(engine, space, command.key(), Need::of(command));
@@ -122,18 +125,34 @@ impl<'a> Plan<'a> {
         Some(Space::new(base.namespace(), space.database() as u8))
     }
 
-    /// Adds a key, unless a step before it makes it known.
+    /// Adds a key with what a step needs of it, unless a step before makes it known. A transfer does not: it does
+    /// nothing to its target if there is no source.
     fn add(&mut self, engine: &Engine, space: Space, key: &'a [u8], need: Option<Need>) {
-        self.index.entry((space, key)).or_insert_with(|| {
+        let index = *self.index.entry((space, key)).or_insert_with(|| {
             self.keys.push(KeyPlan {
                 space,
                 key,
                 hash: engine.hot.ram.hash(space, key),
-                need,
+                need: None,
+                is_made: false,
                 fetched: None,
             });
             self.keys.len() - 1
         });
+        if let Some(plan) = self.keys.get_mut(index)
+            && !plan.is_made
+            && plan.need != Some(Need::Value)
+        {
+            plan.need = need.or(plan.need);
+        }
+    }
+
+    /// Notes that a step makes a key known.
+    fn make(&mut self, space: Space, key: &[u8]) {
+        let index = self.index.get(&(space, key)).copied();
+        if let Some(plan) = index.and_then(|index| self.keys.get_mut(index)) {
+            plan.is_made = true;
+        }
     }
 
     /// Notes what was fetched. False if that is too much.

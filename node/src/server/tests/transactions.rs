@@ -244,6 +244,24 @@ fn what_only_the_disk_has_takes_part_in_a_transaction() {
 }
 
 #[test]
+fn a_copy_of_a_missing_key_leaves_its_target_to_the_steps_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(Options {
+        disk: Some(disk(&dir)),
+        ..Options::default()
+    });
+    let mut client = node.connect();
+    call(&mut client, "MULTI");
+    call(&mut client, "COPY missing to REPLACE");
+    call(&mut client, "APPEND to value");
+    call(&mut client, "RENAMENX missing other");
+    call(&mut client, "GETDEL other");
+    let replies = call(&mut client, "EXEC");
+    assert_eq!(replies, "*4 :0 :5 -ERR no such key $-1");
+    assert_eq!(call(&mut client, "GET to"), "$5 value");
+}
+
+#[test]
 fn what_a_transaction_returns_is_bounded() {
     let node = Node::start(Options::default());
     let mut client = node.connect();
