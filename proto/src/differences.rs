@@ -119,6 +119,8 @@ pub const DIFFERENCES: &[Difference] = &[
             "bz*", "z*", "hdel", "hexists", "hget*", "hincrby*", "hkeys", "hlen", "hmget", "hmset", "hrandfield", "hscan", "hset*", "hstrlen", "hvals",
             "x*", "geo*", "pf*",
         ]),
+    row("hello", Redis, "`HELLO` and `INFO` tell facts of their own: another server, version and id, and a field `fonn_version`", "A client must be able to tell the servers apart"),
+    row("unknown command", Redis, "The error for an unknown command tells its arguments whole; Redis cuts each at a NUL byte", "Redis prints them as C strings"),
     row("scripts", Redis, "`EVAL`, `FCALL`, `SCRIPT` and `FUNCTION` do not exist", "A script has no bound in time, and would run on one member for keys of many")
         .absent(&["eval*", "fcall*", "function*", "script*"]),
     row("pubsub", Redis, "`SUBSCRIBE`, `PUBLISH` and their kin do not exist", "A cache keeps no messages")
@@ -131,11 +133,12 @@ pub const DIFFERENCES: &[Difference] = &[
         "The owner holds locks meanwhile"),
     row("transaction refusals", Redis, "A step that finds the queue of the disk full fails alone (`TRYAGAIN`), as one that Redis has no memory for",
         "Steps before it cannot be taken back"),
-    row("watch", Redis, "A watched key that did not exist, was created and removed again until `EXEC` counts as unchanged, and so does one that got the expiry that it had", "Versions belong to entries that exist"),
+    row("watch", Redis, "A watched key that did not exist, was created and removed again until `EXEC` counts as unchanged, and so does one that got the expiry that it had. `SETBIT` to the value that the bit has counts as a change", "Versions belong to entries that exist"),
     row("rename", Redis, "`RENAME` and `COPY` do not look into the namespace below that of the user", "What lies there is not the user's to move"),
     row("getex", Redis, "`GETEX` with an invalid time is refused, whether the key exists or not; Redis answers null for a key that does not exist", "Arguments are judged before the key is looked up"),
     row("bits", Redis, "`BITPOS`, `BITOP` and `BITFIELD` do not exist", "No client of a cache was found that sends them")
         .absent(&["bitpos", "bitop", "bitfield", "bitfield_ro"]),
+    row("bitcount", Redis, "`BITCOUNT` refuses an unknown unit in any case; Redis answers 0 if the range is empty and both its ends are negative", "Arguments are judged before the key is looked up"),
     row("lcs", Redis, "`LCS` refuses values whose lengths multiply to more than 262,144", "It holds a reactor meanwhile"),
     row("keys", Redis, "`KEYS` is for administrators, and refuses more than 100,000 keys, 8 MiB of keys, or 1,000,000 keys visited", "Use `SCAN`"),
     row("object", Redis, "`OBJECT REFCOUNT` does not exist; `OBJECT ENCODING` tells what Redis would choose for a value that was just set", "Values are kept in another form")

@@ -1,5 +1,5 @@
-//! Theme `differential`: generated commands go to Fonn and to the memcached of the distribution, and the
-//! replies are compared byte for byte: text, meta and binary. Every command of memcached and redis
+//! Theme `differential`: generated commands go to Fonn and to the memcached or redis of the distribution, and the
+//! replies are compared byte for byte: memcached text, meta and binary, and Redis. Every command of memcached and redis
 //! exists here or has a row.
 //!
 //! What may differ is normalised, and each such rule names a row of the table of differences
@@ -10,6 +10,8 @@ mod binary;
 mod coverage;
 mod meta;
 mod packet;
+mod redis;
+mod redis_words;
 mod sequence;
 mod text;
 mod tokens;

@@ -1,6 +1,6 @@
 //! Connections that return replies as the bytes that they are.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -81,12 +81,23 @@ impl Wire {
                         self.bytes(len + 2, &mut out)?;
                     }
                 }
-                b'*' | b'~' => left += usize::try_from(count()?).unwrap_or(0),
+                b'*' | b'~' | b'>' => left += usize::try_from(count()?).unwrap_or(0),
                 b'%' => left += 2 * usize::try_from(count()?).unwrap_or(0),
                 _ => {}
             }
         }
         Ok(out)
+    }
+
+    /// Everything up to the end of the connection.
+    pub fn until_end(&mut self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        match self.stream.read_to_end(&mut out) {
+            Ok(_) => Ok(out),
+            // The server closed the connection without reading all that was sent.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(out),
+            Err(error) => Err(error).with_context(|| no_answer(&out)),
+        }
     }
 
     /// Everything up to the answer of `mn`, which the caller has sent behind its command.
