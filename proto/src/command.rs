@@ -14,7 +14,7 @@ pub const MEMCACHED_KEY_LEN_MAX: usize = 250;
 pub const RESP_KEY_LEN_MAX: usize = 32 * 1024;
 
 /// Pairs that are stored all or none at most: the shards of all of them are locked at once.
-pub const STORE_ALL_PAIRS_MAX: usize = 1024;
+pub const STORE_ALL_PAIRS_MAX: usize = 256;
 
 /// Memcached takes an expiry above this many seconds for an absolute Unix time (protocol.txt,
 /// "Expiration times").

@@ -8,6 +8,8 @@
 //! - What a batch holds is bounded: in steps, in bytes that were fetched, in bytes that it returns.
 //! - A step that fails changes nothing, and stops none behind it.
 
+mod ahead;
+
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -22,7 +24,7 @@ use fonn_runtime::hlc;
 
 use super::commit::{Content, Refused};
 use super::fetch::{Fetched, Need};
-use super::prepare::Prepared;
+use super::prepare::{Prepared, SHORT_LEN_MAX};
 use super::{Acks, Attempt, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, ValueAt, semantics};
 use crate::entry::{Meta, Space};
 use crate::ram::{INLINE_LEN_MAX, ManyGuard, SlotId};
@@ -40,6 +42,8 @@ const TRIES_MAX: usize = 8;
 enum Blocked {
     /// What lies below RAM must be known of this key.
     Fetch(usize, Ticket),
+    /// Long values that were fetched must be prepared.
+    Prepare,
     /// Versions must be reserved first.
     Ceiling,
     /// A watched key is another one.
@@ -68,6 +72,8 @@ struct Plan<'a> {
     write_cost: usize,
     /// Bytes of values that were fetched.
     fetched_len: usize,
+    /// Whether a long value was fetched that is not prepared.
+    has_long: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -79,6 +85,7 @@ impl<'a> Plan<'a> {
             index: HashMap::new(),
             write_cost: 0,
             fetched_len: 0,
+            has_long: false,
         };
         for watched in &batch.watched {
             let space = plan.database(watched.database);
@@ -164,6 +171,7 @@ impl<'a> Plan<'a> {
         let before = plan.fetched.as_ref().map_or(0, len);
         let others = self.fetched_len - before;
         let more = len(&known);
+        self.has_long |= more > SHORT_LEN_MAX;
         self.fetched_len = others + more;
         plan.fetched = Some(known);
         // One value of any size is taken, as by a single command.
@@ -221,10 +229,12 @@ impl Engine {
         {
             return ServerOutcome::Failed(Failure::Busy);
         }
+        let mut ahead: Vec<Prepared> = batch.steps.iter().map(|_| Prepared::default()).collect();
         // Each key may have to be fetched, and each of these fetches may come in vain.
         let mut fetches_left = plan.keys.len() + FETCHES_MAX;
+        self.prepare_ahead(&plan, batch, &sources, &mut ahead);
         loop {
-            match self.try_batch(&plan, batch, &sources, acks) {
+            match self.try_batch(&plan, batch, (&sources, &ahead), acks) {
                 Ok(outcomes) => {
                     for (step, outcome) in batch.steps.iter().zip(&outcomes) {
                         if let BatchStep::Command(command) = step {
@@ -234,6 +244,10 @@ impl Engine {
                     return ServerOutcome::Outcomes(outcomes);
                 }
                 Err(Blocked::Changed) => return ServerOutcome::Changed,
+                Err(Blocked::Prepare) => {
+                    self.prepare_ahead(&plan, batch, &sources, &mut ahead);
+                    plan.has_long = false;
+                }
                 Err(Blocked::Ceiling) => {
                     if let Err(failure) = self.reserve_versions().await {
                         return ServerOutcome::Failed(failure);
@@ -263,7 +277,7 @@ impl Engine {
         &self,
         plan: &Plan<'_>,
         batch: &Batch<'_>,
-        sources: &[Option<Bytes>],
+        (sources, ahead): (&[Option<Bytes>], &[Prepared]),
         acks: &mut Acks,
     ) -> Result<Vec<Outcome<'static>>, Blocked> {
         let hot = &*self.hot;
@@ -279,6 +293,9 @@ impl Engine {
             if !is_known {
                 return Err(Blocked::Fetch(index, hot.ticket(it.hash)));
             }
+        }
+        if plan.has_long {
+            return Err(Blocked::Prepare);
         }
         let last = hlc::at_ms(hot.clock.coarse_wall_ms() + VERSIONS_MARGIN_MS);
         if batch.is_write() && last.max(self.ledger.hlc.next()) >= self.ledger.ceiling() {
@@ -297,14 +314,15 @@ impl Engine {
             values_len_max: BATCH_VALUES_LEN_MAX.min(self.settings.value_len_max),
             grown: Vec::new(),
         };
-        let steps = batch.steps.iter().zip(sources);
+        let steps = batch.steps.iter().zip(sources).zip(ahead);
         let outcomes = steps
-            .map(|(step, source)| match step {
+            .map(|((step, source), ahead)| match step {
                 BatchStep::Command(command) => {
-                    self.step(&mut shards, plan, command, source.as_ref(), &mut progress)
+                    let given = (source.as_ref(), ahead);
+                    self.step(&mut shards, plan, command, given, &mut progress)
                 }
                 BatchStep::Transfer(transfer) => {
-                    self.transfer(&mut shards, plan, transfer, &mut progress)
+                    self.transfer(&mut shards, plan, (transfer, ahead), &mut progress)
                 }
             })
             .collect();
@@ -402,7 +420,7 @@ impl Engine {
         shards: &mut ManyGuard<'_>,
         plan: &Plan<'_>,
         command: &Command<'_>,
-        source: Option<&Bytes>,
+        (source, ahead): (Option<&Bytes>, &Prepared),
         progress: &mut Progress<'_>,
     ) -> Outcome<'static> {
         let stored;
@@ -453,7 +471,12 @@ impl Engine {
                 is_routed: true,
                 redirects: Redirects::Never,
             };
-            let outcome = self.step_in(shards, it, &job, progress);
+            // What is prepared is about the client's own space.
+            let prepared = match space == plan.space {
+                true => ahead.clone(),
+                false => Prepared::default(),
+            };
+            let outcome = self.step_in(shards, (it, prepared), &job, progress);
             if !matches!(outcome, Outcome::Miss) {
                 return outcome;
             }
@@ -465,12 +488,11 @@ impl Engine {
     fn step_in(
         &self,
         shards: &mut ManyGuard<'_>,
-        plan: &KeyPlan<'_>,
+        (plan, mut prepared): (&KeyPlan<'_>, Prepared),
         job: &Job<'_>,
         progress: &mut Progress<'_>,
     ) -> Outcome<'static> {
         let shard = shards.shard(plan.hash);
-        let mut prepared = Prepared::default();
         for _ in 0..=TRIES_MAX {
             let mut grown = false;
             let attempt = self.attempt_locked(
@@ -512,7 +534,7 @@ impl Engine {
         &self,
         shards: &mut ManyGuard<'_>,
         plan: &Plan<'_>,
-        transfer: &Transfer<'_>,
+        (transfer, ahead): (&Transfer<'_>, &Prepared),
         progress: &mut Progress<'_>,
     ) -> Outcome<'static> {
         let target = plan.database(transfer.database);
@@ -530,9 +552,13 @@ impl Engine {
         if !transfer.replaces && (is_same || self.present(shards, to).is_some()) {
             return Outcome::NotStored(None);
         }
-        let Some(value) = self.value(shards, from, slot, &mut progress.scratch) else {
+        let is_ahead = ahead.decoded_of(meta.version);
+        let value = is_ahead.cloned();
+        let value = value.or_else(|| self.value(shards, from, slot, &mut progress.scratch));
+        let Some(value) = value else {
             return Outcome::Failed(Failure::Unavailable);
         };
+        let formed = ahead.request.clone().filter(|_| is_ahead.is_some());
         let stored = |version| {
             Outcome::Stored(Stored {
                 version,
@@ -565,7 +591,7 @@ impl Engine {
             to.space,
             to.key,
             copy,
-            Content::Fresh(value.clone()),
+            formed.unwrap_or_else(|| Content::Fresh(value.clone())),
             self.hot.now_s(),
             progress.acks,
         );

@@ -30,7 +30,7 @@ pub(super) enum Long {
 }
 
 /// What was prepared for a command.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Prepared {
     /// The value of the entry of a version.
     decoded: Option<(Version, Bytes)>,
@@ -38,8 +38,8 @@ pub(super) struct Prepared {
     damaged: Option<Version>,
     /// What the command makes of the value of the entry of a version; of none for version 0.
     grown: Option<(Version, Content)>,
-    /// The value of the request.
-    request: Option<Content>,
+    /// The value of the request, or the one that a transfer copies.
+    pub(super) request: Option<Content>,
     /// The form that RAM gives to the value that was fetched.
     pub(super) fetched_form: Option<RamForm>,
 }
@@ -67,6 +67,21 @@ impl Prepared {
 }
 
 impl Long {
+    /// The value of an entry, if it is long.
+    pub(super) fn stored(found: &Found<'_>, value_len_max: usize) -> Option<Self> {
+        if found.framed {
+            return Self::framed(found, value_len_max);
+        }
+        match found.stored {
+            Stored::Shared(bytes) if bytes.len() > SHORT_LEN_MAX => Some(Self::Stored {
+                of: found.meta.version,
+                stored: bytes.clone(),
+                is_framed: false,
+            }),
+            _ => None,
+        }
+    }
+
     /// The frame of an entry, if it takes long to decode.
     pub(super) fn framed(found: &Found<'_>, value_len_max: usize) -> Option<Self> {
         if !found.framed {
@@ -98,17 +113,8 @@ impl Engine {
                 is_framed,
             } => (of, stored, is_framed),
         };
-        let value = if is_framed {
-            let mut value = Vec::new();
-            let is_decoded = Frame::parse(&stored, self.settings.value_len_max)
-                .is_ok_and(|frame| frame.decode_into(&mut value).is_ok());
-            if !is_decoded {
-                prepared.damaged = Some(of);
-                return;
-            }
-            Bytes::from(value)
-        } else {
-            stored
+        let Some(value) = self.decode(of, stored, is_framed, prepared) else {
+            return;
         };
         if semantics::grown_len(job.command, value.len(), self.rules()).is_some() {
             let grown = Bytes::from(semantics::grown(job.command, &value));
@@ -124,7 +130,44 @@ impl Engine {
         prepared.fetched_form = long.map(|entry| self.ram_form(&entry.value, entry.frame.as_ref()));
     }
 
-    fn formed(&self, value: Bytes) -> Content {
+    /// Prepares a value that is given to another key.
+    pub(super) fn prepare_copy(&self, long: Long, prepared: &mut Prepared) {
+        let Long::Stored {
+            of,
+            stored,
+            is_framed,
+        } = long
+        else {
+            return;
+        };
+        if let Some(value) = self.decode(of, stored, is_framed, prepared) {
+            prepared.request = Some(self.formed(value.clone()));
+            prepared.decoded = Some((of, value));
+        }
+    }
+
+    /// A stored value, decoded. None, which is noted, if it does not decode.
+    fn decode(
+        &self,
+        of: Version,
+        stored: Bytes,
+        is_framed: bool,
+        prepared: &mut Prepared,
+    ) -> Option<Bytes> {
+        if !is_framed {
+            return Some(stored);
+        }
+        let mut value = Vec::new();
+        let is_decoded = Frame::parse(&stored, self.settings.value_len_max)
+            .is_ok_and(|frame| frame.decode_into(&mut value).is_ok());
+        if !is_decoded {
+            prepared.damaged = Some(of);
+            return None;
+        }
+        Some(Bytes::from(value))
+    }
+
+    pub(super) fn formed(&self, value: Bytes) -> Content {
         let form = self.ram_form(&value, None);
         Content::Formed { value, form }
     }

@@ -23,7 +23,7 @@ use super::*;
 use crate::lsm::{DiskError, DiskOptions};
 use crate::ram::{LruMode, RamOptions};
 
-const SPACE: Space = Space(3);
+pub(super) const SPACE: Space = Space(3);
 const GRACE: Duration = Duration::from_secs(120);
 
 /// When the tests begin: Unix time in milliseconds. Settling goes by the machine's clock, and must not find

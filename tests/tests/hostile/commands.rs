@@ -158,16 +158,16 @@ fn msetnx_of_as_many_keys_as_are_taken_leaves_others_their_throughput() -> Resul
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         client.call(&words)
     };
-    let refused = call(&mut client, &words("k", 1025))?;
+    let refused = call(&mut client, &words("k", 257))?;
     ensure!(
-        matches!(&refused, RespReply::Error(error) if error.contains("max 1024")),
+        matches!(&refused, RespReply::Error(error) if error.contains("max 256")),
         "{refused:?}"
     );
     // None is there, so all have to be looked up, each time.
     let round = std::sync::atomic::AtomicU64::new(0);
     let kept = under_attack(&node, ATTACKERS, |client| {
         let number = round.fetch_add(1, Ordering::Relaxed);
-        may_be_busy(call(client, &words(&format!("m{number}-"), 1024))?)
+        may_be_busy(call(client, &words(&format!("m{number}-"), 256))?)
     })?;
     keeps_its_share(ATTACKERS, &kept)
 }
@@ -269,6 +269,8 @@ fn commands_whose_clients_have_gone_end() -> Result<()> {
         ensure!(Instant::now() < end, "{open} connections are left");
         thread::sleep(Duration::from_millis(20));
     }
-    ensure!(node.resp()?.call(&[b"DBSIZE"])?.integer()? == 60_000);
+    // A count that takes a second is completed by an estimate.
+    let count = node.resp()?.call(&[b"DBSIZE"])?.integer()?;
+    ensure!((59_000..=61_000).contains(&count), "{count} entries");
     Ok(())
 }

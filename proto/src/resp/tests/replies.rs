@@ -430,9 +430,9 @@ fn pairs_that_are_stored_all_or_none_are_bounded_in_number() {
     let line = |pairs: usize| format!("MSETNX{}", " k v".repeat(pairs));
     let mut client = Client::new();
     client.model.server = Some(ServerOutcome::Integer(1));
-    assert_eq!(client.words(&line(1024)), ":1\\r\\n");
+    assert_eq!(client.words(&line(256)), ":1\\r\\n");
     assert_eq!(
-        client.words(&line(1025)),
-        "-ERR too many pairs for \\'msetnx\\' command (max 1024)\\r\\n"
+        client.words(&line(257)),
+        "-ERR too many pairs for \\'msetnx\\' command (max 256)\\r\\n"
     );
 }
