@@ -38,7 +38,6 @@ use fonn_proto::placement::{self, SLOT_COUNT};
 
 use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_runtime::clock::Clock;
-use fonn_runtime::hlc::Hlc;
 use fonn_runtime::route::{Came, Forwarder, Target, Topology, envelope};
 use fonn_runtime::serve::{Execution, Job, Never};
 use parking_lot::Mutex;
@@ -52,7 +51,6 @@ use self::missing::Missing;
 use self::notes::Notes;
 use self::pulse::Pulse;
 use self::repair::Repairs;
-use crate::cluster::Standing;
 use crate::engine::{Acks, Engine, PutError};
 use crate::entry::Space;
 
@@ -273,23 +271,6 @@ impl Sharing {
     #[must_use]
     pub fn topology(&self) -> Option<Arc<Topology>> {
         self.held.lock().topology.clone()
-    }
-
-    /// Shows that the process runs, and how it stands in the cluster. `versions` follow the clock as long as the slots of
-    /// this member are certainly its own.
-    pub fn beat(&self, mut standing: Standing, versions: &Hlc) {
-        let topology = self.topology();
-        if topology.is_some_and(|it| it.members().iter().all(|member| member.id == self.own)) {
-            // There is nobody else to take over.
-            standing.lease = None;
-        }
-        let now_ms = self.clock.coarse_monotonic_ms();
-        self.pulse.beat(now_ms, standing);
-        match self.pulse.follows_clock_for(now_ms, standing) {
-            Some(span) => versions.follow_for(Some(span)),
-            None if standing.lease.is_none() => versions.follow_for(None),
-            None => versions.stop_following(),
-        }
     }
 
     /// Whether a command that another member sent is executed here.

@@ -15,7 +15,7 @@ use fonn_runtime::tasks::{OnShutdown, Tasks};
 
 use super::{OWNERS_WAIT, Sharing, flushes, handover, pulse, repair};
 use crate::cluster::map::Map;
-use crate::cluster::{Cluster, member};
+use crate::cluster::{Cluster, Standing, member};
 use crate::engine::Engine;
 
 /// From the arrival of a command to its answer, when another member has to answer it.
@@ -109,6 +109,23 @@ async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
 }
 
 impl Sharing {
+    /// Shows that the process runs, and how it stands in the cluster. `versions` follow the clock as long as the slots of
+    /// this member are certainly its own.
+    pub fn beat(&self, mut standing: Standing, versions: &Hlc) {
+        let topology = self.topology();
+        if topology.is_some_and(|it| it.members().iter().all(|member| member.id == self.own)) {
+            // There is nobody else to take over.
+            standing.lease = None;
+        }
+        let now_ms = self.clock.coarse_monotonic_ms();
+        self.pulse.beat(now_ms, standing);
+        match self.pulse.follows_clock_for(now_ms, standing) {
+            Some(span) => versions.follow_for(Some(span)),
+            None if standing.lease.is_none() => versions.follow_for(None),
+            None => versions.stop_following(),
+        }
+    }
+
     /// Goes by a map of the cluster. Milliseconds, and writes of the disk; not for a reactor.
     fn follow_map(&self, engine: &Engine, map: &Map) {
         match topology(map) {
