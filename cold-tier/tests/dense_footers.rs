@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helpers of tests are not known to be tests.
 
+mod idle;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,58 +11,18 @@ use std::time::{Duration, Instant};
 use fonn_cold_tier::names::{Region, SegmentName, WriterId};
 use fonn_cold_tier::segment::{CopyVersion, Fact, Record, SegmentBuilder, SegmentHeader};
 use fonn_cold_tier::store::FsStore;
-use fonn_cold_tier::{
-    Backlog, BoxFuture, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor,
-    SpillSource, SpillSourceError,
-};
+use fonn_cold_tier::{ColdOptions, ColdTier, ObjectStore};
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::tasks::Tasks;
+
+use idle::{Nothing, process_bytes};
 
 const SEGMENTS: u64 = 18;
 /// Their keys make a footer of 8 MiB.
 const ENTRIES: u64 = 60_000;
 /// More than the node is to take for it. With 16 footers at a time it took 280 MiB.
 const GROWN_MAX: u64 = 160 << 20;
-
-struct Nothing;
-
-impl SpillSource for Nothing {
-    fn read(&self, from: &SpillCursor, _: usize) -> Result<SpillBatch, SpillSourceError> {
-        Ok(SpillBatch {
-            records: Vec::new(),
-            end: from.clone(),
-        })
-    }
-
-    fn acknowledge(&self, _: &SpillCursor) {}
-
-    fn backlog(&self, _: &SpillCursor) -> Backlog {
-        Backlog::default()
-    }
-
-    fn wait(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-}
-
-impl ColdObserver for Nothing {
-    fn superseded(&self, _: u16, _: &[u8], _: CopyVersion, _: bool) {}
-
-    fn flushed(&self, _: u16, _: u64) {}
-
-    fn is_visible(&self, _: u16, _: u64) -> bool {
-        true
-    }
-}
-
-/// A field of the process's status, in bytes.
-fn process_bytes(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
-}
 
 /// Writes a segment of tombstones, each of which is little more than its key.
 async fn write_segment(store: &dyn ObjectStore, name: SegmentName, random: &mut SplitMix64) {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helpers of tests are not known to be tests.
 
+mod idle;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,58 +15,18 @@ use fonn_cold_tier::names::{KeyHash, Region, SegmentName, WriterId};
 use fonn_cold_tier::names::{checkpoint_manifest, checkpoint_part};
 use fonn_cold_tier::segment::CopyVersion;
 use fonn_cold_tier::store::FsStore;
-use fonn_cold_tier::{
-    Backlog, BoxFuture, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor,
-    SpillSource, SpillSourceError,
-};
+use fonn_cold_tier::{ColdOptions, ColdTier, ObjectStore};
 use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::tasks::Tasks;
+
+use idle::{Nothing, process_bytes};
 
 const ENTRIES: u64 = 1_000_000;
 /// The least that a node gives its cold tier.
 const MEMORY_BYTES: u64 = 32 << 20;
 /// Entries in a part: what a writer with as much memory makes of them.
 const PART_ENTRIES: u64 = MEMORY_BYTES / 8 * 5 / 8 / 56;
-
-struct Nothing;
-
-impl SpillSource for Nothing {
-    fn read(&self, from: &SpillCursor, _: usize) -> Result<SpillBatch, SpillSourceError> {
-        Ok(SpillBatch {
-            records: Vec::new(),
-            end: from.clone(),
-        })
-    }
-
-    fn acknowledge(&self, _: &SpillCursor) {}
-
-    fn backlog(&self, _: &SpillCursor) -> Backlog {
-        Backlog::default()
-    }
-
-    fn wait(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-}
-
-impl ColdObserver for Nothing {
-    fn superseded(&self, _: u16, _: &[u8], _: CopyVersion, _: bool) {}
-
-    fn flushed(&self, _: u16, _: u64) {}
-
-    fn is_visible(&self, _: u16, _: u64) -> bool {
-        true
-    }
-}
-
-/// A field of the process's status, in bytes.
-fn process_bytes(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
-}
 
 /// Writes a checkpoint of [`ENTRIES`] into the bucket, part by part; gives the length of its parts together.
 async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {

@@ -114,7 +114,7 @@ impl Sharing {
     pub fn beat(&self, mut standing: Standing, versions: &Hlc) {
         let topology = self.topology();
         if topology.is_some_and(|it| it.members().iter().all(|member| member.id == self.own)) {
-            // There is nobody else to take over.
+            // No other member could take its slots over.
             standing.lease = None;
         }
         let now_ms = self.clock.coarse_monotonic_ms();

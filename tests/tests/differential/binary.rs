@@ -9,7 +9,7 @@ use fonn_tests::rng::Rng;
 use crate::packet::{Cas, Reply, Request};
 use crate::sequence::{Generator, Real, Replies, Side, compare, pick};
 use crate::text::key;
-use crate::tokens::{PRIME, Tokens, UNUSED};
+use crate::tokens::{Tokens, UNUSED, primed};
 use crate::wire::Wire;
 
 const NO_OP: u8 = 0x0a;
@@ -49,13 +49,10 @@ struct Connection {
 
 impl Side<Command> for Connection {
     fn connect(addr: SocketAddr) -> Result<Self> {
-        let mut meta = Wire::connect_text(addr)?;
-        meta.send(format!("{PRIME}\r\nmn\r\n").as_bytes())?;
-        meta.until_no_op()?;
         Ok(Self {
             addr,
             wire: Wire::connect(addr)?,
-            meta,
+            meta: primed(addr)?,
             tokens: Tokens::default(),
         })
     }

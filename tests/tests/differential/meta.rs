@@ -7,7 +7,7 @@ use fonn_tests::rng::Rng;
 
 use crate::sequence::{Generator, Real, Replies, Side, compare, pick};
 use crate::text::{Command, key};
-use crate::tokens::{PRIME, Tokens};
+use crate::tokens::{Tokens, primed};
 use crate::wire::Wire;
 
 struct Connection {
@@ -17,11 +17,8 @@ struct Connection {
 
 impl Side<Command> for Connection {
     fn connect(addr: SocketAddr) -> Result<Self> {
-        let mut wire = Wire::connect_text(addr)?;
-        wire.send(format!("{PRIME}\r\nmn\r\n").as_bytes())?;
-        wire.until_no_op()?;
         Ok(Self {
-            wire,
+            wire: primed(addr)?,
             tokens: Tokens::default(),
         })
     }

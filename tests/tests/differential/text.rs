@@ -7,7 +7,7 @@ use anyhow::Result;
 use fonn_tests::rng::Rng;
 
 use crate::sequence::{Generator, Real, Replies, Side, compare, pick};
-use crate::tokens::{PRIME, Tokens};
+use crate::tokens::{Tokens, primed};
 use crate::wire::Wire;
 
 /// One command. `{cas}` in it stands for the token that the server told last for the key.
@@ -26,11 +26,8 @@ struct Connection {
 
 impl Side<Command> for Connection {
     fn connect(addr: SocketAddr) -> Result<Self> {
-        let mut wire = Wire::connect_text(addr)?;
-        wire.send(format!("{PRIME}\r\nmn\r\n").as_bytes())?;
-        wire.until_no_op()?;
         Ok(Self {
-            wire,
+            wire: primed(addr)?,
             tokens: Tokens::default(),
         })
     }

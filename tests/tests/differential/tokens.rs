@@ -1,8 +1,13 @@
 //! CAS tokens under names that both servers share: row `cas`.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
-/// The tokens that one server told, by key and in the order in which they were told.
+use anyhow::Result;
+
+use crate::wire::Wire;
+
+/// The tokens of one server, by key and in their order.
 ///
 /// Tokens are kept apart by key, because a token of one key may by accident equal a token of another key on one of
 /// the servers.
@@ -44,3 +49,11 @@ pub const UNUSED: u64 = 1;
 
 /// Takes the lowest token of a memcached that has just been started.
 pub const PRIME: &str = "set differential-prime 0 0 1\r\nx";
+
+/// A connection of the text protocol, to a server that was sent [`PRIME`].
+pub fn primed(addr: SocketAddr) -> Result<Wire> {
+    let mut wire = Wire::connect_text(addr)?;
+    wire.send(format!("{PRIME}\r\nmn\r\n").as_bytes())?;
+    wire.until_no_op()?;
+    Ok(wire)
+}

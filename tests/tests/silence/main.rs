@@ -31,7 +31,7 @@ const MEMBERS: usize = 3;
 const WORKERS: usize = 3;
 /// How long clients run before a fault and after the member has continued.
 const CALM: Duration = Duration::from_secs(1);
-/// How long a fault lasts: longer than a member that hears no leader waits until it goes by the last topology.
+/// How long a fault lasts. A member without a leader goes by its last topology after three seconds of it.
 const LASTS: Duration = Duration::from_secs(7);
 
 /// After the fault, no operation that begins from here on fails or is slow.
