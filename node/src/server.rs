@@ -103,8 +103,8 @@ impl Budget for Engine {
         self.inflight()
     }
 
-    fn reserve(&self, bytes: usize) -> bool {
-        self.reserve_inflight(bytes).is_ok()
+    fn reserve(&self, bytes: usize, reserved_max: usize) -> bool {
+        self.reserve_inflight(bytes, reserved_max).is_ok()
     }
 
     fn release(&self, bytes: usize) {

@@ -383,16 +383,15 @@ impl Engine {
     /// Counts bytes of a request body that is being received against the RAM budget, and evicts for it.
     ///
     /// # Errors
-    /// [`Failure::OutOfSpace`] if too much is being received already, if so many small entries have to make
-    /// room that it is not there yet, or if the process could outgrow its allowance before its size is
-    /// looked at again.
-    pub fn reserve_inflight(&self, bytes: usize) -> Result<(), Failure> {
-        let limit = self.inflight_max();
+    /// [`Failure::OutOfSpace`] if more than `inflight_max` bytes would be received then, if so many small
+    /// entries have to make room that it is not there yet, or if the process could outgrow its allowance
+    /// before its size is looked at again.
+    pub fn reserve_inflight(&self, bytes: usize, inflight_max: usize) -> Result<(), Failure> {
         let taken = self
             .inflight
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
                 // One body always goes, however small the budget.
-                (now == 0 || now.saturating_add(bytes) <= limit).then_some(now + bytes)
+                (now == 0 || now.saturating_add(bytes) <= inflight_max).then_some(now + bytes)
             });
         if taken.is_err() {
             return Err(Failure::OutOfSpace);

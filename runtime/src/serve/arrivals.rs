@@ -1,10 +1,12 @@
 //! The requests that hold memory while they arrive: how long each has been arriving, and how much each source
 //! address holds.
 //!
-//! A request is charged for the bytes that have come, so it may have to wait in the middle. Two rules keep the
+//! A request is charged for the bytes that have come, so it may have to wait in the middle. Two rules keep
 //! requests from waiting for each other for ever:
-//! - While the oldest request waits, the newest of the waiting ones gives up its memory.
+//! - The oldest request of all may exceed the budget, as far as it would fit if it were alone.
 //! - The oldest request of a source may exceed the share of its source.
+//!
+//! The requests without the oldest never exceed the budget. So all of them together never exceed it twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -123,15 +125,11 @@ impl Arrivals {
         self.0.lock().waiting > 0
     }
 
-    /// Whether a request that waits has to give up what it holds.
-    pub fn gives_way(&self, ticket: u64) -> bool {
+    /// Whether a request has been arriving for longer than all others.
+    pub fn is_oldest(&self, ticket: u64) -> bool {
         let table = self.0.lock();
-        let oldest_waits = table
-            .by_age
-            .first_key_value()
-            .is_some_and(|(oldest, arrival)| arrival.waits && *oldest != ticket);
-        let newest = table.by_age.iter().rev().find(|(_, it)| it.waits);
-        oldest_waits && newest.is_some_and(|(newest, _)| *newest == ticket)
+        let oldest = table.by_age.first_key_value();
+        oldest.is_some_and(|(oldest, _)| *oldest == ticket)
     }
 }
 
@@ -177,24 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn while_the_oldest_request_waits_the_newest_that_waits_gives_way() {
+    fn the_request_after_the_oldest_becomes_the_oldest() {
         let arrivals = Arrivals::default();
-        let tickets: Vec<u64> = (1..=4)
-            .map(|last| arrivals.begin(source(last), 10, 100).unwrap())
-            .collect();
-        let [oldest, middle, newer, newest] = tickets[..] else {
-            unreachable!();
-        };
-        arrivals.set_waits(middle, true);
-        arrivals.set_waits(newer, true);
-        assert!(tickets.iter().all(|ticket| !arrivals.gives_way(*ticket)));
-        arrivals.set_waits(oldest, true);
-        assert!(arrivals.gives_way(newer) && arrivals.wait());
-        assert!(!arrivals.gives_way(middle) && !arrivals.gives_way(newest));
-        arrivals.end(newer);
-        assert!(arrivals.gives_way(middle) && !arrivals.gives_way(oldest));
-        arrivals.end(middle);
-        arrivals.set_waits(oldest, false);
+        let first = arrivals.begin(source(1), 10, 100).unwrap();
+        let second = arrivals.begin(source(2), 10, 100).unwrap();
+        arrivals.set_waits(second, true);
+        assert!(arrivals.is_oldest(first) && !arrivals.is_oldest(second) && arrivals.wait());
+        arrivals.end(first);
+        assert!(arrivals.is_oldest(second) && !arrivals.is_oldest(first));
+        arrivals.set_waits(second, false);
         assert!(!arrivals.wait());
     }
 }

@@ -10,8 +10,9 @@ pub trait Budget: Send + Sync {
     /// Bytes reserved for requests that are arriving.
     fn reserved(&self) -> usize;
 
-    /// Reserves bytes for a request; false if there are not so many.
-    fn reserve(&self, bytes: usize) -> bool;
+    /// Reserves bytes for a request. False if more than `reserved_max` would be reserved then, or if the
+    /// memory is not there yet.
+    fn reserve(&self, bytes: usize, reserved_max: usize) -> bool;
 
     /// Gives back what [`Budget::reserve`] took.
     fn release(&self, bytes: usize);
@@ -50,10 +51,10 @@ impl Budget for FixedBudget {
         self.reserved.load(Ordering::Acquire)
     }
 
-    fn reserve(&self, bytes: usize) -> bool {
+    fn reserve(&self, bytes: usize, reserved_max: usize) -> bool {
         let reserve = |now: usize| {
             // One request always goes, however small the budget.
-            (now == 0 || now.saturating_add(bytes) <= self.bytes_max)
+            (now == 0 || now.saturating_add(bytes) <= reserved_max)
                 .then(|| now.saturating_add(bytes))
         };
         let reserved = self

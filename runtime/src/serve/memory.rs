@@ -1,8 +1,8 @@
 //! Memory that clients make the server hold: requests on their way in, replies on their way out.
 //!
 //! Both count against the service's [`Budget`]. A request is charged for the bytes that have come, step by step.
-//! It waits for its first memory, first come first served, and is refused as busy if that takes too long. One
-//! source address holds no more than its share. A reply is there already when it turns out that its client
+//! It waits for its first memory, first come first served, and for more, and is refused as busy if that takes
+//! too long. One source address holds no more than its share. A reply is there already when it turns out that its client
 //! does not read it; so if too much is unsent, the connection that made no progress for the longest
 //! time is cut off. Neither needs more than the budget, however many clients there are.
 
@@ -162,7 +162,7 @@ impl<'s, S: Service> Reservation<'s, S> {
             Some(source) => Some(memory.arrivals.begin(source, bytes, share_max(shared))?),
             None => None,
         };
-        if !memory.try_reserve(shared, bytes) {
+        if !memory.try_reserve(shared, bytes, shared.service.budget().bytes_max()) {
             if let Some(ticket) = ticket {
                 memory.arrivals.end(ticket);
             }
@@ -222,7 +222,12 @@ impl<'s, S: Service> Reservation<'s, S> {
         {
             return false;
         }
-        let is_reserved = memory.try_reserve(shared, more);
+        let is_oldest = |ticket| memory.arrivals.is_oldest(ticket);
+        let bytes_max = match self.ticket.is_some_and(is_oldest) && self.may_have(more) {
+            true => usize::MAX,
+            false => shared.service.budget().bytes_max(),
+        };
+        let is_reserved = memory.try_reserve(shared, more, bytes_max);
         if is_reserved {
             self.bytes += more;
         } else if let Some(ticket) = self.ticket {
@@ -231,12 +236,12 @@ impl<'s, S: Service> Reservation<'s, S> {
         is_reserved
     }
 
-    /// As [`Reservation::try_grow`]; waits for the memory. False if that takes too long, or if another request
-    /// that waits for more is to have what this one holds.
+    /// As [`Reservation::try_grow`]; waits for the memory. False if that takes longer than
+    /// [`super::Tuning::memory_wait`], or at once if the request does not fit the budget by itself.
     pub async fn grow(&mut self, more: usize) -> bool {
         let shared = self.shared;
         let memory = &shared.memory;
-        let Some(ticket) = self.ticket else {
+        let Some(ticket) = self.ticket.filter(|_| self.may_have(more)) else {
             return self.try_grow(more);
         };
         memory.arrivals.set_waits(ticket, true);
@@ -247,15 +252,17 @@ impl<'s, S: Service> Reservation<'s, S> {
         let grown = timeout(shared.tuning.memory_wait, async {
             loop {
                 if self.try_grow(more) {
-                    return true;
-                }
-                if memory.arrivals.gives_way(ticket) {
-                    return false;
+                    return;
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
-        grown.await.unwrap_or(false)
+        grown.await.is_ok()
+    }
+
+    /// Whether the request fits the budget by itself with `more` bytes besides.
+    fn may_have(&self, more: usize) -> bool {
+        self.bytes.saturating_add(more) <= self.shared.service.budget().bytes_max()
     }
 
     /// Bytes that are reserved.
@@ -270,12 +277,13 @@ fn share_max<S: Service>(shared: &Shared<S>) -> usize {
 }
 
 impl Memory {
-    fn try_reserve<S: Service>(&self, shared: &Shared<S>, bytes: usize) -> bool {
+    /// Reserves bytes. False if requests and unsent replies would have more than `bytes_max` then.
+    fn try_reserve<S: Service>(&self, shared: &Shared<S>, bytes: usize, bytes_max: usize) -> bool {
         let budget = shared.service.budget();
         // One request always goes, however small the budget is.
         let held = budget.reserved();
         let all = held.saturating_add(self.unsent_bytes.load(Ordering::Relaxed));
-        (held == 0 || all.saturating_add(bytes) <= budget.bytes_max()) && budget.reserve(bytes)
+        (held == 0 || all.saturating_add(bytes) <= bytes_max) && budget.reserve(bytes, bytes_max)
     }
 
     /// Whether requests wait for memory.

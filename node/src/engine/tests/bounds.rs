@@ -175,7 +175,7 @@ async fn a_process_that_is_too_large_still_receives_a_part_of_its_budget_between
     let engine = rig.engine();
     engine.resident.store(1 << 40, Ordering::Relaxed);
     let receive = |bytes| {
-        let received = engine.reserve_inflight(bytes);
+        let received = engine.reserve_inflight(bytes, engine.inflight_max());
         if received.is_ok() {
             engine.release_inflight(bytes);
         }

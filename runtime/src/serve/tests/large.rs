@@ -81,14 +81,18 @@ fn the_rest_of_a_set_that_was_refused_on_its_way_is_taken_in_though_it_is_little
     let running = Running::tuned(Manner::AtOnce, Security::default(), tuning);
     let budget = running.service().budget();
     let received = || running.service().counted(Event::BytesRead) as usize;
-    let mut client = running.connect();
     let head = set_head("k", LEN);
+    // The oldest request would not wait.
+    let mut oldest = running.connect();
+    oldest.write_all(&head).unwrap();
+    until("an older one is announced", || budget.reserved() > 0);
+    let mut client = running.connect();
     client.write_all(&head).unwrap();
     client.write_all(&[b'v'; REST]).unwrap();
-    until("a part is received", || received() == head.len() + REST);
+    until("a part is received", || received() == 2 * head.len() + REST);
     // There is no memory for all that comes now.
     let taken = budget.bytes_max() - budget.reserved();
-    assert!(budget.reserve(taken));
+    assert!(budget.reserve(taken, budget.bytes_max()));
     client.write_all(&vec![b'v'; LEN - 2 * REST]).unwrap();
     let is_refused = || running.service().counted(Event::Busy) == 1;
     until("it is refused", is_refused);
@@ -160,6 +164,36 @@ fn the_arguments_of_a_large_request_are_charged_before_commands_are_made_of_them
         b"-TRYAGAIN the server is busy, try again later\r\n+PONG\r\n",
     );
     assert_eq!(reserved(), 0);
+}
+
+#[test]
+fn requests_that_wait_for_each_others_memory_are_all_carried_out() {
+    // Together they are three times the share of their source.
+    const CLIENTS: usize = 24;
+    let running = Running::start(Manner::AtOnce);
+    let received = || running.service().counted(Event::BytesRead) as usize;
+    let len = running.service().value_len_max();
+    let value = vec![b'v'; len];
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| running.connect()).collect();
+    let mut sent = 0;
+    // A first part of each is received before the second part of any.
+    for client in &mut clients {
+        let head = set_head("k", len);
+        client.write_all(&head).unwrap();
+        client.write_all(&value[..len / 4]).unwrap();
+        sent += head.len() + len / 4;
+    }
+    until("a part of each is received", || received() == sent);
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                client.write_all(&value[len / 4..]).unwrap();
+                client.write_all(b"\r\n").unwrap();
+                expect(client, b"STORED\r\n");
+            });
+        }
+    });
+    assert_eq!(running.service().counted(Event::Busy), 0);
 }
 
 #[test]
