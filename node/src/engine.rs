@@ -15,6 +15,7 @@
 
 mod batch;
 mod commit;
+mod counts;
 mod fetch;
 mod flush;
 mod hit;
@@ -48,7 +49,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
-use fonn_proto::{Command, Failure, Get, Outcome};
+use fonn_proto::{Command, Failure, Outcome};
 use fonn_runtime::clock::Clock;
 pub use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
@@ -64,9 +65,9 @@ use crate::entry::{Meta, Space};
 use crate::flush::FlushTable;
 use crate::levels::LevelCodec;
 use crate::lsm::{DiskEntry, DiskTier, Durability};
-use crate::namespaces::{Asked, Namespaces};
+use crate::namespaces::Namespaces;
 use crate::ram::{Found, RamTier, ShardGuard, SlotId, Stored};
-use crate::stats::{Counter, Latency, Stats};
+use crate::stats::{Latency, Stats};
 
 /// Counters of writes, a stripe of keys each. More stripes, fewer fetches repeated in vain.
 const MUTATION_STRIPES: usize = 4096;
@@ -562,85 +563,6 @@ impl Engine {
                 Attempt::Done(outcome, ValueAt::Scratch)
             }
             _ => Attempt::done(outcome),
-        }
-    }
-
-    /// Counts reads that [`Engine::answer_hit`] answered.
-    pub fn count_hits(&self, hits: u64) {
-        self.hot.stats.add(Counter::HitsRam, hits);
-        self.hot.stats.add(Counter::CmdGet, hits);
-    }
-
-    fn count_get(&self, get: &Get<'_>, space: Space, there: &There<'_>) {
-        let stats = &self.hot.stats;
-        stats.count(match there {
-            There::Slot(_) => Counter::HitsRam,
-            There::Fetched(_, From::Disk) => Counter::HitsDisk,
-            There::Fetched(_, From::Cold) => Counter::HitsCold,
-            There::Nothing(Absence::Absent) => Counter::MissesAbsent,
-            There::Nothing(Absence::Expired) => Counter::MissesExpired,
-            There::Nothing(Absence::Flushed) => Counter::MissesFlushed,
-        });
-        stats.count(Counter::CmdGet);
-        let asked = match there {
-            There::Nothing(_) => Asked::Miss,
-            There::Slot(_) | There::Fetched(..) => Asked::Hit,
-        };
-        self.hot.namespaces.count(space, asked);
-        if get.touch.is_some() {
-            stats.count(Counter::CmdTouch);
-        }
-    }
-
-    /// Counts what came of everything but gets.
-    fn count(&self, space: Space, command: &Command<'_>, outcome: &Outcome<'_>) {
-        let stats = &self.hot.stats;
-        if let Outcome::Failed(failure) = outcome {
-            match failure {
-                Failure::Busy => stats.count(Counter::Busy),
-                Failure::OutOfSpace => stats.count(Counter::StoreNoSpace),
-                Failure::TooLarge => stats.count(Counter::StoreTooLarge),
-                Failure::Unavailable => stats.count(Counter::Unavailable),
-                Failure::ReadOnly | Failure::AuthRequired => {}
-            }
-        }
-        let missed = matches!(outcome, Outcome::NotFound);
-        match command {
-            Command::Get(_) => {}
-            Command::Store(store) => {
-                stats.count(Counter::CmdSet);
-                self.hot.namespaces.count(space, Asked::Store);
-                match outcome {
-                    _ if store.compare.is_none() => {}
-                    Outcome::Stored(_) => stats.count(Counter::CasHits),
-                    Outcome::NotFound => stats.count(Counter::CasMisses),
-                    Outcome::Exists => stats.count(Counter::CasBadval),
-                    _ => {}
-                }
-            }
-            Command::SetRange(_) | Command::SetBit(_) => {
-                stats.count(Counter::CmdSet);
-                self.hot.namespaces.count(space, Asked::Store);
-            }
-            Command::Delete(_) if missed => stats.count(Counter::DeleteMisses),
-            Command::Delete(_) => stats.count(Counter::DeleteHits),
-            Command::Arith(arith) => {
-                let down = matches!(arith.op, fonn_proto::ArithOp::Decrement(_));
-                stats.count(match (down, missed) {
-                    (false, false) => Counter::IncrHits,
-                    (false, true) => Counter::IncrMisses,
-                    (true, false) => Counter::DecrHits,
-                    (true, true) => Counter::DecrMisses,
-                });
-            }
-            Command::Touch(_) => {
-                stats.count(Counter::CmdTouch);
-                stats.count(if missed {
-                    Counter::TouchMisses
-                } else {
-                    Counter::TouchHits
-                });
-            }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::levels::CodecChoice;
 use bytes::Bytes;
-use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Redirects, Store, Touch};
+use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Get, Redirects, Store, Touch};
 use fonn_runtime::clock::ManualClock;
 use tempfile::TempDir;
 
