@@ -49,14 +49,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
-use fonn_proto::{Command, Failure, Outcome};
+use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_runtime::clock::Clock;
 pub use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
 
-use self::commit::Refused;
+use self::commit::{Content, Refused};
 use self::fetch::{Fetched, From, Need, Unknown};
-use self::prepare::{Long, Prepared};
+use self::prepare::{Long, Prepared, SHORT_LEN_MAX};
 use self::semantics::{Change, Present, Rules};
 use self::upkeep::Ledger;
 use crate::ack::{Ack, AckGroup};
@@ -170,6 +170,15 @@ struct Ticket(u64);
 impl Ticket {
     /// One that was never good.
     const VOID: Self = Self(u64::MAX);
+}
+
+/// What one try of a command did besides.
+#[derive(Default)]
+struct Effects {
+    /// Whether RAM may have grown.
+    has_grown: bool,
+    /// The long value that the entry got, with its new version.
+    made: Option<(Version, Bytes)>,
 }
 
 /// How far one try of a command got.
@@ -396,11 +405,11 @@ impl Engine {
         let hash = hot.ram.hash(job.space, job.command.key());
         let mut shard = hot.ram.lock(hash);
         let fetched = fetched.filter(|it| it.ticket == hot.ticket(hash));
-        let mut grown = false;
+        let mut effects = Effects::default();
         let known = (fetched, prepared);
-        let attempt = self.attempt_locked(&mut shard, job, known, acks, scratch, &mut grown);
+        let attempt = self.attempt_locked(&mut shard, job, known, acks, scratch, &mut effects);
         drop(shard);
-        if grown {
+        if effects.has_grown {
             hot.ram.evict_to_budget(hash, hot.now_s(), EVICTIONS_MAX);
             self.evict_to_quota(hash, job.space);
         }
@@ -408,7 +417,7 @@ impl Engine {
     }
 
     /// One try under the lock of the key's shard. It knows what the tiers below hold as long as RAM does not know the key,
-    /// and what was prepared of long values. `grown` is set if RAM may have grown.
+    /// and what was prepared of long values.
     fn attempt_locked(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -416,7 +425,7 @@ impl Engine {
         (fetched, prepared): (Option<&Fetched>, &Prepared),
         acks: &mut Acks,
         scratch: &mut Vec<u8>,
-        grown: &mut bool,
+        effects: &mut Effects,
     ) -> Attempt {
         let hot = &*self.hot;
         let key = job.command.key();
@@ -460,7 +469,7 @@ impl Engine {
                 if want
                     && decoded.is_none()
                     && !is_damaged
-                    && let Some(long) = Long::framed(&found, value_len_max)
+                    && let Some(long) = Long::framed(&found, value_len_max, SHORT_LEN_MAX)
                 {
                     return Attempt::Prepare(long);
                 }
@@ -534,10 +543,13 @@ impl Engine {
             }
         }
 
-        let made = match self.made(job, &change, &outcome, present, prepared) {
+        let made = match self.made(job, &change, present, prepared) {
             Ok(made) => made,
             Err(long) => return Attempt::Prepare(long),
         };
+        if let (Some(version), Some(Content::Formed { value, .. })) = (change.version(), &made) {
+            effects.made = Some((version, value.clone()));
+        }
         let value = read.and_then(|(_, value, ..)| value.shared);
         let entry = commit::Target {
             hash,
@@ -547,7 +559,7 @@ impl Engine {
             fetched_form: prepared.fetched_form.as_ref(),
         };
         match self.commit(shard, &entry, change, now_s, acks) {
-            Ok(has_grown) => *grown |= has_grown,
+            Ok(has_grown) => effects.has_grown |= has_grown,
             Err(Refused::Full(cost)) => return Attempt::Room(cost),
             Err(Refused::Failed(failure)) => return Attempt::done(Outcome::Failed(failure)),
         }

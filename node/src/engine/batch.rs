@@ -9,6 +9,7 @@
 //! - A step that fails changes nothing, and stops none behind it.
 
 mod ahead;
+mod growth;
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -18,16 +19,20 @@ use fonn_proto::batch::{BATCH_STEPS_MAX, BATCH_VALUES_LEN_MAX};
 use fonn_proto::outcome::Value;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
-    Batch, BatchStep, Command, Failure, Outcome, Redirects, Seen, Store, Stored, Transfer,
+    Batch, BatchStep, Command, Failure, Outcome, Redirects, Seen, Store, Stored, Transfer, Version,
 };
 use fonn_runtime::hlc;
 
+use self::ahead::STEP_SHORT_LEN_MAX;
+use self::growth::Growth;
 use super::commit::{Content, Refused};
 use super::fetch::{Fetched, Need};
 use super::prepare::{Prepared, SHORT_LEN_MAX};
-use super::{Acks, Attempt, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, ValueAt, semantics};
+use super::{
+    Acks, Attempt, Effects, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, ValueAt, semantics,
+};
 use crate::entry::{Meta, Space};
-use crate::ram::{INLINE_LEN_MAX, ManyGuard, SlotId};
+use crate::ram::{ManyGuard, SlotId};
 
 /// What one write costs in the disk's queue besides key and value, about.
 const WRITE_COST: usize = 256;
@@ -48,6 +53,8 @@ enum Blocked {
     Ceiling,
     /// A watched key is another one.
     Changed,
+    /// The steps would make too many bytes of long values under the locks.
+    TooMuch,
 }
 
 /// A key of the batch.
@@ -206,6 +213,8 @@ struct Progress<'e> {
     values_len_max: usize,
     /// Keys by whose shards RAM may have grown.
     grown: Vec<(u64, Space)>,
+    /// Long values that steps have made, by the version of their entry: RAM may have them encoded.
+    made: HashMap<Version, Bytes>,
 }
 
 impl Engine {
@@ -244,6 +253,7 @@ impl Engine {
                     return ServerOutcome::Outcomes(outcomes);
                 }
                 Err(Blocked::Changed) => return ServerOutcome::Changed,
+                Err(Blocked::TooMuch) => return ServerOutcome::Failed(Failure::TooLarge),
                 Err(Blocked::Prepare) => {
                     self.prepare_ahead(&plan, batch, &sources, &mut ahead);
                     plan.has_long = false;
@@ -307,12 +317,16 @@ impl Engine {
                 return Err(Blocked::Changed);
             }
         }
+        if self.grows_too_much(&mut shards, plan, batch) {
+            return Err(Blocked::TooMuch);
+        }
         let mut progress = Progress {
             acks,
             scratch: Vec::new(),
             values_len: 0,
             values_len_max: BATCH_VALUES_LEN_MAX.min(self.settings.value_len_max),
             grown: Vec::new(),
+            made: HashMap::new(),
         };
         let steps = batch.steps.iter().zip(sources).zip(ahead);
         let outcomes = steps
@@ -333,6 +347,34 @@ impl Engine {
             self.evict_to_quota(hash, space);
         }
         Ok(outcomes)
+    }
+
+    /// Whether the steps would make too many bytes of long values under the locks.
+    fn grows_too_much(
+        &self,
+        shards: &mut ManyGuard<'_>,
+        plan: &Plan<'_>,
+        batch: &Batch<'_>,
+    ) -> bool {
+        let mut growth = Growth::new(self.rules(), plan.keys.len());
+        for step in &batch.steps {
+            let (target, from) = match step {
+                BatchStep::Command(command) => ((plan.space, command.key()), None),
+                BatchStep::Transfer(transfer) => {
+                    let target = (plan.database(transfer.database), transfer.to);
+                    (target, plan.index.get(&(plan.space, transfer.from)))
+                }
+            };
+            let Some(target) = plan.index.get(&target) else {
+                continue;
+            };
+            let keys = (*target, from.copied());
+            growth.note(step, keys, |index| {
+                let known = plan.keys.get(index);
+                known.map_or(0, |it| self.value_len(shards, it))
+            });
+        }
+        growth.is_too_much()
     }
 
     /// The state of an entry that a client would see.
@@ -397,21 +439,27 @@ impl Engine {
         plan: &KeyPlan<'_>,
         progress: &Progress<'_>,
     ) -> bool {
+        progress.values_len > 0
+            && progress
+                .values_len
+                .saturating_add(self.value_len(shards, plan))
+                > progress.values_len_max
+    }
+
+    /// The length of the value that a key has, in bytes; 0 if there is none.
+    fn value_len(&self, shards: &mut ManyGuard<'_>, plan: &KeyPlan<'_>) -> usize {
         let Some((_, slot)) = self.present(shards, plan) else {
-            return false;
+            return 0;
         };
         let fetched = || Some(plan.fetched.as_ref()?.entry.as_ref()?.value.len());
-        let len = match slot {
-            None => fetched().unwrap_or(0),
-            Some(slot) => {
-                let found = shards.shard(plan.hash).get(slot);
-                let len_max = self.settings.value_len_max;
-                // One that does not decode is found to be damaged by who reads it.
-                let read = super::read(&found, false, len_max, &mut Vec::new());
-                read.map_or(0, |it| it.len)
-            }
+        let Some(slot) = slot else {
+            return fetched().unwrap_or(0);
         };
-        progress.values_len > 0 && progress.values_len.saturating_add(len) > progress.values_len_max
+        let found = shards.shard(plan.hash).get(slot);
+        let len_max = self.settings.value_len_max;
+        // The step that reads a damaged value finds the damage.
+        let read = super::read(&found, false, len_max, &mut Vec::new());
+        read.map_or(0, |it| it.len)
     }
 
     /// Carries out one command.
@@ -472,10 +520,17 @@ impl Engine {
                 redirects: Redirects::Never,
             };
             // What is prepared is about the client's own space.
-            let prepared = match space == plan.space {
+            let mut prepared = match space == plan.space {
                 true => ahead.clone(),
                 false => Prepared::default(),
             };
+            if !progress.made.is_empty()
+                && semantics::needs_value(command)
+                && let Some((meta, _)) = self.present(shards, it)
+                && let Some(value) = progress.made.get(&meta.version)
+            {
+                prepared.know(meta.version, value.clone());
+            }
             let outcome = self.step_in(shards, (it, prepared), &job, progress);
             if !matches!(outcome, Outcome::Miss) {
                 return outcome;
@@ -494,18 +549,19 @@ impl Engine {
     ) -> Outcome<'static> {
         let shard = shards.shard(plan.hash);
         for _ in 0..=TRIES_MAX {
-            let mut grown = false;
+            let mut effects = Effects::default();
             let attempt = self.attempt_locked(
                 shard,
                 job,
                 (plan.fetched.as_ref(), &prepared),
                 progress.acks,
                 &mut progress.scratch,
-                &mut grown,
+                &mut effects,
             );
-            if grown {
+            if effects.has_grown {
                 progress.grown.push((plan.hash, plan.space));
             }
+            progress.made.extend(effects.made);
             match attempt {
                 Attempt::Flushed => {}
                 // The entry may not change between the steps, so its shard stays locked for this.
@@ -553,7 +609,8 @@ impl Engine {
             return Outcome::NotStored(None);
         }
         let is_ahead = ahead.decoded_of(meta.version);
-        let value = is_ahead.cloned();
+        let value = is_ahead.or_else(|| progress.made.get(&meta.version));
+        let value = value.cloned();
         let value = value.or_else(|| self.value(shards, from, slot, &mut progress.scratch));
         let Some(value) = value else {
             return Outcome::Failed(Failure::Unavailable);
@@ -600,6 +657,9 @@ impl Engine {
             Err(Refused::Full(_)) => return Outcome::Failed(Failure::Busy),
             Err(Refused::Failed(failure)) => return Outcome::Failed(failure),
         }
+        if value.len() > SHORT_LEN_MAX {
+            progress.made.insert(copy.version, value.clone());
+        }
         if transfer.removes {
             let (version, shard) = (self.ledger.hlc.next(), shards.shard(from.hash));
             let key = (from.hash, from.space, from.key);
@@ -613,10 +673,10 @@ impl Engine {
     }
 }
 
-/// The value of a step in an allocation of its own, if RAM would keep it in one.
+/// The value of a step in an allocation of its own, if it is copied or encoded before the locks are taken.
 fn source(step: &BatchStep<'_>) -> Option<Bytes> {
     match step {
-        BatchStep::Command(Command::Store(store)) if store.value.len() > INLINE_LEN_MAX => {
+        BatchStep::Command(Command::Store(store)) if store.value.len() > STEP_SHORT_LEN_MAX => {
             Some(Bytes::copy_from_slice(store.value))
         }
         _ => None,

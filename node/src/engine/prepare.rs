@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use fonn_codec::{CodecId, Frame};
-use fonn_proto::{Command, Outcome, Version};
+use fonn_proto::{Command, Version};
 
 use super::commit::{Content, RamForm};
 use super::fetch::Fetched;
@@ -60,6 +60,11 @@ impl Prepared {
         (*of == version).then_some(value)
     }
 
+    /// Notes the value of the entry of this version.
+    pub(super) fn know(&mut self, version: Version, value: Bytes) {
+        self.decoded = Some((version, value));
+    }
+
     /// Whether the value of the entry of this version turned out not to decode.
     pub(super) fn is_damaged(&self, version: Version) -> bool {
         self.damaged == Some(version)
@@ -67,13 +72,17 @@ impl Prepared {
 }
 
 impl Long {
-    /// The value of an entry, if it is long.
-    pub(super) fn stored(found: &Found<'_>, value_len_max: usize) -> Option<Self> {
+    /// The value of an entry, if it has more than `short_len_max` bytes.
+    pub(super) fn stored(
+        found: &Found<'_>,
+        value_len_max: usize,
+        short_len_max: usize,
+    ) -> Option<Self> {
         if found.framed {
-            return Self::framed(found, value_len_max);
+            return Self::framed(found, value_len_max, short_len_max);
         }
         match found.stored {
-            Stored::Shared(bytes) if bytes.len() > SHORT_LEN_MAX => Some(Self::Stored {
+            Stored::Shared(bytes) if bytes.len() > short_len_max => Some(Self::Stored {
                 of: found.meta.version,
                 stored: bytes.clone(),
                 is_framed: false,
@@ -82,13 +91,17 @@ impl Long {
         }
     }
 
-    /// The frame of an entry, if it takes long to decode.
-    pub(super) fn framed(found: &Found<'_>, value_len_max: usize) -> Option<Self> {
+    /// The frame of an entry, if its value has more than `short_len_max` bytes.
+    pub(super) fn framed(
+        found: &Found<'_>,
+        value_len_max: usize,
+        short_len_max: usize,
+    ) -> Option<Self> {
         if !found.framed {
             return None;
         }
         let frame = Frame::parse(found.stored.as_slice(), value_len_max).ok()?;
-        (frame.original_len() > SHORT_LEN_MAX).then(|| Self::Stored {
+        (frame.original_len() > short_len_max).then(|| Self::Stored {
             of: found.meta.version,
             stored: match found.stored {
                 Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
@@ -180,7 +193,6 @@ impl Engine {
         &self,
         job: &Job<'_>,
         change: &Change,
-        outcome: &Outcome<'_>,
         present: Option<Present<'_>>,
         prepared: &Prepared,
     ) -> Result<Option<Content>, Long> {
@@ -191,32 +203,29 @@ impl Engine {
                     return Ok(Some(content.clone()));
                 }
                 let old = present.map_or(&[][..], |it| it.value);
-                match outcome {
-                    Outcome::Stored(stored) if stored.value_len > SHORT_LEN_MAX => {
-                        Err(Long::Stored {
-                            of,
-                            stored: match present.and_then(|it| it.shared) {
-                                Some(shared) => shared.clone(),
-                                None => Bytes::copy_from_slice(old),
-                            },
-                            is_framed: false,
-                        })
-                    }
-                    _ => {
-                        let grown = semantics::grown(command, old);
-                        Ok(Some(Content::Fresh(Bytes::from(grown))))
-                    }
+                let len = semantics::grown_len(command, old.len(), self.rules());
+                if len.is_some_and(|len| len > SHORT_LEN_MAX) {
+                    return Err(Long::Stored {
+                        of,
+                        stored: match present.and_then(|it| it.shared) {
+                            Some(shared) => shared.clone(),
+                            None => Bytes::copy_from_slice(old),
+                        },
+                        is_framed: false,
+                    });
                 }
+                let grown = semantics::grown(command, old);
+                Ok(Some(Content::Fresh(Bytes::from(grown))))
             }
-            (Change::PutRequest(_), Command::Store(store))
-                if store.value.len() > SHORT_LEN_MAX
+            (Change::PutRequest(_), Command::Store(store)) => match &prepared.request {
+                Some(content) => Ok(Some(content.clone())),
+                None if store.value.len() > SHORT_LEN_MAX
                     && self.ram_codec.active().0.id() != CodecId::NONE =>
-            {
-                match &prepared.request {
-                    Some(content) => Ok(Some(content.clone())),
-                    None => Err(Long::Request),
+                {
+                    Err(Long::Request)
                 }
-            }
+                None => Ok(None),
+            },
             _ => Ok(None),
         }
     }

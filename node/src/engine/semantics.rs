@@ -562,15 +562,24 @@ fn apply_set_range(
     (Change::PutGrown(meta), stored(meta.cas(), len))
 }
 
+/// Whether a command makes a longer value of the one that is there: [`grown`] has it.
+#[must_use]
+pub fn grows(command: &Command<'_>) -> bool {
+    match command {
+        Command::Store(store) => matches!(store.mode, StoreMode::Append | StoreMode::Prepend),
+        Command::SetRange(_) | Command::SetBit(_) => true,
+        _ => false,
+    }
+}
+
 /// The length of what [`grown`] makes of a value of `old_len` bytes. None if the command makes nothing of it, or too
 /// long a value.
 #[must_use]
 pub fn grown_len(command: &Command<'_>, old_len: usize, rules: Rules) -> Option<usize> {
     match command {
-        Command::Store(store) if matches!(store.mode, StoreMode::Append | StoreMode::Prepend) => {
-            store_grown_len(store, old_len, rules)
-        }
+        Command::Store(store) if grows(command) => store_grown_len(store, old_len, rules),
         Command::SetRange(range) => range_grown_len(range, old_len, rules),
+        Command::SetBit(bit) => bit_grown_len(bit, old_len, rules),
         _ => None,
     }
 }
@@ -584,6 +593,18 @@ fn range_grown_len(range: &SetRange<'_>, old_len: usize, rules: Rules) -> Option
     let offset = usize::try_from(range.offset).ok()?;
     let len = offset.checked_add(range.value.len())?.max(old_len);
     (len <= rules.grown_len_max(range.value.len())).then_some(len)
+}
+
+fn bit_grown_len(bit: &SetBit<'_>, old_len: usize, rules: Rules) -> Option<usize> {
+    let len = usize::try_from(bit.offset / 8).ok()?.checked_add(1)?;
+    let len = len.max(old_len);
+    (len <= rules.grown_len_max(1)).then_some(len)
+}
+
+/// The byte that has a bit, and the bit in it: bit 0 is the highest of the first byte.
+fn bit_at(bit: &SetBit<'_>) -> (usize, u8) {
+    let at = usize::try_from(bit.offset / 8).unwrap_or(usize::MAX);
+    (at, 0x80 >> (bit.offset % 8))
 }
 
 /// The value that a command makes of the one that is there: what [`Change::PutGrown`] stores. Empty for other commands.
@@ -604,6 +625,20 @@ pub fn grown(command: &Command<'_>, old: &[u8]) -> Vec<u8> {
             }
             value
         }
+        Command::SetBit(bit) => {
+            let (at, mask) = bit_at(bit);
+            let len = at.saturating_add(1).max(old.len());
+            let mut value = Vec::with_capacity(len);
+            value.extend_from_slice(old);
+            value.resize(len, 0);
+            if let Some(byte) = value.get_mut(at) {
+                match bit.is_set {
+                    true => *byte |= mask,
+                    false => *byte &= !mask,
+                }
+            }
+            value
+        }
         _ => Vec::new(),
     }
 }
@@ -614,22 +649,12 @@ fn apply_set_bit(
     rules: Rules,
     fresh: impl FnOnce() -> Version,
 ) -> (Change, Outcome<'static>) {
-    let Some(at) = usize::try_from(bit.offset / 8)
-        .ok()
-        .filter(|at| *at < rules.value_len_max)
-    else {
+    let old = present.map_or(&[][..], |it| it.value);
+    if bit_grown_len(bit, old.len(), rules).is_none() {
         return (Change::Keep, Outcome::Failed(Failure::TooLarge));
-    };
-    let mut value = present.map_or(&[][..], |it| it.value).to_vec();
-    if value.len() <= at {
-        value.resize(at + 1, 0);
     }
-    let mask = 0x80_u8 >> (bit.offset % 8);
-    let before = value[at] & mask != 0;
-    match bit.is_set {
-        true => value[at] |= mask,
-        false => value[at] &= !mask,
-    }
+    let (at, mask) = bit_at(bit);
+    let before = old.get(at).is_some_and(|byte| byte & mask != 0);
     let meta = match present {
         Some(it) => Meta {
             version: fresh(),
@@ -643,7 +668,7 @@ fn apply_set_bit(
         version: meta.cas(),
         ttl_ms: None,
     });
-    (Change::PutBuilt(meta, value), outcome)
+    (Change::PutGrown(meta), outcome)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! All shards of a batch are locked while its steps are carried out. Megabytes that were decoded or encoded there would
 //! keep other clients waiting for milliseconds. What is prepared ahead counts only for an entry of the same version, as
-//! for single commands ([`Prepared`]). A step that meets a value which a step before it made prepares it under the locks.
+//! for single commands ([`Prepared`]). A value that a step before has made is at hand as it was made. A step that grows it does so
+//! under the locks, within the bound of [`super::growth`].
 
 use bytes::Bytes;
 use fonn_codec::CodecId;
@@ -13,6 +14,9 @@ use fonn_proto::{Batch, BatchStep, Command, Redirects, Transfer};
 use super::super::prepare::{Long, Prepared, SHORT_LEN_MAX};
 use super::super::{Engine, Job, semantics};
 use super::{KeyPlan, Plan};
+
+/// Bytes up to which a step decodes, makes or encodes a value under the locks. There may be a thousand such steps.
+pub(super) const STEP_SHORT_LEN_MAX: usize = SHORT_LEN_MAX / 32;
 
 impl Engine {
     /// Prepares the long values of all steps, as far as they are known, and no more bytes than a batch may return.
@@ -50,7 +54,7 @@ impl Engine {
             _ => false,
         };
         let is_encoded = self.ram_codec.active().0.id() != CodecId::NONE;
-        if is_put && is_encoded && source.len() > SHORT_LEN_MAX && prepared.request.is_none() {
+        if is_put && is_encoded && prepared.request.is_none() {
             prepared.request = Some(self.formed(source.clone()));
         }
     }
@@ -111,12 +115,13 @@ impl Engine {
             Some(slot) => {
                 let found = shard.get(slot);
                 let of = found.meta.version;
-                (of, Long::stored(&found, self.settings.value_len_max))
+                let value_len_max = self.settings.value_len_max;
+                (of, Long::stored(&found, value_len_max, STEP_SHORT_LEN_MAX))
             }
             None => {
                 let entry = it.fetched.as_ref()?.entry.as_ref()?;
                 let of = entry.meta.version;
-                let is_long = entry.value.len() > SHORT_LEN_MAX;
+                let is_long = entry.value.len() > STEP_SHORT_LEN_MAX;
                 let stored = || Long::Stored {
                     of,
                     stored: entry.value.clone(),
@@ -146,7 +151,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use fonn_proto::request::ServerOutcome;
-    use fonn_proto::{ExpirySpec, Get, Outcome, Store};
+    use fonn_proto::{ExpirySpec, Failure, Get, Outcome, Store};
 
     use super::*;
     use crate::engine::Acks;
@@ -260,6 +265,29 @@ mod tests {
                     assert_eq!(rig.get("b").await, None);
                 }
             }
+        });
+    }
+
+    #[test]
+    fn a_batch_that_grows_a_long_value_again_and_again_is_refused_and_changes_nothing() {
+        block_on(async {
+            let rig = rig("lz4");
+            rig.set("a", &long(1)).await;
+            rig.set("b", &long(2)).await;
+            let run = async |count: usize| {
+                let mut steps = vec![store(StoreMode::Set, "b", b"short")];
+                steps.extend((0..count).map(|_| store(StoreMode::Append, "a", b"+")));
+                let mut acks = Acks::default();
+                let batch = batch(steps);
+                let outcome = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;
+                assert!(acks.wait().await.is_empty());
+                outcome
+            };
+            // The first one is prepared ahead, and two more of 100,000 bytes are few enough.
+            assert_eq!(run(4).await, ServerOutcome::Failed(Failure::TooLarge));
+            assert!(rig.get("a").await == Some(long(1)) && rig.get("b").await == Some(long(2)));
+            assert_eq!(values(run(3).await), [const { None::<Vec<u8>> }; 4]);
+            assert!(rig.get("a").await == Some([&long(1)[..], b"+++"].concat()));
         });
     }
 

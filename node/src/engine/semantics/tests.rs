@@ -464,6 +464,13 @@ fn a_short_request_makes_no_long_value() {
             value,
         })
     };
+    let bit = |offset| {
+        Command::SetBit(SetBit {
+            key: b"k",
+            offset,
+            is_set: true,
+        })
+    };
     let mebibyte = GROWN_LEN_MAX as u64;
     let long = vec![0; 1 << 20];
     for (command, old_len, len) in [
@@ -475,7 +482,15 @@ fn a_short_request_makes_no_long_value() {
         (range(mebibyte, b"x"), 0, None),
         (range(0, b"x"), GROWN_LEN_MAX + 1, None),
         (range(u64::MAX, b"x"), 0, None),
+        (bit(8 * mebibyte - 1), 0, Some(GROWN_LEN_MAX)),
+        (bit(8 * mebibyte), 0, None),
+        (bit(0), GROWN_LEN_MAX + 1, None),
+        (bit(u64::MAX), 0, None),
     ] {
         assert_eq!(grown_len(&command, old_len, rules), len, "from {old_len}");
+        if old_len == 0 {
+            let (change, _) = apply(&command, None, rules, || 1);
+            assert_eq!(matches!(change, Change::PutGrown(_)), len.is_some());
+        }
     }
 }
