@@ -5,7 +5,7 @@ mod resp;
 mod text;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -33,6 +33,22 @@ impl std::error::Error for Refused {}
 #[must_use]
 pub fn is_refusal(error: &anyhow::Error) -> bool {
     error.is::<Refused>()
+}
+
+/// Opens a connection from an address of its own, for limits that are by source. Waits for replies as the clients do.
+///
+/// # Errors
+/// When the server does not accept it.
+pub fn connect_from(source: Ipv4Addr, to: SocketAddr) -> Result<TcpStream> {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((source, 0)).into())?;
+    socket.connect_timeout(&to.into(), REPLY_LIMIT)?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(REPLY_LIMIT))?;
+    stream.set_write_timeout(Some(REPLY_LIMIT))?;
+    Ok(stream)
 }
 
 /// The encodings of the protocols.

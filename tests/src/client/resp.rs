@@ -112,9 +112,15 @@ impl RespClient {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(REPLY_LIMIT))?;
         stream.set_write_timeout(Some(REPLY_LIMIT))?;
-        Ok(Self {
+        Ok(Self::over(stream))
+    }
+
+    /// Speaks over a connection that is open, whose timeouts the caller has set.
+    #[must_use]
+    pub fn over(stream: TcpStream) -> Self {
+        Self {
             stream: BufReader::with_capacity(64 << 10, stream),
-        })
+        }
     }
 
     /// The socket, for tests that send odd bytes.

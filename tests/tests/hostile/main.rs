@@ -9,3 +9,4 @@ mod admin;
 mod auth;
 mod commands;
 mod connections;
+mod felt;
