@@ -29,6 +29,7 @@ REFUSED = {
     "nobody may reach it and it is not insecure": [],
     "an unknown value": ["access.insecure=true", "nodes.replica=3"],
     "users, and routers that nodes do not know": ["access.usersSecret=users"],
+    "revocations without a list": ["access.usersSecret=users", "access.certManager.issuerRef.name=issuer", "access.revocations=true"],
     "two certificates": ["access.usersSecret=users", "access.tlsSecret=tls", "access.certManager.issuerRef.name=issuer"],
     "users, and a Prometheus that does not log in": ["access.usersSecret=users", "access.tlsSecret=tls", "access.networkPolicy.enabled=false", "monitoring.serviceMonitor=true"],
     "a Prometheus that the network policy keeps out": ["access.insecure=true", "monitoring.serviceMonitor=true"],

@@ -75,7 +75,7 @@ variable "release" {
 }
 
 variable "secrets" {
-  description = "ARNs of secrets: users (users.toml), tls (JSON with cert, key, ca in PEM), admin (environment of fonnctl). Without users everybody who reaches the port may read and write."
+  description = "ARNs of secrets: users (users.toml), tls (JSON with cert, key, ca, and crl if certificates are revoked, in PEM), admin (environment of fonnctl). Without users everybody who reaches the port may read and write."
   type = object({
     users = optional(string)
     tls   = optional(string)

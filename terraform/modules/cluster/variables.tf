@@ -137,7 +137,7 @@ variable "release" {
 }
 
 variable "secrets" {
-  description = "ARNs of secrets in Secrets Manager: users (users.toml), tls (JSON with cert, key, ca in PEM), admin (environment of fonnctl). Their contents never pass terraform."
+  description = "ARNs of secrets in Secrets Manager: users (users.toml), tls (JSON with cert, key, ca, and crl if certificates are revoked, in PEM), admin (environment of fonnctl). Their contents never pass terraform."
   type = object({
     users = optional(string)
     tls   = optional(string)
@@ -212,8 +212,8 @@ variable "node_settings" {
 
   validation {
     # What is in the file twice is refused by the node at its start; ports are those of security groups and load balancer.
-    condition     = length(setintersection(keys(var.node_settings), ["listen", "admin_listen", "cluster_listen", "node_id", "advertise", "zone", "bootstrap", "join", "users_file", "tls_cert", "tls_key", "tls_client_ca"])) == 0
-    error_message = "node_settings must not set what is set by machine or module: listen, admin_listen, cluster_listen, node_id, advertise, zone, bootstrap, join, users_file, tls_cert, tls_key, tls_client_ca."
+    condition     = length(setintersection(keys(var.node_settings), ["listen", "admin_listen", "cluster_listen", "node_id", "advertise", "zone", "bootstrap", "join", "users_file", "tls_cert", "tls_key", "tls_client_ca", "tls_client_crl"])) == 0
+    error_message = "node_settings must not set what is set by machine or module: listen, admin_listen, cluster_listen, node_id, advertise, zone, bootstrap, join, users_file, tls_cert, tls_key, tls_client_ca, tls_client_crl."
   }
 }
 
@@ -225,8 +225,8 @@ variable "router_settings" {
 
   validation {
     # What is in the file twice is refused by the router at its start; ports are those of security groups and load balancer.
-    condition     = length(setintersection(keys(var.router_settings), ["listen", "admin_listen", "cluster", "users_file", "tls_cert", "tls_key", "tls_client_ca"])) == 0
-    error_message = "router_settings must not set what is set by machine or module: listen, admin_listen, cluster, users_file, tls_cert, tls_key, tls_client_ca."
+    condition     = length(setintersection(keys(var.router_settings), ["listen", "admin_listen", "cluster", "users_file", "tls_cert", "tls_key", "tls_client_ca", "tls_client_crl"])) == 0
+    error_message = "router_settings must not set what is set by machine or module: listen, admin_listen, cluster, users_file, tls_cert, tls_key, tls_client_ca, tls_client_crl."
   }
 }
 

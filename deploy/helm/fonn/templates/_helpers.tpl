@@ -96,6 +96,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- $_ := set $settings "tls_cert" "/etc/fonn/tls/tls.crt" -}}
 {{- $_ := set $settings "tls_key" "/etc/fonn/tls/tls.key" -}}
 {{- $_ := set $settings "tls_client_ca" "/etc/fonn/tls/ca.crt" -}}
+{{- if .revocations }}{{ $_ := set $settings "tls_client_crl" "/etc/fonn/tls/ca.crl" }}{{ end -}}
 {{- else -}}
 {{- /* Over TLS the certificate says by which names the admin port is called. */ -}}
 {{- $_ := set $settings "admin_host" (list "*.svc" "*.svc.cluster.local") -}}
@@ -105,6 +106,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- if and .usersSecret (not (include "fonn.tlsSecret" $)) -}}
 {{- fail "where there are users, nodes know each other and routers by certificates: access.tlsSecret or access.certManager.issuerRef is needed" -}}
+{{- end -}}
+{{- if and .revocations (not .tlsSecret) -}}
+{{- fail "access.revocations needs access.tlsSecret, a Secret with ca.crl: cert-manager makes no list of revoked certificates" -}}
 {{- end -}}
 {{- if and .tlsSecret .certManager.issuerRef.name -}}
 {{- fail "access.tlsSecret or access.certManager.issuerRef, not both: cert-manager makes a Secret of its own" -}}
