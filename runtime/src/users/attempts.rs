@@ -393,9 +393,13 @@ impl Attempts {
     }
 
     /// Checks that wait for a thread.
-    #[cfg(test)]
     pub fn depth(&self) -> usize {
         self.pool.depth()
+    }
+
+    /// Checks that were refused, because too many waited for a thread.
+    pub fn rejected(&self) -> u64 {
+        self.pool.rejected()
     }
 }
 

@@ -251,7 +251,6 @@ impl Authenticator {
         })
     }
 
-    #[cfg(test)]
     pub(super) const fn attempts(&self) -> &Attempts {
         &self.attempts
     }

@@ -57,6 +57,18 @@ pub fn register(metrics: &Metrics, users: Option<Arc<Authenticator>>) {
             );
         }
         snapshot.gauge(
+            "fonn_password_checks_waiting",
+            "Passwords that wait for one of the threads that check them.",
+            &[],
+            users.map_or(0.0, |users| users.attempts().depth() as f64),
+        );
+        snapshot.counter(
+            "fonn_password_checks_rejected_total",
+            "Passwords that were refused unchecked, because too many waited for the threads that check them.",
+            &[],
+            users.map_or(0, |users| users.attempts().rejected()),
+        );
+        snapshot.gauge(
             "fonn_users_revision",
             "Version of the users that members of the cluster agreed on, as it is in force; 0 without any.",
             &[],
