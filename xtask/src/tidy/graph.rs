@@ -9,11 +9,12 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 10] = [
     ("proto", "fonn-proto", &[]),
     ("codec", "fonn-codec", &[]),
     ("runtime", "fonn-runtime", &["fonn-proto"]),
     ("dashboard", "fonn-dashboard", &[]),
+    ("crates/replication", "fonn-replication", &[]),
     (
         "cold-tier",
         "fonn-cold-tier",
@@ -44,6 +45,7 @@ const LIBRARIES: &[&str] = &[
     "fonn-codec",
     "fonn-runtime",
     "fonn-dashboard",
+    "fonn-replication",
     "fonn-cold-tier",
     "fonn-node",
     "fonn-router",

@@ -1,0 +1,341 @@
+//! What the members agree on by raft, and how it changes.
+//!
+//! [`Topology::after`] is the state machine. It is pure, so each member that applies the same
+//! changes has the same topology. Invariant: a slot gets an owner that has not copied it only if no
+//! owner is left that has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::{Epoch, MemberId, MemberSet, Slot};
+
+/// Whether a member has what it should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// The member has every acknowledged write of its slots.
+    InSync,
+    /// The member is reachable and copies what it missed.
+    Syncing,
+    /// The member does not answer, and its leases are over.
+    Down,
+}
+
+/// A member as the members agree on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Whether it is in sync.
+    pub status: Status,
+    /// The epoch of its last change of status.
+    pub since: Epoch,
+    /// Whether it has copied all slots that the next layout gives to it.
+    pub ready: bool,
+    /// The start of its process with which it last asked to sync.
+    pub incarnation: u64,
+}
+
+/// For each slot, the members in rank order. Placement computes it from members and weights.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    ranks_per_slot: usize,
+    ranks: Vec<MemberId>,
+}
+
+impl Layout {
+    /// A layout from rows of equal length, one row per slot. `None` if the rows differ in length.
+    #[must_use]
+    pub fn new(rows: &[Vec<MemberId>]) -> Option<Self> {
+        let ranks_per_slot = rows.first()?.len();
+        let equal = rows.iter().all(|row| row.len() == ranks_per_slot);
+        equal.then(|| Self {
+            ranks_per_slot,
+            ranks: rows.concat(),
+        })
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn slots_len(&self) -> usize {
+        self.ranks.len() / self.ranks_per_slot.max(1)
+    }
+
+    /// The members of a slot in rank order.
+    #[must_use]
+    pub fn ranks(&self, slot: Slot) -> &[MemberId] {
+        let start = slot.index() * self.ranks_per_slot;
+        self.ranks
+            .get(start..start + self.ranks_per_slot)
+            .unwrap_or_default()
+    }
+}
+
+/// A member that owns a slot because no placed owner is in sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StandIn {
+    /// The member.
+    pub member: MemberId,
+    /// The epoch at which it was chosen.
+    pub since: Epoch,
+}
+
+/// What the members agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Topology {
+    /// The number of this topology.
+    pub epoch: Epoch,
+    /// How many owners placement gives to a slot.
+    pub replicas: usize,
+    /// The members, by their ids.
+    pub members: Vec<Member>,
+    /// The layout in force.
+    pub layout: Arc<Layout>,
+    /// The layout that replaces it as soon as its owners have copied their slots.
+    pub next_layout: Option<Arc<Layout>>,
+    /// The epoch at which the latest of the two layouts was proposed.
+    pub proposed: Epoch,
+    /// The slots of which no placed owner is in sync. A stand-in keeps its slot until a placed owner
+    /// is in sync or the stand-in is down: a member that returns meanwhile has none of its writes.
+    pub stand_ins: BTreeMap<Slot, StandIn>,
+}
+
+/// A proposed change of the topology.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A member is down. The leader proposes it only when the leases of the member are over.
+    Down(MemberId),
+    /// A member asks to sync: it was down, or it may have lost acknowledged writes. Only the member
+    /// itself asks, after it has applied the epoch at which it was declared down. So no member is
+    /// back before it knows that it was down.
+    Sync {
+        /// The member itself.
+        member: MemberId,
+        /// The epoch that it had applied.
+        applied: Epoch,
+        /// The start of its process. A later start than the known one has lost what the member had.
+        incarnation: u64,
+    },
+    /// A member has copied all its slots.
+    InSync {
+        /// The member itself.
+        member: MemberId,
+        /// The epoch that it had applied.
+        applied: Epoch,
+    },
+    /// The members should copy what this layout gives to them.
+    ProposeLayout(Arc<Layout>),
+    /// The next layout is given up.
+    CancelLayout,
+    /// The next layout replaces the layout in force.
+    ReplaceLayout,
+}
+
+/// The owners and learners of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The first owner in rank.
+    pub(crate) primary: Option<MemberId>,
+    /// All owners, the primary among them.
+    pub(crate) owners: MemberSet,
+    /// The members that copy the slot.
+    pub(crate) learners: MemberSet,
+    /// Since when a member stands in, if no placed owner is in sync.
+    pub(crate) stand_in: Option<Epoch>,
+}
+
+impl Topology {
+    /// The first topology, in which no member is in sync.
+    #[must_use]
+    pub fn first(replicas: usize, members_len: usize, layout: Arc<Layout>) -> Self {
+        let epoch = Epoch(1);
+        let member = Member {
+            status: Status::Syncing,
+            since: epoch,
+            ready: false,
+            incarnation: 0,
+        };
+        let mut first = Self {
+            epoch,
+            replicas,
+            members: vec![member; members_len],
+            layout,
+            next_layout: None,
+            proposed: epoch,
+            stand_ins: BTreeMap::new(),
+        };
+        first.choose_stand_ins();
+        first
+    }
+
+    /// The status of a member. An unknown member is down.
+    #[must_use]
+    pub fn status(&self, member: MemberId) -> Status {
+        self.members
+            .get(usize::from(member.0))
+            .map_or(Status::Down, |member| member.status)
+    }
+
+    /// The first owner of a slot in rank. It orders the writes of the slot.
+    #[must_use]
+    pub fn primary(&self, slot: Slot) -> Option<MemberId> {
+        self.placement(slot).primary
+    }
+
+    /// The owners of a slot.
+    #[must_use]
+    pub fn owners(&self, slot: Slot) -> MemberSet {
+        self.placement(slot).owners
+    }
+
+    /// The members that are not down.
+    pub(crate) fn up(&self) -> impl Iterator<Item = MemberId> {
+        (0u8..)
+            .zip(&self.members)
+            .filter(|(_, member)| member.status != Status::Down)
+            .map(|(index, _)| MemberId(index))
+    }
+
+    /// R3, R4: who owns a slot and who copies it.
+    pub(crate) fn placement(&self, slot: Slot) -> Placement {
+        let ranks = self.layout.ranks(slot);
+        let placed = |ranks: &[MemberId], status| -> MemberSet {
+            let placed = ranks.iter().copied().take(self.replicas);
+            placed.filter(|&m| self.status(m) == status).collect()
+        };
+        let mut owners = placed(ranks, Status::InSync);
+        let stand_in = owners.is_empty().then(|| self.stand_ins.get(&slot));
+        let stand_in = stand_in.flatten();
+        if let Some(stand_in) = stand_in {
+            owners.insert(stand_in.member);
+        }
+        let mut learners = placed(ranks, Status::Syncing);
+        if let Some(next) = &self.next_layout {
+            let next = next.ranks(slot);
+            learners = learners.with(placed(next, Status::Syncing));
+            learners = learners.with(placed(next, Status::InSync));
+        }
+        Placement {
+            primary: ranks.iter().copied().find(|&m| owners.contains(m)),
+            owners,
+            learners: learners.without(owners),
+            stand_in: stand_in.map(|stand_in| stand_in.since),
+        }
+    }
+
+    /// R3: keeps each stand-in that is up, and chooses the next member in rank where none is left.
+    fn choose_stand_ins(&mut self) {
+        let slots = u16::try_from(self.layout.slots_len()).unwrap_or(u16::MAX);
+        for slot in (0..slots).map(Slot) {
+            let ranks = self.layout.ranks(slot);
+            let mut placed = ranks.iter().take(self.replicas);
+            if placed.any(|&member| self.status(member) == Status::InSync) {
+                self.stand_ins.remove(&slot);
+                continue;
+            }
+            let current = self.stand_ins.get(&slot);
+            if current.is_some_and(|current| self.status(current.member) != Status::Down) {
+                continue;
+            }
+            let first = |status| ranks.iter().copied().find(|&m| self.status(m) == status);
+            let chosen = first(Status::InSync).or_else(|| first(Status::Syncing));
+            match chosen {
+                Some(member) => {
+                    let since = self.epoch;
+                    self.stand_ins.insert(slot, StandIn { member, since });
+                }
+                None => {
+                    self.stand_ins.remove(&slot);
+                }
+            }
+        }
+    }
+
+    /// The topology after a change, or `None` if the change is outdated or has no effect.
+    #[must_use]
+    pub fn after(&self, change: &Change) -> Option<Self> {
+        let mut next = self.clone();
+        next.epoch = self.epoch.next();
+        let epoch = next.epoch;
+        match change {
+            Change::Down(id) => {
+                let member = next.members.get_mut(usize::from(id.0))?;
+                if member.status == Status::Down {
+                    return None;
+                }
+                member.status = Status::Down;
+                member.since = epoch;
+                member.ready = false;
+            }
+            Change::Sync {
+                member: id,
+                applied,
+                incarnation,
+            } => {
+                let member = next.members.get_mut(usize::from(id.0))?;
+                let forgot = *incarnation > member.incarnation;
+                if *applied < member.since || (member.status == Status::Syncing && !forgot) {
+                    return None;
+                }
+                if member.status != Status::Down && forgot {
+                    next.stand_ins.retain(|_, stand_in| stand_in.member != *id);
+                }
+                member.incarnation = (*incarnation).max(member.incarnation);
+                member.status = Status::Syncing;
+                member.since = epoch;
+                member.ready = false;
+            }
+            Change::InSync { member, applied } => {
+                let proposed = self.proposed;
+                let waits = self.next_layout.is_some();
+                let member = next.members.get_mut(usize::from(member.0))?;
+                if member.status == Status::Down || *applied < member.since {
+                    return None;
+                }
+                let ready = waits && *applied >= proposed;
+                if member.status == Status::InSync && (!ready || member.ready) {
+                    return None;
+                }
+                if member.status == Status::Syncing {
+                    member.status = Status::InSync;
+                    member.since = epoch;
+                }
+                member.ready |= ready;
+            }
+            Change::ProposeLayout(layout) => {
+                if layout.slots_len() != self.layout.slots_len() {
+                    return None;
+                }
+                next.next_layout = Some(Arc::clone(layout));
+                next.proposed = epoch;
+                next.members.iter_mut().for_each(|m| m.ready = false);
+            }
+            Change::CancelLayout => {
+                next.next_layout.take()?;
+                next.members.iter_mut().for_each(|m| m.ready = false);
+            }
+            Change::ReplaceLayout => {
+                if !self.next_layout_is_ready() {
+                    return None;
+                }
+                next.layout = next.next_layout.take()?;
+                next.members.iter_mut().for_each(|m| m.ready = false);
+            }
+        }
+        next.choose_stand_ins();
+        Some(next)
+    }
+
+    /// R4: whether the next layout may replace the layout in force: all members that are up have
+    /// copied their slots, and each slot has an owner among them.
+    #[must_use]
+    pub fn next_layout_is_ready(&self) -> bool {
+        let Some(layout) = &self.next_layout else {
+            return false;
+        };
+        let ready = |m: &Member| m.status == Status::Down || m.ready;
+        let slots = u16::try_from(layout.slots_len()).unwrap_or(u16::MAX);
+        self.members.iter().all(ready)
+            && (0..slots).map(Slot).all(|slot| {
+                let mut placed = layout.ranks(slot).iter().take(self.replicas);
+                placed.any(|&member| self.status(member) == Status::InSync)
+            })
+    }
+}
