@@ -1,0 +1,209 @@
+//! A cluster of the simulation: members with stores, and the links between them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_replication::{Config, Core, Epoch, Hlc, Layout, Lease, MemberId, Saved};
+
+use super::judge::{Judge, Kind, Scope};
+use super::raft::Raft;
+use super::random::Random;
+use super::setup::Setup;
+use super::store::{Entry, Store};
+use super::world::Action;
+
+pub struct Node {
+    pub core: Core<Entry>,
+    pub store: Store,
+    pub saved: Option<Saved>,
+    pub alive: bool,
+    /// Until when the process is stopped.
+    pub paused_until: Option<u64>,
+    pub backlog: Vec<Action>,
+    pub incarnation: u64,
+    /// A durable clock above every version that the member assigned.
+    pub reserved: Hlc,
+    pub wall_offset_ms: u64,
+    /// How many topologies of the log the member has learned.
+    pub learned: usize,
+    pub heard_leader: u64,
+    pub lease: Lease,
+    pub evicted: Epoch,
+}
+
+impl Node {
+    pub fn runs(&self) -> bool {
+        self.alive && self.paused_until.is_none()
+    }
+}
+
+/// A write of a client that is not answered.
+pub struct Open {
+    pub node: usize,
+    pub id: u32,
+    pub kind: Kind,
+    pub scope: Scope,
+}
+
+/// A flush that a client sent to all members.
+#[derive(Default)]
+pub struct OpenFlush {
+    pub id: u32,
+    pub open_parts: usize,
+    /// How many slots were flushed by each epoch.
+    pub slots: HashMap<Epoch, usize>,
+}
+
+pub struct Cluster {
+    pub region: u16,
+    pub raft: Raft,
+    pub topologies_seen: usize,
+    pub nodes: Vec<Node>,
+    /// Until when no message arrives from one member at another.
+    pub cut: Vec<Vec<u64>>,
+    pub cut_to_leader: Vec<u64>,
+    pub cut_from_leader: Vec<u64>,
+    pub no_leader_until: u64,
+    pub open: HashMap<u64, Open>,
+    pub flush_parts: HashMap<u64, (usize, u64)>,
+    pub flushes: HashMap<u64, OpenFlush>,
+    pub judge: Judge,
+    /// When each slot was last answered for.
+    pub served: Vec<u64>,
+    /// When a write of each slot was last acknowledged.
+    pub written: Vec<u64>,
+}
+
+pub fn config(setup: &Setup, region: u16, me: usize) -> Config {
+    Config {
+        me: MemberId(me as u8),
+        region,
+        slots_len: setup.slots,
+        pending_max: 64,
+        copies_max: 2,
+        tick: Duration::from_millis(100),
+        suspect_after: Duration::from_millis(800),
+        refuse_after: Duration::from_millis(3_000),
+        clock_error_ms_max: 1_000,
+        rules: setup.rules,
+    }
+}
+
+/// A layout by rendezvous hashing over random weights.
+pub fn layout(setup: &Setup, random: &mut Random) -> Arc<Layout> {
+    let weights: Vec<u64> = (0..setup.members)
+        .map(|_| [0, 1, 1, 2][random.index(4)])
+        .collect();
+    let rows: Vec<Vec<MemberId>> = (0..setup.slots)
+        .map(|_| {
+            let mut scored: Vec<(bool, u64, MemberId)> = (0..setup.members)
+                .map(|m| {
+                    let score = random.below(1_000) * weights[m];
+                    (weights[m] > 0, score, MemberId(m as u8))
+                })
+                .collect();
+            scored.sort_by(|a, b| b.cmp(a));
+            scored.into_iter().map(|(_, _, member)| member).collect()
+        })
+        .collect();
+    Arc::new(Layout::new(&rows).expect("rows of equal length"))
+}
+
+impl Cluster {
+    pub fn new(setup: &Setup, region: u16, random: &mut Random) -> Self {
+        let members = setup.members;
+        let node = |me: usize, random: &mut Random| Node {
+            core: Core::new(config(setup, region, me)),
+            store: Store::new(setup.slots),
+            saved: None,
+            alive: false,
+            paused_until: None,
+            backlog: Vec::new(),
+            incarnation: 0,
+            reserved: Hlc(0),
+            wall_offset_ms: 1_000_000 + random.below(2 * setup.skew_ms_max + 1),
+            learned: 0,
+            heard_leader: 0,
+            lease: Lease::None,
+            evicted: Epoch(0),
+        };
+        let layout = layout(setup, random);
+        Self {
+            region,
+            raft: Raft::new(setup.replicas, members, layout),
+            topologies_seen: 1,
+            nodes: (0..members).map(|me| node(me, random)).collect(),
+            cut: vec![vec![0; members]; members],
+            cut_to_leader: vec![0; members],
+            cut_from_leader: vec![0; members],
+            no_leader_until: 0,
+            open: HashMap::new(),
+            flush_parts: HashMap::new(),
+            flushes: HashMap::new(),
+            judge: Judge::new(setup.slots, setup.keys),
+            served: vec![0; usize::from(setup.slots)],
+            written: vec![0; usize::from(setup.slots)],
+        }
+    }
+
+    /// Whether a majority of the members reaches the leader, which they elect among themselves.
+    pub fn has_quorum(&self, now: u64) -> bool {
+        let reaches = |&m: &usize| {
+            self.nodes[m].runs() && self.cut_to_leader[m] <= now && self.cut_from_leader[m] <= now
+        };
+        let reaching = (0..self.nodes.len()).filter(reaches).count();
+        reaching * 2 > self.nodes.len() && self.no_leader_until <= now
+    }
+
+    /// Whether a member goes on without a quorum while the others have gone on without it.
+    pub fn is_left_behind(&self, node: usize) -> bool {
+        let node = &self.nodes[node];
+        node.lease == Lease::NoQuorum && node.core.applied() < self.raft.topology().epoch
+    }
+
+    /// Notes the outcome of a write for the judge.
+    pub fn answered(&mut self, request: u64, outcome: Outcome) {
+        let Some(open) = self.open.remove(&request) else {
+            return;
+        };
+        let (id, kind, scope) = (open.id, open.kind, open.scope);
+        match outcome {
+            Outcome::Acknowledged if !self.is_left_behind(open.node) => {
+                self.judge.acknowledge(id, kind, scope);
+            }
+            Outcome::Skipped => self.judge.skip(id, kind, scope),
+            _ => self.judge.fail(id, kind, scope),
+        }
+    }
+
+    /// Notes the answer of one member to a flush.
+    pub fn flush_answered(&mut self, request: u64, flushed: Option<(Epoch, usize)>, all: usize) {
+        let Some((node, flush_id)) = self.flush_parts.remove(&request) else {
+            return;
+        };
+        let counts = !self.is_left_behind(node);
+        let flush = self.flushes.get_mut(&flush_id).expect("it is open");
+        flush.open_parts -= 1;
+        if let Some((epoch, slots)) = flushed.filter(|_| counts) {
+            *flush.slots.entry(epoch).or_default() += slots;
+        }
+        if flush.open_parts == 0 {
+            let complete = flush.slots.values().any(|&slots| slots == all);
+            let id = flush.id;
+            self.flushes.remove(&flush_id);
+            if complete {
+                self.judge.acknowledge(id, Kind::Gone, None);
+            } else {
+                self.judge.fail(id, Kind::Gone, None);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Acknowledged,
+    Unknown,
+    Skipped,
+}

@@ -1,0 +1,183 @@
+//! Judges what clients of one cluster see.
+//!
+//! Times are positions in the sequence of all events. A write is before another one if it was
+//! answered before the other one began. A read must not return a value that is before an
+//! acknowledged write. A miss must not hide an acknowledged value that nothing removed.
+
+use std::collections::HashMap;
+
+use super::store::Key;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Value,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    began: u64,
+    /// When it was answered, refused, or given up because its member crashed.
+    ended: Option<u64>,
+    /// The member answered that it did nothing.
+    skipped: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct KeyState {
+    /// The latest beginning of an acknowledged write, deletion or flush.
+    acknowledged: u64,
+    /// The latest beginning of an acknowledged value.
+    value: u64,
+    /// The latest end of a deletion or flush, acknowledged or not.
+    gone: u64,
+    gone_open: u32,
+    /// When the key was last evicted somewhere, or all owners of its slot were lost.
+    forgotten: u64,
+    /// When all owners of its slot were lost last.
+    lost: u64,
+    /// A write of another region may hide those of this one.
+    foreign: bool,
+}
+
+pub struct Judge {
+    now: u64,
+    operations: HashMap<u32, Operation>,
+    keys: Vec<Vec<KeyState>>,
+    pub reads: u64,
+    pub hits: u64,
+    pub acknowledged: u64,
+}
+
+/// The slots and keys that an operation is about: one key, or all of them.
+pub type Scope = Option<(u16, Key)>;
+
+impl Judge {
+    pub fn new(slots: u16, keys: u8) -> Self {
+        Self {
+            now: 1,
+            operations: HashMap::new(),
+            keys: vec![vec![KeyState::default(); usize::from(keys)]; usize::from(slots)],
+            reads: 0,
+            hits: 0,
+            acknowledged: 0,
+        }
+    }
+
+    fn time(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    fn each(&mut self, scope: Scope, mut change: impl FnMut(&mut KeyState)) {
+        match scope {
+            Some((slot, key)) => change(&mut self.keys[usize::from(slot)][usize::from(key)]),
+            None => self.keys.iter_mut().flatten().for_each(change),
+        }
+    }
+
+    pub fn begin(&mut self, id: u32, kind: Kind, scope: Scope) {
+        let began = self.time();
+        let operation = Operation {
+            began,
+            ended: None,
+            skipped: false,
+        };
+        self.operations.insert(id, operation);
+        if kind == Kind::Gone {
+            self.each(scope, |key| key.gone_open += 1);
+        }
+    }
+
+    fn end(&mut self, id: u32, kind: Kind, scope: Scope) -> u64 {
+        let ended = self.time();
+        let operation = self.operations.get_mut(&id).expect("it has begun");
+        operation.ended = Some(ended);
+        let began = operation.began;
+        if kind == Kind::Gone {
+            self.each(scope, |key| {
+                key.gone_open -= 1;
+                key.gone = ended;
+            });
+        }
+        began
+    }
+
+    pub fn acknowledge(&mut self, id: u32, kind: Kind, scope: Scope) {
+        self.acknowledged += 1;
+        let began = self.end(id, kind, scope);
+        self.each(scope, |key| {
+            // Of a flush, the part of one slot may be lost before the whole is acknowledged.
+            if scope.is_some() || key.lost < began {
+                key.acknowledged = key.acknowledged.max(began);
+            }
+            if kind == Kind::Value {
+                key.value = key.value.max(began);
+            }
+        });
+    }
+
+    /// The write may have been carried out in part.
+    pub fn fail(&mut self, id: u32, kind: Kind, scope: Scope) {
+        self.end(id, kind, scope);
+    }
+
+    /// The member answered that it did nothing.
+    pub fn skip(&mut self, id: u32, kind: Kind, scope: Scope) {
+        self.end(id, kind, scope);
+        self.operations.get_mut(&id).expect("it has begun").skipped = true;
+    }
+
+    pub fn evicted(&mut self, slot: u16, key: Key) {
+        let now = self.time();
+        self.each(Some((slot, key)), |key| key.forgotten = now);
+    }
+
+    pub fn foreign(&mut self, scope: Scope) {
+        self.each(scope, |key| key.foreign = true);
+    }
+
+    /// All owners of a slot were lost. A bucket may then return what it had of a key. If it had
+    /// nothing of this cluster, it may get an older write of a member that comes back.
+    pub fn lost(&mut self, slot: u16, key: Key, bucket: Option<Option<u32>>) {
+        let now = self.time();
+        let began = |id: u32| self.operations.get(&id).map_or(0, |o| o.began);
+        let known = bucket.map(|id| id.map_or(0, began));
+        self.each(Some((slot, key)), |key| {
+            key.forgotten = now;
+            key.lost = now;
+            key.acknowledged = key.acknowledged.min(known.unwrap_or(u64::MAX));
+        });
+    }
+
+    /// Judges a read of this moment.
+    pub fn read(&mut self, slot: u16, key: Key, shown: Option<u32>) -> Result<(), String> {
+        self.reads += 1;
+        let state = self.keys[usize::from(slot)][usize::from(key)];
+        let Some(id) = shown else {
+            let removed = state.gone_open > 0 || state.gone > state.value;
+            let kept = state.value > 0 && !removed && state.forgotten < state.value;
+            if kept && !state.foreign {
+                return Err(format!("lost: slot {slot} key {key} is a miss"));
+            }
+            return Ok(());
+        };
+        self.hits += 1;
+        let Some(operation) = self.operations.get(&id) else {
+            return Ok(()); // a value of another region
+        };
+        if operation.skipped {
+            return Err(format!("write {id} shows, which was answered as not done"));
+        }
+        if operation
+            .ended
+            .is_some_and(|ended| ended < state.acknowledged)
+        {
+            return Err(format!(
+                "stale: slot {slot} key {key} shows write {id}, which ended before a write began \
+                 that is acknowledged"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Each rule is needed: with one rule switched off, the proof finds a violation.
+
+use fonn_replication::{Rule, Rules};
+
+use super::setup::{Fault, Setup};
+use super::simulation::{run, variable};
+
+const CRASHES: [Fault; 3] = [Fault::Crash, Fault::Layout, Fault::Pause];
+
+/// Runs seeds until one fails, and returns what was found.
+fn finds(setup: impl Fn(u64) -> Setup) {
+    let first = variable("FONN_REPLICATION_SEED").unwrap_or(0);
+    let found = (first..first + 3_000).find_map(|seed| {
+        let setup = setup(seed);
+        let whole = Setup {
+            rules: Rules::default(),
+            ..setup.clone()
+        };
+        let found = run(setup).err()?;
+        run(whole).expect("the seed is fine with all rules");
+        Some((seed, found))
+    });
+    let (seed, found) = found.expect("no seed finds a violation");
+    println!("after {seed} seeds without a finding: {found}");
+    assert!(found.contains("stale") || found.contains("lost"), "{found}");
+}
+
+#[test]
+fn r1_a_write_that_an_owner_does_not_have_is_lost_or_stale() {
+    let faults = [Fault::Crash, Fault::Pause, Fault::Loss, Fault::OneWay];
+    finds(|seed| Setup::without(Rule::AllOwners, seed, 2, &faults));
+}
+
+#[test]
+fn r1_a_write_of_an_older_epoch_is_acknowledged_by_a_former_primary() {
+    let faults = [
+        Fault::Crash,
+        Fault::Pause,
+        Fault::Layout,
+        Fault::CutFromLeader,
+        Fault::Loss,
+    ];
+    finds(|seed| Setup::without(Rule::SameEpoch, seed, 2, &faults));
+}
+
+#[test]
+fn r1_a_pending_write_that_is_not_sent_again_is_missed_by_the_feed() {
+    let faults = [
+        Fault::Crash,
+        Fault::Pause,
+        Fault::OneWay,
+        Fault::Loss,
+        Fault::Layout,
+    ];
+    finds(|seed| Setup::without(Rule::Resend, seed, 3, &faults));
+}
+
+#[test]
+fn r2_without_terms_a_member_with_a_slow_clock_loses_its_writes() {
+    let faults = [
+        Fault::Crash,
+        Fault::Skew,
+        Fault::CutFromLeader,
+        Fault::Pause,
+        Fault::Loss,
+    ];
+    let setup = |seed| Setup {
+        skew_ms_max: 20_000,
+        ..Setup::without(Rule::Term, seed, 2, &faults)
+    };
+    finds(setup);
+}
+
+#[test]
+fn r3_without_a_floor_a_successor_shows_what_it_had_long_ago() {
+    finds(|seed| Setup::without(Rule::Floor, seed, 1, &CRASHES));
+}
+
+#[test]
+fn r4_a_learner_that_copies_nothing_shows_what_it_had_long_ago() {
+    finds(|seed| Setup::without(Rule::Copy, seed, 2, &CRASHES));
+}
+
+#[test]
+fn r4_an_epoch_for_the_member_instead_of_the_slot_skips_changes() {
+    finds(|seed| Setup::without(Rule::SlotEpoch, seed, 2, &CRASHES));
+}
+
+#[test]
+fn r4_a_feed_with_evicted_changes_skips_them() {
+    let faults = [Fault::Crash, Fault::Layout, Fault::Evict];
+    finds(|seed| Setup::without(Rule::CompleteFeed, seed, 2, &faults));
+}
+
+#[test]
+fn r4_a_full_copy_above_old_copies_shows_them() {
+    let faults = [
+        Fault::Crash,
+        Fault::Layout,
+        Fault::Evict,
+        Fault::UncleanCrash,
+    ];
+    finds(|seed| Setup::without(Rule::CopyFloor, seed, 2, &faults));
+}
+
+#[test]
+fn r4_a_former_owner_that_has_not_applied_the_epoch_answers_hedged_reads() {
+    finds(|seed| Setup::without(Rule::FormerOwners, seed, 2, &CRASHES));
+}
+
+#[test]
+fn r5_a_member_that_was_down_and_does_not_sync_shows_what_it_had() {
+    finds(|seed| Setup::without(Rule::Return, seed, 2, &CRASHES));
+}
+
+#[test]
+fn r5_a_member_that_lost_acknowledged_writes_shows_older_ones() {
+    let faults = [Fault::UncleanCrash, Fault::Crash];
+    finds(|seed| Setup::without(Rule::CleanStart, seed, 2, &faults));
+}
+
+#[test]
+fn r6_a_member_without_a_lease_shows_what_its_successor_has_overwritten() {
+    let faults = [Fault::CutFromLeader, Fault::Pause];
+    finds(|seed| Setup::without(Rule::Lease, seed, 2, &faults));
+}

@@ -1,0 +1,131 @@
+//! A model of what raft does for the core: a log of topologies, and leases.
+//!
+//! The model is one service that members reach over links of their own. It is available while a
+//! majority of members reaches it. A member is declared down when its last lease is over.
+
+use std::sync::Arc;
+
+use fonn_replication::{Change, Layout, MemberId, Slot, Status, Topology};
+
+pub const LEASE_MS: u64 = 1_500;
+
+pub struct Raft {
+    pub log: Vec<Arc<Topology>>,
+    pub available_since: Option<u64>,
+    /// Until when each member was promised not to be declared down.
+    promised: Vec<u64>,
+    heard: Vec<u64>,
+    suspected: Vec<bool>,
+    layout_since: u64,
+}
+
+impl Raft {
+    pub fn new(replicas: usize, members: usize, layout: Arc<Layout>) -> Self {
+        Self {
+            log: vec![Arc::new(Topology::first(replicas, members, layout))],
+            available_since: Some(0),
+            promised: vec![LEASE_MS; members],
+            heard: vec![0; members],
+            suspected: vec![false; members],
+            layout_since: 0,
+        }
+    }
+
+    pub fn topology(&self) -> &Arc<Topology> {
+        self.log.last().expect("there is a first topology")
+    }
+
+    fn commit(&mut self, change: &Change, now: u64) {
+        if let Some(next) = self.topology().after(change) {
+            if let Change::ProposeLayout(_) = change {
+                self.layout_since = now;
+            }
+            self.log.push(Arc::new(next));
+        }
+    }
+
+    /// Follows whether a majority reaches the service.
+    pub fn follow_quorum(&mut self, quorum: bool, now: u64) {
+        match (quorum, self.available_since) {
+            (false, Some(_)) => self.available_since = None,
+            (true, None) => {
+                // A new leader does not know what the one before it promised.
+                self.available_since = Some(now);
+                for index in 0..self.promised.len() {
+                    self.promised[index] = self.promised[index].max(now + LEASE_MS);
+                    self.heard[index] = now;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn propose(&mut self, change: &Change, now: u64) {
+        if self.available_since.is_none() {
+            return;
+        }
+        match change {
+            Change::Down(member) => {
+                let up = self.topology().status(*member) != Status::Down;
+                self.suspected[usize::from(member.0)] = up;
+            }
+            change => self.commit(change, now),
+        }
+    }
+
+    /// A member asks for a lease. Returns until when it has one.
+    pub fn grant(&mut self, member: MemberId, now: u64) -> Option<u64> {
+        let index = usize::from(member.0);
+        self.available_since?;
+        self.heard[index] = now;
+        if self.topology().status(member) == Status::Down || self.suspected[index] {
+            return None;
+        }
+        self.promised[index] = now + LEASE_MS;
+        Some(now + LEASE_MS)
+    }
+
+    /// Declares members down, and replaces the layout when its owners are ready.
+    pub fn tick(&mut self, now: u64) {
+        if self.available_since.is_none() {
+            return;
+        }
+        for index in 0..self.promised.len() {
+            let member = MemberId(index as u8);
+            let silent = self.heard[index] + LEASE_MS < now;
+            let due = (silent || self.suspected[index]) && self.promised[index] < now;
+            if due && self.topology().status(member) != Status::Down {
+                self.suspected[index] = false;
+                self.commit(&Change::Down(member), now);
+            }
+        }
+        if self.topology().next_layout_is_ready() {
+            self.commit(&Change::ReplaceLayout, now);
+        } else if self.topology().next_layout.is_some() && self.layout_since + 15_000 < now {
+            self.commit(&Change::CancelLayout, now);
+        }
+    }
+}
+
+/// The slots of which all owners were lost between two topologies, so that another member stands in.
+/// It is an error if a slot is taken from an owner that is still there.
+pub fn lost_slots(before: &Topology, after: &Topology, slots: u16) -> Result<Vec<Slot>, String> {
+    let mut lost = Vec::new();
+    for slot in (0..slots).map(Slot) {
+        let Some(stand_in) = after.stand_ins.get(&slot) else {
+            continue;
+        };
+        if stand_in.since == after.epoch {
+            let life = |t: &Topology, m: MemberId| {
+                let member = t.members[usize::from(m.0)];
+                (member.status, member.incarnation)
+            };
+            let remains = |&m: &MemberId| life(before, m) == life(after, m);
+            if before.owners(slot).iter().any(|m| remains(&m)) {
+                return Err(format!("{slot:?} is taken from a living owner: {after:?}"));
+            }
+            lost.push(slot);
+        }
+    }
+    Ok(lost)
+}

@@ -1,0 +1,105 @@
+//! What a seed decides before the simulation starts.
+
+use fonn_replication::{Rule, Rules};
+
+use super::random::Random;
+
+/// A kind of fault. Each seed uses some kinds, so that rare combinations are met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Loss,
+    OneWay,
+    CutFromLeader,
+    Pause,
+    Crash,
+    UncleanCrash,
+    DiskLoss,
+    NoLeader,
+    Layout,
+    Evict,
+    Flush,
+    Skew,
+    SkipEpochs,
+}
+
+pub const FAULTS: [Fault; 13] = [
+    Fault::Loss,
+    Fault::OneWay,
+    Fault::CutFromLeader,
+    Fault::Pause,
+    Fault::Crash,
+    Fault::UncleanCrash,
+    Fault::DiskLoss,
+    Fault::NoLeader,
+    Fault::Layout,
+    Fault::Evict,
+    Fault::Flush,
+    Fault::Skew,
+    Fault::SkipEpochs,
+];
+
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub seed: u64,
+    pub members: usize,
+    pub replicas: usize,
+    pub regions: usize,
+    pub bucket: bool,
+    pub slots: u16,
+    pub keys: u8,
+    pub faults: Vec<Fault>,
+    pub rules: Rules,
+    /// How long faults are injected.
+    pub chaos_ms: u64,
+    /// The longest pause between two faults.
+    pub calm_ms_max: u64,
+    /// How far wall clocks are apart.
+    pub skew_ms_max: u64,
+}
+
+impl Setup {
+    pub fn from_seed(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let regions = if random.percent(15) { 2 } else { 1 };
+        let faults = FAULTS.into_iter().filter(|_| random.percent(55)).collect();
+        let mut setup = Self {
+            seed,
+            members: random.between(3, 6) as usize,
+            replicas: random.between(1, 4) as usize,
+            regions,
+            bucket: regions == 2 || random.percent(50),
+            slots: random.between(2, 7) as u16,
+            keys: random.between(2, 5) as u8,
+            faults,
+            rules: Rules::default(),
+            chaos_ms: random.between(15_000, 40_000),
+            calm_ms_max: 5_000,
+            skew_ms_max: 0,
+        };
+        if setup.has(Fault::Skew) {
+            // Regions compare clocks, so theirs stay within the stated bound.
+            setup.skew_ms_max = if regions == 2 { 450 } else { 20_000 };
+        }
+        setup
+    }
+
+    /// A setup with one rule switched off and the faults that the rule guards against.
+    pub fn without(rule: Rule, seed: u64, replicas: usize, faults: &[Fault]) -> Self {
+        Self {
+            members: 3 + (seed % 2) as usize,
+            replicas,
+            regions: 1,
+            bucket: false,
+            slots: 2,
+            keys: 2,
+            calm_ms_max: 2_000,
+            faults: faults.to_vec(),
+            rules: Rules::without(rule),
+            ..Self::from_seed(seed)
+        }
+    }
+
+    pub fn has(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+}

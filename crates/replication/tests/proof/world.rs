@@ -1,0 +1,550 @@
+//! The event loop of the simulation: time, messages, clients, and the shell around each core.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_replication::{
+    Body, Change, Command, Event, Hlc, Lease, MemberId, Message, Now, Page, ReadFrom, Reply, Saved,
+    Slot,
+};
+
+use super::bucket::Bucket;
+use super::cluster::{Cluster, Open, OpenFlush, Outcome};
+use super::judge::Kind;
+use super::raft::lost_slots;
+use super::random::Random;
+use super::setup::{Fault, Setup};
+use super::store::{Entry, Found, Key};
+
+/// Where an action happens: a cluster and a member.
+pub type At = (usize, usize);
+
+#[derive(Clone, Debug)]
+pub enum Action {
+    Deliver(At, Message<Entry>),
+    Timer(At, u64),
+    Lease(At, u64, u64),
+    PageRead(At, u64, MemberId, Page<Entry>),
+    Request(At, Event<Entry>),
+    Propose(usize, Change),
+    Resume(At),
+    Start(At),
+    Beat(usize),
+    Client,
+    Upload,
+    Fault,
+    Probe,
+}
+
+pub struct World {
+    pub setup: Setup,
+    pub random: Random,
+    pub now: u64,
+    pub clusters: Vec<Cluster>,
+    pub bucket: Bucket,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    actions: BTreeMap<u64, Action>,
+    sequence: u64,
+    next_id: u32,
+    next_request: u64,
+    pub last_fault: u64,
+    pub chaos: bool,
+    pub trace: bool,
+    /// A violation that was noticed outside of a read.
+    error: Option<String>,
+}
+
+impl World {
+    pub fn new(setup: Setup) -> Self {
+        let mut random = Random::new(setup.seed ^ 0xf0_11);
+        let clusters = (0..setup.regions)
+            .map(|region| Cluster::new(&setup, region as u16, &mut random))
+            .collect();
+        Self {
+            bucket: Bucket::new(setup.slots),
+            random,
+            now: 0,
+            clusters,
+            queue: BinaryHeap::new(),
+            actions: BTreeMap::new(),
+            sequence: 0,
+            next_id: 1,
+            next_request: 1,
+            last_fault: 0,
+            chaos: true,
+            trace: std::env::var_os("FONN_REPLICATION_TRACE").is_some(),
+            error: None,
+            setup,
+        }
+    }
+
+    pub fn schedule(&mut self, after_ms: u64, action: Action) {
+        self.sequence += 1;
+        self.queue
+            .push(Reverse((self.now + after_ms, self.sequence)));
+        self.actions.insert(self.sequence, action);
+    }
+
+    pub fn log(&self, text: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>6} {}", self.now, text());
+        }
+    }
+
+    /// Runs until a time.
+    pub fn run_until(&mut self, end: u64) -> Result<(), String> {
+        while let Some(&Reverse((at, sequence))) = self.queue.peek() {
+            if at > end {
+                break;
+            }
+            self.queue.pop();
+            self.now = self.now.max(at);
+            let action = self.actions.remove(&sequence).expect("it is scheduled");
+            self.act(action)?;
+            if let Some(error) = self.error.take() {
+                return Err(error);
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    pub fn act(&mut self, action: Action) -> Result<(), String> {
+        let (at, incarnation) = match &action {
+            Action::Deliver(at, _) | Action::Request(at, _) => (*at, None),
+            Action::Timer(at, i) | Action::Lease(at, i, _) | Action::PageRead(at, i, _, _) => {
+                (*at, Some(*i))
+            }
+            _ => return self.act_outside(action),
+        };
+        let node = &mut self.clusters[at.0].nodes[at.1];
+        if !node.alive || incarnation.is_some_and(|i| i != node.incarnation) {
+            return Ok(());
+        }
+        if node.paused_until.is_some() {
+            node.backlog.push(action);
+            return Ok(());
+        }
+        let event = match action {
+            Action::Deliver(_, message) => Event::Message(message),
+            Action::Request(_, event) => event,
+            Action::Timer(..) => Event::Timer,
+            Action::Lease(_, _, until) => {
+                node.lease = Lease::Until(Duration::from_millis(until));
+                Event::Lease(node.lease)
+            }
+            Action::PageRead(_, _, to, page) => Event::PageRead { to, page },
+            _ => return Ok(()),
+        };
+        self.handle(at, event);
+        Ok(())
+    }
+
+    fn act_outside(&mut self, action: Action) -> Result<(), String> {
+        match action {
+            Action::Propose(c, change) => {
+                let now = self.now;
+                self.clusters[c].raft.propose(&change, now);
+                self.note_topologies(c);
+            }
+            Action::Resume(at) => self.resume(at)?,
+            Action::Start(at) => self.start(at),
+            Action::Beat(c) => self.beat(c),
+            Action::Client => {
+                self.client()?;
+                let pause = self.random.between(2, 25);
+                self.schedule(pause, Action::Client);
+            }
+            Action::Upload => {
+                self.upload();
+                let pause = self.random.between(200, 1_500);
+                self.schedule(pause, Action::Upload);
+            }
+            Action::Fault => self.inject(),
+            Action::Probe => {
+                self.probe()?;
+                self.schedule(200, Action::Probe);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub fn moment(&self, at: At) -> Now {
+        Now {
+            elapsed: Duration::from_millis(self.now),
+            wall_ms: self.now + self.clusters[at.0].nodes[at.1].wall_offset_ms,
+        }
+    }
+
+    /// The shell: hands an event to a core and executes its commands.
+    pub fn handle(&mut self, at: At, event: Event<Entry>) {
+        let now = self.moment(at);
+        let mut out = Vec::new();
+        self.log(|| format!("{at:?} {event:?}"));
+        let node = &mut self.clusters[at.0].nodes[at.1];
+        node.core.handle(now, event, &mut out);
+        if node.core.clock() >= node.reserved {
+            node.reserved = node.core.clock().plus_ms(1_000);
+        }
+        for command in out {
+            self.execute(at, command);
+        }
+    }
+
+    fn execute(&mut self, at: At, command: Command<Entry>) {
+        let (now, incarnation) = (self.now, self.clusters[at.0].nodes[at.1].incarnation);
+        if !matches!(command, Command::Wake(_)) && !is_status(&command) {
+            self.log(|| format!("  {at:?} -> {command:?}"));
+        }
+        match command {
+            Command::Send(to, message) => self.send(at, usize::from(to.0), message),
+            Command::Persist { slot, record } => {
+                let node = &mut self.clusters[at.0].nodes[at.1];
+                node.store.persist(slot, record, now);
+            }
+            Command::RaiseFloor(slot) => {
+                let node = &mut self.clusters[at.0].nodes[at.1];
+                node.store.raise_floor(slot);
+            }
+            Command::Save(_) => {
+                let node = &mut self.clusters[at.0].nodes[at.1];
+                node.saved = Some(Saved {
+                    applied: node.core.applied(),
+                    slots: node.core.slots().to_vec(),
+                });
+            }
+            Command::ReadPage { to, request } => {
+                let node = &self.clusters[at.0].nodes[at.1];
+                let page = node.store.page(request);
+                let delay = self.random.between(1, 40);
+                self.schedule(delay, Action::PageRead(at, incarnation, to, page));
+            }
+            Command::Answer(request, reply) => self.answered(at, request, reply),
+            Command::Propose(change) => {
+                let lost = self.clusters[at.0].cut_to_leader[at.1] > now;
+                if !lost && !self.random.percent(1) {
+                    let delay = self.random.between(1, 30);
+                    self.schedule(delay, Action::Propose(at.0, change));
+                }
+            }
+            Command::Wake(when) => {
+                let when = when.as_millis() as u64;
+                let after = when.saturating_sub(now).max(1);
+                self.schedule(after, Action::Timer(at, incarnation));
+            }
+        }
+    }
+
+    fn send(&mut self, at: At, to: usize, message: Message<Entry>) {
+        if to >= self.setup.members || self.clusters[at.0].cut[at.1][to] > self.now {
+            return;
+        }
+        let lossy = self.chaos && self.setup.has(Fault::Loss);
+        let copies = match self.random.below(100) {
+            0..=2 if lossy => 0,
+            3..=5 if lossy => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let delay = match self.random.below(100) {
+                0..=3 if lossy => self.random.between(100, 2_000),
+                4..=9 => self.random.between(10, 80),
+                _ => self.random.between(1, 6),
+            };
+            self.schedule(delay, Action::Deliver((at.0, to), message.clone()));
+        }
+    }
+
+    fn answered(&mut self, at: At, request: u64, reply: Reply) {
+        let all = usize::from(self.setup.slots);
+        let now = self.now;
+        let cluster = &mut self.clusters[at.0];
+        if cluster.flush_parts.contains_key(&request) {
+            let flushed = match reply {
+                Reply::Flushed { epoch, slots } => Some((epoch, slots)),
+                _ => None,
+            };
+            return cluster.flush_answered(request, flushed, all);
+        }
+        let outcome = match reply {
+            Reply::Written => Outcome::Acknowledged,
+            Reply::Busy | Reply::Elsewhere(_) => Outcome::Skipped,
+            _ => Outcome::Unknown,
+        };
+        if let (Outcome::Acknowledged, Some(open)) = (outcome, cluster.open.get(&request))
+            && let Some((slot, _)) = open.scope
+        {
+            cluster.written[usize::from(slot)] = now;
+        }
+        cluster.answered(request, outcome);
+    }
+
+    /// The leader: leases, topologies, and who is down.
+    fn beat(&mut self, c: usize) {
+        let now = self.now;
+        let quorum = self.clusters[c].has_quorum(now);
+        self.clusters[c].raft.follow_quorum(quorum, now);
+        self.clusters[c].raft.tick(now);
+        self.note_topologies(c);
+        for n in 0..self.setup.members {
+            let at = (c, n);
+            if !self.clusters[c].nodes[n].runs() {
+                continue;
+            }
+            let hears = quorum && self.clusters[c].cut_from_leader[n] <= now;
+            let is_heard = quorum && self.clusters[c].cut_to_leader[n] <= now;
+            if hears {
+                self.hear_leader(at);
+            } else {
+                let node = &mut self.clusters[c].nodes[n];
+                let silent = now.saturating_sub(node.heard_leader) > 3_000;
+                if silent && node.lease != Lease::NoQuorum && node.core.applied().0 > 0 {
+                    node.lease = Lease::NoQuorum;
+                    self.handle(at, Event::Lease(Lease::NoQuorum));
+                }
+            }
+            if is_heard {
+                let granted = self.clusters[c].raft.grant(MemberId(n as u8), now);
+                let incarnation = self.clusters[c].nodes[n].incarnation;
+                if let Some(until) = granted.filter(|_| hears) {
+                    let delay = self.random.between(1, 40);
+                    self.schedule(delay, Action::Lease(at, incarnation, until));
+                }
+            }
+        }
+        self.schedule(100, Action::Beat(c));
+    }
+
+    /// A member hears the leader: it learns topologies.
+    fn hear_leader(&mut self, at: At) {
+        let node = &mut self.clusters[at.0].nodes[at.1];
+        node.heard_leader = self.now;
+        if node.lease == Lease::NoQuorum {
+            node.lease = Lease::None;
+            self.handle(at, Event::Lease(Lease::None));
+        }
+        if self.random.percent(20) {
+            return; // learned with a later beat
+        }
+        let behind = self.clusters[at.0].raft.log.len() - self.clusters[at.0].nodes[at.1].learned;
+        if behind > 1 && self.setup.has(Fault::SkipEpochs) && self.random.percent(30) {
+            let node = &mut self.clusters[at.0].nodes[at.1];
+            node.learned += behind - 1;
+        }
+        for _ in 0..behind {
+            let cluster = &mut self.clusters[at.0];
+            let node = &mut cluster.nodes[at.1];
+            let Some(topology) = cluster.raft.log.get(node.learned) else {
+                break;
+            };
+            node.learned += 1;
+            let topology = Arc::clone(topology);
+            self.handle(at, Event::Topology(topology));
+        }
+    }
+
+    /// Tells the judge which slots have lost all owners.
+    fn note_topologies(&mut self, c: usize) {
+        while self.clusters[c].topologies_seen < self.clusters[c].raft.log.len() {
+            let seen = self.clusters[c].topologies_seen;
+            let log = &self.clusters[c].raft.log;
+            let (before, after) = (Arc::clone(&log[seen - 1]), Arc::clone(&log[seen]));
+            self.log(|| format!("topology {c}: {:?} {:?}", after.epoch, after.members));
+            self.clusters[c].topologies_seen += 1;
+            let lost = match lost_slots(&before, &after, self.setup.slots) {
+                Ok(lost) => lost,
+                Err(error) => {
+                    self.error = Some(error);
+                    Vec::new()
+                }
+            };
+            for slot in lost {
+                self.log(|| format!("all owners of {c} {slot:?} are lost"));
+                self.note_loss(c, slot);
+            }
+        }
+    }
+
+    fn note_loss(&mut self, c: usize, slot: Slot) {
+        for key in 0..self.setup.keys {
+            let in_bucket = self.bucket.find(slot, key, None, &mut self.random);
+            let known = self.setup.bucket.then(|| in_bucket.map(Entry::id));
+            self.clusters[c].judge.lost(slot.0, key, known);
+        }
+    }
+
+    fn client(&mut self) -> Result<(), String> {
+        let c = self.random.index(self.clusters.len());
+        let slot = Slot(self.random.below(u64::from(self.setup.slots)) as u16);
+        let key = self.random.below(u64::from(self.setup.keys)) as Key;
+        let primary = self.clusters[c].raft.topology().primary(slot);
+        let n = match primary {
+            Some(primary) if self.random.percent(80) => usize::from(primary.0),
+            _ => self.random.index(self.setup.members),
+        };
+        match self.random.below(1_000) {
+            0..=549 => self.read((c, n), slot, key, ReadFrom::Primary)?,
+            550..=649 => self.read((c, n), slot, key, ReadFrom::AnyOwner)?,
+            650..=899 => self.write((c, n), slot, key, Kind::Value),
+            900..=994 => self.write((c, n), slot, key, Kind::Gone),
+            _ if self.setup.has(Fault::Flush) => self.flush(c),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a member would show, or `None` if it does not answer.
+    fn look(&mut self, at: At, slot: Slot, key: Key, from: ReadFrom) -> Option<Option<u32>> {
+        if !self.answers(at, slot, from) {
+            return None;
+        }
+        let flush = match self.clusters[at.0].nodes[at.1].store.find(slot, key) {
+            Found::Value(id) => return Some(Some(id)),
+            Found::Deleted => return Some(None),
+            Found::Flushed(version) => Some(version),
+            Found::Nothing => None,
+        };
+        match self.bucket.find(slot, key, flush, &mut self.random) {
+            Some(Entry::Value { id, .. }) => Some(Some(id)),
+            _ => Some(None),
+        }
+    }
+
+    fn answers(&mut self, at: At, slot: Slot, from: ReadFrom) -> bool {
+        if !self.clusters[at.0].nodes[at.1].runs() {
+            return false;
+        }
+        let now = self.moment(at);
+        let mut out = Vec::new();
+        let read = Event::Read {
+            request: 0,
+            slot,
+            from,
+        };
+        self.clusters[at.0].nodes[at.1]
+            .core
+            .handle(now, read, &mut out);
+        out == [Command::Answer(0, Reply::ReadLocally)]
+    }
+
+    fn read(&mut self, at: At, slot: Slot, key: Key, from: ReadFrom) -> Result<(), String> {
+        if let Some(shown) = self.look(at, slot, key, from) {
+            self.log(|| format!("{at:?} {slot:?} key {key} shows {shown:?} to {from:?}"));
+            if !self.clusters[at.0].is_left_behind(at.1) {
+                let judged = self.clusters[at.0].judge.read(slot.0, key, shown);
+                return judged.map_err(|e| format!("{e} (at {at:?}, {from:?})"));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: At, slot: Slot, key: Key, kind: Kind) {
+        if !self.clusters[at.0].nodes[at.1].alive {
+            return;
+        }
+        let (id, request) = self.name();
+        let entry = match kind {
+            Kind::Value => Entry::Value { key, id },
+            Kind::Gone => Entry::Delete { key, id },
+        };
+        let scope = Some((slot.0, key));
+        let open = Open {
+            node: at.1,
+            id,
+            kind,
+            scope,
+        };
+        self.clusters[at.0].judge.begin(id, kind, scope);
+        self.clusters[at.0].open.insert(request, open);
+        self.note_foreign(at.0, scope);
+        let event = Event::Write {
+            request,
+            slot,
+            entry,
+        };
+        self.schedule(0, Action::Request(at, event));
+    }
+
+    fn flush(&mut self, c: usize) {
+        let (id, flush_id) = self.name();
+        self.clusters[c].judge.begin(id, Kind::Gone, None);
+        self.note_foreign(c, None);
+        let alive = |n: &usize| self.clusters[c].nodes[*n].alive;
+        let nodes: Vec<usize> = (0..self.setup.members).filter(alive).collect();
+        let flush = OpenFlush {
+            id,
+            open_parts: nodes.len(),
+            ..OpenFlush::default()
+        };
+        if nodes.is_empty() {
+            return self.clusters[c].judge.fail(id, Kind::Gone, None);
+        }
+        self.clusters[c].flushes.insert(flush_id, flush);
+        for n in nodes {
+            let (_, request) = self.name();
+            self.clusters[c].flush_parts.insert(request, (n, flush_id));
+            let event = Event::Flush {
+                request,
+                entry: Entry::Flush { id },
+            };
+            self.schedule(0, Action::Request((c, n), event));
+        }
+    }
+
+    fn name(&mut self) -> (u32, u64) {
+        self.next_id += 1;
+        self.next_request += 1;
+        (self.next_id, self.next_request)
+    }
+
+    fn note_foreign(&mut self, c: usize, scope: super::judge::Scope) {
+        for other in (0..self.clusters.len()).filter(|&other| other != c) {
+            self.clusters[other].judge.foreign(scope);
+        }
+    }
+
+    fn upload(&mut self) {
+        for c in 0..self.clusters.len() {
+            for n in 0..self.setup.members {
+                if self.clusters[c].nodes[n].runs() && self.random.percent(50) {
+                    let records = self.clusters[c].nodes[n].store.upload();
+                    self.bucket.upload(records);
+                }
+            }
+        }
+    }
+
+    /// A slot has to be answered for within 3 s, as long as there is a quorum and no new fault.
+    fn probe(&mut self) -> Result<(), String> {
+        for c in 0..self.clusters.len() {
+            for slot in (0..self.setup.slots).map(Slot) {
+                let served =
+                    (0..self.setup.members).any(|n| self.answers((c, n), slot, ReadFrom::Primary));
+                let index = usize::from(slot.0);
+                let Some(quorum) = self.clusters[c].raft.available_since.filter(|_| !served) else {
+                    self.clusters[c].served[index] = self.now;
+                    continue;
+                };
+                let since = self.clusters[c].served[index]
+                    .max(quorum)
+                    .max(self.last_fault);
+                if self.now.saturating_sub(since) > 3_000 {
+                    return Err(format!("slot {} of cluster {c} has no owner", slot.0));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A clock that is above all versions of a cluster in the bucket is part of what starts know.
+    pub fn clock_at_start(&self, at: At) -> Hlc {
+        self.clusters[at.0].nodes[at.1].reserved
+    }
+}
+
+fn is_status(command: &Command<Entry>) -> bool {
+    matches!(command, Command::Send(_, message) if matches!(message.body, Body::Status))
+}
