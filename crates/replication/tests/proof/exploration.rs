@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fonn_replication::{
     Body, Change, Command, Config, Core, Disk, Epoch, Event, Hlc, Layout, Lease, MemberId, Message,
-    Now, ReadFrom, Reply, Rules, Saved, Slot, Status, Topology,
+    Now, ReadFrom, Reply, Rule, Rules, Saved, Slot, Status, Topology,
 };
 use stateright::util::HashableHashSet;
 use stateright::{Checker, Model, Property};
@@ -451,28 +451,106 @@ const TWO_OWNERS: Small = Small {
     layouts_max: 0,
 };
 
-/// More states than any of the bounds reaches.
-const STATES_MAX: usize = 4_000_000;
+/// Three members with one owner a slot.
+const ONE_OWNER: Small = Small {
+    replicas: 1,
+    slots: 2,
+    keys_per_slot: 1,
+    ..TWO_OWNERS
+};
 
-/// Visits all states, and returns the path to a stale value if there is one.
-fn explore(name: &str, model: Small) -> Option<Vec<Action>> {
+/// A slot that falls to a stand-in, returns, and falls to the stand-in again.
+const TWO_FALLS: Small = Small {
+    replicas: 1,
+    keys_per_slot: 1,
+    downs_max: 2,
+    ..TWO_OWNERS
+};
+
+/// A layout that gives the slot to the next member, and evictions meanwhile.
+const NEW_LAYOUT: Small = Small {
+    replicas: 1,
+    keys_per_slot: 1,
+    downs_max: 0,
+    evictions_max: 1,
+    layouts_max: 1,
+    ..TWO_OWNERS
+};
+
+/// A member that crashes, with or without its disk.
+const CRASH: Small = Small {
+    keys_per_slot: 1,
+    crashes_max: 1,
+    ..TWO_OWNERS
+};
+
+/// Visits all states up to a number of steps, and returns the path to a stale value if there is one.
+fn explore(name: &str, model: Small, steps_max: usize) -> Option<Vec<Action>> {
     let checker = model
         .checker()
-        .target_state_count(STATES_MAX)
+        .target_max_depth(steps_max)
         .threads(2)
         .spawn_bfs()
         .join();
-    let path = checker.discovery("nothing stale").map(|p| p.into_actions());
-    assert!(path.is_some() || checker.state_count() < STATES_MAX);
     println!(
         "{name}: {} states, {} steps deep",
         checker.unique_state_count(),
         checker.max_depth()
     );
-    path
+    let path = checker.discovery("nothing stale");
+    assert!(path.is_some() || steps_max < ALL_STEPS || checker.max_depth() < ALL_STEPS);
+    path.map(|path| path.into_actions())
+}
+
+/// No run of these two clusters is longer. So all their states are visited.
+const ALL_STEPS: usize = 40;
+
+#[test]
+fn no_state_with_two_owners_shows_a_stale_value() {
+    assert_eq!(explore("two owners", TWO_OWNERS, ALL_STEPS), None);
 }
 
 #[test]
-fn every_state_with_two_owners_shows_nothing_stale() {
-    assert_eq!(explore("one member down", TWO_OWNERS), None);
+fn no_state_with_one_owner_shows_a_stale_value() {
+    assert_eq!(explore("one owner", ONE_OWNER, ALL_STEPS), None);
+}
+
+#[test]
+fn no_state_within_steps_of_two_falls_shows_a_stale_value() {
+    assert_eq!(explore("two falls", TWO_FALLS, 18), None);
+}
+
+#[test]
+fn no_state_within_steps_of_a_new_layout_shows_a_stale_value() {
+    assert_eq!(explore("new layout", NEW_LAYOUT, 15), None);
+}
+
+#[test]
+fn no_state_within_steps_of_a_crash_shows_a_stale_value() {
+    assert_eq!(explore("crash", CRASH, 11), None);
+}
+
+/// Expects that a rule is needed in a small cluster, and prints how it is violated without the rule.
+fn needs(rule: Rule, model: Small) {
+    let mutant = Small {
+        rules: Rules::without(rule),
+        ..model
+    };
+    let path = explore(&format!("without {rule:?}"), mutant, ALL_STEPS);
+    println!("{:#?}", path.expect("a stale value is reachable"));
+}
+
+#[test]
+fn without_all_owners_an_owner_is_behind() {
+    needs(Rule::AllOwners, TWO_OWNERS);
+}
+
+#[test]
+fn without_leases_a_failed_owner_is_behind() {
+    needs(Rule::Lease, TWO_OWNERS);
+}
+
+#[test]
+fn without_floors_a_stand_in_is_behind() {
+    needs(Rule::Floor, TWO_FALLS);
 }
