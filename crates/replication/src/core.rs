@@ -40,7 +40,7 @@ pub struct Config {
 
 /// What another member told last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Heard {
+pub(crate) struct MemberReport {
     pub(crate) epoch: Epoch,
     clock: Hlc,
     at: Duration,
@@ -60,7 +60,7 @@ pub struct Core<E> {
     pub(crate) slots: Vec<SlotState>,
     pub(crate) lease: Lease,
     pub(crate) clock: Clock,
-    pub(crate) heard: Vec<Heard>,
+    pub(crate) heard: Vec<MemberReport>,
     /// The lowest epoch that a member that is up has told to have applied.
     pub(crate) applied_by_all: Epoch,
     /// The log misses changes of this epoch and of earlier ones.
@@ -178,7 +178,8 @@ impl<E: Clone> Core<E> {
         }
         self.applied = topology.epoch;
         self.topology = Some(Arc::clone(topology));
-        self.heard.resize(topology.members.len(), Heard::default());
+        self.heard
+            .resize(topology.members.len(), MemberReport::default());
         out.push(Command::Save(None));
         if begins_tenure && self.config.rules.hold(Rule::PassClocks) {
             let heard = self.heard.iter().map(|heard| (heard.clock, heard.at));
@@ -213,7 +214,7 @@ impl<E: Clone> Core<E> {
             return;
         };
         let advanced = epoch > heard.epoch;
-        *heard = Heard {
+        *heard = MemberReport {
             epoch: heard.epoch.max(epoch),
             clock: heard.clock.max(clock),
             at: now.elapsed,

@@ -339,3 +339,88 @@ impl Topology {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: Slot = Slot(0);
+    const A: MemberId = MemberId(0);
+    const B: MemberId = MemberId(1);
+    const C: MemberId = MemberId(2);
+
+    /// Three members in sync, of which the first owns the only slot.
+    fn in_sync() -> Topology {
+        let layout = Layout::new(&[vec![A, B, C]]).unwrap();
+        let mut topology = Topology::first(1, 3, Arc::new(layout));
+        for member in [A, B, C] {
+            topology = reports(&topology, member);
+        }
+        topology
+    }
+
+    fn reports(topology: &Topology, member: MemberId) -> Topology {
+        let applied = topology.epoch;
+        let change = Change::InSync { member, applied };
+        topology.after(&change).unwrap()
+    }
+
+    fn asks_to_sync(member: MemberId, applied: Epoch, incarnation: u64) -> Change {
+        Change::Sync {
+            member,
+            applied,
+            incarnation,
+        }
+    }
+
+    #[test]
+    fn a_stand_in_keeps_its_slot_when_a_member_with_a_better_rank_returns() {
+        let down = in_sync().after(&Change::Down(B)).unwrap();
+        let stands_in = down.after(&Change::Down(A)).unwrap();
+        assert_eq!(stands_in.primary(SLOT), Some(C));
+        let returns = asks_to_sync(B, stands_in.epoch, 1);
+        let back = reports(&stands_in.after(&returns).unwrap(), B);
+        assert_eq!(back.status(B), Status::InSync);
+        assert_eq!(back.primary(SLOT), Some(C));
+    }
+
+    #[test]
+    fn a_placed_owner_takes_its_slot_back_when_it_is_in_sync_and_not_before() {
+        let down = in_sync().after(&Change::Down(A)).unwrap();
+        let syncing = down.after(&asks_to_sync(A, down.epoch, 1)).unwrap();
+        assert_eq!(syncing.primary(SLOT), Some(B));
+        assert_eq!(reports(&syncing, A).primary(SLOT), Some(A));
+    }
+
+    #[test]
+    fn requests_from_before_the_last_change_of_a_member_have_no_effect() {
+        let before = in_sync();
+        let down = before.after(&Change::Down(A)).unwrap();
+        assert_eq!(down.after(&asks_to_sync(A, before.epoch, 1)), None);
+        let syncing = down.after(&asks_to_sync(A, down.epoch, 1)).unwrap();
+        let applied = down.epoch;
+        assert_eq!(syncing.after(&Change::InSync { member: A, applied }), None);
+    }
+
+    #[test]
+    fn a_stand_in_that_lost_its_writes_is_replaced() {
+        let down = in_sync().after(&Change::Down(A)).unwrap();
+        assert_eq!(down.primary(SLOT), Some(B));
+        let lost = down.after(&asks_to_sync(B, down.epoch, 1)).unwrap();
+        assert_eq!(lost.primary(SLOT), Some(C));
+    }
+
+    #[test]
+    fn a_layout_is_replaced_when_all_members_have_copied_their_slots() {
+        let layout = Layout::new(&[vec![B, C, A]]).unwrap();
+        let change = Change::ProposeLayout(Arc::new(layout));
+        let mut topology = in_sync().after(&change).unwrap();
+        for member in [A, B, C] {
+            assert_eq!(topology.after(&Change::ReplaceLayout), None);
+            assert_eq!(topology.primary(SLOT), Some(A));
+            topology = reports(&topology, member);
+        }
+        let replaced = topology.after(&Change::ReplaceLayout).unwrap();
+        assert_eq!(replaced.primary(SLOT), Some(B));
+    }
+}

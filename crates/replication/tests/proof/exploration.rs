@@ -16,7 +16,7 @@ use fonn_replication::{
 use stateright::util::HashableHashSet;
 use stateright::{Checker, Model, Property};
 
-use super::store::{Entry, Found, Key, Store};
+use super::store::{Entry, Key, Store, StoreLookup};
 
 const NOW: Now = Now {
     elapsed: Duration::ZERO,
@@ -277,7 +277,7 @@ impl Small {
             return None;
         }
         match member.store.find(slot, key) {
-            Found::Value(id) => Some(id),
+            StoreLookup::Value(id) => Some(id),
             _ => None,
         }
     }

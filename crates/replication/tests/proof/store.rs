@@ -40,7 +40,7 @@ struct Stored {
 
 /// What a store knows about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum StoreLookup {
     /// A value.
     Value(u32),
     /// The key was deleted.
@@ -117,15 +117,15 @@ impl Store {
         self.slots[usize::from(slot.0)] = SlotStore::default();
     }
 
-    pub fn find(&self, slot: Slot, key: Key) -> Found {
+    pub fn find(&self, slot: Slot, key: Key) -> StoreLookup {
         let store = &self.slots[usize::from(slot.0)];
         match (store.keys.get(&key), store.flush) {
             (Some(record), _) => match record.entry {
-                Entry::Value { id, .. } => Found::Value(id),
-                _ => Found::Deleted,
+                Entry::Value { id, .. } => StoreLookup::Value(id),
+                _ => StoreLookup::Deleted,
             },
-            (None, Some(flush)) => Found::Flushed(flush.version),
-            (None, None) => Found::Nothing,
+            (None, Some(flush)) => StoreLookup::Flushed(flush.version),
+            (None, None) => StoreLookup::Nothing,
         }
     }
 

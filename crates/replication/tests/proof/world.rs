@@ -16,7 +16,7 @@ use super::judge::Kind;
 use super::raft::lost_slots;
 use super::random::Random;
 use super::setup::{Fault, Setup};
-use super::store::{Entry, Found, Key};
+use super::store::{Entry, Key, StoreLookup};
 
 /// Where an action happens: a cluster and a member.
 pub type At = (usize, usize);
@@ -402,10 +402,10 @@ impl World {
             return None;
         }
         let flush = match self.clusters[at.0].nodes[at.1].store.find(slot, key) {
-            Found::Value(id) => return Some(Some(id)),
-            Found::Deleted => return Some(None),
-            Found::Flushed(version) => Some(version),
-            Found::Nothing => None,
+            StoreLookup::Value(id) => return Some(Some(id)),
+            StoreLookup::Deleted => return Some(None),
+            StoreLookup::Flushed(version) => Some(version),
+            StoreLookup::Nothing => None,
         };
         match self.bucket.find(slot, key, flush, &mut self.random) {
             Some(Entry::Value { id, .. }) => Some(Some(id)),
