@@ -11,6 +11,7 @@
 //! would be accepted.
 
 mod fields;
+mod http;
 mod in_force;
 mod origin;
 pub mod security;
@@ -28,6 +29,7 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 pub use self::fields::{AdminAddr, admin_host, listen, max_value, one_or_many, threads};
+pub use self::http::{HttpAddr, HttpConfig};
 pub use self::in_force::{InForce, Setting};
 pub use self::origin::{Origin, Origins, load_layers, load_layers_below};
 pub use self::service::SettingsService;

@@ -48,8 +48,10 @@ pub use calls::CallLimits;
 pub use channel::{Channel, ChannelError, Liveness};
 pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted, WATCHES};
 pub use health::Readiness;
-pub use hosts::{HostName, HostNames};
+pub use hosts::{ForeignHost, HostName, HostNames};
 pub use hyper::{HeaderMap, Method, StatusCode, header};
+pub use login::{Credentials, Denied};
+pub use origin::is_foreign;
 pub use relay::{MEMBER, ROUTER, Relay, Relayed, ask, sign};
 pub use routes::{Request, Response, Routes};
 

@@ -41,10 +41,12 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::budget::{Budget, FixedBudget};
 pub use self::connection::task_len;
+pub use self::encrypted::HANDSHAKE;
 pub use self::keys::{KEYS_PAGE, KeyGatherer};
 pub use self::limits::connections_max;
 pub use self::listener::{ListenAddr, Listener};
 use self::memory::Memory;
+pub use self::memory::Reservation;
 use self::registry::Registered;
 pub use self::registry::{ConnectionInfo, Registry};
 pub use self::security::Security;
@@ -127,6 +129,30 @@ impl<S: Service> Shared<S> {
         Limits {
             value_len_max: self.service.value_len_max(),
         }
+    }
+
+    /// How patient the server is with its clients.
+    #[must_use]
+    pub const fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// Whether requests wait for memory.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        self.memory.is_contended()
+    }
+
+    /// Counts a connection that another server of the process serves, until [`Shared::give_back_place`]. False if there
+    /// are as many connections as there may be.
+    #[must_use]
+    pub fn take_place(&self) -> bool {
+        self.registry.take_place(self.connections_max)
+    }
+
+    /// Takes back what [`Shared::take_place`] counted.
+    pub fn give_back_place(&self) {
+        self.registry.give_back_place();
     }
 
     /// Whether the server is shutting down.

@@ -32,4 +32,4 @@ pub use self::directory::{
 pub use self::file::UsersError;
 pub use self::records::{NamespaceRecord, Records, UserRecord};
 pub use self::roles::ROLES;
-pub(crate) use self::slowdown::Source;
+pub use self::slowdown::Source;

@@ -80,7 +80,7 @@ impl HostNames {
     ///
     /// # Errors
     /// [`ForeignHost`], with the name that it has instead.
-    pub(super) fn check<B>(&self, request: &hyper::Request<B>) -> Result<(), ForeignHost> {
+    pub fn check<B>(&self, request: &hyper::Request<B>) -> Result<(), ForeignHost> {
         let Some(host) = host_of(request) else {
             // No browser leaves it out.
             return match request.headers().contains_key(HOST) {
@@ -104,7 +104,7 @@ impl HostNames {
     "without TLS this port does not answer for the host `{0}`: call it by its address or as localhost, or start it with \
      --admin-host NAME"
 )]
-pub(super) struct ForeignHost(String);
+pub struct ForeignHost(String);
 
 /// The host that a request is for, if it says so in a form that can be read.
 pub(super) fn host_of<B>(request: &hyper::Request<B>) -> Option<Authority> {

@@ -4,6 +4,7 @@
 //! request: `authorization: Basic`, as in RFC 7617, or `authorization: Bearer NAME:PASSWORD`, for tools that
 //! can only set a header. Right passwords are remembered by the [`Authenticator`], so that costs a digest.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,15 +28,18 @@ use crate::users::{Authenticator, Identity, Refusal, Role};
 const HOW: &str = "a login is needed: send `authorization: Basic` with a user of the users file, or `Bearer \
                    NAME:PASSWORD` (fonnctl: --user NAME)";
 
-/// Why somebody was not let in.
+/// Why a client was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Denied {
+pub enum Denied {
+    /// The request has no credentials.
     #[error("{HOW}")]
     Missing,
+    /// The credentials cannot be read.
     #[error(
         "the authorization is neither `Basic` with base64 of NAME:PASSWORD nor `Bearer NAME:PASSWORD`"
     )]
     Malformed,
+    /// The credentials were refused.
     #[error(transparent)]
     Refused(Refusal),
 }
@@ -61,14 +65,36 @@ impl From<Denied> for Status {
 }
 
 /// A user name and a password, as they came.
-struct Credentials {
+pub struct Credentials {
     user: Vec<u8>,
     password: Zeroizing<Vec<u8>>,
 }
 
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
 impl Credentials {
+    /// The identity that they prove to `users`, for a client at `address`.
+    ///
+    /// # Errors
+    /// [`Denied::Refused`]; it takes a while to come after some wrong passwords from the same address.
+    pub async fn check(
+        &self,
+        users: &Authenticator,
+        address: Option<IpAddr>,
+    ) -> Result<Identity, Denied> {
+        let checked = users.check(&self.user, &self.password, address).await;
+        checked.map_err(Denied::Refused)
+    }
+
     /// What the head of a request says.
-    fn of(headers: &HeaderMap) -> Result<Self, Denied> {
+    ///
+    /// # Errors
+    /// [`Denied`], if it says nothing, or nothing that can be read.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Denied> {
         let value = headers.get(AUTHORIZATION).ok_or(Denied::Missing)?;
         let value = value.as_bytes();
         let space = value.iter().position(|&byte| byte == b' ');
@@ -122,15 +148,12 @@ impl Login {
     ) -> Result<Self, Denied> {
         // Before the check, so that no change is missed.
         let changes = WatchStream::from_changes(users.changes());
-        let Credentials { user, password } = credentials;
-        match users.check(&user, &password, address).await {
-            Ok(identity) => Ok(Self {
-                users: Arc::clone(users),
-                changes,
-                identity,
-            }),
-            Err(refusal) => Err(Denied::Refused(refusal)),
-        }
+        let identity = credentials.check(users, address).await?;
+        Ok(Self {
+            users: Arc::clone(users),
+            changes,
+            identity,
+        })
     }
 
     /// Whether the user may do what asks for `role`.

@@ -11,7 +11,8 @@ use super::hosts::host_of;
 
 /// Whether the request comes from a page that was not loaded from here. Whether a name is one of this process is for
 /// [`HostNames`](super::HostNames) to say.
-pub(super) fn is_foreign<B>(request: &hyper::Request<B>) -> bool {
+#[must_use]
+pub fn is_foreign<B>(request: &hyper::Request<B>) -> bool {
     let Some(origin) = request.headers().get(ORIGIN) else {
         return false;
     };

@@ -25,7 +25,7 @@ const BUFFER_LEN: usize = 64 * 1024;
 const HANDSHAKE_LEN_MAX: usize = 16 * 1024;
 
 /// First byte of a TLS record with a handshake in it (RFC 8446, section 5.1). No dialect begins with it.
-pub(crate) const HANDSHAKE: u8 = 0x16;
+pub const HANDSHAKE: u8 = 0x16;
 
 /// The server's end of a connection whose client may speak TLS, or the client's end of one that does.
 #[derive(Debug)]

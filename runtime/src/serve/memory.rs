@@ -67,7 +67,7 @@ struct Blocked {
 }
 
 /// Memory reserved for a request that is arriving.
-pub(super) struct Reservation<'s, S: Service> {
+pub struct Reservation<'s, S: Service> {
     shared: &'s Shared<S>,
     bytes: usize,
     /// Its number among those of clients; None for one of a member or router, which are trusted.

@@ -175,6 +175,20 @@ impl Registry {
             .unwrap_or(0)
     }
 
+    /// Counts a connection that no reactor serves, unless there are `max` connections.
+    pub(super) fn take_place(&self, max: usize) -> bool {
+        let take = |count: usize| (count < max).then_some(count + 1);
+        let taken = self
+            .count
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        taken.is_ok()
+    }
+
+    /// A connection that no reactor served has ended.
+    pub(super) fn give_back_place(&self) {
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// A connection is on its way to a reactor.
     pub(super) fn pending(&self, reactor: usize) {
         self.count.fetch_add(1, Ordering::SeqCst);

@@ -39,7 +39,8 @@ impl Security {
     ///
     /// Where users have passwords a client needs no certificate; where they have none, a certificate of
     /// `--tls-client-ca` is the only proof of who they are, if that was given.
-    pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
+    #[must_use]
+    pub fn server_config(&self) -> Option<Arc<ServerConfig>> {
         let tls = self.tls.as_ref()?;
         let has_authority = tls.client().is_some();
         Some(tls.server(match self.users.is_none() && has_authority {
@@ -49,13 +50,15 @@ impl Security {
     }
 
     /// Whether a client at this address may speak without TLS.
-    pub(crate) fn takes_plaintext_from(&self, address: IpAddr) -> bool {
+    #[must_use]
+    pub fn takes_plaintext_from(&self, address: IpAddr) -> bool {
         self.tls.is_none() || self.trusts(address)
     }
 
     /// Whether who connects from this address is trusted not to listen in: the same machine, or a network
     /// that the operator vouches for.
-    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+    #[must_use]
+    pub fn trusts(&self, address: IpAddr) -> bool {
         self.is_insecure || address.to_canonical().is_loopback()
     }
 }

@@ -49,6 +49,7 @@ pub enum Source {
 
 impl Source {
     /// The source that an address belongs to.
+    #[must_use]
     pub fn of(address: Option<IpAddr>) -> Self {
         match address.map(|address| address.to_canonical()) {
             None => Self::Local,

@@ -9,7 +9,7 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 10] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 11] = [
     ("proto", "fonn-proto", &[]),
     ("codec", "fonn-codec", &[]),
     ("runtime", "fonn-runtime", &["fonn-proto"]),
@@ -21,6 +21,11 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 10] = [
         &["fonn-codec", "fonn-runtime"],
     ),
     (
+        "crates/gateway",
+        "fonn-gateway",
+        &["fonn-proto", "fonn-runtime"],
+    ),
+    (
         "node",
         "fonn-node",
         &[
@@ -29,12 +34,18 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 10] = [
             "fonn-runtime",
             "fonn-cold-tier",
             "fonn-dashboard",
+            "fonn-gateway",
         ],
     ),
     (
         "router",
         "fonn-router",
-        &["fonn-proto", "fonn-runtime", "fonn-dashboard"],
+        &[
+            "fonn-proto",
+            "fonn-runtime",
+            "fonn-dashboard",
+            "fonn-gateway",
+        ],
     ),
     ("tests", "fonn-tests", LIBRARIES),
     ("xtask", "xtask", LIBRARIES),
@@ -47,6 +58,7 @@ const LIBRARIES: &[&str] = &[
     "fonn-dashboard",
     "fonn-replication",
     "fonn-cold-tier",
+    "fonn-gateway",
     "fonn-node",
     "fonn-router",
 ];

@@ -1,0 +1,254 @@
+//! Answers requests: who calls, what is asked for, what comes of it.
+
+mod admission;
+mod operate;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fonn_runtime::http::HostNames;
+use fonn_runtime::metrics::Metrics;
+use fonn_runtime::serve::Security;
+use fonn_runtime::users::Source;
+use http_body::Body;
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use tokio::sync::Semaphore;
+
+use crate::answer::Answer;
+use crate::life::{Active, Life, Times};
+use crate::metrics::Figures;
+use crate::outstanding::Outstanding;
+use crate::payload::Payload;
+use crate::route::{self, Dialect, RouteError};
+use crate::store::Store;
+
+/// Operations of the store that are under way at once; beyond that a read is a miss and a write is refused.
+const OPERATIONS_MAX: usize = 4096;
+
+/// Shorter bodies of responses are not counted: connections hold as much besides.
+const COUNTED_LEN_MIN: usize = 4096;
+
+/// How requests are answered.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A read that takes longer is a miss.
+    pub deadline: Duration,
+    /// By which names the port answers where nobody has to log in and there is no TLS.
+    pub hosts: HostNames,
+    /// Connections at most.
+    pub connections_max: usize,
+    /// How patient the server is with a connection.
+    pub times: Times,
+}
+
+/// The client of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether it speaks TLS.
+    pub is_encrypted: bool,
+}
+
+/// Answers the requests of build tools from a store. Clones are the same front.
+pub struct Front<S: Store>(Arc<Inner<S>>);
+
+struct Inner<S: Store> {
+    store: S,
+    security: Security,
+    options: Options,
+    outstanding: Arc<Outstanding>,
+    figures: Figures,
+    operations: Arc<Semaphore>,
+}
+
+impl<S: Store> Clone for Front<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Store> fmt::Debug for Front<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Front")
+            .field("options", &self.0.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known of a request when it is answered.
+#[derive(Clone, Copy)]
+struct Call<'r> {
+    peer: Peer,
+    life: &'r Arc<Life>,
+}
+
+impl Call<'_> {
+    fn source(&self) -> Source {
+        Source::of(Some(self.peer.address))
+    }
+}
+
+impl<S: Store> Front<S> {
+    /// A front of `store`, which lets in the clients that `security` says.
+    #[must_use]
+    pub fn new(store: S, security: Security, options: Options) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            security,
+            options,
+            outstanding: Arc::default(),
+            figures: Figures::default(),
+            operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+        }))
+    }
+
+    /// Publishes what is counted.
+    pub fn register(&self, metrics: &Metrics) {
+        let front = self.clone();
+        metrics.on_scrape(move |snapshot| front.0.figures.publish(snapshot));
+    }
+
+    pub(crate) fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    pub(crate) fn security(&self) -> &Security {
+        &self.0.security
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    pub(crate) fn figures(&self) -> &Figures {
+        &self.0.figures
+    }
+
+    /// Answers a request of a connection.
+    pub(crate) async fn answer<B>(
+        &self,
+        request: Request<B>,
+        peer: Peer,
+        life: &Arc<Life>,
+    ) -> Response<Payload<S>>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let active = life.begin();
+        let routed = route::route(
+            request.method().as_str(),
+            request.uri().path(),
+            request.uri().query(),
+        );
+        let dialect = routed.as_ref().map_or(Dialect::Generic, |it| it.dialect);
+        let is_head = request.method() == hyper::Method::HEAD;
+        let has_body = !request.body().is_end_stream();
+        let call = Call { peer, life };
+        let (mut answer, is_read) = self.respond(request, routed, call).await;
+        if is_head && answer.told_len.is_none() {
+            answer = answer.without_body();
+        }
+        if has_body && !is_read {
+            life.leave_unread();
+        }
+        self.figures()
+            .answered(dialect, answer.status, answer.body.len());
+        self.complete(answer, life, active)
+    }
+
+    fn complete(&self, answer: Answer, life: &Arc<Life>, active: Active) -> Response<Payload<S>> {
+        let Answer {
+            status,
+            mut headers,
+            body,
+            told_len,
+        } = answer;
+        let len = told_len.unwrap_or(body.len());
+        if status != StatusCode::NO_CONTENT {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+        }
+        let inner = &self.0;
+        let counted = (body.len() >= COUNTED_LEN_MIN)
+            .then(|| inner.outstanding.count(&inner.store, life, body.len()));
+        let mut response = Response::new(Payload::new(body, counted, active));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// The answer, and whether the body of the request was read.
+    async fn respond<B>(
+        &self,
+        request: Request<B>,
+        routed: Result<route::Route, RouteError>,
+        call: Call<'_>,
+    ) -> (Answer, bool)
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        if let Some(refused) = self.refuses_origin(&request, call.peer) {
+            return (refused, false);
+        }
+        // It tells nothing, and Turborepo asks it without credentials.
+        if let Ok(route) = &routed
+            && route.operation == route::Operation::TellMethods
+        {
+            return (operate::methods(&request), false);
+        }
+        let (scope, role) = match self.admit(request.headers(), call.peer).await {
+            Ok(admitted) => admitted,
+            Err(refused) => return (refused, false),
+        };
+        call.life.accept();
+        let route = match routed {
+            Ok(route) => route,
+            Err(error) => return (malformed(error), false),
+        };
+        if let Some(refused) = self.refuses_role(&route, role) {
+            return (refused, false);
+        }
+        self.operate(request, route, scope, call).await
+    }
+}
+
+fn malformed(error: RouteError) -> Answer {
+    let status = match error {
+        RouteError::Path(_) => StatusCode::BAD_REQUEST,
+        RouteError::TooLong => StatusCode::URI_TOO_LONG,
+        RouteError::Method => StatusCode::METHOD_NOT_ALLOWED,
+    };
+    Answer::line(status, &error.to_string())
+}
+
+impl<S: Store> Inner<S> {
+    fn key(route: &route::Route) -> Bytes {
+        Bytes::copy_from_slice(&route.key)
+    }
+}
+
+impl<S: Store> Front<S> {
+    /// Counts a connection, if there may be another one.
+    pub(crate) fn take_place(&self) -> bool {
+        let figures = self.figures();
+        let connections = figures.connections.fetch_add(1, Ordering::AcqRel);
+        if connections < self.options().connections_max && self.store().take_place() {
+            figures.accepted.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        figures.connections.fetch_sub(1, Ordering::AcqRel);
+        figures.rejected.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Counts a connection no longer.
+    pub(crate) fn give_back_place(&self) {
+        self.figures().connections.fetch_sub(1, Ordering::AcqRel);
+        self.store().give_back_place();
+    }
+}

@@ -1,0 +1,393 @@
+//! What comes of a request that is let in.
+
+use std::future::Future;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use fonn_proto::Failure;
+use fonn_runtime::serve::Event;
+use http_body::Body;
+use hyper::header::{
+    ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
+    CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
+};
+use hyper::{HeaderMap, Request, StatusCode};
+use tokio::time::timeout;
+
+use super::{Call, Front, Inner};
+use crate::answer::Answer;
+use crate::dav::{self, Resource};
+use crate::metrics::LostRead;
+use crate::range::{self, Wanted};
+use crate::receive::{Digested, ReceiveError, Terms};
+use crate::route::{Dialect, Operation, Route};
+use crate::store::{PutMode, PutOutcome, Scope, Store};
+use crate::unbroken::Unbroken;
+use crate::{artifact, events};
+
+/// A write that takes longer is refused; it may still be carried out.
+const WRITE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Longest body of a request that is not a value.
+const DOCUMENT_LEN_MAX: usize = 64 << 10;
+
+const METHODS: HeaderValue =
+    HeaderValue::from_static("GET, HEAD, PUT, DELETE, OPTIONS, PROPFIND, MKCOL");
+
+/// The answer to OPTIONS. Turborepo sends its credentials only if it is told here that it may. A browser learns nothing:
+/// no origin is allowed.
+pub(super) fn methods<B>(request: &Request<B>) -> Answer {
+    let mut answer = Answer::empty(StatusCode::OK).with(ALLOW, METHODS).with(
+        HeaderName::from_static("dav"),
+        HeaderValue::from_static("1"),
+    );
+    if request
+        .headers()
+        .contains_key(ACCESS_CONTROL_REQUEST_HEADERS)
+    {
+        let allowed = HeaderValue::from_static(
+            "Authorization, Content-Type, User-Agent, x-artifact-duration, x-artifact-tag, x-artifact-sha, \
+             x-artifact-dirty-hash, x-artifact-client-ci, x-artifact-client-interactive",
+        );
+        answer.set(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    answer
+}
+
+impl<S: Store> Front<S> {
+    /// The answer, and whether the body of the request was read.
+    pub(super) async fn operate<B>(
+        &self,
+        request: Request<B>,
+        route: Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> (Answer, bool)
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let answer = match route.operation {
+            Operation::Write => return self.write(request, &route, scope, call).await,
+            Operation::TakeEvents => return self.take_events(request, call).await,
+            Operation::Describe => return self.describe(request, &route, scope, call).await,
+            Operation::Read => self.read(request.headers(), &route, scope).await,
+            Operation::Probe => self.probe(&route, scope).await,
+            Operation::Remove => self.remove(&route, scope).await,
+            Operation::MakeCollection => Answer::empty(StatusCode::CREATED),
+            Operation::TellMethods => methods(&request),
+            Operation::TellEnabled => {
+                Answer::json(StatusCode::OK, "{\"status\":\"enabled\"}".to_owned())
+            }
+            Operation::TellStatus => {
+                let status = serde_json::json!({
+                    "server": "fonn",
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "value_len_max_bytes": self.store().value_len_max(),
+                });
+                Answer::json(StatusCode::OK, status.to_string())
+            }
+        };
+        (answer, false)
+    }
+
+    /// Carries out a read. What fails is a miss.
+    async fn look<T: Send + 'static>(
+        &self,
+        read: impl Future<Output = Result<Option<T>, Failure>> + Send + 'static,
+    ) -> Option<T> {
+        let Ok(permit) = self.0.operations.clone().try_acquire_owned() else {
+            self.figures().lost(LostRead::Busy);
+            return None;
+        };
+        let read = Unbroken::new(async move {
+            let found = read.await;
+            drop(permit);
+            found
+        });
+        match timeout(self.options().deadline, read).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(failure)) => {
+                self.figures().lost(failure.into());
+                None
+            }
+            Err(_) => {
+                self.figures().lost(LostRead::Deadline);
+                None
+            }
+        }
+    }
+
+    async fn read(&self, headers: &HeaderMap, route: &Route, scope: Scope) -> Answer {
+        if is_empty_blob(route) {
+            return Answer::value(StatusCode::OK, Bytes::new());
+        }
+        let store = self.store().clone();
+        let Some(value) = self.look(store.get(scope, Inner::<S>::key(route))).await else {
+            return Answer::miss();
+        };
+        if route.dialect == Dialect::Turborepo {
+            return self.artifact(&value);
+        }
+        let len = value.len();
+        let range = headers.get(RANGE).map(HeaderValue::as_bytes);
+        let answer = match range::wanted(range, len) {
+            Wanted::All => Answer::value(StatusCode::OK, value),
+            Wanted::Part(part) => {
+                let told = format!("bytes {}-{}/{len}", part.start, part.end - 1);
+                let told = HeaderValue::try_from(told).unwrap_or(HeaderValue::from_static("bytes"));
+                Answer::value(StatusCode::PARTIAL_CONTENT, value.slice(part))
+                    .with(CONTENT_RANGE, told)
+            }
+            Wanted::Unsatisfiable => {
+                let told = HeaderValue::try_from(format!("bytes */{len}"));
+                let told = told.unwrap_or(HeaderValue::from_static("bytes"));
+                Answer::empty(StatusCode::RANGE_NOT_SATISFIABLE).with(CONTENT_RANGE, told)
+            }
+        };
+        answer.with(ACCEPT_RANGES, HeaderValue::from_static("bytes"))
+    }
+
+    fn artifact(&self, value: &Bytes) -> Answer {
+        let Some((headers, body)) = artifact::parse(value) else {
+            self.figures().lost(LostRead::Malformed);
+            return Answer::miss();
+        };
+        let mut answer = Answer::value(StatusCode::OK, body);
+        for (name, value) in headers {
+            answer.set(name, value);
+        }
+        answer
+    }
+
+    async fn probe(&self, route: &Route, scope: Scope) -> Answer {
+        let found = |len| Answer {
+            told_len: Some(len),
+            ..Answer::value(StatusCode::OK, Bytes::new())
+        };
+        if is_empty_blob(route) {
+            return found(0);
+        }
+        // The length of an artifact is not that of its value.
+        if route.dialect == Dialect::Turborepo {
+            return self
+                .read(&HeaderMap::new(), route, scope)
+                .await
+                .without_body();
+        }
+        let store = self.store().clone();
+        match self.look(store.probe(scope, Inner::<S>::key(route))).await {
+            Some(len) => found(len).with(ACCEPT_RANGES, HeaderValue::from_static("bytes")),
+            None => Answer::miss(),
+        }
+    }
+
+    /// Carries out a change.
+    async fn change<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let Ok(permit) = self.0.operations.clone().try_acquire_owned() else {
+            self.store().count(Event::Busy, 1);
+            return Err(Failure::Busy);
+        };
+        let change = Unbroken::new(async move {
+            let changed = change.await;
+            drop(permit);
+            changed
+        });
+        match timeout(WRITE_DEADLINE, change).await {
+            Ok(changed) => changed,
+            Err(_) => Err(Failure::Unavailable),
+        }
+    }
+
+    async fn remove(&self, route: &Route, scope: Scope) -> Answer {
+        let store = self.store().clone();
+        match self
+            .change(store.delete(scope, Inner::<S>::key(route)))
+            .await
+        {
+            Ok(true) => Answer::empty(StatusCode::NO_CONTENT),
+            Ok(false) => Answer::miss(),
+            Err(failure) => Answer::write_failed(route.dialect, failure),
+        }
+    }
+
+    async fn write<B>(
+        &self,
+        request: Request<B>,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> (Answer, bool)
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let refusal = |status, code, line| Answer::refusal(route.dialect, status, code, line);
+        let (head, body) = request.into_parts();
+        let encoding = head.headers.get(CONTENT_ENCODING);
+        if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            let line = "an encoded body would be stored under the name of the plain one";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return (refusal(status, "encoding", line), false);
+        }
+        let prefix = match route.dialect {
+            Dialect::Turborepo => artifact::prefix(&head.headers),
+            _ => Some(Vec::new()),
+        };
+        let Some(prefix) = prefix else {
+            let line = "the headers of the artifact are too long";
+            return (refusal(StatusCode::BAD_REQUEST, "headers", line), false);
+        };
+        let terms = Terms {
+            store: self.store(),
+            life: call.life,
+            source: call.source(),
+            prefix: &prefix,
+            len_max: self.store().value_len_max(),
+        };
+        let digested = match route.digest {
+            Some(_) => Digested::Yes,
+            None => Digested::No,
+        };
+        let received = match terms.receive(body, digested).await {
+            Ok(received) => received,
+            Err(error) => return (self.not_received(route.dialect, error), false),
+        };
+        let len = received.value.len();
+        self.figures().received(route.dialect, len);
+        if route.digest.is_some_and(|digest| digest != received.digest) {
+            let line = "the SHA-256 of the body is not the one in the path";
+            return (refusal(StatusCode::BAD_REQUEST, "digest", line), true);
+        }
+        // It would decode as the result of an action without outputs.
+        if route.dialect == Dialect::BazelAc && len == 0 {
+            let line = "an action result is not empty";
+            return (refusal(StatusCode::BAD_REQUEST, "empty", line), true);
+        }
+        let mode = match route.dialect {
+            Dialect::Nx => PutMode::Keep,
+            _ => PutMode::Replace,
+        };
+        let (store, key) = (self.store().clone(), Inner::<S>::key(route));
+        let put = store.put(scope, key, received.value.clone(), mode);
+        let answer = match self.change(put).await {
+            Ok(PutOutcome::Stored) if route.dialect == Dialect::Turborepo => {
+                Answer::json(StatusCode::OK, "{\"urls\":[]}".to_owned())
+            }
+            Ok(PutOutcome::Stored) => Answer::empty(StatusCode::OK),
+            Ok(PutOutcome::Kept) => {
+                let line = "there is an entry of this hash, which stays";
+                refusal(StatusCode::CONFLICT, "exists", line)
+            }
+            Err(failure) => Answer::write_failed(route.dialect, failure),
+        };
+        (answer, true)
+    }
+
+    fn not_received(&self, dialect: Dialect, error: ReceiveError) -> Answer {
+        let line = error.to_string();
+        match error {
+            ReceiveError::TooLong { .. } => {
+                self.store().count(Event::TooLarge, 1);
+                Answer::write_failed(dialect, Failure::TooLarge)
+            }
+            ReceiveError::NoMemory => {
+                self.store().count(Event::Busy, 1);
+                Answer::write_failed(dialect, Failure::Busy)
+            }
+            ReceiveError::TooSlow => {
+                self.store().count(Event::Stalled, 1);
+                Answer::line(StatusCode::REQUEST_TIMEOUT, &line)
+            }
+            ReceiveError::Broken => Answer::line(StatusCode::BAD_REQUEST, &line),
+        }
+    }
+
+    /// Receives a body that is not a value.
+    async fn document<B>(&self, body: B, call: Call<'_>) -> Result<Bytes, Answer>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let terms = Terms {
+            store: self.store(),
+            life: call.life,
+            source: call.source(),
+            prefix: &[],
+            len_max: DOCUMENT_LEN_MAX,
+        };
+        match terms.receive(body, Digested::No).await {
+            Ok(received) => Ok(received.value),
+            Err(error) => Err(match error {
+                ReceiveError::TooLong { .. } => {
+                    Answer::line(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string())
+                }
+                error => self.not_received(Dialect::Generic, error),
+            }),
+        }
+    }
+
+    async fn take_events<B>(&self, request: Request<B>, call: Call<'_>) -> (Answer, bool)
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        match self.document(request.into_body(), call).await {
+            Ok(body) => match events::parse(&body) {
+                Some(events) => {
+                    self.figures().reported(&events);
+                    (Answer::empty(StatusCode::OK), true)
+                }
+                None => {
+                    let (status, line) = (StatusCode::BAD_REQUEST, "malformed list of events");
+                    let answer = Answer::refusal(Dialect::Turborepo, status, "malformed", line);
+                    (answer, true)
+                }
+            },
+            Err(refused) => (refused, false),
+        }
+    }
+
+    async fn describe<B>(
+        &self,
+        request: Request<B>,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> (Answer, bool)
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let path = request.uri().path().to_owned();
+        // It says which properties are wanted; those that there are fit every wish.
+        if let Err(refused) = self.document(request.into_body(), call).await {
+            return (refused, false);
+        }
+        let resource = match route.key.is_empty() || route.key.ends_with(b"/") {
+            true => Some(Resource::Collection),
+            false => {
+                let store = self.store().clone();
+                let found = self.look(store.probe(scope, Inner::<S>::key(route))).await;
+                found.map(|len| Resource::Entry { len })
+            }
+        };
+        let answer = match resource {
+            None => Answer::miss(),
+            Some(resource) => {
+                let document = dav::multistatus(&path, resource);
+                let kind = HeaderValue::from_static("application/xml; charset=utf-8");
+                Answer::value(StatusCode::MULTI_STATUS, Bytes::from(document))
+                    .with(CONTENT_TYPE, kind)
+            }
+        };
+        (answer, true)
+    }
+}
+
+/// Whether the route names the empty value by its content, which every client takes to be there.
+fn is_empty_blob(route: &Route) -> bool {
+    let empty = || digest(&SHA256, b"");
+    route
+        .digest
+        .is_some_and(|it| it.as_slice() == empty().as_ref())
+}

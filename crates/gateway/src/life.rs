@@ -1,0 +1,342 @@
+//! How long a connection may live without doing anything: the deadlines that no client can hold off by sending a byte now
+//! and then.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// What is read and thrown away from a connection that is being closed.
+const LINGER_LEN_MAX: usize = 64 << 20;
+
+/// Times of a connection. The defaults are what node and router run with; tests shorten them.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// From the first byte of a request to the end of its head. Also from the start of a connection to its first request that
+    /// was let in, if clients have to log in or speak TLS.
+    pub head_max: Duration,
+    /// How long a connection may wait for its next request.
+    pub idle_max: Duration,
+    /// A client that stops in the middle of a body, or of reading a response, for this long is cut off.
+    pub stall_max: Duration,
+    /// A connection that is closed with a body unread reads on for this long, so that the response is not lost.
+    pub linger: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            head_max: Duration::from_secs(10),
+            idle_max: Duration::from_secs(300),
+            stall_max: Duration::from_secs(60),
+            linger: Duration::from_secs(1),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct LifeState {
+    /// Requests whose response is not complete.
+    active: usize,
+    /// When something happened last.
+    progress: Instant,
+    /// When the first byte of a request arrived, while its head is not complete.
+    head_since: Option<Instant>,
+    /// Since when the client has not taken what is to be sent.
+    blocked_since: Option<Instant>,
+    /// Whether the connection has to prove itself before it may be idle.
+    is_on_probation: bool,
+    is_body_unread: bool,
+    is_cut: bool,
+}
+
+/// The life of one connection.
+#[derive(Debug)]
+pub(crate) struct Life {
+    times: Times,
+    opened: Instant,
+    state: Mutex<LifeState>,
+    changed: Notify,
+}
+
+impl Life {
+    pub(crate) fn new(times: Times, is_on_probation: bool) -> Arc<Self> {
+        let opened = Instant::now();
+        Arc::new(Self {
+            times,
+            opened,
+            state: Mutex::new(LifeState {
+                active: 0,
+                progress: opened,
+                head_since: None,
+                blocked_since: None,
+                is_on_probation,
+                is_body_unread: false,
+                is_cut: false,
+            }),
+            changed: Notify::new(),
+        })
+    }
+
+    /// A request begins, and lasts until what is returned is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> Active {
+        let mut state = self.state.lock();
+        state.active += 1;
+        state.head_since = None;
+        state.progress = Instant::now();
+        // A body may stall for less time than a connection may be idle.
+        self.changed.notify_one();
+        Active(Arc::clone(self))
+    }
+
+    /// The client is one that is let in.
+    pub(crate) fn accept(&self) {
+        self.state.lock().is_on_probation = false;
+    }
+
+    /// The client sent or read something.
+    pub(crate) fn touch(&self) {
+        self.state.lock().progress = Instant::now();
+    }
+
+    /// A request was answered although not all of its body was read.
+    pub(crate) fn leave_unread(&self) {
+        self.state.lock().is_body_unread = true;
+    }
+
+    /// Ends the connection.
+    pub(crate) fn cut(&self) {
+        self.state.lock().is_cut = true;
+        self.changed.notify_one();
+    }
+
+    fn note_read(&self) {
+        let mut state = self.state.lock();
+        if state.active == 0 && state.head_since.is_none() {
+            state.head_since = Some(Instant::now());
+            // There is an earlier deadline now.
+            self.changed.notify_one();
+        }
+    }
+
+    fn note_write(&self, is_blocked: bool) {
+        let mut state = self.state.lock();
+        if is_blocked != state.blocked_since.is_some() {
+            state.blocked_since = is_blocked.then(Instant::now);
+            if is_blocked {
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// When the connection ends if nothing happens until then; `None` if it ends now.
+    fn deadline(&self) -> Option<Instant> {
+        let (state, times) = (self.state.lock(), &self.times);
+        let idle = match state.active {
+            0 => state.progress + times.idle_max,
+            _ => state.progress + times.stall_max,
+        };
+        let head = state.head_since.map(|since| since + times.head_max);
+        let blocked = state.blocked_since.map(|since| since + times.stall_max);
+        let probation = state.is_on_probation && state.active == 0;
+        let probation = probation.then(|| self.opened + times.head_max);
+        let all = [Some(idle), head, blocked, probation];
+        (!state.is_cut).then(|| all.into_iter().flatten().min().unwrap_or(idle))
+    }
+
+    /// Waits until the connection has to end.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn over(&self) {
+        while let Some(deadline) = self.deadline() {
+            if deadline <= Instant::now() {
+                return;
+            }
+            tokio::select! {
+                () = sleep_until(deadline) => {}
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(crate) struct Active(Arc<Life>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.active -= 1;
+        state.progress = Instant::now();
+    }
+}
+
+/// The stream of a connection, which tells its life what happens.
+#[derive(Debug)]
+pub(crate) struct Watch<S> {
+    /// What was read of the stream before.
+    first: Vec<u8>,
+    stream: S,
+    life: Arc<Life>,
+    /// Whether a first byte begins the head of a request: not in HTTP/2, where frames come at any time.
+    has_heads: bool,
+    linger: Option<(Pin<Box<Sleep>>, usize)>,
+}
+
+impl<S> Watch<S> {
+    /// A stream of which `first` was read.
+    pub(crate) fn new(first: Vec<u8>, stream: S, life: Arc<Life>, has_heads: bool) -> Self {
+        if has_heads {
+            life.note_read();
+        }
+        Self {
+            first,
+            stream,
+            life,
+            has_heads,
+            linger: None,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watch<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let it = self.get_mut();
+        if !it.first.is_empty() {
+            let len = it.first.len().min(buf.remaining());
+            buf.put_slice(it.first.get(..len).unwrap_or_default());
+            it.first.drain(..len);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut it.stream).poll_read(cx, buf))?;
+        if it.has_heads && buf.filled().len() > before {
+            it.life.note_read();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watch<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let it = self.get_mut();
+        let polled = Pin::new(&mut it.stream).poll_write(cx, buf);
+        it.life.note_write(polled.is_pending());
+        polled
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let it = self.get_mut();
+        let polled = Pin::new(&mut it.stream).poll_write_vectored(cx, bufs);
+        it.life.note_write(polled.is_pending());
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    /// Says that nothing more comes. Where a body was left unread it reads on for a moment: closing a socket with unread
+    /// input resets the connection, and the client would lose the response.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let it = self.get_mut();
+        if it.linger.is_none() {
+            ready!(Pin::new(&mut it.stream).poll_shutdown(cx))?;
+            if !it.life.state.lock().is_body_unread {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let begin = || {
+            let sleep = sleep_until(Instant::now() + it.life.times.linger);
+            (Box::pin(sleep), LINGER_LEN_MAX)
+        };
+        let (timer, left) = it.linger.get_or_insert_with(begin);
+        let mut bytes = [0; 8192];
+        loop {
+            if timer.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut buf = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut it.stream).poll_read(cx, &mut buf));
+            let count = buf.filled().len();
+            *left = left.saturating_sub(count);
+            if read.is_err() || count == 0 || *left == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(is_on_probation: bool) -> Arc<Life> {
+        Life::new(Times::default(), is_on_probation)
+    }
+
+    async fn lived(life: &Life) -> u64 {
+        let begun = Instant::now();
+        life.over().await;
+        begun.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_lives_longer_than_one_that_stopped_in_a_head() {
+        assert_eq!(lived(&life(false)).await, 300);
+        assert_eq!(lived(&life(true)).await, 10);
+        let stopped = life(false);
+        stopped.note_read();
+        stopped.note_read();
+        assert_eq!(lived(&stopped).await, 10);
+        let accepted = life(true);
+        accepted.accept();
+        assert_eq!(lived(&accepted).await, 300);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_progress_is_cut_and_one_with_progress_is_not() {
+        let life = life(true);
+        let active = life.begin();
+        assert_eq!(lived(&life).await, 60);
+        life.touch();
+        assert_eq!(lived(&life).await, 60);
+        drop(active);
+        life.accept();
+        assert_eq!(lived(&life).await, 300);
+        life.note_write(true);
+        assert_eq!(
+            lived(&life).await,
+            0,
+            "the connection is past its idle time"
+        );
+        life.touch();
+        assert_eq!(lived(&life).await, 60);
+        life.cut();
+        assert_eq!(lived(&life).await, 0);
+    }
+}

@@ -1,0 +1,225 @@
+//! What the gateway counts.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use fonn_proto::Failure;
+use fonn_runtime::metrics::{Label as _, Snapshot};
+use hyper::StatusCode;
+
+use crate::events::TurborepoEvent;
+use crate::route::Dialect;
+
+fonn_runtime::label! {
+    /// The status of a response.
+    pub(crate) enum Code: "status" {
+        /// 200.
+        Ok = "200",
+        /// 201.
+        Created = "201",
+        /// 204.
+        NoContent = "204",
+        /// 206.
+        PartialContent = "206",
+        /// 207.
+        MultiStatus = "207",
+        /// 400.
+        BadRequest = "400",
+        /// 401.
+        Unauthorized = "401",
+        /// 403.
+        Forbidden = "403",
+        /// 404.
+        NotFound = "404",
+        /// 405.
+        MethodNotAllowed = "405",
+        /// 408.
+        RequestTimeout = "408",
+        /// 409.
+        Conflict = "409",
+        /// 413.
+        PayloadTooLarge = "413",
+        /// 414.
+        UriTooLong = "414",
+        /// 415.
+        UnsupportedMediaType = "415",
+        /// 416.
+        RangeNotSatisfiable = "416",
+        /// 421.
+        MisdirectedRequest = "421",
+        /// 503.
+        ServiceUnavailable = "503",
+        /// 507.
+        InsufficientStorage = "507",
+        /// Any other.
+        Other = "other",
+    }
+}
+
+impl Code {
+    fn of(status: StatusCode) -> Self {
+        let known = Self::ALL.iter().find(|it| it.as_str() == status.as_str());
+        known.copied().unwrap_or(Self::Other)
+    }
+}
+
+fonn_runtime::label! {
+    /// Why a read was answered as a miss although it is not known to be one.
+    pub(crate) enum LostRead: "reason" {
+        /// It was not answered within the deadline.
+        Deadline = "deadline",
+        /// A queue is full.
+        Busy = "busy",
+        /// The owner of the key cannot be reached.
+        Unavailable = "unavailable",
+        /// The value is longer than what can be sent.
+        TooLarge = "too_large",
+        /// The value is not of the form that the dialect stores.
+        Malformed = "malformed",
+        /// Any other failure.
+        Other = "other",
+    }
+}
+
+impl From<Failure> for LostRead {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Busy => Self::Busy,
+            Failure::Unavailable => Self::Unavailable,
+            Failure::TooLarge => Self::TooLarge,
+            Failure::OutOfSpace | Failure::ReadOnly | Failure::AuthRequired => Self::Other,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct OfDialect {
+    requests: [AtomicU64; Code::ALL.len()],
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+/// All figures.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    dialects: [OfDialect; Dialect::ALL.len()],
+    lost_reads: [AtomicU64; LostRead::ALL.len()],
+    events: [AtomicU64; TurborepoEvent::ALL.len()],
+    pub(crate) connections: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) stalled: AtomicU64,
+}
+
+fn add(cells: &[AtomicU64], index: usize, n: u64) {
+    if let Some(cell) = cells.get(index) {
+        cell.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+impl Figures {
+    /// Counts a response with a body of `sent` bytes.
+    pub(crate) fn answered(&self, dialect: Dialect, status: StatusCode, sent: usize) {
+        if let Some(of) = self.dialects.get(dialect.index()) {
+            add(&of.requests, Code::of(status).index(), 1);
+            of.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the bytes of a value that arrived.
+    pub(crate) fn received(&self, dialect: Dialect, len: usize) {
+        if let Some(of) = self.dialects.get(dialect.index()) {
+            of.received_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a read that is answered as a miss.
+    pub(crate) fn lost(&self, reason: LostRead) {
+        add(&self.lost_reads, reason.index(), 1);
+    }
+
+    /// Counts what Turborepo reports.
+    pub(crate) fn reported(&self, events: &[TurborepoEvent]) {
+        for event in events {
+            add(&self.events, event.index(), 1);
+        }
+    }
+
+    /// Publishes all.
+    pub(crate) fn publish(&self, snapshot: &mut Snapshot) {
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        for (dialect, of) in Dialect::ALL.iter().zip(&self.dialects) {
+            let name = dialect.as_str();
+            for (status, count) in Code::ALL.iter().zip(&of.requests) {
+                snapshot.counter(
+                    "fonn_http_requests_total",
+                    "Requests of build tools over HTTP, by protocol and status of the response.",
+                    &[("dialect", name), ("status", status.as_str())],
+                    get(count),
+                );
+            }
+            snapshot.counter(
+                "fonn_http_received_bytes_total",
+                "Bytes of values that build tools sent over HTTP.",
+                &[("dialect", name)],
+                get(&of.received_bytes),
+            );
+            snapshot.counter(
+                "fonn_http_sent_bytes_total",
+                "Bytes of response bodies to build tools over HTTP.",
+                &[("dialect", name)],
+                get(&of.sent_bytes),
+            );
+        }
+        for (reason, count) in LostRead::ALL.iter().zip(&self.lost_reads) {
+            snapshot.counter(
+                "fonn_http_lost_reads_total",
+                "Reads over HTTP answered as a miss although the entry may exist.",
+                &[("reason", reason.as_str())],
+                get(count),
+            );
+        }
+        for (event, count) in TurborepoEvent::ALL.iter().zip(&self.events) {
+            snapshot.counter(
+                "fonn_http_turborepo_events_total",
+                "Hits and misses that Turborepo reports of its own directory and of this cache.",
+                &[("event", event.as_str())],
+                get(count),
+            );
+        }
+        snapshot.gauge(
+            "fonn_http_connections",
+            "Connections of build tools over HTTP.",
+            &[],
+            self.connections.load(Ordering::Relaxed) as f64,
+        );
+        snapshot.counter(
+            "fonn_http_connections_total",
+            "Connections over HTTP accepted.",
+            &[],
+            get(&self.accepted),
+        );
+        snapshot.counter(
+            "fonn_http_connections_rejected_total",
+            "Connections over HTTP closed because there were too many.",
+            &[],
+            get(&self.rejected),
+        );
+        snapshot.counter(
+            "fonn_http_connections_stalled_total",
+            "Connections over HTTP closed because the client was too slow or idle for too long.",
+            &[],
+            get(&self.stalled),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_counts_as_itself_or_as_other() {
+        assert_eq!(Code::of(StatusCode::NOT_FOUND), Code::NotFound);
+        assert_eq!(Code::of(StatusCode::IM_A_TEAPOT), Code::Other);
+    }
+}

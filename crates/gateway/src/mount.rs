@@ -1,0 +1,78 @@
+//! The HTTP port as a node or a router mounts it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_runtime::config::{HttpConfig, Origin, Origins};
+use fonn_runtime::http::HostNames;
+use fonn_runtime::serve::{ListenAddr, Security, Service, Shared};
+
+use crate::handler::{Front, Options};
+use crate::life::Times;
+use crate::server::{Bound, GatewayError};
+use crate::service::Served;
+
+/// The part of all connections of the process that the HTTP port may have: one of so many.
+const CONNECTION_SHARES: usize = 2;
+
+/// The setting of the address.
+const KEY: &str = "http_listen";
+
+/// Binds the address that was asked for, if one was.
+///
+/// # Errors
+/// If it cannot be had.
+pub fn bind_given(config: &HttpConfig, origins: &Origins) -> Result<Option<Bound>, GatewayError> {
+    match config.address() {
+        Some(address) if origins.of(KEY) != Origin::Default => {
+            Bound::new(&ListenAddr::Tcp(address.to_owned())).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Binds the default address. If it is taken, there is no HTTP port: several nodes may share a host.
+///
+/// # Errors
+/// If it cannot be had for another reason.
+pub fn bind_default(config: &HttpConfig, origins: &Origins) -> Result<Option<Bound>, GatewayError> {
+    let Some(address) = config.address() else {
+        return Ok(None);
+    };
+    if origins.of(KEY) != Origin::Default {
+        return Ok(None);
+    }
+    match Bound::new(&ListenAddr::Tcp(address.to_owned())) {
+        Ok(bound) => Ok(Some(bound)),
+        Err(GatewayError::Listen(error)) if error.kind() == io::ErrorKind::AddrInUse => {
+            tracing::warn!(
+                address,
+                "the default address of the HTTP port is taken: HTTP is not served; choose another --http-listen, or none"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The front of what `shared` serves.
+#[must_use]
+pub fn front<S: Service>(
+    shared: &Arc<Shared<S>>,
+    deadline: Duration,
+    hosts: HostNames,
+    security: Security,
+) -> Front<Served<S>> {
+    let options = Options {
+        deadline,
+        hosts,
+        connections_max: shared.connections_max / CONNECTION_SHARES,
+        times: Times {
+            stall_max: shared.tuning().stall_max,
+            linger: shared.tuning().linger,
+            ..Times::default()
+        },
+    };
+    Front::new(Served::new(Arc::clone(shared)), security, options)
+}

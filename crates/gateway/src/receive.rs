@@ -1,0 +1,219 @@
+//! The body of a request: bounded in bytes and time, and charged as it arrives.
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use bytes::{Buf as _, Bytes};
+use fonn_runtime::users::Source;
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout};
+
+use crate::life::Life;
+use crate::store::{Charge as _, Store};
+
+/// The first step in which a body is charged, and the longest one.
+const STEP_MIN: usize = 64 << 10;
+const STEP_MAX: usize = 4 << 20;
+
+/// How often a client is looked at while it sends nothing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a body was not received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    /// It is longer than allowed.
+    #[error("the body is longer than {len_max} bytes")]
+    TooLong { len_max: usize },
+    /// There is no memory for it.
+    #[error("there is no memory to receive the value: try again")]
+    NoMemory,
+    /// The client sends too slowly.
+    #[error("the body arrives too slowly")]
+    TooSlow,
+    /// The client stopped sending.
+    #[error("the body is incomplete")]
+    Broken,
+}
+
+/// How a body is received.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'r, S> {
+    pub(crate) store: &'r S,
+    pub(crate) life: &'r Life,
+    /// Where it comes from.
+    pub(crate) source: Source,
+    /// What stands before the body in the value.
+    pub(crate) prefix: &'r [u8],
+    /// Longest value.
+    pub(crate) len_max: usize,
+}
+
+/// A value that was received; its memory is charged until this is dropped.
+pub(crate) struct Received<'r, S: Store + 'r> {
+    pub(crate) value: Bytes,
+    /// Of the body without its prefix.
+    pub(crate) digest: [u8; 32],
+    _charge: Option<S::Charge<'r>>,
+}
+
+/// What is measured of a client: only the time that the server waits for it counts.
+struct Pace {
+    waited: Duration,
+    received: usize,
+}
+
+impl Pace {
+    /// Whether the client sends as fast as it has to, while it holds memory.
+    fn is_kept<S: Store>(&mut self, store: &S) -> bool {
+        let tuning = store.tuning();
+        let received = self.received as u128 * 1000;
+        let is_slow = |rate: u64| received < u128::from(rate) * self.waited.as_millis();
+        if self.waited > tuning.contended_window
+            && store.is_contended()
+            && is_slow(tuning.contended_rate_min)
+        {
+            return false;
+        }
+        if self.waited > tuning.rate_window {
+            if is_slow(tuning.rate_min) {
+                return false;
+            }
+            *self = Self {
+                waited: Duration::ZERO,
+                received: 0,
+            };
+        }
+        true
+    }
+}
+
+impl<'r, S: Store> Terms<'r, S> {
+    /// Receives a body. What it announces reserves nothing. Its digest is taken if `with_digest`.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]. If the body is known to be too long, nothing of it is read.
+    pub(crate) async fn receive<B>(
+        self,
+        body: B,
+        digested: Digested,
+    ) -> Result<Received<'r, S>, ReceiveError>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let len_max = self.len_max;
+        let too_long = ReceiveError::TooLong { len_max };
+        let expected = body.size_hint().exact();
+        let expected = expected.map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+        let total = expected.map(|len| len.saturating_add(self.prefix.len()));
+        if total.is_some_and(|total| total > len_max) {
+            return Err(too_long);
+        }
+        let mut body = body;
+        let mut context = Context::new(&SHA256);
+        let mut value = Vec::new();
+        let mut charge: Option<S::Charge<'r>> = None;
+        let mut charged = 0;
+        let mut pace = Pace {
+            waited: Duration::ZERO,
+            received: 0,
+        };
+        while let Some(mut data) = self.next(&mut body, &mut pace).await? {
+            let needed = data.remaining();
+            let len = value.len().max(self.prefix.len()).saturating_add(needed);
+            if len > len_max {
+                return Err(too_long);
+            }
+            if len > charged {
+                let step = len.saturating_add(len.clamp(STEP_MIN, STEP_MAX));
+                // A body of unknown length grows by halves.
+                let goal = match total {
+                    Some(total) => step.min(total),
+                    None => step.max(len.saturating_add(len / 2)).min(len_max),
+                };
+                let more = goal.max(len) - charged;
+                let is_charged = match &mut charge {
+                    Some(charge) => charge.grow(more).await,
+                    None => {
+                        charge = self.store.charge(self.source, more).await;
+                        charge.is_some()
+                    }
+                };
+                if !is_charged {
+                    return Err(ReceiveError::NoMemory);
+                }
+                charged += more;
+                // The kernel provides memory as it is written to, so room for all of it costs nothing yet.
+                let capacity = total.unwrap_or(charged);
+                value.reserve_exact(capacity.saturating_sub(value.len()));
+            }
+            if value.is_empty() {
+                value.extend_from_slice(self.prefix);
+            }
+            while data.has_remaining() {
+                let chunk = data.chunk();
+                if digested == Digested::Yes {
+                    context.update(chunk);
+                }
+                value.extend_from_slice(chunk);
+                let len = chunk.len();
+                data.advance(len);
+            }
+        }
+        if value.is_empty() {
+            value.extend_from_slice(self.prefix);
+        }
+        let mut digest = [0; 32];
+        if digested == Digested::Yes {
+            digest.copy_from_slice(context.finish().as_ref());
+        }
+        Ok(Received {
+            // Gives up what was reserved and not needed.
+            value: Bytes::from(value.into_boxed_slice()),
+            digest,
+            _charge: charge,
+        })
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    async fn next<B>(&self, body: &mut B, pace: &mut Pace) -> Result<Option<B::Data>, ReceiveError>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let begun = Instant::now();
+        loop {
+            let look = Instant::now();
+            // Cancel safe: what has arrived stays in the body.
+            let frame = timeout(LOOK_INTERVAL, body.frame()).await;
+            pace.waited += look.elapsed();
+            match frame {
+                Ok(None) => return Ok(None),
+                Ok(Some(Err(_))) => return Err(ReceiveError::Broken),
+                Ok(Some(Ok(frame))) => {
+                    self.life.touch();
+                    if let Ok(data) = frame.into_data() {
+                        pace.received = pace.received.saturating_add(data.remaining());
+                        if !pace.is_kept(self.store) {
+                            return Err(ReceiveError::TooSlow);
+                        }
+                        return Ok(Some(data));
+                    }
+                }
+                Err(_) if !pace.is_kept(self.store) => return Err(ReceiveError::TooSlow),
+                Err(_) if begun.elapsed() >= self.store.tuning().stall_max => {
+                    return Err(ReceiveError::TooSlow);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Whether the digest of a body is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Digested {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+}

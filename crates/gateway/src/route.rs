@@ -1,0 +1,196 @@
+//! Which operation a request asks for: its method and path, without I/O.
+//!
+//! | path | dialect | key |
+//! |---|---|---|
+//! | `/[instance/]ac/{64 hex}` | `bazel_ac` | the path |
+//! | `/[instance/]cas/{64 hex}` | `bazel_cas` | the path |
+//! | `/cache/{key}` | `gradle` | the path |
+//! | `…/v1.1/{group}/{artifact}/{hash}/{file}` | `maven` | the path |
+//! | `/v1/cache/{hash}` | `nx` | the path |
+//! | `/v8/artifacts/{hash}?teamId=T&slug=T` | `turborepo` | `v8/artifacts/[T/]{hash}` |
+//! | `/status` | `status` | none |
+//! | any other | `generic` | the path |
+//!
+//! A key is the path without its leading slash, percent-decoded. Bytes above 127 and `%00` are part of it. Segments that
+//! URL libraries rewrite (`.`, `..`, empty ones) are refused, because two clients would disagree on the key.
+
+mod path;
+#[cfg(test)]
+mod tests;
+
+use fonn_proto::command::RESP_KEY_LEN_MAX;
+
+use self::path::{decode, hex_digest, team};
+
+fonn_runtime::label! {
+    /// A protocol of a build tool.
+    pub enum Dialect: "dialect" {
+        /// Values under any path: sccache, ccache, curl.
+        Generic = "generic",
+        /// The action cache of Bazel.
+        BazelAc = "bazel_ac",
+        /// The content-addressed store of Bazel.
+        BazelCas = "bazel_cas",
+        /// Gradle's build cache, and Rush's.
+        Gradle = "gradle",
+        /// Maven's build cache extension.
+        Maven = "maven",
+        /// Nx.
+        Nx = "nx",
+        /// Turborepo.
+        Turborepo = "turborepo",
+        /// The status page.
+        Status = "status",
+    }
+}
+
+/// What is done with the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Returns the value.
+    Read,
+    /// Returns the headers of a read.
+    Probe,
+    /// Stores the body.
+    Write,
+    /// Removes the entry.
+    Remove,
+    /// Describes the resource as WebDAV does.
+    Describe,
+    /// Creates a collection: there is nothing to do, since every collection exists.
+    MakeCollection,
+    /// Tells which methods there are.
+    TellMethods,
+    /// Tells that the cache of Turborepo is enabled.
+    TellEnabled,
+    /// Takes the hits and misses that Turborepo reports.
+    TakeEvents,
+    /// Tells about the server.
+    TellStatus,
+}
+
+impl Operation {
+    /// Whether it changes entries.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::Remove | Self::MakeCollection)
+    }
+}
+
+/// A request as it was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The protocol.
+    pub dialect: Dialect,
+    /// What is done.
+    pub operation: Operation,
+    /// The key; empty where the operation has none.
+    pub key: Vec<u8>,
+    /// The SHA-256 that the value must have.
+    pub digest: Option<[u8; 32]>,
+}
+
+/// Why a request has no meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// The path is no key.
+    #[error("malformed path: {0}")]
+    Path(&'static str),
+    /// The key is too long.
+    #[error("the path is longer than {RESP_KEY_LEN_MAX} bytes")]
+    TooLong,
+    /// The path does not have this method.
+    #[error("the method is not supported here")]
+    Method,
+}
+
+/// Understands a request by its method, its path and its query.
+///
+/// # Errors
+/// [`RouteError`].
+pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, RouteError> {
+    if method == "OPTIONS" {
+        return Ok(Route {
+            dialect: dialect_of(path.strip_prefix('/').unwrap_or("").as_bytes()),
+            operation: Operation::TellMethods,
+            key: Vec::new(),
+            digest: None,
+        });
+    }
+    let key = decode(path)?;
+    let is_collection = key.is_empty() || key.ends_with(b"/");
+    let dialect = dialect_of(&key);
+    let operation = match (method, dialect) {
+        ("GET" | "HEAD", Dialect::Status) => Operation::TellStatus,
+        ("GET" | "HEAD", Dialect::Turborepo) if key == b"v8/artifacts/status" => {
+            Operation::TellEnabled
+        }
+        ("POST", Dialect::Turborepo) if key == b"v8/artifacts/events" => Operation::TakeEvents,
+        (_, Dialect::Status) => return Err(RouteError::Method),
+        ("GET", _) => Operation::Read,
+        ("HEAD", _) => Operation::Probe,
+        ("PUT", _) if !is_collection => Operation::Write,
+        // The upload methods that Rush can be set to.
+        ("POST" | "PATCH", Dialect::Gradle) => Operation::Write,
+        ("DELETE", _) if !is_collection => Operation::Remove,
+        ("PROPFIND", _) => Operation::Describe,
+        ("MKCOL", _) => Operation::MakeCollection,
+        _ => return Err(RouteError::Method),
+    };
+    let digest = match dialect {
+        Dialect::BazelCas => hex_digest(&key),
+        _ => None,
+    };
+    let key = match (dialect, team(query)?) {
+        (Dialect::Turborepo, Some(team)) => {
+            let hash = key.strip_prefix(TURBOREPO).unwrap_or(&key);
+            [TURBOREPO, team.as_slice(), b"/", hash].concat()
+        }
+        _ => key,
+    };
+    if key.len() > RESP_KEY_LEN_MAX {
+        return Err(RouteError::TooLong);
+    }
+    Ok(Route {
+        dialect,
+        operation,
+        key,
+        digest,
+    })
+}
+
+const TURBOREPO: &[u8] = b"v8/artifacts/";
+
+/// The dialect that a key belongs to.
+fn dialect_of(key: &[u8]) -> Dialect {
+    let is_single = |rest: &[u8]| !rest.is_empty() && !rest.contains(&b'/');
+    if key == b"status" {
+        return Dialect::Status;
+    }
+    if key.strip_prefix(TURBOREPO).is_some_and(is_single) {
+        return Dialect::Turborepo;
+    }
+    if key.strip_prefix(b"v1/cache/").is_some_and(is_single) {
+        return Dialect::Nx;
+    }
+    if key.strip_prefix(b"cache/").is_some_and(is_single) {
+        return Dialect::Gradle;
+    }
+    let mut segments = key.rsplit(|byte| *byte == b'/');
+    let last = segments.next().unwrap_or_default();
+    let kind = segments.next().unwrap_or_default();
+    if hex_digest(last).is_some() {
+        match kind {
+            b"ac" => return Dialect::BazelAc,
+            b"cas" => return Dialect::BazelCas,
+            _ => {}
+        }
+    }
+    // Two more between the hash, which is `kind`, and the version of the layout.
+    let version = segments.nth(2).unwrap_or_default();
+    let is_version = matches!(version, b"v1" | b"v1.1");
+    if is_version && !last.is_empty() && !kind.is_empty() {
+        return Dialect::Maven;
+    }
+    Dialect::Generic
+}

@@ -1,0 +1,400 @@
+//! Threads that serve connections: HTTP/1.1, or HTTP/2 by its preface, under TLS or not.
+//!
+//! Each thread has a runtime of its own and takes connections from the same socket, and a connection stays on its thread.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fonn_runtime::serve::{HANDSHAKE, ListenAddr, Listener};
+use fonn_runtime::shutdown::{self, Shutdown, ShutdownTrigger};
+use fonn_runtime::tls::{Side, Watched};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use crate::handler::{Front, Peer};
+use crate::life::{Life, Watch};
+use crate::store::Store;
+
+/// Most bytes of a request's line and headers together: a key of the longest kind, escaped, needs most of them.
+const HEAD_MAX_BYTES: usize = 128 << 10;
+
+/// Requests under way at once in one HTTP/2 connection.
+const STREAMS_MAX: u32 = 32;
+
+/// What a client of HTTP/2 may send before it was asked for: in one request, and in all of its connection.
+const STREAM_WINDOW_BYTES: u32 = 128 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
+
+/// Bytes of a response that HTTP/2 buffers for a reader that is slow.
+const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
+
+/// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of HTTP/1.1 has it too.
+const HTTP2_MARK: &[u8; 3] = b"PRI";
+
+/// Wait after a failed accept, which usually means that file descriptors ran out.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Why the gateway does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The address cannot be had.
+    #[error(transparent)]
+    Listen(io::Error),
+    /// The address is a Unix socket.
+    #[error("{0} is a Unix socket: HTTP clients need HOST:PORT")]
+    Unix(ListenAddr),
+    /// A thread or its runtime cannot be made.
+    #[error("cannot start the threads of the HTTP port: {0}")]
+    Threads(io::Error),
+}
+
+/// The bound socket of a gateway.
+#[derive(Debug)]
+pub struct Bound {
+    listener: std::net::TcpListener,
+    address: String,
+}
+
+/// The running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    address: String,
+    stop: ShutdownTrigger,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Bound {
+    /// Binds `addr`, HOST:PORT.
+    ///
+    /// # Errors
+    /// [`GatewayError::Listen`], with the address in the message.
+    pub fn new(addr: &ListenAddr) -> Result<Self, GatewayError> {
+        let listener = Listener::bind(addr).map_err(GatewayError::Listen)?;
+        let address = listener.local_name();
+        match listener {
+            Listener::Tcp(listener) => Ok(Self { listener, address }),
+            Listener::Unix(..) => {
+                listener.close();
+                Err(GatewayError::Unix(addr.clone()))
+            }
+        }
+    }
+
+    /// The address that was bound, with the port that the kernel chose for port 0.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Gateway {
+    /// Serves `front` on `bound` with so many threads.
+    ///
+    /// # Errors
+    /// If a thread or its runtime cannot be made.
+    pub fn start<S: Store + Unpin>(
+        front: &Front<S>,
+        bound: Bound,
+        threads: usize,
+    ) -> Result<Self, GatewayError> {
+        let Bound { listener, address } = bound;
+        let (stop, stopped) = shutdown::channel();
+        let mut started = Vec::new();
+        listener
+            .set_nonblocking(true)
+            .map_err(GatewayError::Threads)?;
+        for index in 0..threads.max(1) {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(GatewayError::Threads)?;
+            let listener = listener.try_clone().map_err(GatewayError::Threads)?;
+            let (front, stopped) = (front.clone(), stopped.clone());
+            let thread = std::thread::Builder::new().name(format!("http-{index}"));
+            let run = move || runtime.block_on(accept(front, listener, stopped));
+            started.push(thread.spawn(run).map_err(GatewayError::Threads)?);
+        }
+        Ok(Self {
+            address,
+            stop,
+            threads: started,
+        })
+    }
+
+    /// The address that was bound.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Stops accepting, and ends each connection after its current responses, at the latest in `grace`.
+    pub fn stop(&self, grace: Duration) {
+        self.stop.request(grace);
+    }
+
+    /// Waits until all threads have ended, which [`Gateway::stop`] makes them do. Blocks.
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the HTTP port panicked");
+            }
+        }
+    }
+}
+
+/// Accepts connections, and serves them until they end.
+async fn accept<S: Store + Unpin>(
+    front: Front<S>,
+    listener: std::net::TcpListener,
+    stopped: Shutdown,
+) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the HTTP port does not serve");
+            return;
+        }
+    };
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stopped.requested() => break,
+            Some(ended) = connections.join_next() => note_end(ended),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    if let Some(place) = Place::take(&front) {
+                        connections.spawn(serve(stream, peer, place, stopped.clone()));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a connection on the HTTP port");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let drained = async {
+        while let Some(ended) = connections.join_next().await {
+            note_end(ended);
+        }
+    };
+    tokio::select! {
+        () = drained => {}
+        // Dropping the set cuts the rest.
+        () = stopped.overdue() => {}
+    }
+}
+
+fn note_end(ended: Result<(), tokio::task::JoinError>) {
+    if ended.is_err_and(|error| error.is_panic()) {
+        tracing::error!(
+            "serving an HTTP connection panicked; it is closed, and the process goes on"
+        );
+    }
+}
+
+/// A connection that counts until this is dropped.
+struct Place<S: Store>(Front<S>);
+
+impl<S: Store> Place<S> {
+    fn take(front: &Front<S>) -> Option<Self> {
+        front.take_place().then(|| Self(front.clone()))
+    }
+}
+
+impl<S: Store> Drop for Place<S> {
+    fn drop(&mut self) {
+        self.0.give_back_place();
+    }
+}
+
+/// The tasks of an HTTP/2 connection, which end with it.
+#[derive(Clone)]
+struct Streams(Arc<Mutex<JoinSet<()>>>);
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        let mut tasks = self.0.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+}
+
+/// Serves one connection.
+async fn serve<S: Store + Unpin>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place<S>,
+    stopped: Shutdown,
+) {
+    let front = &place.0;
+    // Without it small answers wait for more; with it the worst is a few more packets.
+    let _ = stream.set_nodelay(true);
+    let peer = |is_encrypted| Peer {
+        address: peer.ip(),
+        is_encrypted,
+    };
+    let security = front.security();
+    let times = &front.options().times;
+    let is_on_probation = security.users.is_some() || security.tls.is_some();
+    let life = Life::new(times.clone(), is_on_probation);
+    let (Some(tls), Some(config)) = (security.tls.clone(), security.server_config()) else {
+        return serve_http(stream, peer(false), front, life, stopped).await;
+    };
+    let begin = async {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match first == [HANDSHAKE] {
+            true => {
+                let stream = TlsAcceptor::from(config).accept(stream).await?;
+                Watched::new(stream, &tls, Side::Client).map(Ok)
+            }
+            false => Ok(Err(stream)),
+        }
+    };
+    let begun = tokio::select! {
+        begun = timeout(times.head_max, begin) => begun,
+        () = stopped.requested() => return,
+    };
+    match begun {
+        Ok(Ok(Ok(encrypted))) => serve_http(encrypted, peer(true), front, life, stopped).await,
+        Ok(Ok(Err(plain))) => serve_http(plain, peer(false), front, life, stopped).await,
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS on the HTTP port"),
+        Err(_) => {
+            front.figures().stalled.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn serve_http<S: Store + Unpin>(
+    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: Peer,
+    front: &Front<S>,
+    life: Arc<Life>,
+    stopped: Shutdown,
+) {
+    let mut first = Vec::new();
+    let is_http2 = tokio::select! {
+        detected = detect(&mut stream, &mut first) => match detected {
+            Ok(is_http2) => is_http2,
+            Err(_) => return,
+        },
+        () = life.over() => {
+            front.figures().stalled.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        () = stopped.requested() => return,
+    };
+    let watch = Watch::new(first, stream, Arc::clone(&life), !is_http2);
+    let io = TokioIo::new(watch);
+    let service = {
+        let (front, life) = (front.clone(), Arc::clone(&life));
+        service_fn(move |request: Request<Incoming>| {
+            let (front, life) = (front.clone(), Arc::clone(&life));
+            async move { Ok::<_, Infallible>(front.answer(request, peer, &life).await) }
+        })
+    };
+    let course = Course {
+        front,
+        address: peer.address,
+        life: &life,
+        stopped,
+    };
+    if is_http2 {
+        let connection = http2::Builder::new(Streams(Arc::default()))
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_MAX_BYTES as u32)
+            .max_send_buf_size(SEND_BUFFER_MAX_BYTES)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .serve_connection(io, service);
+        let connection = std::pin::pin!(connection);
+        course.run(connection, |it| it.graceful_shutdown()).await;
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            // The life of the connection knows it better: an idle connection may wait for longer.
+            .header_read_timeout(None)
+            .max_buf_size(HEAD_MAX_BYTES)
+            .serve_connection(io, service);
+        let connection = std::pin::pin!(connection);
+        course.run(connection, |it| it.graceful_shutdown()).await;
+    }
+}
+
+/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for HTTP/2.
+async fn detect(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
+    while HTTP2_MARK.starts_with(first) && first.len() < HTTP2_MARK.len() {
+        let mut rest = stream.take((HTTP2_MARK.len() - first.len()) as u64);
+        if rest.read_buf(first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(first == HTTP2_MARK)
+}
+
+/// The course of a connection.
+struct Course<'c, S: Store> {
+    front: &'c Front<S>,
+    address: IpAddr,
+    life: &'c Life,
+    stopped: Shutdown,
+}
+
+impl<S: Store> Course<'_, S> {
+    /// Drives a connection; `end` asks it to end after its current responses.
+    async fn run<C>(self, mut connection: Pin<&mut C>, end: impl FnOnce(Pin<&mut C>))
+    where
+        C: Future<Output = hyper::Result<()>>,
+    {
+        let over = async {
+            self.life.over().await;
+            self.front.figures().stalled.fetch_add(1, Ordering::Relaxed);
+        };
+        let mut over = std::pin::pin!(over);
+        let result = tokio::select! {
+            result = &mut connection => Some(result),
+            () = &mut over => return,
+            () = self.stopped.requested() => None,
+        };
+        let result = match result {
+            Some(result) => result,
+            None => {
+                end(connection.as_mut());
+                tokio::select! {
+                    result = &mut connection => result,
+                    () = &mut over => return,
+                }
+            }
+        };
+        if let Err(error) = result {
+            // Clients that break the protocol or leave are their own fault.
+            tracing::debug!(%error, address = %self.address, "an HTTP connection ended");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The store of a node or a router: its service for clients.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fonn_proto::outcome::Value;
+use fonn_proto::{
+    Command, Delete, ExpirySpec, Failure, Get, Outcome, Redirects, Store as Set, StoreMode,
+};
+use fonn_runtime::serve::{
+    Acks as _, Answered as _, Budget as _, Event, Execution, Job, Reservation, Service, Shared,
+    Tuning,
+};
+use fonn_runtime::users::Source;
+
+use crate::store::{Charge, PutMode, PutOutcome, Scope, Store};
+
+/// The part of the budget that unread responses may take: one of so many. The rest is for the client port.
+const UNREAD_SHARES: usize = 2;
+
+/// What a socket server serves, as a [`Store`]. A key that another member owns is forwarded as for clients of the socket server.
+pub struct Served<S>(Arc<Shared<S>>);
+
+impl<S> Served<S> {
+    /// What `shared` serves.
+    #[must_use]
+    pub const fn new(shared: Arc<Shared<S>>) -> Self {
+        Self(shared)
+    }
+}
+
+impl<S> Clone for Served<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> fmt::Debug for Served<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> Served<S> {
+    /// Has a command executed, and waits until its outcome is final.
+    async fn execute(
+        &self,
+        scope: Scope,
+        command: &Command<'_>,
+        source: Option<&Bytes>,
+    ) -> Outcome<'static> {
+        let service = &self.0.service;
+        let job = Job {
+            space: scope.space,
+            command,
+            source,
+            base: scope.base,
+            is_routed: false,
+            redirects: Redirects::Never,
+        };
+        let (mut acks, mut scratch) = (S::Acks::default(), Vec::new());
+        let outcome = match service.execute(&job, &mut acks, &mut scratch).await {
+            Execution::Done(outcome) => outcome.into_owned(),
+            Execution::Later(later) => {
+                let answer = match later.await {
+                    Ok(answer) => answer,
+                    Err(again) => service.again(&job, again).await,
+                };
+                answer.outcome().into_owned()
+            }
+            // The command of a client is forwarded instead.
+            Execution::WrongOwner => Outcome::Failed(Failure::Unavailable),
+        };
+        if acks.count() > 0
+            && let Some((_, failure)) = acks.wait().await.first()
+        {
+            return Outcome::Failed(*failure);
+        }
+        outcome
+    }
+}
+
+/// What is said of an outcome that the command cannot have.
+fn unexpected<T>(outcome: &Outcome<'_>) -> Result<T, Failure> {
+    match outcome {
+        Outcome::Failed(failure) => Err(*failure),
+        _ => Err(Failure::Unavailable),
+    }
+}
+
+impl<S: Service> Store for Served<S> {
+    type Charge<'s> = Reservation<'s, S>;
+
+    fn value_len_max(&self) -> usize {
+        self.0.service.value_len_max()
+    }
+
+    async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Bytes>, Failure> {
+        let command = Command::Get(Get::new(&key));
+        match self.execute(scope, &command, None).await {
+            Outcome::Hit(hit) => Ok(Some(match hit.value {
+                Value::Shared(bytes) => bytes,
+                Value::Copied(bytes) => Bytes::copy_from_slice(bytes),
+            })),
+            Outcome::Miss => Ok(None),
+            outcome => unexpected(&outcome),
+        }
+    }
+
+    async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<usize>, Failure> {
+        let command = Command::Get(Get {
+            want_value: false,
+            ..Get::new(&key)
+        });
+        match self.execute(scope, &command, None).await {
+            Outcome::Hit(hit) => Ok(Some(hit.value_len)),
+            Outcome::Miss => Ok(None),
+            outcome => unexpected(&outcome),
+        }
+    }
+
+    async fn put(
+        self,
+        scope: Scope,
+        key: Bytes,
+        value: Bytes,
+        mode: PutMode,
+    ) -> Result<PutOutcome, Failure> {
+        let command = Command::Store(Set {
+            mode: match mode {
+                PutMode::Replace => StoreMode::Set,
+                PutMode::Keep => StoreMode::Add,
+            },
+            ..Set::set(&key, &value, 0, ExpirySpec::Never)
+        });
+        match self.execute(scope, &command, Some(&value)).await {
+            Outcome::Stored(_) => Ok(PutOutcome::Stored),
+            Outcome::NotStored(_) => Ok(PutOutcome::Kept),
+            outcome => unexpected(&outcome),
+        }
+    }
+
+    async fn delete(self, scope: Scope, key: Bytes) -> Result<bool, Failure> {
+        let command = Command::Delete(Delete::new(&key));
+        match self.execute(scope, &command, None).await {
+            Outcome::Deleted { .. } => Ok(true),
+            Outcome::NotFound => Ok(false),
+            outcome => unexpected(&outcome),
+        }
+    }
+
+    async fn charge(&self, source: Source, bytes: usize) -> Option<Reservation<'_, S>> {
+        if let Some(made) = Reservation::try_make(&self.0, Some(source), bytes) {
+            return Some(made);
+        }
+        Reservation::make(&self.0, Some(source), bytes, 0).await
+    }
+
+    fn is_contended(&self) -> bool {
+        self.0.is_contended()
+    }
+
+    fn tuning(&self) -> &Tuning {
+        self.0.tuning()
+    }
+
+    fn unread_max(&self) -> usize {
+        self.0.service.budget().bytes_max() / UNREAD_SHARES
+    }
+
+    fn hold(&self, bytes: usize) {
+        self.0.service.budget().hold(bytes);
+    }
+
+    fn let_go(&self, bytes: usize) {
+        self.0.service.budget().let_go(bytes);
+    }
+
+    fn count(&self, event: Event, n: u64) {
+        self.0.service.count(event, n);
+    }
+
+    fn take_place(&self) -> bool {
+        self.0.take_place()
+    }
+
+    fn give_back_place(&self) {
+        self.0.give_back_place();
+    }
+}
+
+impl<S: Service> Charge for Reservation<'_, S> {
+    async fn grow(&mut self, bytes: usize) -> bool {
+        self.try_grow(bytes) || Reservation::grow(self, bytes).await
+    }
+}

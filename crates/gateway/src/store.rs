@@ -1,0 +1,123 @@
+//! What the gateway stands on: entries by key, and the memory that requests may take.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use fonn_proto::{Failure, Space};
+use fonn_runtime::serve::{Event, Tuning};
+use fonn_runtime::users::Source;
+
+/// Where the keys of a client live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Its own keyspace.
+    pub space: Space,
+    /// Where reads look that find nothing there.
+    pub base: Option<Space>,
+}
+
+/// What a store does with an entry that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutMode {
+    /// Replaces it.
+    Replace,
+    /// Keeps it.
+    Keep,
+}
+
+/// What became of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// It was stored.
+    Stored,
+    /// There is an entry, which was kept.
+    Kept,
+}
+
+/// Memory that is charged for one request that is arriving; given back when dropped.
+pub trait Charge: Send {
+    /// Charges `bytes` more. Waits a while for them; false if they are not there.
+    fn grow(&mut self, bytes: usize) -> impl Future<Output = bool> + Send;
+}
+
+/// Entries by key. Clones are the same store.
+///
+/// The futures of [`Store::get`], [`Store::probe`], [`Store::put`] and [`Store::delete`] are not cancel safe: the gateway runs
+/// each to its end, also when its client has gone.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// Memory for a request that is arriving.
+    type Charge<'s>: Charge;
+
+    /// Longest value in bytes.
+    fn value_len_max(&self) -> usize;
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Why it is not known whether there is one.
+    fn get(
+        self,
+        scope: Scope,
+        key: Bytes,
+    ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
+
+    /// The length of the value of `key`.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    fn probe(
+        self,
+        scope: Scope,
+        key: Bytes,
+    ) -> impl Future<Output = Result<Option<usize>, Failure>> + Send;
+
+    /// Stores a value, which the store may keep as it is.
+    ///
+    /// # Errors
+    /// Why it was not stored.
+    fn put(
+        self,
+        scope: Scope,
+        key: Bytes,
+        value: Bytes,
+        mode: PutMode,
+    ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
+
+    /// Removes the entry of `key`; false if there is none.
+    ///
+    /// # Errors
+    /// Why it was not removed.
+    fn delete(self, scope: Scope, key: Bytes)
+    -> impl Future<Output = Result<bool, Failure>> + Send;
+
+    /// Charges the first `bytes` of a request from `source`. Waits a while for them; `None` if they are not there.
+    fn charge(
+        &self,
+        source: Source,
+        bytes: usize,
+    ) -> impl Future<Output = Option<Self::Charge<'_>>> + Send;
+
+    /// Whether requests wait for memory.
+    fn is_contended(&self) -> bool;
+
+    /// How patient the server is with a client.
+    fn tuning(&self) -> &Tuning;
+
+    /// Bytes of responses that clients may leave unread, all together.
+    fn unread_max(&self) -> usize;
+
+    /// Counts bytes of responses that clients have not read.
+    fn hold(&self, bytes: usize);
+
+    /// Takes back what [`Store::hold`] counted.
+    fn let_go(&self, bytes: usize);
+
+    /// Counts an event.
+    fn count(&self, event: Event, n: u64);
+
+    /// Counts a connection against those of the process. False if there are as many as there may be.
+    fn take_place(&self) -> bool;
+
+    /// Takes back what [`Store::take_place`] counted.
+    fn give_back_place(&self);
+}

@@ -1,0 +1,5 @@
+//! The front with a store in memory: requests without a network, and connections over real sockets.
+
+mod connections;
+mod fake;
+mod requests;

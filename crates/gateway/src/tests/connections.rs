@@ -1,0 +1,313 @@
+//! Connections over real sockets.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use fonn_runtime::serve::{ListenAddr, Security, Tuning};
+
+use super::fake::{Fake, VALUE_LEN_MAX, options};
+use crate::handler::Front;
+use crate::life::Times;
+use crate::server::{Bound, Gateway};
+
+/// No test waits longer than this for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Site {
+    store: Fake,
+    gateway: Option<Gateway>,
+    address: String,
+}
+
+impl Site {
+    fn start(times: Times) -> Self {
+        Self::with_tuning(times, Tuning::default())
+    }
+
+    fn with_tuning(times: Times, tuning: Tuning) -> Self {
+        let store = Fake::with_tuning(tuning);
+        let front = Front::new(store.clone(), Security::default(), options(times));
+        let bound = Bound::new(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
+        let gateway = Gateway::start(&front, bound, 1).unwrap();
+        let address = gateway.address().to_owned();
+        Self {
+            store,
+            gateway: Some(gateway),
+            address,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(gateway) = self.gateway.take() {
+            gateway.stop(Duration::ZERO);
+            gateway.join();
+        }
+    }
+}
+
+/// Reads a response whose head tells its length.
+fn response(stream: &mut TcpStream) -> (u16, Vec<u8>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let len = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; len.map_or(0, |len| len.parse().unwrap())];
+    stream.read_exact(&mut body).unwrap();
+    (status, body)
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn requests_follow_each_other_on_one_connection() {
+    let site = Site::start(Times::default());
+    let mut stream = site.connect();
+    // Sent at once, and answered in their order.
+    stream
+        .write_all(
+            b"PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 5\r\n\r\nhello\
+              GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n\
+              PUT /b HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n\
+              GET /b HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\nGET /c HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+        )
+        .unwrap();
+    let expected = [
+        (200, &b""[..]),
+        (200, b"hello"),
+        (200, b""),
+        (200, b"abcde"),
+    ];
+    for (status, body) in expected {
+        assert_eq!(response(&mut stream), (status, body.to_vec()));
+    }
+    assert_eq!(response(&mut stream).0, 404);
+}
+
+#[test]
+fn a_client_is_asked_for_its_body_only_if_the_body_will_be_read() {
+    let site = Site::start(Times::default());
+    let mut stream = site.connect();
+    let head = |len: usize| {
+        format!(
+            "PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\nexpect: 100-continue\r\ncontent-length: {len}\r\n\r\n"
+        )
+    };
+    stream.write_all(head(5).as_bytes()).unwrap();
+    assert_eq!(response(&mut stream).0, 100);
+    stream.write_all(b"hello").unwrap();
+    assert_eq!(response(&mut stream).0, 200);
+    stream
+        .write_all(head(VALUE_LEN_MAX + 1).as_bytes())
+        .unwrap();
+    assert_eq!(response(&mut stream).0, 413);
+    assert_eq!(
+        stream.read(&mut [0]).unwrap(),
+        0,
+        "nothing of the body was read"
+    );
+}
+
+#[test]
+fn a_client_that_sends_too_much_reads_why_it_is_refused() {
+    let site = Site::start(Times::default());
+    let mut stream = site.connect();
+    let head = format!(
+        "PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n",
+        8 << 20
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![7; 8 << 20]).unwrap();
+    assert_eq!(response(&mut stream).0, 413);
+}
+
+#[test]
+fn a_chunked_value_is_refused_when_it_grows_too_long() {
+    let site = Site::start(Times::default());
+    let mut stream = site.connect();
+    stream
+        .write_all(b"PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n")
+        .unwrap();
+    let chunk = [b"40000\r\n".to_vec(), vec![7; 0x40000], b"\r\n".to_vec()].concat();
+    for _ in 0..5 {
+        stream.write_all(&chunk).unwrap();
+    }
+    assert_eq!(response(&mut stream).0, 413);
+    until("memory is given back", || {
+        site.store.0.charged.load(Ordering::SeqCst) == 0
+    });
+}
+
+#[test]
+fn a_head_that_comes_byte_by_byte_is_cut_off() {
+    let site = Site::start(Times {
+        head_max: Duration::from_millis(300),
+        ..Times::default()
+    });
+    let mut idle = site.connect();
+    let mut slow = site.connect();
+    slow.set_nodelay(true).unwrap();
+    let begun = Instant::now();
+    let mut sent = 0;
+    // Each byte comes in time, and the head does not.
+    while slow.write_all(b"G").is_ok() && sent < 10_000 {
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(300) && begun.elapsed() < PATIENCE);
+    // One that has sent nothing may be idle for longer.
+    idle.write_all(b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        .unwrap();
+    assert_eq!(response(&mut idle).0, 404);
+    until("the place is given back", || {
+        site.store.0.places.load(Ordering::SeqCst) == 1
+    });
+}
+
+#[test]
+fn a_body_that_comes_too_slowly_is_refused_and_its_memory_given_back() {
+    let tuning = Tuning {
+        rate_window: Duration::from_millis(100),
+        stall_max: Duration::from_millis(500),
+        ..Tuning::default()
+    };
+    let site = Site::with_tuning(Times::default(), tuning);
+    let mut stream = site.connect();
+    stream
+        .write_all(b"PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\nx")
+        .unwrap();
+    until("memory is charged", || {
+        site.store.0.charged.load(Ordering::SeqCst) > 0
+    });
+    assert_eq!(response(&mut stream).0, 408);
+    until("memory is given back", || {
+        site.store.0.charged.load(Ordering::SeqCst) == 0
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let site = Site::start(Times {
+        stall_max: Duration::from_millis(300),
+        ..Times::default()
+    });
+    let mut stream = site.connect();
+    let value = vec![7; VALUE_LEN_MAX];
+    let head = format!(
+        "PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n",
+        value.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&value).unwrap();
+    assert_eq!(response(&mut stream).0, 200);
+    // More than the kernel keeps for a reader.
+    for _ in 0..64 {
+        stream
+            .write_all(b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            .unwrap();
+    }
+    until("the connection is cut", || {
+        site.store.0.places.load(Ordering::SeqCst) == 0
+    });
+    until("its bytes are let go", || {
+        site.store.0.held.load(Ordering::SeqCst) == 0
+    });
+}
+
+#[test]
+fn of_clients_that_do_not_read_the_one_that_stands_still_longest_is_cut_off() {
+    let site = Site::start(Times::default());
+    site.store
+        .0
+        .unread_max
+        .store(VALUE_LEN_MAX, Ordering::SeqCst);
+    let value = vec![7; VALUE_LEN_MAX];
+    let head = format!(
+        "PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n",
+        value.len()
+    );
+    let mut writer = site.connect();
+    writer.write_all(head.as_bytes()).unwrap();
+    writer.write_all(&value).unwrap();
+    assert_eq!(response(&mut writer).0, 200);
+    let request = b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".repeat(64);
+    let mut stuck = site.connect();
+    stuck.write_all(&request).unwrap();
+    until("a response is held", || {
+        site.store.0.held.load(Ordering::SeqCst) > 0
+    });
+    // It stands still once the kernel's buffers are full; others are served meanwhile, and after that.
+    let mut reader = site.connect();
+    while site.store.0.places.load(Ordering::SeqCst) == 3 {
+        reader
+            .write_all(b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            .unwrap();
+        assert_eq!(response(&mut reader), (200, value.clone()));
+    }
+    until("one was cut", || {
+        site.store.0.places.load(Ordering::SeqCst) == 2
+    });
+    reader
+        .write_all(b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        .unwrap();
+    assert_eq!(response(&mut reader).0, 200);
+}
+
+#[test]
+fn an_idle_connection_ends_at_once_when_the_gateway_stops() {
+    let mut site = Site::start(Times::default());
+    let mut stream = site.connect();
+    stream
+        .write_all(b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        .unwrap();
+    assert_eq!(response(&mut stream).0, 404);
+    let begun = Instant::now();
+    let gateway = site.gateway.take().unwrap();
+    gateway.stop(PATIENCE);
+    gateway.join();
+    assert!(begun.elapsed() < PATIENCE);
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    assert_eq!(site.store.0.places.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed() {
+    let site = Site::start(Times::default());
+    let held: Vec<TcpStream> = (0..100).map(|_| site.connect()).collect();
+    until("all have a place", || {
+        site.store.0.places.load(Ordering::SeqCst) == 100
+    });
+    let mut beyond = site.connect();
+    assert!(matches!(beyond.read(&mut [0]), Ok(0) | Err(_)));
+    drop(held);
+    until("the places are free", || {
+        site.store.0.places.load(Ordering::SeqCst) == 0
+    });
+    let mut next = site.connect();
+    next.write_all(b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        .unwrap();
+    assert_eq!(response(&mut next).0, 404);
+}

@@ -1,0 +1,218 @@
+//! A store in memory whose operations can fail, or take for ever.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fonn_proto::{Failure, Space};
+use fonn_runtime::http::HostNames;
+use fonn_runtime::serve::{Event, Security, Tuning};
+use fonn_runtime::users::Source;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{HeaderMap, Request, StatusCode};
+use parking_lot::Mutex;
+
+use crate::handler::{Front, Options, Peer};
+use crate::life::{Life, Times};
+use crate::store::{Charge, PutMode, PutOutcome, Scope, Store};
+
+/// Longest value of the fake.
+pub const VALUE_LEN_MAX: usize = 1 << 20;
+
+/// Memory for requests.
+const MEMORY_LEN: usize = 2 << 20;
+
+/// What operations do instead of what they should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    #[default]
+    None,
+    Fails(Failure),
+    Hangs,
+}
+
+#[derive(Debug, Default)]
+pub struct Inside {
+    pub entries: Mutex<HashMap<(Space, Bytes), Bytes>>,
+    pub fault: Mutex<Fault>,
+    pub charged: AtomicUsize,
+    pub charged_max: AtomicUsize,
+    pub held: AtomicUsize,
+    pub places: AtomicUsize,
+    pub unread_max: AtomicUsize,
+    tuning: Tuning,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Fake(pub Arc<Inside>);
+
+pub struct FakeCharge<'s> {
+    inside: &'s Inside,
+    bytes: usize,
+}
+
+impl Charge for FakeCharge<'_> {
+    async fn grow(&mut self, bytes: usize) -> bool {
+        let charged = self.inside.charged.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        self.bytes += bytes;
+        self.inside.charged_max.fetch_max(charged, Ordering::SeqCst);
+        charged <= MEMORY_LEN
+    }
+}
+
+impl Drop for FakeCharge<'_> {
+    fn drop(&mut self) {
+        self.inside.charged.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+impl Fake {
+    pub fn with_tuning(tuning: Tuning) -> Self {
+        Self(Arc::new(Inside {
+            tuning,
+            unread_max: AtomicUsize::new(usize::MAX),
+            ..Inside::default()
+        }))
+    }
+
+    pub fn set(&self, fault: Fault) {
+        *self.0.fault.lock() = fault;
+    }
+
+    async fn disturbed(&self) -> Result<(), Failure> {
+        let fault = *self.0.fault.lock();
+        match fault {
+            Fault::None => Ok(()),
+            Fault::Fails(failure) => Err(failure),
+            Fault::Hangs => std::future::pending().await,
+        }
+    }
+
+    pub fn value(&self, key: &str) -> Option<Bytes> {
+        let key = (Space::default(), Bytes::copy_from_slice(key.as_bytes()));
+        self.0.entries.lock().get(&key).cloned()
+    }
+}
+
+impl Store for Fake {
+    type Charge<'s> = FakeCharge<'s>;
+
+    fn value_len_max(&self) -> usize {
+        VALUE_LEN_MAX
+    }
+
+    async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Bytes>, Failure> {
+        self.disturbed().await?;
+        Ok(self.0.entries.lock().get(&(scope.space, key)).cloned())
+    }
+
+    async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<usize>, Failure> {
+        Ok(self.get(scope, key).await?.map(|value| value.len()))
+    }
+
+    async fn put(
+        self,
+        scope: Scope,
+        key: Bytes,
+        value: Bytes,
+        mode: PutMode,
+    ) -> Result<PutOutcome, Failure> {
+        self.disturbed().await?;
+        let mut entries = self.0.entries.lock();
+        if mode == PutMode::Keep && entries.contains_key(&(scope.space, key.clone())) {
+            return Ok(PutOutcome::Kept);
+        }
+        entries.insert((scope.space, key), value);
+        Ok(PutOutcome::Stored)
+    }
+
+    async fn delete(self, scope: Scope, key: Bytes) -> Result<bool, Failure> {
+        self.disturbed().await?;
+        Ok(self.0.entries.lock().remove(&(scope.space, key)).is_some())
+    }
+
+    async fn charge(&self, _: Source, bytes: usize) -> Option<FakeCharge<'_>> {
+        let mut charge = FakeCharge {
+            inside: &self.0,
+            bytes: 0,
+        };
+        charge.grow(bytes).await.then_some(charge)
+    }
+
+    fn is_contended(&self) -> bool {
+        false
+    }
+
+    fn tuning(&self) -> &Tuning {
+        &self.0.tuning
+    }
+
+    fn unread_max(&self) -> usize {
+        self.0.unread_max.load(Ordering::SeqCst)
+    }
+
+    fn hold(&self, bytes: usize) {
+        self.0.held.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    fn let_go(&self, bytes: usize) {
+        self.0.held.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    fn count(&self, _: Event, _: u64) {}
+
+    fn take_place(&self) -> bool {
+        self.0.places.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    fn give_back_place(&self) {
+        self.0.places.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub fn options(times: Times) -> Options {
+    Options {
+        deadline: Duration::from_secs(2),
+        hosts: HostNames::default(),
+        connections_max: 100,
+        times,
+    }
+}
+
+/// A front without users.
+pub fn front(store: &Fake) -> Front<Fake> {
+    Front::new(
+        store.clone(),
+        Security::default(),
+        options(Times::default()),
+    )
+}
+
+/// A response that was read to its end.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+/// Asks a front without a network.
+pub async fn ask(front: &Front<Fake>, request: Request<Full<Bytes>>) -> Reply {
+    let life = Life::new(Times::default(), false);
+    let peer = Peer {
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        is_encrypted: false,
+    };
+    let response = front.answer(request, peer, &life).await;
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes().to_vec();
+    Reply {
+        status: head.status,
+        headers: head.headers,
+        body,
+    }
+}
