@@ -18,11 +18,12 @@ use http_body::Body;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
 use crate::answer::Answer;
 use crate::life::{Active, Life, Times};
-use crate::metrics::Figures;
-use crate::outstanding::Outstanding;
+use crate::metrics::{Figures, LostRead};
+use crate::outstanding::{Counted, Outstanding};
 use crate::payload::Payload;
 use crate::route::{self, Dialect, RouteError};
 use crate::store::Store;
@@ -140,7 +141,7 @@ impl<S: Store> Front<S> {
     where
         B: Body<Data: Send> + Unpin + Send,
     {
-        let active = life.begin();
+        let (active, begun) = (life.begin(), Instant::now());
         let routed = route::route(
             request.method().as_str(),
             request.uri().path(),
@@ -157,29 +158,30 @@ impl<S: Store> Front<S> {
         if has_body && !is_read {
             life.leave_unread();
         }
+        let mut counted = None;
+        if answer.body.len() >= COUNTED_LEN_MIN {
+            let left = self.options().deadline.saturating_sub(begun.elapsed());
+            counted = self.count_body(life, answer.body.len(), left).await;
+            if counted.is_none() {
+                self.figures().lost(LostRead::Unread);
+                answer = Answer::miss();
+            }
+        }
         self.figures()
             .answered(dialect, answer.status, answer.body.len());
-        self.complete(answer, life, active)
+        complete(answer, counted, active)
     }
 
-    fn complete(&self, answer: Answer, life: &Arc<Life>, active: Active) -> Response<Payload<S>> {
-        let Answer {
-            status,
-            mut headers,
-            body,
-            told_len,
-        } = answer;
-        let len = told_len.unwrap_or(body.len());
-        if status != StatusCode::NO_CONTENT {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
-        }
+    /// Counts a body among those that are not read yet; `None` if there is no room for it in time.
+    async fn count_body(
+        &self,
+        life: &Arc<Life>,
+        bytes: usize,
+        wait_max: Duration,
+    ) -> Option<Counted<S>> {
         let inner = &self.0;
-        let counted = (body.len() >= COUNTED_LEN_MIN)
-            .then(|| inner.outstanding.count(&inner.store, life, body.len()));
-        let mut response = Response::new(Payload::new(body, counted, active));
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
-        response
+        let count = inner.outstanding.count(&inner.store, life, bytes);
+        timeout(wait_max, count).await.ok()
     }
 
     /// The answer, and whether the body of the request was read.
@@ -215,6 +217,27 @@ impl<S: Store> Front<S> {
         }
         self.operate(request, route, scope, call).await
     }
+}
+
+fn complete<S: Store>(
+    answer: Answer,
+    counted: Option<Counted<S>>,
+    active: Active,
+) -> Response<Payload<S>> {
+    let Answer {
+        status,
+        mut headers,
+        body,
+        told_len,
+    } = answer;
+    let len = told_len.unwrap_or(body.len());
+    if status != StatusCode::NO_CONTENT {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    let mut response = Response::new(Payload::new(body, counted, active));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
 }
 
 fn malformed(error: RouteError) -> Answer {

@@ -75,6 +75,8 @@ fonn_runtime::label! {
         TooLarge = "too_large",
         /// The value is not of the form that the dialect stores.
         Malformed = "malformed",
+        /// Other clients leave so much unread that there is no room for the value.
+        Unread = "unread",
         /// Any other failure.
         Other = "other",
     }

@@ -13,8 +13,8 @@ use crate::life::Times;
 use crate::server::{Bound, GatewayError};
 use crate::service::Served;
 
-/// The part of all connections of the process that the HTTP port may have: one of so many.
-const CONNECTION_SHARES: usize = 2;
+/// The part of all connections of the process that is kept for the client port: one of so many.
+const CLIENT_SHARES: usize = 4;
 
 /// The setting of the address.
 const KEY: &str = "http_listen";
@@ -67,7 +67,7 @@ pub fn front<S: Service>(
     let options = Options {
         deadline,
         hosts,
-        connections_max: shared.connections_max / CONNECTION_SHARES,
+        connections_max: shared.connections_max - shared.connections_max / CLIENT_SHARES,
         times: Times {
             stall_max: shared.tuning().stall_max,
             linger: shared.tuning().linger,

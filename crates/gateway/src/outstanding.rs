@@ -1,15 +1,24 @@
 //! Bodies of responses that clients have not read yet.
 //!
-//! Invariant: together they hold no more than the store allows. When they would, the connection whose body made no progress
-//! for the longest time is cut. One body is always admitted.
+//! Invariant: together they hold no more than the store allows; one body alone is always admitted. A body waits for room.
+//! Meanwhile connections are cut whose bodies have stood still for a while, first the one that stands still for longest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
 
 use crate::life::Life;
 use crate::store::Store;
+
+/// A body without progress for so long gives way to others.
+const STILL_MAX: Duration = Duration::from_secs(1);
+
+/// How often a body that waits for room looks whether it is there.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -27,6 +36,7 @@ struct Table {
 struct Body {
     bytes: usize,
     life: Arc<Life>,
+    progress: Instant,
 }
 
 impl Table {
@@ -47,55 +57,83 @@ impl Table {
 pub(crate) struct Counted<S: Store> {
     store: S,
     all: Arc<Outstanding>,
-    ticket: u64,
+    ticket: AtomicU64,
 }
 
 impl Outstanding {
-    /// Counts a body of `bytes` on the connection `life`.
-    pub(crate) fn count<S: Store>(
+    /// Counts a body of `bytes` on the connection `life`. Waits for room.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn count<S: Store>(
         self: &Arc<Self>,
         store: &S,
         life: &Arc<Life>,
         bytes: usize,
     ) -> Counted<S> {
+        loop {
+            if let Some(ticket) = self.try_count(store, life, bytes) {
+                return Counted {
+                    store: store.clone(),
+                    all: Arc::clone(self),
+                    ticket: AtomicU64::new(ticket),
+                };
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    fn try_count<S: Store>(&self, store: &S, life: &Arc<Life>, bytes: usize) -> Option<u64> {
         let mut table = self.0.lock();
-        let ticket = table.ticket();
-        let life = Arc::clone(life);
-        table.bodies.insert(ticket, Body { bytes, life });
-        table.bytes += bytes;
-        store.hold(bytes);
-        while table.bytes > store.unread_max() && table.bodies.len() > 1 {
-            let Some((_, victim)) = table.bodies.pop_first() else {
-                break;
-            };
+        let (bytes_max, now) = (store.unread_max(), Instant::now());
+        let is_full = |table: &Table| {
+            !table.bodies.is_empty() && table.bytes.saturating_add(bytes) > bytes_max
+        };
+        while is_full(&table)
+            && let Some(first) = table.bodies.first_entry()
+            && now.duration_since(first.get().progress) >= STILL_MAX
+        {
+            let victim = first.remove();
             table.bytes -= victim.bytes;
             store.let_go(victim.bytes);
             victim.life.cut();
         }
-        Counted {
-            store: store.clone(),
-            all: Arc::clone(self),
-            ticket,
+        if is_full(&table) {
+            return None;
         }
+        let ticket = table.ticket();
+        let body = Body {
+            bytes,
+            life: Arc::clone(life),
+            progress: now,
+        };
+        table.bodies.insert(ticket, body);
+        table.bytes += bytes;
+        store.hold(bytes);
+        Some(ticket)
     }
 }
 
 impl<S: Store> Counted<S> {
     /// Notes that the client read something.
-    pub(crate) fn progress(&mut self) {
+    pub(crate) fn progress(&self) {
         let mut table = self.all.0.lock();
-        if let Some(body) = table.bodies.remove(&self.ticket) {
+        let before = self.ticket.load(Ordering::Relaxed);
+        if let Some(mut body) = table.bodies.remove(&before) {
             body.life.touch();
+            body.progress = Instant::now();
             let ticket = table.ticket();
             table.bodies.insert(ticket, body);
-            self.ticket = ticket;
+            self.ticket.store(ticket, Ordering::Relaxed);
         }
     }
 }
 
 impl<S: Store> Drop for Counted<S> {
     fn drop(&mut self) {
-        let bytes = self.all.0.lock().remove(self.ticket);
+        // It changes under the lock, and only one thread can be here.
+        let ticket = self.ticket.load(Ordering::Relaxed);
+        let bytes = self.all.0.lock().remove(ticket);
         self.store.let_go(bytes);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,17 +19,41 @@ const FRAME_LEN: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Payload<S: Store> {
     rest: Bytes,
-    counted: Option<Counted<S>>,
+    counted: Option<Arc<Counted<S>>>,
+    _active: Option<Active>,
+}
+
+/// The bytes of a body that is counted, until the connection has sent the last of them.
+struct Guarded<S: Store> {
+    bytes: Bytes,
+    _counted: Arc<Counted<S>>,
     _active: Active,
+}
+
+impl<S: Store> AsRef<[u8]> for Guarded<S> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl<S: Store> Payload<S> {
     /// `bytes`, as the body of the request `active`.
-    pub(crate) const fn new(bytes: Bytes, counted: Option<Counted<S>>, active: Active) -> Self {
-        Self {
-            rest: bytes,
-            counted,
-            _active: active,
+    pub(crate) fn new(bytes: Bytes, counted: Option<Counted<S>>, active: Active) -> Self {
+        match counted.map(Arc::new) {
+            None => Self {
+                rest: bytes,
+                counted: None,
+                _active: Some(active),
+            },
+            Some(counted) => Self {
+                rest: Bytes::from_owner(Guarded {
+                    bytes,
+                    _counted: Arc::clone(&counted),
+                    _active: active,
+                }),
+                counted: Some(counted),
+                _active: None,
+            },
         }
     }
 }
@@ -45,7 +70,7 @@ impl<S: Store + Unpin> Body for Payload<S> {
         if it.rest.is_empty() {
             return Poll::Ready(None);
         }
-        if let Some(counted) = &mut it.counted {
+        if let Some(counted) = &it.counted {
             counted.progress();
         }
         let frame = it.rest.split_to(it.rest.len().min(FRAME_LEN));

@@ -141,12 +141,16 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
         Dialect::BazelCas => hex_digest(&key),
         _ => None,
     };
-    let key = match (dialect, team(query)?) {
-        (Dialect::Turborepo, Some(team)) => {
+    let team = match dialect {
+        Dialect::Turborepo => team(query)?,
+        _ => None,
+    };
+    let key = match team {
+        Some(team) => {
             let hash = key.strip_prefix(TURBOREPO).unwrap_or(&key);
             [TURBOREPO, team.as_slice(), b"/", hash].concat()
         }
-        _ => key,
+        None => key,
     };
     if key.len() > RESP_KEY_LEN_MAX {
         return Err(RouteError::TooLong);

@@ -21,6 +21,7 @@ fn the_key_is_the_path() {
         ("/team-a/.sccache_check", "team-a/.sccache_check"),
         ("/a%20b%2Fc", "a b/c"),
         ("/x?y=z", "x"),
+        ("/x?slug=%zz", "x"),
         ("/ac/short", "ac/short"),
         ("/v1/cache/a/b", "v1/cache/a/b"),
         ("/statuses", "statuses"),
