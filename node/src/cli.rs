@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
+use fonn_gateway::{Gateway, mount};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::events::{Events, Topic};
@@ -137,6 +138,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let asked_for = mount::bind_given(&config.http, &config.origins).context("--http-listen")?;
     let settings = InForce::new(config.settings(), config.origins.file());
     let telemetry = Telemetry::new(
         clock.clone(),
@@ -236,6 +238,16 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         security.clone(),
     );
     crate::metrics::register(&metrics, &shared, bucket.clone());
+    let hosts = config.http_hosts();
+    let front = mount::front(&shared, config.http.deadline, hosts, security.clone());
+    front.register(&metrics);
+    // After the listeners of the cluster, which may be at the default address.
+    let bound = match asked_for {
+        Some(bound) => Some(bound),
+        None => mount::bind_default(&config.http, &config.origins).context("--http-listen")?,
+    };
+    let gateway = bound.map(|bound| Gateway::start(&front, bound, config.threads));
+    let gateway = gateway.transpose()?;
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
     let codecs = Codecs::new(Arc::clone(&engine), &config, settings.clone());
@@ -259,7 +271,9 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         background.spawn("ready", OnShutdown::Abort, ready.wait(tier.clone()));
     }
     // The banner is for people: it goes out as it is, not as a log line.
-    let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
+    let http = gateway.as_ref().map(Gateway::address);
+    let banner = config.banner(&names, http, &admin);
+    let _ = writeln!(std::io::stderr(), "{banner}");
 
     let mut reload = Reload {
         sizes: Sizes::of(config.ram_budget),
@@ -296,7 +310,14 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             None => end - CLOSE_RESERVE,
         };
         tokio::task::spawn_blocking(move || {
-            server.drain(clients_end.saturating_duration_since(Instant::now()));
+            let grace = || clients_end.saturating_duration_since(Instant::now());
+            if let Some(gateway) = &gateway {
+                gateway.stop(grace());
+            }
+            server.drain(grace());
+            if let Some(gateway) = gateway {
+                gateway.join();
+            }
         })
         .await?;
         engine.drain_cold(end - CLOSE_RESERVE).await;

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
-use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, one_or_many};
+use fonn_runtime::config::{
+    self, AdminAddr, ConfigError, Early, HttpAddr, HttpConfig, Origins, one_or_many,
+};
 use fonn_runtime::duration::Span;
 use fonn_runtime::http::{HostName, HostNames};
 use fonn_runtime::memory;
@@ -64,6 +66,12 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
         #[serde(deserialize_with = "one_or_many")]
         pub listen: Vec<ListenAddr>,
+        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx, Turborepo), or none; if the default is taken, the node serves without it [default: 127.0.0.1:11290]
+        #[arg(long, value_name = "ADDR", env = "FONN_HTTP_LISTEN", help_heading = "Listeners")]
+        pub http_listen: Option<HttpAddr>,
+        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is a miss [default: 2s]
+        #[arg(long, value_name = "DURATION", env = "FONN_HTTP_DEADLINE", help_heading = "Listeners")]
+        pub http_deadline: Option<Span>,
         /// Address of the admin port: status page, /metrics, /healthz, /readyz [default: 127.0.0.1:11280]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
         pub admin_listen: Option<AdminAddr>,
@@ -215,6 +223,8 @@ pub enum DurabilityMode {
 pub struct Config {
     /// Where clients connect.
     pub listen: Vec<ListenAddr>,
+    /// The HTTP port for build tools.
+    pub http: HttpConfig,
     /// Where the admin port is.
     pub admin_listen: String,
     /// By which names the admin port answers without TLS, as given.
@@ -313,8 +323,10 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let admin = settings
         .admin_listen
         .unwrap_or(AdminAddr("127.0.0.1:11280".to_owned()));
+    let default = HttpAddr::At("127.0.0.1:11290".to_owned());
+    let http = HttpConfig::resolve(settings.http_listen, default, settings.http_deadline)?;
     if !settings.insecure.unwrap_or(false) {
-        security.check_addresses(&listen, &admin.0)?;
+        security.check_addresses(&listen, &admin.0, http.address())?;
     }
     let threads = config::threads(settings.threads)?;
     let share = settings
@@ -355,6 +367,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     };
     Ok(Config {
         listen,
+        http,
         admin_listen: admin.0,
         admin_host: config::admin_host(settings.admin_host),
         insecure: settings.insecure.unwrap_or(false),
@@ -439,6 +452,12 @@ impl Config {
         )
     }
 
+    /// All names by which the HTTP port answers without TLS where nobody has to log in.
+    #[must_use]
+    pub fn http_hosts(&self) -> HostNames {
+        HostNames::new(&self.admin_host, self.http.address())
+    }
+
     /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
@@ -473,6 +492,7 @@ impl Config {
             ),
         ]
         .into_iter()
+        .chain(self.http.pairs())
         .map(|(name, value)| (name.to_owned(), value))
         .chain(self.security.pairs())
         .chain(match &self.cold {
@@ -497,7 +517,7 @@ impl Config {
 
     /// What is said at the start: version, tiers with budgets, codecs, durability, listeners.
     #[must_use]
-    pub fn banner(&self, listening: &[String], admin: &str) -> String {
+    pub fn banner(&self, listening: &[String], http: Option<&str>, admin: &str) -> String {
         let mut text = format!("fonn-node {}\n", env!("CARGO_PKG_VERSION"));
         let share = match self.ram_budget_source.as_str() {
             "" => String::new(),
@@ -536,6 +556,10 @@ impl Config {
         let who = self.security.describe(self.insecure);
         let _ = writeln!(text, "  serves  {who}");
         let scheme = self.security.scheme();
+        let _ = match http {
+            Some(http) => writeln!(text, "  http    {scheme}://{http}/"),
+            None => writeln!(text, "  http    none"),
+        };
         let _ = write!(text, "  admin   {scheme}://{admin}/");
         text
     }

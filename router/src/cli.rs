@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fonn_gateway::{Gateway, mount};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{Early, InForce, Setting};
 use fonn_runtime::http::{self, Readiness};
@@ -84,6 +85,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let bound = mount::bind_given(&config.http, &config.origins).context("--http-listen")?;
     let map = Arc::new(Map::default());
     let routers = Routers::new(config.advertise.as_deref(), &names);
     let follower = Follower::new(
@@ -117,11 +119,16 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         &metrics,
     );
     crate::metrics::register(&metrics, &shared, &follower);
+    let hosts = config.http_hosts();
+    let front = mount::front(&shared, config.http.deadline, hosts, security.clone());
+    front.register(&metrics);
     background.spawn("topology", OnShutdown::Abort, follower.run());
     let mut users_known = follow_users(&config, &security, &map, &background);
     wait_at_start(&map, &mut users_known).await;
     let server = Server::start(Arc::clone(&shared), listeners, config.threads)
         .context("cannot start the reactors")?;
+    let gateway = bound.map(|bound| Gateway::start(&front, bound, config.threads));
+    let gateway = gateway.transpose()?;
     let ready = {
         let (map, readiness) = (Arc::clone(&map), readiness.clone());
         async move {
@@ -133,7 +140,9 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     };
     background.spawn("ready", OnShutdown::Abort, ready);
     // The banner is for people: it goes out as it is, not as a log line.
-    let _ = writeln!(std::io::stderr(), "{}", config.banner(&names, &admin));
+    let http = gateway.as_ref().map(Gateway::address);
+    let banner = config.banner(&names, http, &admin);
+    let _ = writeln!(std::io::stderr(), "{banner}");
 
     let mut config = config;
     let stopped_by = loop {
@@ -149,7 +158,14 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     tracing::info!(grace_secs = STOP_GRACE.as_secs(), "stopping");
     let drain = tokio::task::spawn_blocking(move || {
         let clients_end = end - END_RESERVE;
-        server.drain(clients_end.saturating_duration_since(Instant::now()));
+        let grace = || clients_end.saturating_duration_since(Instant::now());
+        if let Some(gateway) = &gateway {
+            gateway.stop(grace());
+        }
+        server.drain(grace());
+        if let Some(gateway) = gateway {
+            gateway.join();
+        }
     });
     tokio::select! {
         drained = drain => drained.context("draining")?,

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Parser;
 use fonn_proto::cluster::is_router_address;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
-use fonn_runtime::config::{self, AdminAddr, ConfigError, Early, Origins, Setting, one_or_many};
+use fonn_runtime::config::{
+    self, AdminAddr, ConfigError, Early, HttpAddr, HttpConfig, Origins, Setting, one_or_many,
+};
 use fonn_runtime::duration::Span;
 use fonn_runtime::http::{HostName, HostNames};
 use fonn_runtime::memory;
@@ -60,6 +62,12 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
         #[serde(deserialize_with = "one_or_many")]
         pub listen: Vec<ListenAddr>,
+        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx, Turborepo), or none [default: none]
+        #[arg(long, value_name = "ADDR", env = "FONN_HTTP_LISTEN", help_heading = "Listeners")]
+        pub http_listen: Option<HttpAddr>,
+        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is a miss [default: 2s]
+        #[arg(long, value_name = "DURATION", env = "FONN_HTTP_DEADLINE", help_heading = "Listeners")]
+        pub http_deadline: Option<Span>,
         /// Address of the admin port: /metrics, /healthz, /readyz [default: 127.0.0.1:11281]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
         pub admin_listen: Option<AdminAddr>,
@@ -158,6 +166,8 @@ pub struct Config {
     pub timeout: Duration,
     /// Where clients connect.
     pub listen: Vec<ListenAddr>,
+    /// The HTTP port for build tools.
+    pub http: HttpConfig,
     /// Where the admin port is.
     pub admin_listen: String,
     /// By which names the admin port answers without TLS, as given.
@@ -225,8 +235,9 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         client_crl: settings.tls_client_crl.as_deref(),
     })?;
     let insecure = settings.insecure.unwrap_or(false);
+    let http = HttpConfig::resolve(settings.http_listen, HttpAddr::None, settings.http_deadline)?;
     if !insecure {
-        security.check_addresses(&listen, &admin.0)?;
+        security.check_addresses(&listen, &admin.0, http.address())?;
     }
     let timeout = settings.timeout.map_or(Duration::from_secs(5), Span::get);
     if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(60) {
@@ -246,6 +257,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         advertise: settings.advertise.map(|it| it.0),
         timeout,
         listen,
+        http,
         admin_listen: admin.0,
         admin_host: config::admin_host(settings.admin_host),
         insecure,
@@ -296,6 +308,12 @@ impl Config {
         )
     }
 
+    /// All names by which the HTTP port answers without TLS where nobody has to log in.
+    #[must_use]
+    pub fn http_hosts(&self) -> HostNames {
+        HostNames::new(&self.admin_host, self.http.address())
+    }
+
     /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
@@ -319,6 +337,7 @@ impl Config {
             ),
         ]
         .into_iter()
+        .chain(self.http.pairs())
         .map(|(name, value)| (name.to_owned(), value))
         .chain(self.security.pairs())
         .collect()
@@ -344,10 +363,11 @@ impl Config {
 
     /// What is told at the start.
     #[must_use]
-    pub fn banner(&self, listening: &[String], admin: &str) -> String {
+    pub fn banner(&self, listening: &[String], http: Option<&str>, admin: &str) -> String {
         let scheme = self.security.scheme();
+        let http = http.map_or_else(|| "none".to_owned(), |http| format!("{scheme}://{http}/"));
         format!(
-            "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  serves  {}\n  admin   {scheme}://{admin}/",
+            "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  http    {http}\n  serves  {}\n  admin   {scheme}://{admin}/",
             env!("CARGO_PKG_VERSION"),
             self.cluster.join(", "),
             listening.join(", "),

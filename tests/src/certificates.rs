@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 /// A certificate for 127.0.0.1 and its key, and the authority that signed it, in files.
@@ -18,6 +18,9 @@ impl Certified {
     pub fn new() -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let mut params = CertificateParams::new(Vec::new())?;
+        // A name of its own: to some clients a certificate with the name of its issuer is signed by itself.
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "fonn test authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let key = KeyPair::generate()?;

@@ -1,6 +1,7 @@
 //! Small blocking clients, one per protocol, that show exactly what the server said.
 
 mod binary;
+mod http;
 mod resp;
 mod text;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 pub use self::binary::{BinaryClient, BinaryReply, opcode, request as binary_request, status};
+pub use self::http::{HttpAnswer, HttpClient};
 pub use self::resp::{RespClient, RespReply, request as resp_request};
 pub use self::text::{MetaClient, TextClient, TextItem};
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub struct NodeOptions {
     omitted: Vec<String>,
     in_memory: bool,
     before_index: bool,
+    with_http: bool,
     data_dir: Option<PathBuf>,
 }
 
@@ -47,6 +48,13 @@ impl NodeOptions {
     #[must_use]
     pub const fn in_memory(mut self) -> Self {
         self.in_memory = true;
+        self
+    }
+
+    /// Serves HTTP for build tools too, on a free port.
+    #[must_use]
+    pub const fn with_http(mut self) -> Self {
+        self.with_http = true;
         self
     }
 
@@ -128,6 +136,7 @@ impl NodeOptions {
         let mut node = FonnNode {
             addr,
             admin: free_address()?,
+            http_port: free_address()?.port(),
             options: self,
             daemon: None,
             data_dir,
@@ -160,6 +169,7 @@ pub struct FonnNode {
     options: NodeOptions,
     addr: SocketAddr,
     admin: SocketAddr,
+    http_port: u16,
     daemon: Option<Daemon>,
     data_dir: PathBuf,
     scratch: TempDir,
@@ -178,7 +188,11 @@ impl FonnNode {
         let mut variables = self.options.environment.iter();
         let is_other_release = variables.any(|(name, _)| name == release::VARIABLE);
         let mut command = Program::NODE.command(is_other_release)?;
-        let defaults: [(&str, OsString); 6] = [
+        let http = match self.options.with_http {
+            true => self.http().to_string(),
+            false => "none".to_owned(),
+        };
+        let defaults: [(&str, OsString); 7] = [
             ("--listen", self.addr.to_string().into()),
             ("--admin-listen", self.admin.to_string().into()),
             (
@@ -189,6 +203,7 @@ impl FonnNode {
                     self.data_dir.clone().into()
                 },
             ),
+            ("--http-listen", http.into()),
             ("--threads", "2".into()),
             ("--ram-budget", "256m".into()),
             ("--disk-budget", "2g".into()),
@@ -230,6 +245,12 @@ impl FonnNode {
     #[must_use]
     pub const fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Address of the HTTP port for build tools, if it was asked for.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.http_port))
     }
 
     /// Directory of the data.

@@ -55,6 +55,30 @@ impl Storage {
         ])
     }
 
+    /// A server that speaks WebDAV, below `prefix`.
+    #[must_use]
+    pub fn webdav(addr: SocketAddr, prefix: &str, mode: Mode) -> Self {
+        Self::of([
+            ("SCCACHE_WEBDAV_ENDPOINT", format!("http://{addr}")),
+            ("SCCACHE_WEBDAV_KEY_PREFIX", prefix.to_owned()),
+            ("SCCACHE_WEBDAV_RW_MODE", mode.variable().to_owned()),
+        ])
+    }
+
+    /// Puts `prefix` before each key that is stored over RESP.
+    #[must_use]
+    pub fn with_redis_prefix(mut self, prefix: &str) -> Self {
+        let prefix = [("SCCACHE_REDIS_KEY_PREFIX", prefix.to_owned())];
+        self.0.extend(Self::of(prefix).0);
+        self
+    }
+
+    /// Whatever these variables say.
+    #[must_use]
+    pub const fn of_variables(variables: Vec<(String, String)>) -> Self {
+        Self(variables)
+    }
+
     /// Servers of a Redis cluster, which sccache asks for the owner of each key.
     #[must_use]
     pub fn redis_cluster(addrs: &[SocketAddr], mode: Mode) -> Self {
@@ -101,7 +125,7 @@ impl Storage {
     /// Logs in, over either protocol.
     #[must_use]
     pub fn with_login(mut self, user: &str, password: &str) -> Self {
-        for protocol in ["REDIS", "MEMCACHED"] {
+        for protocol in ["REDIS", "MEMCACHED", "WEBDAV"] {
             self.0.extend([
                 (format!("SCCACHE_{protocol}_USERNAME"), user.to_owned()),
                 (format!("SCCACHE_{protocol}_PASSWORD"), password.to_owned()),

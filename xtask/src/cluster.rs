@@ -323,6 +323,7 @@ impl Setup<'_> {
         };
         command.args(["--listen", &member.client_address()]);
         command.args(["--admin-listen", &member.admin_address()]);
+        command.args(["--http-listen", "none"]);
         command.args(["--threads", "2"]);
         let seeds = self.ports.of(Role::Node).map(Member::cluster_address);
         let seeds: Vec<String> = seeds.collect();

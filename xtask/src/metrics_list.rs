@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use fonn_gateway::mount;
 use fonn_node::cluster::{self, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
@@ -80,6 +81,13 @@ fn scrape_router() -> Result<String> {
         &metrics,
     );
     fonn_router::metrics::register(&metrics, &shared, &follower);
+    let front = mount::front(
+        &shared,
+        config.http.deadline,
+        config.http_hosts(),
+        Security::default(),
+    );
+    front.register(&metrics);
     metrics.render().context("rendering")
 }
 
@@ -113,6 +121,13 @@ fn scrape() -> Result<String> {
     }]);
     let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);
+    let front = mount::front(
+        &shared,
+        config.http.deadline,
+        config.http_hosts(),
+        Security::default(),
+    );
+    front.register(&metrics);
     let text = runtime.block_on(async {
         let member = cluster::Options::new(
             "a",

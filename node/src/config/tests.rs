@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 fn from_file(text: &str) -> Result<Config, ConfigError> {
@@ -24,6 +26,8 @@ fn the_defaults_are_those_of_the_contract() {
         [ListenAddr::Tcp("127.0.0.1:11211".to_owned())]
     );
     assert_eq!(config.admin_listen, "127.0.0.1:11280");
+    assert_eq!(config.http.address(), Some("127.0.0.1:11290"));
+    assert_eq!(config.http.deadline, Duration::from_secs(2));
     assert_eq!(config.disk_budget, ByteCount::mib(10 * 1024));
     assert_eq!(config.max_value, ByteCount::mib(256));
     assert_eq!(config.durability, Durability::Batched);
@@ -49,6 +53,8 @@ fn every_flag_has_a_key_in_the_file() {
         r#"
         listen = ["127.0.0.1:1", "unix:/tmp/s"]
         admin_listen = "127.0.0.1:2"
+        http_listen = "none"
+        http_deadline = "500ms"
         threads = 3
         ram_budget = "100m"
         max_value = 1000000
@@ -64,6 +70,8 @@ fn every_flag_has_a_key_in_the_file() {
     )
     .unwrap();
     assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.http.address(), None);
+    assert_eq!(config.http.deadline, Duration::from_millis(500));
     assert_eq!(
         (config.threads, config.ram_budget),
         (3, ByteCount::mib(100))
@@ -94,6 +102,14 @@ fn what_cannot_be_used_is_refused_with_a_sentence_that_names_it() {
         (
             "admin_listen = \"0.0.0.0:1\"",
             &["--admin-listen", "--insecure"],
+        ),
+        (
+            "http_listen = \"0.0.0.0:1\"",
+            &["--http-listen", "--insecure"],
+        ),
+        (
+            "http_deadline = \"1ms\"",
+            &["--http-deadline", "10ms to 60s"],
         ),
         (
             "users_file = \"u\"\nlisten = \"0.0.0.0:1\"",
@@ -200,7 +216,11 @@ fn every_level_takes_a_codec_and_the_last_word_counts() {
 #[test]
 fn the_banner_tells_tiers_budgets_codecs_durability_and_listeners() {
     let config = from_file("data_dir = \"/data\"\nram_budget = \"64m\"").unwrap();
-    let banner = config.banner(&["127.0.0.1:5".to_owned()], "127.0.0.1:6");
+    let banner = config.banner(
+        &["127.0.0.1:5".to_owned()],
+        Some("127.0.0.1:7"),
+        "127.0.0.1:6",
+    );
     for part in [
         "64.0 MiB",
         "10.0 GiB",

@@ -157,7 +157,12 @@ impl SecurityConfig {
     ///
     /// # Errors
     /// With the address and what would protect it.
-    pub fn check_addresses(&self, listen: &[ListenAddr], admin: &str) -> Result<(), ConfigError> {
+    pub fn check_addresses(
+        &self,
+        listen: &[ListenAddr],
+        admin: &str,
+        http: Option<&str>,
+    ) -> Result<(), ConfigError> {
         let risk = match (self.proves_clients(), &self.tls) {
             (true, Some(_)) => return Ok(()),
             (true, None) => {
@@ -173,9 +178,13 @@ impl SecurityConfig {
             let expected = format!("a loopback address or unix:PATH, since {risk}");
             return Err(ConfigError::invalid("--listen", open, expected));
         }
-        if !ListenAddr::Tcp(admin.to_owned()).is_loopback() {
-            let expected = format!("a loopback address, since {risk}");
-            return Err(ConfigError::invalid("--admin-listen", admin, expected));
+        for (flag, address) in [("--admin-listen", Some(admin)), ("--http-listen", http)] {
+            if let Some(address) = address
+                && !ListenAddr::Tcp(address.to_owned()).is_loopback()
+            {
+                let expected = format!("a loopback address, since {risk}");
+                return Err(ConfigError::invalid(flag, address, expected));
+            }
         }
         Ok(())
     }

@@ -211,6 +211,8 @@ fn help_has_every_flag_with_its_default() -> Result<()> {
         ("--config", ""),
         ("--listen", "127.0.0.1:11211"),
         ("--admin-listen", "127.0.0.1:11280"),
+        ("--http-listen", "127.0.0.1:11290"),
+        ("--http-deadline", "2s"),
         ("--data-dir", "$XDG_CACHE_HOME/fonn"),
         ("--ram-budget", "25%"),
         ("--disk-budget", "10g"),
