@@ -1,7 +1,7 @@
 //! HTTP/1.1 as a build tool speaks it: one connection, request after request.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail};
 
@@ -151,6 +151,14 @@ impl HttpClient {
             404 => Ok(None),
             status => bail!("GET {path}: {status}"),
         }
+    }
+
+    /// Says that nothing more comes.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn end_writing(&mut self) -> Result<()> {
+        Ok(self.stream.get_ref().shutdown(Shutdown::Write)?)
     }
 
     /// Whether the server has closed the connection.

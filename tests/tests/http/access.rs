@@ -1,0 +1,158 @@
+//! Who may do what over HTTP.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use fonn_tests::certificates::Certified;
+use fonn_tests::client::{HttpAnswer, HttpClient};
+use fonn_tests::component::program;
+use fonn_tests::node::NodeOptions;
+use fonn_tests::process::run;
+
+use super::guarded::{Guarded, PASSWORD};
+
+/// `ci:correct-horse`, `dev:…`, `other:…` and `ci:wrong-horse` as HTTP Basic has them.
+const CI: &str = "Basic Y2k6Y29ycmVjdC1ob3JzZQ==";
+const DEV: &str = "Basic ZGV2OmNvcnJlY3QtaG9yc2U=";
+const OTHER: &str = "Basic b3RoZXI6Y29ycmVjdC1ob3JzZQ==";
+const WRONG: &str = "Basic Y2k6d3JvbmctaG9yc2U=";
+
+const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+
+impl Guarded {
+    fn ask(&self, who: Option<&str>, method: &str, path: &str, body: &[u8]) -> Result<HttpAnswer> {
+        let mut client = HttpClient::connect(self.node.http())?;
+        let login = who.map(|who| ("authorization", who));
+        let headers: Vec<_> = login.into_iter().collect();
+        client.request(method, path, &headers, body)
+    }
+}
+
+/// One path of each dialect.
+fn paths() -> [String; 7] {
+    [
+        "/generic".to_owned(),
+        format!("/ac/{HELLO}"),
+        format!("/cas/{HELLO}"),
+        "/cache/0123".to_owned(),
+        format!("/v1.1/group/artifact/{HELLO}/buildinfo.xml"),
+        "/v1/cache/17575332623054215528".to_owned(),
+        "/v8/artifacts/0123456789abcdef?slug=acme".to_owned(),
+    ]
+}
+
+#[test]
+fn without_credentials_a_client_learns_nothing() -> Result<()> {
+    let guarded = Guarded::start(NodeOptions::new().in_memory())?;
+    let others = [
+        "/status",
+        "/v8/artifacts/status",
+        "/a//b",
+        "/v8/artifacts/events",
+    ];
+    for path in paths().iter().map(String::as_str).chain(others) {
+        ensure!(
+            guarded.ask(Some(CI), "PUT", path, b"hello")?.status != 401,
+            "{path}"
+        );
+        for who in [None, Some(WRONG), Some("Bearer x"), Some("Basic !")] {
+            let answer = guarded.ask(who, "GET", path, b"")?;
+            ensure!(answer.status == 401, "{path} {who:?}: {answer:?}");
+            let challenge = answer.header("www-authenticate");
+            ensure!(
+                challenge.is_some_and(|it| it.starts_with("Basic ")),
+                "{answer:?}"
+            );
+        }
+    }
+    // Before the body is sent.
+    let mut client = HttpClient::connect(guarded.node.http())?;
+    let expects = [("expect", "100-continue"), ("content-length", "5")];
+    client.send_head("PUT", "/generic", &expects)?;
+    ensure!(client.answer(true)?.status == 401);
+    Ok(())
+}
+
+#[test]
+fn a_reader_reads_and_changes_nothing() -> Result<()> {
+    let guarded = Guarded::start(NodeOptions::new().in_memory())?;
+    for path in paths() {
+        let written = guarded.ask(Some(CI), "PUT", &path, b"hello")?;
+        ensure!(written.status == 200, "{path}: {written:?}");
+        let read = guarded.ask(Some(DEV), "GET", &path, b"")?;
+        ensure!(
+            (read.status, &read.body[..]) == (200, b"hello"),
+            "{path}: {read:?}"
+        );
+        for method in ["PUT", "DELETE", "MKCOL"] {
+            let refused = guarded.ask(Some(DEV), method, &path, b"other")?;
+            ensure!(refused.status == 403, "{method} {path}: {refused:?}");
+        }
+        // Another namespace has other entries.
+        ensure!(
+            guarded.ask(Some(OTHER), "GET", &path, b"")?.status == 404,
+            "{path}"
+        );
+        let read = guarded.ask(Some("Bearer dev:correct-horse"), "GET", &path, b"")?;
+        ensure!(read.body == b"hello", "{path}: {read:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_of_other_sites_are_refused_where_nobody_logs_in() -> Result<()> {
+    let node = NodeOptions::new().in_memory().with_http().start()?;
+    let host = node.http().to_string();
+    for (headers, status) in [
+        (vec![("origin", "http://evil.example")], 403),
+        (vec![("host", "evil.example")], 421),
+        (vec![("host", "localhost")], 404),
+        (vec![("host", &*host)], 404),
+    ] {
+        let mut client = HttpClient::connect(node.http())?;
+        let answer = client.request("GET", "/a", &headers, b"")?;
+        ensure!(answer.status == status, "{headers:?}: {answer:?}");
+        ensure!(answer.header("access-control-allow-origin").is_none());
+    }
+    Ok(())
+}
+
+#[test]
+fn the_port_speaks_tls_where_there_is_a_certificate() -> Result<()> {
+    let Some(curl) = program("curl")? else {
+        return Ok(());
+    };
+    let certified = Certified::new()?;
+    let mut options = NodeOptions::new().in_memory();
+    for (name, value) in certified.flags() {
+        options = options.flag(name, value);
+    }
+    let guarded = Guarded::start(options)?;
+    let url = format!("https://{}/over-tls", guarded.node.http());
+    let value = guarded.node.scratch().join("value");
+    fs::write(&value, "hello")?;
+    for version in ["--http1.1", "--http2"] {
+        let curl = |user: &str| {
+            let mut command = Command::new(&curl);
+            command.args([
+                "-fsS",
+                "--noproxy",
+                "*",
+                version,
+                "--cacert",
+                &certified.file("ca"),
+            ]);
+            command.args(["-u", &format!("{user}:{PASSWORD}")]);
+            command
+        };
+        run(curl("ci").arg("-T").arg(&value).arg(&url))?;
+        ensure!(run(curl("dev").arg(&url))? == "hello", "{version}");
+        ensure!(
+            run(curl("dev").arg("-T").arg(&value).arg(&url)).is_err(),
+            "{version}"
+        );
+    }
+    Ok(())
+}

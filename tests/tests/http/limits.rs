@@ -1,0 +1,116 @@
+//! What a client may hold: bytes, connections and time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use fonn_tests::client::{Cache as _, HttpClient};
+use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::process::raise_open_files;
+use fonn_tests::usage::rss_bytes;
+
+/// A busy machine needs its time.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const IDLE: usize = 10_000;
+
+fn node(max_value: &str) -> Result<FonnNode> {
+    let options = NodeOptions::new().in_memory().with_http();
+    options.flag("--max-value", max_value).start()
+}
+
+#[test]
+fn a_value_above_the_limit_is_refused_before_it_is_sent() -> Result<()> {
+    let node = node("1m")?;
+    let mut http = HttpClient::connect(node.http())?;
+    let value = vec![7; (1 << 20) + 1];
+    ensure!(http.put("/most", &value[1..])? == 200);
+    let len = value.len().to_string();
+    let expects = [("expect", "100-continue"), ("content-length", &*len)];
+    http.send_head("PUT", "/more", &expects)?;
+    ensure!(http.answer(true)?.status == 413, "without a 100 before it");
+    // A client that sends all the same reads why it is refused.
+    let mut http = HttpClient::connect(node.http())?;
+    ensure!(http.put("/more", &value)? == 413);
+    let mut http = HttpClient::connect(node.http())?;
+    http.send_head("PUT", "/more", &[("transfer-encoding", "chunked")])?;
+    http.send(format!("{:x}\r\n", value.len()).as_bytes())?;
+    http.send(&value)?;
+    http.send(b"\r\n0\r\n\r\n")?;
+    ensure!(http.answer(true)?.status == 413);
+    ensure!(node.text()?.get("more")?.is_none());
+    Ok(())
+}
+
+/// Ten seconds for a head; a connection that is idle between requests has five minutes.
+#[test]
+fn a_head_that_never_ends_is_cut_off_and_an_idle_connection_is_not() -> Result<()> {
+    let node = node("1m")?;
+    let mut idle = HttpClient::connect(node.http())?;
+    ensure!(idle.get("/a")?.is_none());
+    let mut slow = HttpClient::connect(node.http())?;
+    slow.send(b"GET /a HTTP/1.1\r\n")?;
+    let begun = Instant::now();
+    while slow.send(b"x: y\r\n").is_ok() {
+        ensure!(begun.elapsed() < LIMIT, "the head is still awaited");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ensure!(
+        begun.elapsed() > Duration::from_secs(8),
+        "cut after {:?}",
+        begun.elapsed()
+    );
+    ensure!(idle.get("/a")?.is_none());
+    let stalled = node.metric("fonn_http_connections_stalled_total")?;
+    ensure!(stalled == Some(1.0), "{stalled:?}");
+    Ok(())
+}
+
+#[test]
+fn clients_that_do_not_read_hold_a_part_of_the_memory_and_give_way_to_others() -> Result<()> {
+    let options = NodeOptions::new().in_memory().with_http();
+    let node = options.flag("--ram-budget", "128m").start()?;
+    let value = vec![7; 8 << 20];
+    let mut http = HttpClient::connect(node.http())?;
+    ensure!(http.put("/large", &value)? == 200);
+    let before = rss_bytes(node.pid()?)?;
+    let mut stuck = Vec::new();
+    for _ in 0..8 {
+        let mut client = HttpClient::connect(node.http())?;
+        for _ in 0..4 {
+            client.send_head("GET", "/large", &[])?;
+        }
+        stuck.push(client);
+    }
+    // A miss, while they take all of that part; each is cut off after a second.
+    let begun = Instant::now();
+    while http.get("/large")?.as_ref() != Some(&value) {
+        ensure!(begun.elapsed() < LIMIT, "nothing gives way");
+    }
+    ensure!(node.text()?.command("version")?.starts_with("VERSION"));
+    let grown = rss_bytes(node.pid()?)?.saturating_sub(before);
+    ensure!(grown < 96 << 20, "grown by {grown} bytes");
+    Ok(())
+}
+
+#[test]
+fn ten_thousand_idle_connections_do_not_keep_others_out() -> Result<()> {
+    raise_open_files(IDLE as u64 + 4096)?;
+    let node = node("1m")?;
+    let before = rss_bytes(node.pid()?)?;
+    let mut idle = Vec::new();
+    for number in 0..IDLE {
+        let mut client = HttpClient::connect(node.http())?;
+        if number % 100 == 0 {
+            ensure!(client.get("/a")?.is_none());
+        }
+        idle.push(client);
+    }
+    let mut http = HttpClient::connect(node.http())?;
+    ensure!(http.put("/a", b"hello")? == 200);
+    let last = idle.last_mut().context("no connection")?;
+    ensure!(last.get("/a")?.as_deref() == Some(&b"hello"[..]));
+    let grown = rss_bytes(node.pid()?)?.saturating_sub(before);
+    ensure!(grown < 128 << 20, "grown by {grown} bytes");
+    Ok(())
+}
