@@ -1,9 +1,12 @@
 //! The HTTP port for build tools, from the outside.
 
 mod access;
+mod bazel;
+mod documented;
 mod guarded;
 mod keys;
 mod limits;
 mod router;
 mod start;
 mod tools;
+mod turborepo;

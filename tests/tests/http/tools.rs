@@ -1,7 +1,6 @@
 //! Build tools as people use them, each from an empty local state.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -14,6 +13,7 @@ use fonn_tests::process::{free_address, run};
 use fonn_tests::project::CProject;
 use fonn_tests::sccache::{Mode, Sccache, Stats, Storage};
 
+use super::documented::{documented, exported};
 use super::guarded::{Guarded, PASSWORD};
 
 const FILES: usize = 8;
@@ -172,27 +172,6 @@ fn ccache_hits_with_each_of_its_layouts() -> Result<()> {
         hits_of_ccache(&program, &node, &url)?;
     }
     Ok(())
-}
-
-/// The first block of shell lines in a section of docs/build-tools.md, with the address of a node.
-fn documented(section: &str, address: SocketAddr) -> Result<String> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/build-tools.md");
-    let page = fs::read_to_string(page)?;
-    let section = page.split_once(&format!("\n## {section}\n"));
-    let block = section.and_then(|(_, rest)| rest.split_once("```sh\n")?.1.split_once("```"));
-    let (block, _) = block.context("the section has no lines to paste")?;
-    Ok(block.replace("127.0.0.1:11290", &address.to_string()))
-}
-
-/// The variables that such a block exports.
-fn exported(block: &str) -> Vec<(String, String)> {
-    let lines = block
-        .lines()
-        .filter_map(|line| line.strip_prefix("export "));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }
 
 #[test]
