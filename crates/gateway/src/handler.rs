@@ -25,6 +25,7 @@ use crate::life::{Active, Life, Times};
 use crate::metrics::{Figures, LostRead};
 use crate::outstanding::{Counted, Outstanding};
 use crate::payload::Payload;
+use crate::probation::Probation;
 use crate::route::{self, Dialect, RouteError};
 use crate::store::Store;
 
@@ -66,6 +67,7 @@ struct Inner<S: Store> {
     outstanding: Arc<Outstanding>,
     figures: Figures,
     operations: Arc<Semaphore>,
+    probation: Probation,
 }
 
 impl<S: Store> Clone for Front<S> {
@@ -105,6 +107,7 @@ impl<S: Store> Front<S> {
             options,
             outstanding: Arc::default(),
             figures: Figures::default(),
+            probation: Probation::default(),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
         }))
     }
@@ -207,7 +210,7 @@ impl<S: Store> Front<S> {
             Ok(admitted) => admitted,
             Err(refused) => return (refused, false),
         };
-        call.life.accept();
+        self.accept(call.life);
         let route = match routed {
             Ok(route) => route,
             Err(error) => return (malformed(error), false),
@@ -267,6 +270,25 @@ impl<S: Store> Front<S> {
         figures.connections.fetch_sub(1, Ordering::AcqRel);
         figures.rejected.fetch_add(1, Ordering::Relaxed);
         false
+    }
+
+    /// Puts a connection on probation.
+    pub(crate) fn suspect(&self, address: IpAddr, life: &Arc<Life>) {
+        let source = Source::of(Some(address));
+        life.set_number(self.0.probation.begin(source, life));
+    }
+
+    /// The client of a connection is let in.
+    fn accept(&self, life: &Life) {
+        life.accept();
+        self.forget(life);
+    }
+
+    /// A connection is on probation no longer.
+    pub(crate) fn forget(&self, life: &Life) {
+        if let Some(number) = life.number() {
+            self.0.probation.end(number);
+        }
     }
 
     /// Counts a connection no longer.

@@ -23,6 +23,7 @@ mod metrics;
 pub mod mount;
 mod outstanding;
 mod payload;
+mod probation;
 mod range;
 mod receive;
 mod route;

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ struct LifeState {
 pub(crate) struct Life {
     times: Times,
     opened: Instant,
+    /// Its number among the connections on probation, once it is one.
+    number: OnceLock<u64>,
     state: Mutex<LifeState>,
     changed: Notify,
 }
@@ -71,6 +73,7 @@ impl Life {
         Arc::new(Self {
             times,
             opened,
+            number: OnceLock::new(),
             state: Mutex::new(LifeState {
                 active: 0,
                 progress: opened,
@@ -95,6 +98,17 @@ impl Life {
         Active(Arc::clone(self))
     }
 
+    /// The connection is on probation under this number.
+    pub(crate) fn set_number(&self, number: u64) {
+        // It is set once, when the connection begins.
+        let _ = self.number.set(number);
+    }
+
+    /// The number of the connection, if it is or was on probation.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.number.get().copied()
+    }
+
     /// The client is one that is let in.
     pub(crate) fn accept(&self) {
         self.state.lock().is_on_probation = false;
@@ -114,6 +128,11 @@ impl Life {
     pub(crate) fn cut(&self) {
         self.state.lock().is_cut = true;
         self.changed.notify_one();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.state.lock().is_cut
     }
 
     fn note_read(&self) {

@@ -32,15 +32,33 @@ use crate::handler::{Front, Peer};
 use crate::life::{Life, Watch};
 use crate::store::Store;
 
-/// Most bytes of a request's line and headers together: a key of the longest kind, escaped, needs most of them.
-const HEAD_MAX_BYTES: usize = 128 << 10;
+/// What requests of a connection may hold before they are looked at.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Bytes of a request's line and headers together.
+    head_max: usize,
+    /// What a client of HTTP/2 may send before it was asked for: in one request, and in all of its connection.
+    stream_window: u32,
+    connection_window: u32,
+}
+
+impl Room {
+    /// A key of the longest kind, escaped, needs most of the head.
+    const KNOWN: Self = Self {
+        head_max: 128 << 10,
+        stream_window: 128 << 10,
+        connection_window: 256 << 10,
+    };
+    /// Where clients have to log in, a stranger may hold this much. 64 KiB is the least window that HTTP/2 has.
+    const GUARDED: Self = Self {
+        head_max: 48 << 10,
+        stream_window: 64 << 10,
+        connection_window: 64 << 10,
+    };
+}
 
 /// Requests under way at once in one HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
-
-/// What a client of HTTP/2 may send before it was asked for: in one request, and in all of its connection.
-const STREAM_WINDOW_BYTES: u32 = 128 << 10;
-const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 /// Bytes of a response that HTTP/2 buffers for a reader that is slow.
 const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
@@ -227,6 +245,28 @@ impl<S: Store> Drop for Place<S> {
     }
 }
 
+/// A connection that is on probation until its client is let in, or this is dropped.
+struct Suspect<'f, S: Store> {
+    front: &'f Front<S>,
+    life: Arc<Life>,
+}
+
+impl<'f, S: Store> Suspect<'f, S> {
+    fn new(front: &'f Front<S>, address: IpAddr, life: &Arc<Life>) -> Self {
+        front.suspect(address, life);
+        Self {
+            front,
+            life: Arc::clone(life),
+        }
+    }
+}
+
+impl<S: Store> Drop for Suspect<'_, S> {
+    fn drop(&mut self) {
+        self.front.forget(&self.life);
+    }
+}
+
 /// The tasks of an HTTP/2 connection, which end with it.
 #[derive(Clone)]
 struct Streams(Arc<Mutex<JoinSet<()>>>);
@@ -252,14 +292,16 @@ async fn serve<S: Store + Unpin>(
     let front = &place.0;
     // Without it small answers wait for more; with it the worst is a few more packets.
     let _ = stream.set_nodelay(true);
+    let address = peer.ip();
     let peer = |is_encrypted| Peer {
-        address: peer.ip(),
+        address,
         is_encrypted,
     };
     let security = front.security();
     let times = &front.options().times;
     let is_on_probation = security.users.is_some() || security.tls.is_some();
     let life = Life::new(times.clone(), is_on_probation);
+    let _suspect = is_on_probation.then(|| Suspect::new(front, address, &life));
     let (Some(tls), Some(config)) = (security.tls.clone(), security.server_config()) else {
         return serve_http(stream, peer(false), front, life, stopped).await;
     };
@@ -278,6 +320,8 @@ async fn serve<S: Store + Unpin>(
     };
     let begun = tokio::select! {
         begun = timeout(times.head_max, begin) => begun,
+        // It gives way to a newer one.
+        () = life.over() => return,
         () = stopped.requested() => return,
     };
     match begun {
@@ -324,14 +368,18 @@ async fn serve_http<S: Store + Unpin>(
         life: &life,
         stopped,
     };
+    let room = match front.security().users {
+        Some(_) => Room::GUARDED,
+        None => Room::KNOWN,
+    };
     if is_http2 {
         let connection = http2::Builder::new(Streams(Arc::default()))
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(HEAD_MAX_BYTES as u32)
+            .max_header_list_size(room.head_max as u32)
             .max_send_buf_size(SEND_BUFFER_MAX_BYTES)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .initial_stream_window_size(room.stream_window)
+            .initial_connection_window_size(room.connection_window)
             .serve_connection(io, service);
         let connection = std::pin::pin!(connection);
         course.run(connection, |it| it.graceful_shutdown()).await;
@@ -340,7 +388,7 @@ async fn serve_http<S: Store + Unpin>(
             .timer(TokioTimer::new())
             // The life of the connection knows it better: an idle connection may wait for longer.
             .header_read_timeout(None)
-            .max_buf_size(HEAD_MAX_BYTES)
+            .max_buf_size(room.head_max)
             .serve_connection(io, service);
         let connection = std::pin::pin!(connection);
         course.run(connection, |it| it.graceful_shutdown()).await;

@@ -9,7 +9,8 @@ use fonn_tests::certificates::Certified;
 use fonn_tests::client::{HttpAnswer, HttpClient};
 use fonn_tests::component::program;
 use fonn_tests::node::NodeOptions;
-use fonn_tests::process::run;
+use fonn_tests::process::{raise_open_files, run};
+use fonn_tests::usage::rss_peak_bytes;
 
 use super::guarded::{Guarded, PASSWORD};
 
@@ -72,6 +73,32 @@ fn without_credentials_a_client_learns_nothing() -> Result<()> {
     let expects = [("expect", "100-continue"), ("content-length", "5")];
     client.send_head("PUT", "/generic", &expects)?;
     ensure!(client.answer(true)?.status == 401);
+    Ok(())
+}
+
+/// A source keeps at most 128 connections whose client has not logged in. The oldest gives way, and the memory is bounded.
+#[test]
+fn strangers_that_keep_connections_and_send_heads_without_end_keep_no_client_out() -> Result<()> {
+    const COUNT: usize = 600;
+    raise_open_files(COUNT as u64 + 500)?;
+    let options = NodeOptions::new().in_memory().flag("--ram-budget", "64m");
+    let guarded = Guarded::start(options)?;
+    let mut strangers = Vec::new();
+    for number in 0..COUNT {
+        let mut client = HttpClient::connect(guarded.node.http())?;
+        // Those that have given way cannot take it any more.
+        let _ = match number % 3 {
+            0 => Ok(()),
+            1 => client.send(&[b"GET /k HTTP/1.1\r\nx: ", &[b'x'; 40_000][..]].concat()),
+            _ => client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        };
+        strangers.push(client);
+    }
+    ensure!(guarded.ask(Some(CI), "PUT", "/k", b"v")?.status == 200);
+    ensure!(strangers[0].at_end()?, "the oldest connection lives on");
+    let allowed = (64 + 64 * 15 / 100 + 64 + 16) << 20;
+    let peak = rss_peak_bytes(guarded.node.pid()?)?;
+    ensure!(peak <= allowed, "{} MiB resident", peak >> 20);
     Ok(())
 }
 
