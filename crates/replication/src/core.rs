@@ -158,6 +158,7 @@ impl<E: Clone> Core<E> {
         }
         let me = topology.members.get(usize::from(self.config.me.0));
         self.fit |= me.is_some_and(|me| me.incarnation == self.incarnation);
+        self.fit |= !self.config.rules.hold(Rule::Agreed);
         let before = self.topology.take();
         let step = Step {
             me: self.config.me,

@@ -1,10 +1,10 @@
 //! A cluster of the simulation: members with stores, and the links between them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_replication::{Config, Core, Epoch, Hlc, Layout, Lease, MemberId, Saved};
+use fonn_replication::{Config, Core, Epoch, Hlc, Layout, Lease, MemberId, Saved, Slot};
 
 use super::judge::{Judge, Kind, Scope};
 use super::raft::Raft;
@@ -69,6 +69,8 @@ pub struct Cluster {
     pub flush_parts: HashMap<u64, (usize, u64)>,
     pub flushes: HashMap<u64, OpenFlush>,
     pub judge: Judge,
+    /// The stand-ins, by slot and epoch, that have raised their floors.
+    pub losses: HashSet<(Slot, Epoch)>,
     /// When each slot was last answered for.
     pub served: Vec<u64>,
     /// When a write of each slot was last acknowledged.
@@ -141,6 +143,7 @@ impl Cluster {
             open: HashMap::new(),
             flush_parts: HashMap::new(),
             flushes: HashMap::new(),
+            losses: HashSet::new(),
             judge: Judge::new(setup.slots, setup.keys),
             served: vec![0; usize::from(setup.slots)],
             written: vec![0; usize::from(setup.slots)],

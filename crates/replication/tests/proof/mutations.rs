@@ -7,8 +7,13 @@ use super::simulation::{run, variable};
 
 const CRASHES: [Fault; 3] = [Fault::Crash, Fault::Layout, Fault::Pause];
 
-/// Runs seeds until one fails, and returns what was found.
+/// Runs seeds until one fails.
 fn finds(setup: impl Fn(u64) -> Setup) {
+    finds_kind("", setup);
+}
+
+/// Runs seeds until one fails in a certain way.
+fn finds_kind(kind: &str, setup: impl Fn(u64) -> Setup) {
     let first = variable("FONN_REPLICATION_SEED").unwrap_or(0);
     let found = (first..first + 3_000).find_map(|seed| {
         let setup = setup(seed);
@@ -16,7 +21,7 @@ fn finds(setup: impl Fn(u64) -> Setup) {
             rules: Rules::default(),
             ..setup.clone()
         };
-        let found = run(setup).err()?;
+        let found = run(setup).err().filter(|found| found.contains(kind))?;
         run(whole).expect("the seed is fine with all rules");
         Some((seed, found))
     });
@@ -117,6 +122,14 @@ fn r5_a_member_that_was_down_and_does_not_sync_shows_what_it_had() {
 fn r5_a_member_that_lost_acknowledged_writes_shows_older_ones() {
     let faults = [Fault::UncleanCrash, Fault::Crash];
     finds(|seed| Setup::without(Rule::CleanStart, seed, 2, &faults));
+}
+
+#[test]
+fn r5_a_member_that_goes_on_alone_after_it_lost_writes_serves_an_incomplete_feed() {
+    let faults = [Fault::UncleanCrash, Fault::DiskLoss, Fault::Pause];
+    finds_kind("stale", |seed| {
+        Setup::without(Rule::Agreed, seed, 1, &faults)
+    });
 }
 
 #[test]

@@ -208,6 +208,17 @@ impl World {
             Command::RaiseFloor(slot) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
                 node.store.raise_floor(slot);
+                // Until here, the former owner could acknowledge writes that only it had.
+                let applied = node.core.applied();
+                let cluster = &mut self.clusters[at.0];
+                let log = cluster.raft.log.iter().rev();
+                let topology = log.into_iter().find(|t| t.epoch == applied);
+                let chosen = topology.and_then(|t| t.stand_ins.get(&slot)).copied();
+                if let Some(chosen) = chosen.filter(|c| usize::from(c.member.0) == at.1)
+                    && cluster.losses.insert((slot, chosen.since))
+                {
+                    self.note_loss(at.0, slot);
+                }
             }
             Command::Save(_) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
