@@ -26,8 +26,9 @@ const ACKNOWLEDGE_LEN_MAX: usize = 64 * 1024;
 /// How often a client that memory is reserved for is looked at while it sends nothing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is read and thrown away from a connection that is being closed.
+/// What is read and thrown away from a connection that is being closed; and if its client has not logged in.
 const LINGER_LEN_MAX: usize = 1024 * 1024;
+const STRANGER_LINGER_LEN_MAX: usize = 64 * 1024;
 
 /// The first step in which a large request is charged, and the longest one.
 const STEP_MIN: usize = 64 * 1024;
@@ -324,7 +325,10 @@ impl<'c, S: Service> Driver<'c, S> {
         let socket = &self.connection.socket;
         socket.end_writing();
         let mut buf = pool::take();
-        let mut left = LINGER_LEN_MAX;
+        let mut left = match self.guard.is_admitted() {
+            true => LINGER_LEN_MAX,
+            false => STRANGER_LINGER_LEN_MAX,
+        };
         let _ = Box::pin(timeout(self.shared.tuning.linger, async {
             while left > 0 {
                 buf.clear();
