@@ -56,6 +56,8 @@ pub struct Hlc {
     follows_until_ms: AtomicU64,
     /// The last version given or observed.
     last: AtomicU64,
+    /// The newest version that was heard of while versions did not follow the clock.
+    heard: AtomicU64,
     /// Whether one was given since [`Hlc::take_given`] was asked.
     given: AtomicBool,
     timeline: Mutex<Timeline>,
@@ -79,6 +81,7 @@ impl Hlc {
             clock,
             follows_until_ms: AtomicU64::new(u64::MAX),
             last: AtomicU64::new(floor),
+            heard: AtomicU64::new(0),
             given: AtomicBool::new(false),
             timeline: Mutex::new(timeline),
         })
@@ -123,6 +126,31 @@ impl Hlc {
         Ok(())
     }
 
+    /// As [`Hlc::observe`], for a version that another member merely tells of. It counts once versions follow the clock
+    /// again, or at [`Hlc::heed`].
+    ///
+    /// A member that may have lost its slots hears how far the versions of their new owner are, possibly before it hears that
+    /// they are lost. A version that it gave above those would replace what the new owner has acknowledged.
+    ///
+    /// # Errors
+    /// As [`Hlc::observe`].
+    pub fn hear(&self, version: u64) -> Result<(), VersionOutOfRange> {
+        if self.clock.wall_ms() <= self.follows_until_ms.load(Ordering::Relaxed) {
+            return self.observe(version);
+        }
+        if !self.admits(version) {
+            return self.observe(version);
+        }
+        self.heard.fetch_max(version, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes every later version larger than each one that was heard of.
+    pub fn heed(&self) {
+        let heard = self.heard.load(Ordering::Relaxed);
+        self.last.fetch_max(heard, Ordering::Relaxed);
+    }
+
     /// Whether a version from elsewhere is believed: it is at most [`SKEW_MS_MAX`] ahead of the wall clock, or no
     /// higher than what was given or observed before.
     #[must_use]
@@ -162,6 +190,7 @@ impl Hlc {
             let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
             self.clock.wall_ms().saturating_add(ms)
         });
+        self.heed();
         self.follows_until_ms.store(until, Ordering::Relaxed);
     }
 
@@ -368,6 +397,25 @@ mod tests {
         assert_eq!(hlc.next(), at_ms(9000) + 1);
         hlc.observe(at_ms(9500)).unwrap();
         assert_eq!(hlc.next(), at_ms(9500) + 1);
+    }
+
+    #[test]
+    fn what_is_heard_without_following_the_clock_counts_once_versions_follow_it_again() {
+        let manual = ManualClock::new(1000);
+        let hlc = Hlc::new(manual.clock(), 0).unwrap();
+        hlc.hear(at_ms(1500)).unwrap();
+        assert_eq!(hlc.next(), at_ms(1500) + 1);
+        hlc.follow_for(Some(Duration::from_millis(300)));
+        manual.set_wall_ms(3000);
+        hlc.hear(at_ms(20_000)).unwrap();
+        assert!(hlc.hear(VERSION_MAX + 1).is_err());
+        assert_eq!(hlc.next(), at_ms(1500) + 2);
+        hlc.follow_for(Some(Duration::from_millis(300)));
+        assert_eq!(hlc.next(), at_ms(20_000) + 1);
+        manual.set_wall_ms(30_000);
+        hlc.hear(at_ms(40_000)).unwrap();
+        hlc.heed();
+        assert_eq!(hlc.next(), at_ms(40_000) + 1);
     }
 
     #[test]

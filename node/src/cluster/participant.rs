@@ -123,12 +123,12 @@ impl Participant {
         versions.map_or(0, |versions| versions.newest())
     }
 
-    /// Another member knows of this version: what is given here from now on is above it.
+    /// Another member knows of this version: what is given here is above it, once this member certainly has its slots.
     pub(super) fn observe_version(&self, from: RaftId, version: u64) {
         let Some(versions) = &self.options.versions else {
             return;
         };
-        if let Err(error) = versions.observe(version) {
+        if let Err(error) = versions.hear(version) {
             tracing::warn!(from, %error, "a member tells an impossible version");
         }
     }

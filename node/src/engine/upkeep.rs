@@ -236,6 +236,7 @@ impl Engine {
     /// disk, so that no write has to wait for it.
     pub fn pass_fallen(&self) {
         let hlc = &self.ledger.hlc;
+        hlc.heed();
         let past = hlc
             .newest()
             .saturating_add(FALL_MARGIN_MS << hlc::COUNTER_BITS);

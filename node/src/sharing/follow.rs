@@ -118,6 +118,10 @@ impl Sharing {
             standing.lease = None;
         }
         let now_ms = self.clock.coarse_monotonic_ms();
+        if pulse::Pulse::is_promised(standing) {
+            // Before the first write under the promise.
+            versions.heed();
+        }
         self.pulse.beat(now_ms, standing);
         match self.pulse.follows_clock_for(now_ms, standing) {
             Some(span) => versions.follow_for(Some(span)),

@@ -97,6 +97,13 @@ impl Pulse {
         self.is_leaderless.load(Ordering::Acquire)
     }
 
+    /// Whether other members leave the slots of this one to it for a while, if the process runs.
+    #[must_use]
+    pub fn is_promised(standing: Standing) -> bool {
+        let is_left = standing.lease.is_some_and(|left| !left.is_zero());
+        is_left && standing.leader_silence < FOLLOW_MAX
+    }
+
     /// For how long versions may follow the clock from a beat on: no longer than other members certainly leave its slots to this one.
     /// None while that is not certain.
     #[must_use]
