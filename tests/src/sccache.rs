@@ -172,6 +172,8 @@ impl Sccache {
             .env("SCCACHE_START_SERVER", "1")
             .env("SCCACHE_NO_DAEMON", "1");
         command.env("SCCACHE_LOG", "warn");
+        // Backtraces would hide in the log what sccache says.
+        command.env("RUST_BACKTRACE", "0");
         let mut daemon = Daemon::spawn("sccache", &mut command)?;
         daemon.wait_until("listening", LIMIT, || accepts(server))?;
         Ok(Self {
