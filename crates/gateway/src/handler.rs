@@ -1,4 +1,4 @@
-//! Answers requests: who calls, what is asked for, what comes of it.
+//! Answers requests: admits the client, routes the request, carries it out, and counts the response.
 
 mod admission;
 mod operate;
@@ -40,7 +40,7 @@ const COUNTED_LEN_MIN: usize = 4096;
 pub struct Options {
     /// A read that takes longer is a miss.
     pub deadline: Duration,
-    /// By which names the port answers where nobody has to log in and there is no TLS.
+    /// The host names that the port answers to on a listener without users and without TLS.
     pub hosts: HostNames,
     /// Connections at most.
     pub connections_max: usize,

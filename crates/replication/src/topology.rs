@@ -193,7 +193,7 @@ impl Topology {
             .map(|(index, _)| MemberId(index))
     }
 
-    /// R3, R4: who owns a slot and who copies it.
+    /// R3, R4: the owners and the learners of a slot.
     pub(crate) fn placement(&self, slot: Slot) -> Placement {
         let ranks = self.layout.ranks(slot);
         let placed = |ranks: &[MemberId], status| -> MemberSet {

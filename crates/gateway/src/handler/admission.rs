@@ -1,4 +1,4 @@
-//! Who calls, and what that client may do.
+//! Admission: the identity of a client, its keyspace and its role.
 
 use fonn_proto::{Failure, Space};
 use fonn_runtime::http::{Credentials, Denied, is_foreign};
@@ -15,7 +15,7 @@ use crate::store::{Scope, Store};
 const NEEDS_TLS: &str = "from other machines this port takes TLS alone: use https";
 
 impl<S: Store> Front<S> {
-    /// The refusal of a request that did not come the way it has to, or of one of a web page where nobody has to log in.
+    /// The refusal of a plain-text request that needs TLS. Without users, also that of a request from a web page.
     pub(super) fn refuses_origin<B>(&self, request: &Request<B>, peer: Peer) -> Option<Answer> {
         let security = self.security();
         if !peer.is_encrypted && !security.takes_plaintext_from(peer.address) {

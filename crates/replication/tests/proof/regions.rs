@@ -1,5 +1,5 @@
 //! R2 across regions: versions of one region that replace each other have rising clocks, so a write
-//! of another region in between cannot make the order depend on who reads the bucket.
+//! of another region in between cannot make the order depend on the reader of the bucket.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -293,7 +293,7 @@ impl World {
         cluster.answered(request, outcome);
     }
 
-    /// The leader: leases, topologies, and who is down.
+    /// The leader: leases, topologies, and the members that are down.
     fn beat(&mut self, c: usize) {
         let now = self.now;
         let quorum = self.clusters[c].has_quorum(now);
