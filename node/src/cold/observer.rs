@@ -59,12 +59,13 @@ impl Superseder {
         is_older
     }
 
-    /// Versions that are given from now on are above this one. False if it is none to be believed.
+    /// Versions that are given from now on are above this one, as soon as they follow the clock: a member without a lease
+    /// may read in the bucket what the new owner of its slots has written. False if it is none to be believed.
     fn observe(&self, version: Version) -> bool {
         let Some((_, hlc)) = self.home.get() else {
             return true;
         };
-        hlc.observe(version)
+        hlc.hear(version)
             .inspect_err(|error| {
                 tracing::warn!(%error, "what another node wrote into the bucket is not believed");
             })

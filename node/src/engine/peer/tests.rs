@@ -555,3 +555,34 @@ async fn what_cannot_be_read_now_is_named_so_that_nobody_shows_an_older_copy() {
     assert_eq!(decoded(&found.unwrap()), Some(value(version)));
     engine.close(PATIENCE);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_bucket_tells_a_member_without_a_lease_raises_its_versions_no_further_than_the_lease()
+ {
+    let memory = Arc::new(MemoryStore::new(Clock::system()));
+    let bucket = Arc::new(FaultStore::new(memory, 1));
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let tasks = Tasks::new();
+    // The versions of the new owner are ahead of this member's.
+    let version = (Clock::system().wall_ms() + 10_000) << 16;
+    let new_owner = open_above(dirs[0].path(), &bucket);
+    new_owner.start_cold(&tasks);
+    assert_eq!(put(&new_owner, &entry("k", version, false)).await, Ok(true));
+    new_owner.drain_cold(Instant::now() + PATIENCE).await;
+
+    let cut_off = open_above(dirs[1].path(), &bucket);
+    let versions = cut_off.versions();
+    versions.stop_following();
+    cut_off.start_cold(&tasks);
+    let begun = Instant::now();
+    while cut_off.newest(SPACE, b"k").await != Ok(Some(version)) {
+        assert!(begun.elapsed() < PATIENCE, "the segment is not found");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(versions.next() < version, "a late write would win");
+    // With a lease again, versions are above all that was heard of.
+    versions.follow_for(None);
+    assert!(versions.next() > version);
+    new_owner.close(PATIENCE);
+    cut_off.close(PATIENCE);
+}

@@ -17,8 +17,7 @@ fn hold_memory(node: &Node, client: &mut TcpStream) {
     client.write_all(&request[..sent]).unwrap();
     // The server reserves memory a step ahead of the bytes, so memory alone does not tell that they came.
     until("it holds memory", || {
-        node.count(Counter::BytesRead) == received
-            && node.shared.service.engine.inflight() >= sent
+        node.count(Counter::BytesRead) == received && node.shared.service.engine.inflight() >= sent
     });
 }
 
