@@ -105,7 +105,7 @@ fonn_runtime::layer! {
         /// Memory for entries: SIZE, or N% of what the process may use (its cgroup's limit, else the host's memory) [default: 25%]
         #[arg(long, value_name = "SIZE", env = "FONN_RAM_BUDGET", help_heading = "RAM")]
         pub ram_budget: Option<Budget>,
-        /// Longest value; a longer one is refused and the connection goes on [default: 256m]
+        /// Longest value, at most half of the RAM budget; a longer one is refused and the connection goes on [default: 256m]
         #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "RAM")]
         pub max_value: Option<ByteCount>,
         /// Recency of entries: approximate or strict [default: approximate]
@@ -435,7 +435,7 @@ impl Config {
         }
     }
 
-    /// Whether a value of `--max-value` fits the RAM budget beside others.
+    /// The longest value in bytes.
     #[must_use]
     pub fn value_len_max(&self) -> usize {
         self.max_value.as_usize()

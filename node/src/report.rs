@@ -185,7 +185,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
         pair("maxmemory-policy", "allkeys-lru"),
         pair("databases", Space::DATABASES),
         pair("maxclients", shared.connections_max),
-        pair("proto-max-bulk-len", shared.service.engine.value_len_max()),
+        pair("proto-max-bulk-len", shared.value_len_max()),
         pair("timeout", 0),
         pair("save", ""),
         pair(

@@ -129,7 +129,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
         pair("timeout", 0),
         pair("maxmemory", shared.service.budget().bytes_max()),
         pair("maxmemory-policy", "allkeys-lru"),
-        pair("proto-max-bulk-len", shared.service.value_len_max()),
+        pair("proto-max-bulk-len", shared.value_len_max()),
         pair("save", ""),
         pair("appendonly", "no"),
     ];

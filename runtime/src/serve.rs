@@ -61,6 +61,9 @@ use crate::metrics::striped::Latency;
 /// Accepted connections that may wait for their reactor to take them.
 const HANDOVER_QUEUE: usize = 1024;
 
+/// What a request takes beside its value, in bytes: its key, and the step in which its buffer grows.
+const KEY_ROOM: usize = 32 * 1024;
+
 /// While connections cannot be accepted, it is said this often.
 const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -125,9 +128,18 @@ impl<S: Service> Shared<S> {
         })
     }
 
+    /// The longest value in bytes that a client may send: one that the service takes, and that fits the memory for
+    /// requests beside its key.
+    #[must_use]
+    pub fn value_len_max(&self) -> usize {
+        let received_max = self.service.budget().bytes_max();
+        let fitting = received_max.saturating_sub(KEY_ROOM);
+        self.service.value_len_max().min(fitting)
+    }
+
     fn limits(&self) -> Limits {
         Limits {
-            value_len_max: self.service.value_len_max(),
+            value_len_max: self.value_len_max(),
         }
     }
 

@@ -93,7 +93,7 @@ impl<S: Service> Store for Served<S> {
     type Charge<'s> = Reservation<'s, S>;
 
     fn value_len_max(&self) -> usize {
-        self.0.service.value_len_max()
+        self.0.value_len_max()
     }
 
     async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Bytes>, Failure> {

@@ -330,7 +330,7 @@ impl<'c, S: Service> Driver<'c, S> {
                     break;
                 }
                 Step::Skip { len } => {
-                    if len > self.shared.service.value_len_max() as u64 {
+                    if len > self.shared.value_len_max() as u64 {
                         // The parser words the refusal; the service never hears of the value.
                         self.count(Event::TooLarge, 1);
                     }

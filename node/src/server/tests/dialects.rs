@@ -59,8 +59,23 @@ fn a_request_is_about_the_database_that_was_selected_before_it() {
 
 #[test]
 fn a_value_over_the_limit_is_refused_in_every_dialect_and_the_connection_stays_in_step() {
-    let node = Node::start(Options::default());
-    let value = vec![b'x'; VALUE_LEN_MAX + 1];
+    refuses_for_size(Options::default(), VALUE_LEN_MAX + 1);
+}
+
+/// To be told that the server is busy would have the client try again for ever.
+#[test]
+fn a_value_that_does_not_fit_the_memory_for_requests_is_too_large_and_not_refused_as_busy() {
+    let options = Options {
+        ram_budget: 4 << 20,
+        ..Options::default()
+    };
+    refuses_for_size(options, 2 << 20);
+}
+
+fn refuses_for_size(options: Options, len: usize) {
+    let node = Node::start(options);
+    let value = vec![b'x'; len];
+    exchange(&mut node.connect(), &text_set("k", b"old"), b"STORED\r\n");
 
     let mut client = node.connect();
     let request = [text_set("k", &value), b"get k\r\n".to_vec()].concat();
