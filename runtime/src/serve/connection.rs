@@ -31,7 +31,7 @@ const ACKS_MAX: usize = 1024;
 
 /// Work that a connection may do before the others of its reactor have their turn, in commands of
 /// well under a microsecond or pages received.
-const TURN_MAX: usize = 512;
+const TURN_MAX: usize = 128;
 
 /// Bytes received, or copied into a value that a command makes, that count as one command.
 const TURN_BYTES: usize = 4096;
@@ -140,6 +140,8 @@ struct Parsed {
     /// Bytes to swallow before it.
     skip: u64,
     close: bool,
+    /// It is closed for what its client sent.
+    is_broken: bool,
 }
 
 impl<'c, S: Service> Driver<'c, S> {
@@ -236,6 +238,9 @@ impl<'c, S: Service> Driver<'c, S> {
             if parsed.consumed > 0 {
                 arrival = Arrival::default();
             }
+            if parsed.is_broken {
+                self.delay_refusal().await;
+            }
             self.send().await?;
             if parsed.close {
                 self.linger().await;
@@ -309,6 +314,7 @@ impl<'c, S: Service> Driver<'c, S> {
             need: 1,
             skip: 0,
             close: false,
+            is_broken: false,
         };
         if self.session.is_none() && !self.detect(data, &mut parsed) {
             return Ok(parsed);
@@ -347,8 +353,9 @@ impl<'c, S: Service> Driver<'c, S> {
                     if !self.guard.is_open() {
                         self.guard.confine(&mut request.body);
                     }
-                    parsed.close = matches!(request.body, Body::Close | Body::Broken);
-                    if matches!(request.body, Body::Broken) {
+                    parsed.is_broken = matches!(request.body, Body::Broken);
+                    parsed.close = matches!(request.body, Body::Close) || parsed.is_broken;
+                    if parsed.is_broken {
                         self.count(Event::ProtocolError, 1);
                     }
                     let mut reply = request.reply;
@@ -491,6 +498,7 @@ impl<'c, S: Service> Driver<'c, S> {
             Detection::Peer | Detection::Refused(_) => {
                 self.count(Event::ProtocolError, 1);
                 parsed.close = true;
+                parsed.is_broken = true;
                 false
             }
             Detection::Found(dialect) => {

@@ -27,6 +27,8 @@ pub struct Tuning {
     /// A connection that is closed for what it sent reads on for this long, so that its last reply is
     /// not lost: closing with unread input resets the connection.
     pub linger: Duration,
+    /// Where there are users, a client that has not logged in waits for so long for a refusal that ends its connection.
+    pub stranger_delay: Duration,
     /// A connection whose client keeps sending requests while the server drains is closed after this.
     pub drain_busy: Duration,
 }
@@ -42,6 +44,7 @@ impl Default for Tuning {
             contended_window: Duration::from_secs(5),
             memory_wait: Duration::from_secs(10),
             linger: Duration::from_secs(1),
+            stranger_delay: Duration::from_millis(100),
             drain_busy: Duration::from_secs(1),
         }
     }

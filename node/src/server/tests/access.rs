@@ -40,8 +40,13 @@ struct Guarded {
 
 impl Guarded {
     fn start() -> Self {
+        Self::start_with(Tuning::default())
+    }
+
+    fn start_with(tuning: Tuning) -> Self {
         let users = Arc::new(Authenticator::new(directory(&USERS)).unwrap());
         let node = Node::start(Options {
+            tuning,
             security: Security {
                 users: Some(Arc::clone(&users)),
                 ..Security::default()
@@ -448,4 +453,33 @@ fn a_transaction_reads_through_an_overlay() {
     ask(&mut ci, &[b"SET", b"k", b"newer"], b"+OK\r\n");
     ask(&mut pr, &[b"MULTI"], b"+OK\r\n");
     ask(&mut pr, &[b"EXEC"], b"*-1\r\n");
+}
+
+#[test]
+fn a_stranger_waits_for_the_refusal_that_ends_its_connection_and_a_user_does_not() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let guarded = Guarded::start_with(Tuning {
+        stranger_delay: HOUR,
+        startup_max: HOUR,
+        ..Tuning::default()
+    });
+    let malformed = b"*1\r\n$-7\r\n";
+    let mut user = guarded.resp("root");
+    exchange(
+        &mut user,
+        malformed,
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    );
+
+    let mut stranger = guarded.node.connect();
+    stranger.write_all(malformed).unwrap();
+    until("it is found to be malformed", || {
+        guarded.node.count(Counter::ProtocolErrors) == 2
+    });
+    // Another one, which commits no error, is answered meanwhile.
+    let no_auth = b"-NOAUTH Authentication required.\r\n";
+    ask(&mut guarded.node.connect(), &[b"GET", b"k"], no_auth);
+    stranger.set_nonblocking(true).unwrap();
+    let got = stranger.read(&mut [0; 1]).map_err(|error| error.kind());
+    assert_eq!(got, Err(std::io::ErrorKind::WouldBlock));
 }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use fonn_proto::request::Reply;
-use fonn_proto::{Body, Command, Failure, Out, Outcome, Space};
+use fonn_proto::{Body, Command, Failure, Out, Outcome, ServerCommand, Space};
 use tokio::time::timeout;
 
 use super::later::{Answer, Begun, Queue};
@@ -160,6 +160,9 @@ impl<S: Service> Driver<'_, S> {
                 .await?;
                 // It may have waited long.
                 self.batch.moment = None;
+                if let ServerCommand::Atomic(batch) = &command {
+                    self.turn += batch.steps.len();
+                }
                 reply.server(&command, &outcome, &mut self.out);
             }
             Body::Answer | Body::Queued(_) | Body::LogOut | Body::Close | Body::Broken => {

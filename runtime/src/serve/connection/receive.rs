@@ -319,6 +319,14 @@ impl<'c, S: Service> Driver<'c, S> {
         Ok(())
     }
 
+    /// Lets a client that has not logged in wait for the refusal that ends its connection. It could make the server open
+    /// connections as fast as they are refused otherwise, and those that wait count against the bound of its source.
+    pub(super) async fn delay_refusal(&self) {
+        if !self.guard.is_admitted() {
+            tokio::time::sleep(self.shared.tuning.stranger_delay).await;
+        }
+    }
+
     /// Ends a connection without losing its last reply: says that nothing more comes, and reads until
     /// the client has closed too, or for a moment.
     pub(super) async fn linger(&mut self) {
