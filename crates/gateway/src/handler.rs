@@ -13,10 +13,10 @@ use bytes::Bytes;
 use fonn_runtime::http::HostNames;
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::serve::Security;
-use fonn_runtime::users::Source;
+use fonn_runtime::users::{Role, Source};
 use http_body::Body;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -27,7 +27,7 @@ use crate::outstanding::{Counted, Outstanding};
 use crate::payload::Payload;
 use crate::probation::Probation;
 use crate::route::{self, Dialect, RouteError};
-use crate::store::Store;
+use crate::store::{Scope, Store};
 
 /// Operations of the store that are under way at once; beyond that a read is a miss and a write is refused.
 const OPERATIONS_MAX: usize = 4096;
@@ -206,11 +206,10 @@ impl<S: Store> Front<S> {
         {
             return (operate::methods(&request), false);
         }
-        let (scope, role) = match self.admit(request.headers(), call.peer).await {
+        let (scope, role) = match self.admit_connection(request.headers(), call).await {
             Ok(admitted) => admitted,
             Err(refused) => return (refused, false),
         };
-        self.accept(call.life);
         let route = match routed {
             Ok(route) => route,
             Err(error) => return (malformed(error), false),
@@ -272,23 +271,32 @@ impl<S: Store> Front<S> {
         false
     }
 
+    /// The keyspace and the role of the client of a connection. While its credentials are checked the connection gives way
+    /// to no newer one: the line of checks is bounded.
+    async fn admit_connection(
+        &self,
+        headers: &HeaderMap,
+        call: Call<'_>,
+    ) -> Result<(Scope, Role), Answer> {
+        self.forget(call.life);
+        let admitted = self.admit(headers, call.peer).await;
+        match admitted {
+            Ok(_) => call.life.accept(),
+            Err(_) if call.life.is_on_probation() => self.suspect(call.peer.address, call.life),
+            Err(_) => {}
+        }
+        admitted
+    }
+
     /// Puts a connection on probation.
     pub(crate) fn suspect(&self, address: IpAddr, life: &Arc<Life>) {
         let source = Source::of(Some(address));
         life.set_number(self.0.probation.begin(source, life));
     }
 
-    /// The client of a connection is let in.
-    fn accept(&self, life: &Life) {
-        life.accept();
-        self.forget(life);
-    }
-
-    /// A connection is on probation no longer.
+    /// A connection is among those on probation no longer.
     pub(crate) fn forget(&self, life: &Life) {
-        if let Some(number) = life.number() {
-            self.0.probation.end(number);
-        }
+        self.0.probation.end(life.number());
     }
 
     /// Counts a connection no longer.

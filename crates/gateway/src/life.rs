@@ -3,7 +3,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -61,8 +62,8 @@ struct LifeState {
 pub(crate) struct Life {
     times: Times,
     opened: Instant,
-    /// Its number among the connections on probation, once it is one.
-    number: OnceLock<u64>,
+    /// Its last number among the connections on probation; 0 if it was none of them.
+    number: AtomicU64,
     state: Mutex<LifeState>,
     changed: Notify,
 }
@@ -73,7 +74,7 @@ impl Life {
         Arc::new(Self {
             times,
             opened,
-            number: OnceLock::new(),
+            number: AtomicU64::new(0),
             state: Mutex::new(LifeState {
                 active: 0,
                 progress: opened,
@@ -100,13 +101,17 @@ impl Life {
 
     /// The connection is on probation under this number.
     pub(crate) fn set_number(&self, number: u64) {
-        // It is set once, when the connection begins.
-        let _ = self.number.set(number);
+        self.number.store(number, Ordering::Relaxed);
     }
 
-    /// The number of the connection, if it is or was on probation.
-    pub(crate) fn number(&self) -> Option<u64> {
-        self.number.get().copied()
+    /// The last number of the connection among those on probation; 0 if it was none of them.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Whether its client was not let in yet.
+    pub(crate) fn is_on_probation(&self) -> bool {
+        self.state.lock().is_on_probation
     }
 
     /// The client is one that is let in.

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -198,7 +198,8 @@ async fn accept<S: Store + Unpin>(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     if let Some(place) = Place::take(&front) {
-                        connections.spawn(serve(stream, peer, place, stopped.clone()));
+                        let entered = Entered::new(place, peer.ip());
+                        connections.spawn(serve(stream, entered, stopped.clone()));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -245,25 +246,34 @@ impl<S: Store> Drop for Place<S> {
     }
 }
 
-/// A connection that is on probation until its client is let in, or this is dropped.
-struct Suspect<'f, S: Store> {
-    front: &'f Front<S>,
+/// A connection that was accepted. It is on probation, where there is any, until its client is let in or this is dropped.
+struct Entered<S: Store> {
+    place: Place<S>,
     life: Arc<Life>,
+    address: IpAddr,
 }
 
-impl<'f, S: Store> Suspect<'f, S> {
-    fn new(front: &'f Front<S>, address: IpAddr, life: &Arc<Life>) -> Self {
-        front.suspect(address, life);
+impl<S: Store> Entered<S> {
+    /// Connections are numbered as they are accepted: their tasks may begin in another order.
+    fn new(place: Place<S>, address: IpAddr) -> Self {
+        let front = &place.0;
+        let security = front.security();
+        let is_on_probation = security.users.is_some() || security.tls.is_some();
+        let life = Life::new(front.options().times.clone(), is_on_probation);
+        if is_on_probation {
+            front.suspect(address, &life);
+        }
         Self {
-            front,
-            life: Arc::clone(life),
+            place,
+            life,
+            address,
         }
     }
 }
 
-impl<S: Store> Drop for Suspect<'_, S> {
+impl<S: Store> Drop for Entered<S> {
     fn drop(&mut self) {
-        self.front.forget(&self.life);
+        self.place.0.forget(&self.life);
     }
 }
 
@@ -283,25 +293,17 @@ where
 }
 
 /// Serves one connection.
-async fn serve<S: Store + Unpin>(
-    stream: TcpStream,
-    peer: SocketAddr,
-    place: Place<S>,
-    stopped: Shutdown,
-) {
-    let front = &place.0;
+async fn serve<S: Store + Unpin>(stream: TcpStream, entered: Entered<S>, stopped: Shutdown) {
+    let front = &entered.place.0;
     // Without it small answers wait for more; with it the worst is a few more packets.
     let _ = stream.set_nodelay(true);
-    let address = peer.ip();
     let peer = |is_encrypted| Peer {
-        address,
+        address: entered.address,
         is_encrypted,
     };
     let security = front.security();
     let times = &front.options().times;
-    let is_on_probation = security.users.is_some() || security.tls.is_some();
-    let life = Life::new(times.clone(), is_on_probation);
-    let _suspect = is_on_probation.then(|| Suspect::new(front, address, &life));
+    let life = Arc::clone(&entered.life);
     let (Some(tls), Some(config)) = (security.tls.clone(), security.server_config()) else {
         return serve_http(stream, peer(false), front, life, stopped).await;
     };
