@@ -27,9 +27,9 @@ pub enum LevelKind {
     /// Values in RAM. Decoded at each read.
     Ram,
     /// Fresh values on disk.
-    Upper,
+    Fresh,
     /// Settled values on disk.
-    Last,
+    Compacted,
     /// Values in the bucket.
     Cold,
 }
@@ -57,15 +57,15 @@ const NONE: usize = 0;
 
 impl LevelKind {
     /// All levels, the fastest first.
-    pub const ALL: [Self; 4] = [Self::Ram, Self::Upper, Self::Last, Self::Cold];
+    pub const ALL: [Self; 4] = [Self::Ram, Self::Fresh, Self::Compacted, Self::Cold];
 
     /// How many of [`CANDIDATES`] it may use: what is decoded at each read, or stands in the way of a
     /// write, leaves out the slow ones.
     const fn candidate_count(self) -> usize {
         match self {
             Self::Ram => 3,
-            Self::Upper => 4,
-            Self::Last | Self::Cold => CANDIDATES.len(),
+            Self::Fresh => 4,
+            Self::Compacted | Self::Cold => CANDIDATES.len(),
         }
     }
 
@@ -73,8 +73,8 @@ impl LevelKind {
     const fn first_candidate(self) -> usize {
         match self {
             Self::Ram => NONE,
-            Self::Upper => 1,
-            Self::Last => 3,
+            Self::Fresh => 1,
+            Self::Compacted => 3,
             Self::Cold => 5,
         }
     }

@@ -153,7 +153,7 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "NAME", env = "FONN_S3_REGION", help_heading = "Cold tier")]
         pub s3_region: Option<String>,
 
-        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, upper (fresh data on disk), last (settled data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22], auto (by data and load) [default: ram=none, upper=lz4, last=zstd:3, cold=zstd:9]
+        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, fresh (new data on disk), compacted (older data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22], auto (by data and load) [default: ram=none, fresh=lz4, compacted=zstd:3, cold=zstd:9]
         #[arg(long, value_name = "LEVEL=CODEC", env = "FONN_CODEC", value_delimiter = ',', help_heading = "Compression")]
         #[serde(deserialize_with = "one_or_many")]
         pub codec: Vec<LevelSetting>,
@@ -256,9 +256,9 @@ pub struct Config {
     /// Codec of the RAM level.
     pub codec_ram: CodecChoice,
     /// Codec of fresh data on disk.
-    pub codec_upper: CodecChoice,
+    pub codec_fresh: CodecChoice,
     /// Codec of settled data on disk.
-    pub codec_last: CodecChoice,
+    pub codec_compacted: CodecChoice,
     /// Codec of data in the bucket.
     pub codec_cold: CodecChoice,
     /// Shorter values are stored verbatim.
@@ -393,8 +393,8 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         cold,
         cluster,
         codec_ram: codec(Level::Ram),
-        codec_upper: codec(Level::Upper),
-        codec_last: codec(Level::Last),
+        codec_fresh: codec(Level::Fresh),
+        codec_compacted: codec(Level::Compacted),
         codec_cold: codec(Level::Cold),
         codec_min_bytes,
         log: settings.log.unwrap_or_default(),
@@ -510,8 +510,8 @@ impl Config {
     #[must_use]
     pub fn codecs(&self) -> String {
         format!(
-            "ram={},upper={},last={},cold={}",
-            self.codec_ram, self.codec_upper, self.codec_last, self.codec_cold
+            "ram={},fresh={},compacted={},cold={}",
+            self.codec_ram, self.codec_fresh, self.codec_compacted, self.codec_cold
         )
     }
 
@@ -536,8 +536,8 @@ impl Config {
                 "  disk    {} in {}, codec {}, settled {}, durability {}",
                 self.disk_budget.human(),
                 dir.display(),
-                self.codec_upper,
-                self.codec_last,
+                self.codec_fresh,
+                self.codec_compacted,
                 format!("{:?}", self.durability).to_lowercase()
             ),
             None => writeln!(text, "  disk    none: everything is forgotten at the end"),

@@ -22,24 +22,24 @@ pub enum Level {
     /// The RAM tier.
     Ram,
     /// Fresh data on disk.
-    Upper,
+    Fresh,
     /// Settled data on disk.
-    Last,
+    Compacted,
     /// The bucket.
     Cold,
 }
 
 impl Level {
     /// All levels, from the fastest to the largest.
-    pub const ALL: [Self; 4] = [Self::Ram, Self::Upper, Self::Last, Self::Cold];
+    pub const ALL: [Self; 4] = [Self::Ram, Self::Fresh, Self::Compacted, Self::Cold];
 
     /// Its name, as in `--codec` and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Ram => "ram",
-            Self::Upper => "upper",
-            Self::Last => "last",
+            Self::Fresh => "fresh",
+            Self::Compacted => "compacted",
             Self::Cold => "cold",
         }
     }
@@ -48,8 +48,8 @@ impl Level {
     fn kind(self) -> LevelKind {
         match self {
             Self::Ram => LevelKind::Ram,
-            Self::Upper => LevelKind::Upper,
-            Self::Last => LevelKind::Last,
+            Self::Fresh => LevelKind::Fresh,
+            Self::Compacted => LevelKind::Compacted,
             Self::Cold => LevelKind::Cold,
         }
     }
@@ -59,8 +59,8 @@ impl Level {
     pub fn default_codec(self) -> CodecChoice {
         let name = match self {
             Self::Ram => "none",
-            Self::Upper => "lz4",
-            Self::Last => "zstd:3",
+            Self::Fresh => "lz4",
+            Self::Compacted => "zstd:3",
             Self::Cold => "zstd:9",
         };
         name.parse().unwrap_or_else(|_| CodecChoice::none())
@@ -72,7 +72,9 @@ impl FromStr for Level {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|level| level.name() == text);
-        known.ok_or_else(|| format!("`{text}` is no level; levels are ram, upper, last and cold"))
+        known.ok_or_else(|| {
+            format!("`{text}` is no level; levels are ram, fresh, compacted and cold")
+        })
     }
 }
 
@@ -131,7 +133,7 @@ impl FromStr for LevelSetting {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((level, codec)) = text.split_once('=') else {
-            return Err(format!("`{text}` is not LEVEL=CODEC, as in upper=lz4"));
+            return Err(format!("`{text}` is not LEVEL=CODEC, as in fresh=lz4"));
         };
         Ok(Self {
             level: level.parse()?,

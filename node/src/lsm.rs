@@ -511,14 +511,14 @@ impl DiskTier {
 
     /// The codec of values that are written. Changing it concerns values to come.
     #[must_use]
-    pub fn upper(&self) -> &LevelCodec {
-        &self.handle.shared.upper
+    pub fn fresh(&self) -> &LevelCodec {
+        &self.handle.shared.fresh
     }
 
     /// The codec of values that settle. Changing it concerns generations that settle from now on.
     #[must_use]
-    pub fn last(&self) -> &LevelCodec {
-        &self.handle.shared.last
+    pub fn compacted(&self) -> &LevelCodec {
+        &self.handle.shared.compacted
     }
 
     /// How much it holds.

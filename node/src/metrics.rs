@@ -45,8 +45,8 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, bucket: Option<Opened>)
         }
         if let Some(disk) = shared.service.engine.disk() {
             self::disk::disk(snapshot, disk);
-            codecs(snapshot, disk.upper());
-            codecs(snapshot, disk.last());
+            codecs(snapshot, disk.fresh());
+            codecs(snapshot, disk.compacted());
             snapshot.histogram(
                 GET_DURATION,
                 GET_DURATION_HELP,

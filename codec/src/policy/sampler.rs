@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn one_of_many_values_is_sampled_and_all_are_counted() {
-        let mut sampler = Sampler::new(LevelKind::Upper, SamplerOptions::default());
+        let mut sampler = Sampler::new(LevelKind::Fresh, SamplerOptions::default());
         let sampled = (0..160).filter(|_| sampler.offer(0, 1000)).count();
         assert_eq!(sampled, 10);
         assert_eq!(sampler.sample().offered_bytes, 160_000);
@@ -259,7 +259,7 @@ mod tests {
             bytes_per_sec: 100_000,
             min_bytes: 0,
         };
-        let mut sampler = Sampler::new(LevelKind::Upper, options);
+        let mut sampler = Sampler::new(LevelKind::Fresh, options);
         let sampled: usize = (0..10_000u64)
             .filter(|ms| sampler.offer(1_700_000_000_000 + ms, 10_000))
             .count();
@@ -318,7 +318,7 @@ mod tests {
         else {
             return;
         };
-        let mut sampler = Sampler::new(LevelKind::Upper, SamplerOptions::default());
+        let mut sampler = Sampler::new(LevelKind::Fresh, SamplerOptions::default());
         let share = |sampler: &Sampler| {
             let sample = sampler.sample();
             sample.cost(lz4).unwrap().stored_bytes as f64 / sample.raw_bytes as f64

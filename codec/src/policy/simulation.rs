@@ -170,7 +170,7 @@ fn a_processor_that_is_scarce_drops_the_codec() {
         assert!(reached >= 0.95 * CPU_STARVED.best_throughput(level));
         assert_eq!(simulation.auto.current(), CodecSpec::none());
         assert!(simulation.decisions.len() <= 1);
-        if level == LevelKind::Last {
+        if level == LevelKind::Compacted {
             assert_eq!(simulation.reasons(), ["cpu_scarce"]);
         }
     }
@@ -184,7 +184,7 @@ fn a_device_that_is_scarce_gets_the_codec_that_stores_least() {
         assert!(reached >= 0.95 * DISK_STARVED.best_throughput(level));
         assert!(simulation.decisions.len() <= 1, "{level:?}");
     }
-    let mut simulation = Simulation::new(LevelKind::Upper, DISK_STARVED.cpus);
+    let mut simulation = Simulation::new(LevelKind::Fresh, DISK_STARVED.cpus);
     simulation.run(&DISK_STARVED, 2);
     assert_eq!(simulation.reasons(), ["device_scarce"]);
 }
@@ -199,15 +199,15 @@ fn between_both_the_best_is_neither_end() {
         demand: f64::INFINITY,
         data: TEXT,
     };
-    let mut simulation = Simulation::new(LevelKind::Last, node.cpus);
+    let mut simulation = Simulation::new(LevelKind::Compacted, node.cpus);
     let reached = simulation.run(&node, 5);
-    assert!(reached >= 0.95 * node.best_throughput(LevelKind::Last));
+    assert!(reached >= 0.95 * node.best_throughput(LevelKind::Compacted));
     assert_eq!(simulation.auto.current(), "zstd:1".parse().unwrap());
 }
 
 #[test]
 fn a_change_takes_three_intervals_at_least() {
-    let mut simulation = Simulation::new(LevelKind::Upper, DISK_STARVED.cpus);
+    let mut simulation = Simulation::new(LevelKind::Fresh, DISK_STARVED.cpus);
     // The first observation only starts the clock.
     for _ in 0..3 {
         simulation.step(&DISK_STARVED, |_| ());
@@ -223,7 +223,7 @@ fn one_odd_interval_changes_nothing() {
         demand: 20.0 * MB,
         ..DISK_STARVED
     };
-    let mut simulation = Simulation::new(LevelKind::Last, idle.cpus);
+    let mut simulation = Simulation::new(LevelKind::Compacted, idle.cpus);
     simulation.run(&idle, 5);
     let settled = simulation.decisions.len();
     for _ in 0..100 {
@@ -248,7 +248,7 @@ fn an_idle_processor_makes_the_values_smaller() {
         demand: 30.0 * MB,
         ..CPU_STARVED
     };
-    let mut simulation = Simulation::new(LevelKind::Last, node.cpus);
+    let mut simulation = Simulation::new(LevelKind::Compacted, node.cpus);
     let reached = simulation.run(&node, 5);
     assert!(reached >= 0.999 * node.demand, "nothing is slowed down");
     assert_eq!(simulation.auto.current(), "zstd:6".parse().unwrap());
@@ -282,7 +282,7 @@ fn a_backlog_of_the_bucket_counts_as_a_busy_device() {
         demand: 60.0 * MB,
         ..DISK_STARVED
     };
-    let mut simulation = Simulation::new(LevelKind::Upper, node.cpus);
+    let mut simulation = Simulation::new(LevelKind::Fresh, node.cpus);
     for _ in 0..60 {
         simulation.step(&node, |signals| {
             signals.device_busy = 0.0;
@@ -293,7 +293,7 @@ fn a_backlog_of_the_bucket_counts_as_a_busy_device() {
     assert_eq!(simulation.auto.current(), "zstd:3".parse().unwrap());
 
     // With a processor that is scarce the queue is full because of it.
-    let mut simulation = Simulation::new(LevelKind::Last, CPU_STARVED.cpus);
+    let mut simulation = Simulation::new(LevelKind::Compacted, CPU_STARVED.cpus);
     for _ in 0..60 {
         simulation.step(&CPU_STARVED, |signals| signals.backlog = 0.95);
     }
@@ -305,7 +305,7 @@ fn a_backlog_of_the_bucket_counts_as_a_busy_device() {
 fn alternation_does_not_make_it_flap() {
     // Two hours of phases of different lengths.
     for phase_s in [2, 10, 30, 60, 120, 300] {
-        let mut simulation = Simulation::new(LevelKind::Last, DISK_STARVED.cpus);
+        let mut simulation = Simulation::new(LevelKind::Compacted, DISK_STARVED.cpus);
         let steps = (7200.0 / INTERVAL_S) as u32;
         for step in 0..steps {
             let is_cpu = f64::from(step) * INTERVAL_S / f64::from(phase_s) % 2.0 < 1.0;
@@ -328,21 +328,21 @@ fn alternation_does_not_make_it_flap() {
 
 #[test]
 fn phases_longer_than_the_dwell_are_followed() {
-    let mut simulation = Simulation::new(LevelKind::Last, 8.0);
+    let mut simulation = Simulation::new(LevelKind::Compacted, 8.0);
     let cpu_starved = Node {
         cpus: 8.0,
         ..CPU_STARVED
     };
     for node in [cpu_starved, DISK_STARVED, cpu_starved, DISK_STARVED] {
         let reached = simulation.run(&node, 60);
-        assert!(reached >= 0.95 * node.best_throughput(LevelKind::Last));
+        assert!(reached >= 0.95 * node.best_throughput(LevelKind::Compacted));
     }
     assert!(simulation.decisions.len() <= 8);
 }
 
 #[test]
 fn nothing_is_decided_without_writes_or_samples() {
-    let mut auto = Auto::new(LevelKind::Last);
+    let mut auto = Auto::new(LevelKind::Compacted);
     let signals = Signals {
         cpu_busy: 1.0,
         ..Signals::default()
@@ -365,7 +365,7 @@ fn what_was_not_sampled_is_not_chosen() {
     for costs in &mut node.data[3..] {
         *costs = (0.0, 0.0);
     }
-    let mut simulation = Simulation::new(LevelKind::Upper, node.cpus);
+    let mut simulation = Simulation::new(LevelKind::Fresh, node.cpus);
     simulation.run(&node, 5);
     assert_eq!(simulation.auto.current(), "zstd:1".parse().unwrap());
 }
@@ -391,7 +391,7 @@ fn hostile_numbers_do_no_harm() {
 
 #[test]
 fn the_reason_has_the_figures() {
-    let mut simulation = Simulation::new(LevelKind::Upper, DISK_STARVED.cpus);
+    let mut simulation = Simulation::new(LevelKind::Fresh, DISK_STARVED.cpus);
     simulation.run(&DISK_STARVED, 2);
     let (_, decision) = simulation.decisions[0];
     assert!(matches!(decision.reason, Reason::DeviceScarce { .. }));

@@ -2,10 +2,10 @@
 //! without a slow device, and once settled.
 //!
 //! ```text
-//! cargo bench -p fonn-node --bench levels -- sweep|upper|settle|all [directory of the CSV and SVG files] [rounds]
+//! cargo bench -p fonn-node --bench levels -- sweep|fresh|settle|all [directory of the CSV and SVG files] [rounds]
 //! ```
 //!
-//! `upper` goes over all codecs in turn, so many rounds (1 without the argument), each taking four minutes, and tells
+//! `fresh` goes over all codecs in turn, so many rounds (1 without the argument), each taking four minutes, and tells
 //! medians with the least and the most. `auto` is compared with the best fixed codec within each round.
 //!
 //! The slow device is a token bucket in the writer (`DiskOptions::write_bytes_per_sec_max`), so that
@@ -36,9 +36,9 @@ fn main() {
     if is_wanted("sweep") {
         sweep(&out);
     }
-    if is_wanted("upper") {
+    if is_wanted("fresh") {
         let rounds = args.next().map_or(1, |rounds| rounds.parse().unwrap());
-        upper(&out, rounds);
+        fresh(&out, rounds);
     }
     if is_wanted("settle") {
         settle(&out);
@@ -65,7 +65,7 @@ fn sweep(out: &Path) {
         let count = (48 * MIB / value_len as u64).min(100_000);
         let raw = (count * value_len as u64) as f64;
         for codec in codecs {
-            let rig = Rig::new(|options| options.upper = codec.parse().unwrap());
+            let rig = Rig::new(|options| options.fresh = codec.parse().unwrap());
             let (cpu, began) = (cpu_seconds(), Instant::now());
             rig.write(&pool, 0..count);
             let set = (raw / began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
@@ -104,7 +104,7 @@ const MEASURED: Duration = Duration::from_secs(8);
 const SLOW: u64 = 20_000_000;
 
 /// The codecs that are compared; the last one chooses.
-const UPPER: [&str; 6] = ["none", "snappy", "lz4", "zstd:1", "zstd:3", "auto"];
+const FRESH: [&str; 6] = ["none", "snappy", "lz4", "zstd:1", "zstd:3", "auto"];
 
 /// What one codec did in one round.
 struct Turn {
@@ -117,17 +117,17 @@ struct Turn {
 }
 
 /// Codecs for fresh values under as many writes as the tier takes.
-fn upper(out: &Path, rounds: usize) {
+fn fresh(out: &Path, rounds: usize) {
     let mut csv =
         "device,codec,commits_s,commits_s_min,commits_s_max,commits_cpu_s,raw_mb_s,written_mb_s,\
          stalled_share,ended_with\n"
             .to_owned();
     let pool = Pool::new(Kind::Object, 16 << 10);
-    let mut bars = Bars::new("commits a second, best = 1", &UPPER);
+    let mut bars = Bars::new("commits a second, best = 1", &FRESH);
     for (device, limit) in [("fast", None), ("20 MB/s", Some(SLOW))] {
-        let mut turns: [Vec<Turn>; UPPER.len()] = Default::default();
+        let mut turns: [Vec<Turn>; FRESH.len()] = Default::default();
         for round in 0..rounds {
-            for (codec, turns) in UPPER.iter().zip(&mut turns) {
+            for (codec, turns) in FRESH.iter().zip(&mut turns) {
                 let turn = turn(&pool, codec, limit);
                 println!(
                     "{device}, round {round}: {codec}, {:.0} commits/s",
@@ -137,7 +137,7 @@ fn upper(out: &Path, rounds: usize) {
             }
         }
         let mut medians = Vec::new();
-        for (codec, turns) in UPPER.iter().zip(&turns) {
+        for (codec, turns) in FRESH.iter().zip(&turns) {
             let of = |of: fn(&Turn) -> f64| spread(turns.iter().map(of).collect());
             let commits = of(|turn| turn.commits_s);
             let mut ended: Vec<&str> = turns.iter().map(|turn| &*turn.ended_with).collect();
@@ -162,12 +162,12 @@ fn upper(out: &Path, rounds: usize) {
         bars.group(device, medians.iter().map(|rate| rate / best).collect());
         beside_the_best(device, &turns, &medians);
     }
-    save(out, "codec-upper", &csv);
-    std::fs::write(out.join("codec-upper.svg"), bars.svg()).unwrap();
+    save(out, "codec-fresh", &csv);
+    std::fs::write(out.join("codec-fresh.svg"), bars.svg()).unwrap();
 }
 
 /// `auto` beside the fixed codec of the highest median, round by round.
-fn beside_the_best(device: &str, turns: &[Vec<Turn>; UPPER.len()], medians: &[f64]) {
+fn beside_the_best(device: &str, turns: &[Vec<Turn>; FRESH.len()], medians: &[f64]) {
     let [fixed @ .., auto] = turns;
     let of_median = |&at: &usize| medians[at];
     let best = (0..fixed.len()).max_by(|a, b| of_median(a).total_cmp(&of_median(b)));
@@ -180,13 +180,13 @@ fn beside_the_best(device: &str, turns: &[Vec<Turn>; UPPER.len()], medians: &[f6
     );
     println!(
         "{device}: auto beside {}: {:.3} ({:.3}-{:.3})",
-        UPPER[best], ratios.median, ratios.least, ratios.most
+        FRESH[best], ratios.median, ratios.least, ratios.most
     );
 }
 
 fn turn(pool: &Pool, codec: &str, write_bytes_per_sec_max: Option<u64>) -> Turn {
     let rig = Rig::new(|options| {
-        options.upper = codec.parse().unwrap();
+        options.fresh = codec.parse().unwrap();
         options.budget_bytes = 1 << 30;
         options.write_bytes_per_sec_max = write_bytes_per_sec_max;
     });
@@ -205,7 +205,7 @@ fn turn(pool: &Pool, codec: &str, write_bytes_per_sec_max: Option<u64>) -> Turn 
         raw_mb_s: commits * 16384.0 / seconds / 1e6,
         written_mb_s: written / seconds / 1e6,
         stalled_share: stalled / seconds,
-        ended_with: rig.tier().upper().active().0.to_string(),
+        ended_with: rig.tier().fresh().active().0.to_string(),
     }
 }
 
@@ -227,34 +227,34 @@ fn spread(mut values: Vec<f64>) -> Spread {
 
 /// What is on disk once everything has settled, and what it cost.
 fn settle(out: &Path) {
-    let mut csv = "upper,last,kind,disk_per_byte_fresh,disk_per_byte_settled,write_cpu_s_gb,settle_cpu_s_gb,settle_seconds\n"
+    let mut csv = "fresh,compacted,kind,disk_per_byte_fresh,disk_per_byte_settled,write_cpu_s_gb,settle_cpu_s_gb,settle_seconds\n"
         .to_owned();
     for kind in [Kind::Compressible, Kind::Object, Kind::Precompressed] {
-        for (upper, last) in [("lz4", "lz4"), ("lz4", "zstd:3"), ("zstd:3", "zstd:3")] {
+        for (new, old) in [("lz4", "lz4"), ("lz4", "zstd:3"), ("zstd:3", "zstd:3")] {
             let pool = Pool::new(kind, 16 << 10);
             let count = 256 * MIB / (16 << 10);
             let raw = (count * (16 << 10)) as f64;
             let rig = Rig::new(|options| {
-                options.upper = upper.parse().unwrap();
+                options.fresh = new.parse().unwrap();
                 // Settles when all is written: one generation takes it.
-                options.last = CodecChoice::none();
+                options.compacted = CodecChoice::none();
                 options.settle_percent = 100;
             });
             let cpu = cpu_seconds();
             rig.write(&pool, 0..count);
             let write_cpu = cpu_seconds() - cpu;
             let fresh = disk_bytes(rig.dir()) as f64 / raw;
-            rig.tier().last().set(last.parse().unwrap(), 256);
+            rig.tier().compacted().set(old.parse().unwrap(), 256);
             let (cpu, began) = (cpu_seconds(), Instant::now());
             // The newest generation settles when it is at rest, and if that would gain anything.
-            while rig.tier().usage().unsettled_bytes > 0 && upper != last {
+            while rig.tier().usage().unsettled_bytes > 0 && new != old {
                 std::thread::sleep(Duration::from_millis(50));
             }
             std::thread::sleep(Duration::from_millis(500));
             let settle_cpu = cpu_seconds() - cpu;
             let settled = disk_bytes(rig.dir()) as f64 / raw;
             let row = format!(
-                "{upper},{last},{},{fresh:.4},{settled:.4},{:.2},{:.2},{:.1}",
+                "{new},{old},{},{fresh:.4},{settled:.4},{:.2},{:.2},{:.1}",
                 kind.name(),
                 write_cpu / raw * 1e9,
                 settle_cpu / raw * 1e9,

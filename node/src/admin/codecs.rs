@@ -23,8 +23,8 @@ pub struct Codecs {
 #[derive(Clone, Copy)]
 struct Chosen {
     ram: CodecChoice,
-    upper: CodecChoice,
-    last: CodecChoice,
+    fresh: CodecChoice,
+    compacted: CodecChoice,
     cold: CodecChoice,
     min_bytes: usize,
 }
@@ -33,8 +33,8 @@ impl Chosen {
     fn of(config: &Config) -> Self {
         Self {
             ram: config.codec_ram,
-            upper: config.codec_upper,
-            last: config.codec_last,
+            fresh: config.codec_fresh,
+            compacted: config.codec_compacted,
             cold: config.codec_cold,
             min_bytes: config.codec_min_bytes,
         }
@@ -49,8 +49,8 @@ impl Chosen {
     fn level(&mut self, level: Level) -> &mut CodecChoice {
         match level {
             Level::Ram => &mut self.ram,
-            Level::Upper => &mut self.upper,
-            Level::Last => &mut self.last,
+            Level::Fresh => &mut self.fresh,
+            Level::Compacted => &mut self.compacted,
             Level::Cold => &mut self.cold,
         }
     }
@@ -136,8 +136,8 @@ impl Codecs {
         let engine = &self.engine;
         match level {
             Level::Ram => Some(engine.ram_codec().active().0),
-            Level::Upper => engine.disk().map(|disk| disk.upper().active().0),
-            Level::Last => engine.disk().map(|disk| disk.last().active().0),
+            Level::Fresh => engine.disk().map(|disk| disk.fresh().active().0),
+            Level::Compacted => engine.disk().map(|disk| disk.compacted().active().0),
             Level::Cold => engine.cold().map(|cold| cold.codec().active().0),
         }
     }
@@ -147,14 +147,14 @@ impl Codecs {
         let (disk, cold) = (self.engine.disk(), self.engine.cold());
         match level {
             Level::Ram => self.engine.ram_codec().set(choice, min_bytes),
-            Level::Upper => {
+            Level::Fresh => {
                 if let Some(disk) = disk {
-                    disk.upper().set(choice, min_bytes);
+                    disk.fresh().set(choice, min_bytes);
                 }
             }
-            Level::Last => {
+            Level::Compacted => {
                 if let Some(disk) = disk {
-                    disk.last().set(choice, min_bytes);
+                    disk.compacted().set(choice, min_bytes);
                 }
             }
             Level::Cold => {

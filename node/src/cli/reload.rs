@@ -54,8 +54,8 @@ impl Reload<'_> {
             ram_budget = %new.ram_budget,
             disk_budget = %new.disk_budget,
             codec_ram = %new.codec_ram,
-            codec_upper = %new.codec_upper,
-            codec_last = %new.codec_last,
+            codec_fresh = %new.codec_fresh,
+            codec_compacted = %new.codec_compacted,
             codec_cold = %new.codec_cold,
             log = %new.log,
             "configuration reloaded"

@@ -43,8 +43,8 @@ impl Config {
         }
         if is_meant("codec") {
             self.codec_ram = new.codec_ram;
-            self.codec_upper = new.codec_upper;
-            self.codec_last = new.codec_last;
+            self.codec_fresh = new.codec_fresh;
+            self.codec_compacted = new.codec_compacted;
             self.codec_cold = new.codec_cold;
         }
         if is_meant("codec_min_bytes") {

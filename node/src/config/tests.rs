@@ -36,8 +36,8 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(
         [
             config.codec_ram,
-            config.codec_upper,
-            config.codec_last,
+            config.codec_fresh,
+            config.codec_compacted,
             config.codec_cold
         ]
         .map(|codec| codec.to_string()),
@@ -62,7 +62,7 @@ fn every_flag_has_a_key_in_the_file() {
         data_dir = "/data"
         disk_budget = "1g"
         durability = "fsync"
-        codec = ["ram=lz4", "upper=zstd:1"]
+        codec = ["ram=lz4", "fresh=zstd:1"]
         codec_min_bytes = "1k"
         log = "debug"
         log_format = "json"
@@ -81,7 +81,7 @@ fn every_flag_has_a_key_in_the_file() {
         (config.lru, config.durability),
         (LruMode::Strict, Durability::Fsync)
     );
-    assert_eq!(config.codec_upper.to_string(), "zstd:1");
+    assert_eq!(config.codec_fresh.to_string(), "zstd:1");
     assert_eq!(config.codec_min_bytes, 1024);
 }
 
@@ -131,10 +131,10 @@ fn what_cannot_be_used_is_refused_with_a_sentence_that_names_it() {
         ),
         (
             "codec = \"middle=lz4\"",
-            &["line 1", "codec", "middle", "upper, last and cold"],
+            &["line 1", "codec", "middle", "fresh, compacted and cold"],
         ),
         (
-            "codec = \"upper=brotli\"",
+            "codec = \"fresh=brotli\"",
             &["line 1", "codec", "brotli", "zstd", "auto"],
         ),
         ("listen = \"nowhere\"", &["line 1", "nowhere", "HOST:PORT"]),
@@ -177,13 +177,13 @@ fn a_flag_wins_over_the_file_and_later_codecs_over_earlier_ones() {
         "--codec",
         "ram=lz4",
         "--codec",
-        "upper=none,ram=none",
+        "fresh=none,ram=none",
     ])
     .unwrap();
     assert_eq!((config.ram_budget, config.threads), (ByteCount::mib(32), 7));
     assert_eq!(config.data_dir, None);
     assert_eq!(
-        (config.codec_ram, config.codec_upper),
+        (config.codec_ram, config.codec_fresh),
         (CodecChoice::none(), CodecChoice::none())
     );
 }
@@ -203,13 +203,13 @@ fn help_shows_every_setting_in_its_group() {
 #[test]
 fn every_level_takes_a_codec_and_the_last_word_counts() {
     let text =
-        r#"codec = ["ram=zstd:-7", "last=auto", "upper=snappy", "cold=zlib:9", "upper=auto"]"#;
+        r#"codec = ["ram=zstd:-7", "compacted=auto", "fresh=snappy", "cold=zlib:9", "fresh=auto"]"#;
     let config = from_file(text).unwrap();
-    assert_eq!(config.codec_upper, CodecChoice::Auto);
+    assert_eq!(config.codec_fresh, CodecChoice::Auto);
     let codecs = config.pairs().into_iter().find(|(name, _)| name == "codec");
     assert_eq!(
         codecs.unwrap().1,
-        "ram=zstd:-7,upper=auto,last=auto,cold=zlib:9"
+        "ram=zstd:-7,fresh=auto,compacted=auto,cold=zlib:9"
     );
 }
 

@@ -88,7 +88,7 @@ impl LevelCodec {
             CodecChoice::Auto => {
                 let cpus = match self.level {
                     // Encoded by the writer, a thread of its own.
-                    Level::Upper => 1,
+                    Level::Fresh => 1,
                     _ => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
                 };
                 let options = SamplerOptions {
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_fixed_codec_stays_whatever_happens() {
-        let codec = LevelCodec::new(Level::Upper, "lz4".parse().unwrap(), 256);
+        let codec = LevelCodec::new(Level::Fresh, "lz4".parse().unwrap(), 256);
         codec.offer(&text());
         assert_eq!(codec.decide(Signals::default()), None);
         assert_eq!(codec.active(), ("lz4".parse().unwrap(), 256));
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn auto_changes_the_codec_when_the_device_is_scarce_and_counts_why() {
-        let codec = LevelCodec::new(Level::Upper, CodecChoice::Auto, 256);
+        let codec = LevelCodec::new(Level::Fresh, CodecChoice::Auto, 256);
         assert!(codec.is_auto());
         assert_eq!(codec.active().0, "lz4".parse().unwrap());
         let signals = Signals {
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn values_that_do_not_shrink_are_soon_left_alone_and_counted_all_the_same() {
-        let codec = LevelCodec::new(Level::Upper, "lz4".parse().unwrap(), 256);
+        let codec = LevelCodec::new(Level::Fresh, "lz4".parse().unwrap(), 256);
         let noise = stubborn(1000);
         for _ in 0..1000 {
             assert!(encode(&codec, &noise).is_err());
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn attempts_take_time_also_in_vain_and_looks_are_not_measured() {
-        let codec = LevelCodec::new(Level::Upper, "zstd:9".parse().unwrap(), 256);
+        let codec = LevelCodec::new(Level::Fresh, "zstd:9".parse().unwrap(), 256);
         let cpu = |id| codec.meter().of(id).cpu;
         // Long enough for each to be measured.
         let value = text().repeat(20);
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn what_waits_to_be_tried_is_bounded() {
-        let codec = LevelCodec::new(Level::Last, CodecChoice::Auto, 256);
+        let codec = LevelCodec::new(Level::Compacted, CodecChoice::Auto, 256);
         for _ in 0..100_000 {
             codec.offer(&[7; 300]);
         }

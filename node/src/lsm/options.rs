@@ -40,9 +40,9 @@ pub struct DiskOptions {
     /// When a write is acknowledged.
     pub durability: Durability,
     /// The codec of values that are written.
-    pub upper: CodecChoice,
+    pub fresh: CodecChoice,
     /// The codec of values that settle.
-    pub last: CodecChoice,
+    pub compacted: CodecChoice,
     /// Values shorter than this are stored verbatim.
     pub codec_min_bytes: usize,
     /// The longest value in bytes, at most [`VALUE_LEN_LIMIT`].

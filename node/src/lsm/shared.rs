@@ -58,9 +58,9 @@ pub(crate) struct Shared {
     pub(crate) stats: DiskStats,
     pub(crate) budget: AtomicU64,
     /// The codec of values that are written.
-    pub(crate) upper: LevelCodec,
+    pub(crate) fresh: LevelCodec,
     /// The codec of values that settle.
-    pub(crate) last: LevelCodec,
+    pub(crate) compacted: LevelCodec,
     /// For values that are large enough to be shared among threads.
     pub(crate) idle_cpus: IdleCpus,
     /// Held while a generation is replaced or dropped: each is several steps on disk.
@@ -116,8 +116,12 @@ impl Shared {
         let other_bytes = directory.other_bytes().unwrap_or(0);
         Self {
             budget: AtomicU64::new(options.budget_bytes),
-            upper: LevelCodec::new(Level::Upper, options.upper, options.codec_min_bytes),
-            last: LevelCodec::new(Level::Last, options.last, options.codec_min_bytes),
+            fresh: LevelCodec::new(Level::Fresh, options.fresh, options.codec_min_bytes),
+            compacted: LevelCodec::new(
+                Level::Compacted,
+                options.compacted,
+                options.codec_min_bytes,
+            ),
             idle_cpus: IdleCpus::default(),
             structure: Mutex::new(()),
             reclaim: Reclaim::default(),

@@ -67,8 +67,8 @@ fn options(dir: &Path) -> DiskOptions {
         dir: dir.to_owned(),
         budget_bytes: 64 << 20,
         durability: Durability::Batched,
-        upper: CodecChoice::none(),
-        last: CodecChoice::none(),
+        fresh: CodecChoice::none(),
+        compacted: CodecChoice::none(),
         codec_min_bytes: 256,
         value_len_max: 32 << 20,
         queue_bytes_max: 8 << 20,
@@ -334,7 +334,7 @@ async fn every_codec_gives_back_what_was_put() {
     let rig = Rig::new();
     let text = Bytes::from(b"over and over, ".repeat(30_000));
     for (version, spec) in (1..).zip(["none", "lz4", "snappy", "zlib:6", "zstd:3"]) {
-        rig.tier().upper().set(spec.parse().unwrap(), 256);
+        rig.tier().fresh().set(spec.parse().unwrap(), 256);
         rig.put(b"k", version, text.clone()).await;
         let got = rig.get(b"k").await.unwrap();
         assert_eq!(

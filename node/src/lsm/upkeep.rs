@@ -210,11 +210,11 @@ impl Upkeep<'_> {
         };
         // Fresh values are encoded by one thread: when that is busy, idle cores are of no use to it.
         let writer_busy = writer_used.as_secs_f32() / elapsed.as_secs_f32();
-        shared.upper.decide(Signals {
+        shared.fresh.decide(Signals {
             cpu_busy: cpu_busy.max(writer_busy),
             ..signals
         });
-        shared.last.decide(signals);
+        shared.compacted.decide(signals);
     }
 
     /// Begins a new generation when the newest has not been written to for a while, so that what is in it
@@ -233,8 +233,8 @@ impl Upkeep<'_> {
         self.resting = Some((id, end, since));
         let older = u32::try_from(generations.len() - 1).unwrap_or(u32::MAX);
         let least = REST_BYTES_MIN.checked_shl(older).unwrap_or(u64::MAX);
-        let last = self.shared.last.active().0;
-        let would_gain = last != CodecSpec::none() && last != self.shared.upper.active().0;
+        let last = self.shared.compacted.active().0;
+        let would_gain = last != CodecSpec::none() && last != self.shared.fresh.active().0;
         let may_settle = self.shared.options.settle_percent > 0 && would_gain;
         if may_settle && end >= least && since.elapsed() >= REST_MIN {
             self.shared.queue.push_order(Order::Roll);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn level(spec: CodecSpec) -> LevelCodec {
-        LevelCodec::new(Level::Upper, CodecChoice::Fixed(spec), 256)
+        LevelCodec::new(Level::Fresh, CodecChoice::Fixed(spec), 256)
     }
 
     fn frame(spec: CodecSpec, raw: &Bytes) -> (Vec<u8>, Bytes) {

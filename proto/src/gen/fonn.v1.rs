@@ -4484,7 +4484,7 @@ pub struct GetCodecsResponse {
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LevelCodec {
-    /// ram, upper (fresh data on disk), last (settled data on disk) or cold (the bucket).
+    /// ram, fresh (new data on disk), compacted (older data on disk) or cold (the bucket).
     #[prost(string, tag = "1")]
     pub level: ::prost::alloc::string::String,
     /// As in --codec: none, lz4, snappy, zlib:6, zstd:3 and so on, or auto.

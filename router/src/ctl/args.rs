@@ -73,7 +73,7 @@ pub(super) enum Command {
     Namespaces,
     /// Show the codec of each level, or change one until the next restart or reload
     Codec {
-        /// ram, upper, last or cold, and its codec from now on, as in upper=zstd:3
+        /// ram, fresh, compacted or cold, and its codec from now on, as in fresh=zstd:3
         #[arg(value_name = "LEVEL=CODEC")]
         setting: Option<CodecSetting>,
     },
@@ -366,7 +366,7 @@ impl FromStr for CodecSetting {
                 level: level.to_owned(),
                 codec: codec.to_owned(),
             }),
-            _ => Err("expected LEVEL=CODEC, as in upper=zstd:3".to_owned()),
+            _ => Err("expected LEVEL=CODEC, as in fresh=zstd:3".to_owned()),
         }
     }
 }

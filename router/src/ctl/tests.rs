@@ -100,7 +100,7 @@ fn a_status_names_every_tier_and_what_it_answered() {
             hits: vec![count("ram", 80), count("disk", 10)],
             misses: vec![count("absent", 9), count("expired", 1)],
         }),
-        codecs: vec![level("ram", "none"), level("upper", "lz4")],
+        codecs: vec![level("ram", "none"), level("fresh", "lz4")],
         codec_min_bytes: 256,
         connections: 3,
         connections_max: 1000,
@@ -117,7 +117,7 @@ open      3 of 1000 connections
 memory    2.0 GiB resident
 ram       1.0 GiB of 4.0 GiB (25 %), 1000 entries, 3 to write, 9 evictions
 disk      5.0 GiB of 10.0 GiB (50 %), 2000 entries, 7 generations, 0 B queued, in /data, durability batched
-codecs    ram=none upper=lz4, from 256 bytes on
+codecs    ram=none fresh=lz4, from 256 bytes on
 hits      90, 90 % of gets: 80 ram, 10 disk
 misses    10: 9 absent, 1 expired
 cold      s3://ci-cache/main as region eu
@@ -264,7 +264,7 @@ fn the_state_of_a_copy_follows_what_a_get_would_do() {
 #[test]
 fn codecs_are_listed_and_changes_say_how_to_keep_them() {
     let codecs = GetCodecsResponse {
-        codecs: vec![level("ram", "none"), level("upper", "zstd:3")],
+        codecs: vec![level("ram", "none"), level("fresh", "zstd:3")],
         codec_min_bytes: 256,
     };
     assert_eq!(
@@ -276,8 +276,8 @@ fn codecs_are_listed_and_changes_say_how_to_keep_them() {
         codec: "zstd:3".to_owned(),
     };
     assert_eq!(
-        codec::changed("upper", &set),
-        "upper: zstd:3, was lz4, until the next restart or reload; to keep it, set --codec upper=zstd:3\n"
+        codec::changed("fresh", &set),
+        "fresh: zstd:3, was lz4, until the next restart or reload; to keep it, set --codec fresh=zstd:3\n"
     );
 }
 

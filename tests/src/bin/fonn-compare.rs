@@ -87,7 +87,7 @@ enum Command {
         #[arg(long, default_value = "none")]
         beside: String,
         /// The level that has them.
-        #[arg(long, default_value = "upper")]
+        #[arg(long, default_value = "fresh")]
         level: String,
         /// About how long each is in force at a time, in seconds.
         #[arg(long, default_value_t = 0.7)]

@@ -32,7 +32,7 @@ pub struct CodecOptions {
     pub codec: String,
     /// The one that it is measured beside.
     pub beside: String,
-    /// The level that has them: `upper` or `ram`.
+    /// The level that has them: `fresh` or `ram`.
     pub level: String,
     /// How long each is in force at a time, about.
     pub turn: Duration,
@@ -50,7 +50,7 @@ pub struct CodecOptions {
 pub fn compare_codecs(options: &CodecOptions) -> Result<String> {
     let mut node = NodeOptions::new()
         .flag("--threads", "1")
-        .flag("--codec", "last=none");
+        .flag("--codec", "compacted=none");
     for (name, value) in &options.fonn_flags {
         node = node.flag(name, value);
     }
@@ -260,7 +260,7 @@ mod tests {
             content: Content::Random,
             codec: "lz4".to_owned(),
             beside: "none".to_owned(),
-            level: "upper".to_owned(),
+            level: "fresh".to_owned(),
             turn: Duration::from_secs(1),
             pairs: 2,
             fonn_flags: Vec::new(),
@@ -269,7 +269,7 @@ mod tests {
         let beside = [cost(10.0, 20.0), cost(20.0, 20.0)];
         let table = table(&options, 1000, &measured, &beside).unwrap();
         assert!(
-            table.contains("2 pairs of 1000 sets of 1024 bytes, Random, upper=lz4 beside none")
+            table.contains("2 pairs of 1000 sets of 1024 bytes, Random, fresh=lz4 beside none")
         );
         assert!(
             table.contains("| 22.00 | 20.00 | 1.1000 (1.1000-1.1000) | 1.1000 ± 0.0000 |"),

@@ -121,7 +121,7 @@ fn start_fonn(
         .flag("--threads", "1")
         .flag("--ram-budget", format!("{}m", options.ram_mib))
         .flag("--disk-budget", "8g")
-        .flag("--codec", format!("upper={codec},last={codec}"));
+        .flag("--codec", format!("fresh={codec},compacted={codec}"));
     for (name, value) in &programs.fonn_flags {
         node = node.flag(name, value);
     }

@@ -150,7 +150,7 @@ fn a_key_is_looked_for_and_a_codec_set_at_every_member_of_a_router() -> Result<(
         let (code, _) = failure(&door, &["key", "absent"])?;
         ensure!(code == Some(1), "{code:?}");
 
-        let changed = text(&door, &["codec", "last=zlib:4"])?;
+        let changed = text(&door, &["codec", "compacted=zlib:4"])?;
         for name in NAMES {
             ensure!(changed.contains(&format!("member {name}\n")), "{changed}");
             let of = json(&door, &["codec", "--member", name])?;
@@ -160,7 +160,7 @@ fn a_key_is_looked_for_and_a_codec_set_at_every_member_of_a_router() -> Result<(
         ensure!(all.len() == 3 && all[1]["member"] == "b", "{all:?}");
         // At a member it is of that member.
         let own = cluster.nodes[1].admin().to_string();
-        text(&own, &["codec", "last=zlib:2"])?;
+        text(&own, &["codec", "compacted=zlib:2"])?;
         let of = json(&door, &["codec", "--member", "a"])?;
         ensure!(of.to_string().contains("zlib:4"), "{of}");
 
@@ -197,8 +197,8 @@ fn events_of_all_members_are_followed_at_a_router() -> Result<()> {
         // Of each what is remembered comes first, and then what happens.
         for (about, change) in [
             ("is ready after", None),
-            ("zlib:4", Some("last=zlib:4")),
-            ("zlib:2", Some("last=zlib:2")),
+            ("zlib:4", Some("compacted=zlib:4")),
+            ("zlib:2", Some("compacted=zlib:2")),
         ] {
             if let Some(change) = change {
                 text(&door, &["codec", change])?;

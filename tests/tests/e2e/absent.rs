@@ -26,7 +26,7 @@ fn a_key_that_was_never_set_is_not_looked_for_in_files() -> Result<()> {
     let mut node = NodeOptions::new()
         .flag("--ram-budget", "16m")
         .flag("--disk-budget", "64m")
-        .flag("--codec", "upper=none,last=none")
+        .flag("--codec", "fresh=none,compacted=none")
         .start()?;
     let pool = ValuePool::new(Content::Random, VALUE_LEN);
     let mut client = node.text()?;

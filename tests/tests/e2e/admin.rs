@@ -127,7 +127,7 @@ fn lookups_are_counted_by_where_they_were_answered() -> Result<()> {
 
 #[test]
 fn the_banner_and_the_log_tell_what_was_started() -> Result<()> {
-    let mut node = NodeOptions::new().flag("--codec", "upper=none").start()?;
+    let mut node = NodeOptions::new().flag("--codec", "fresh=none").start()?;
     let (client, admin) = (node.addr().to_string(), node.admin().to_string());
     let parts = [
         client.as_str(),

@@ -59,14 +59,14 @@ fn status_and_keys_are_shown() -> Result<()> {
 fn codecs_change_while_the_node_runs() -> Result<()> {
     let node = FonnNode::start()?;
     let admin = node.admin().to_string();
-    let changed = text(&admin, &["codec", "upper=zstd:3"])?;
-    assert!(changed.starts_with("upper: zstd:3, was lz4"), "{changed}");
+    let changed = text(&admin, &["codec", "fresh=zstd:3"])?;
+    assert!(changed.starts_with("fresh: zstd:3, was lz4"), "{changed}");
     let codecs = text(&admin, &["codec"])?;
-    assert!(codecs.lines().any(|it| it == "upper  zstd:3"), "{codecs}");
+    assert!(codecs.lines().any(|it| it == "fresh  zstd:3"), "{codecs}");
     node.text()?.store("set k 0 0 5000", &[b'x'; 5000])?;
     let key = json(&admin, &["key", "k"])?;
     assert_eq!(key["copies"][1]["codec"], "zstd:3");
-    let (code, error) = failure(&admin, &["codec", "upper=best"])?;
+    let (code, error) = failure(&admin, &["codec", "fresh=best"])?;
     assert_eq!(code, Some(1));
     assert!(error.contains("best"), "{error}");
     Ok(())

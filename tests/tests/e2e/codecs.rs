@@ -110,7 +110,7 @@ fn text_shrinks_when_it_is_fresh_and_more_when_it_settles_and_the_metrics_tell()
     wait_until_settled(&node, bytes, fresh)?;
 
     let page = node.http_get("/metrics")?.body;
-    for (level, codec) in [("upper", "lz4"), ("last", "zstd")] {
+    for (level, codec) in [("fresh", "lz4"), ("compacted", "zstd")] {
         let counter = |what| codec_counter(&page, what, level, codec);
         let (bytes_in, bytes_out) = (counter("bytes_in")?, counter("bytes_out")?);
         ensure!(counter("values")? == VALUES as f64, "{level}\n{page}");

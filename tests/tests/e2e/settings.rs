@@ -116,13 +116,13 @@ fn each_setting_is_told_with_its_origin_and_follows_a_reload() -> Result<()> {
 
     // What an admin sets lasts until the next reload.
     let admin = node.admin().to_string();
-    text(&admin, &["codec", "upper=zstd:1"])?;
-    let by_admin = "ram=none,upper=zstd:1,last=zstd:3,cold=zstd:9";
+    text(&admin, &["codec", "fresh=zstd:1"])?;
+    let by_admin = "ram=none,fresh=zstd:1,compacted=zstd:3,cold=zstd:9";
     ensure!(said(&node, "codec")? == pair(by_admin, "admin"));
     ensure!(clients_are_told(&node, "codec")? == pair(by_admin, by_admin));
-    let codec = "ram_budget = \"32m\"\ncodec = \"upper=snappy\"\n";
+    let codec = "ram_budget = \"32m\"\ncodec = \"fresh=snappy\"\n";
     reload(&mut node, &file, codec, &["configuration reloaded"])?;
-    let by_file = "ram=none,upper=snappy,last=zstd:3,cold=zstd:9";
+    let by_file = "ram=none,fresh=snappy,compacted=zstd:3,cold=zstd:9";
     ensure!(said(&node, "codec")? == pair(by_file, "file"));
     ensure!(setting(&told(&node)?, "lru")?["after_restart"].is_null());
     Ok(())
@@ -151,9 +151,8 @@ fn a_reload_applies_disk_budget_codecs_and_log_level() -> Result<()> {
                 && line.ends_with(" 1")
         }))
     };
-    ensure!(active(&node, "upper", "lz4")? && active(&node, "last", "zstd:3")?);
-    let changed =
-        "disk_budget = \"512m\"\ncodec = [\"upper=snappy\", \"last=zlib:6\"]\nlog = \"warn\"\n";
+    ensure!(active(&node, "fresh", "lz4")? && active(&node, "compacted", "zstd:3")?);
+    let changed = "disk_budget = \"512m\"\ncodec = [\"fresh=snappy\", \"compacted=zlib:6\"]\nlog = \"warn\"\n";
     fs::write(&file, changed)?;
     // Of this reload nothing is logged any more: it is no warning.
     let log = node.log()?;
@@ -165,8 +164,8 @@ fn a_reload_applies_disk_budget_codecs_and_log_level() -> Result<()> {
         value.is_some_and(|it| it["value"] == "warn")
     })?;
     ensure!(budget(&node)? == 512 << 20);
-    ensure!(active(&node, "upper", "snappy")? && active(&node, "last", "zlib:6")?);
-    ensure!(!active(&node, "upper", "lz4")?);
+    ensure!(active(&node, "fresh", "snappy")? && active(&node, "compacted", "zlib:6")?);
+    ensure!(!active(&node, "fresh", "lz4")?);
     let text = log.text();
     ensure!(!text.contains("configuration reloaded"), "{text}");
     let louder = "log = \"debug\"\n";

@@ -10,8 +10,8 @@ import { compression } from "./tiers.js";
 
 const LEVELS: Record<string, string> = {
   ram: "RAM",
-  upper: "Disk, fresh data",
-  last: "Disk, settled data",
+  fresh: "Disk, fresh data",
+  compacted: "Disk, settled data",
   cold: "Bucket",
 };
 

@@ -30,7 +30,7 @@ const TIERS: Tier[] = [
     used: "fonn_disk_used_bytes",
     budget: "fonn_disk_budget_bytes",
     entries: "fonn_disk_entries",
-    levels: ["upper", "last"],
+    levels: ["fresh", "compacted"],
   },
   {
     key: "cold",

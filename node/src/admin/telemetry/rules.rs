@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn another_codec_is_told_and_the_first_one_is_not() {
-        let codec = |codec| series(CODEC_ACTIVE, &[("level", "upper"), ("codec", codec)]);
+        let codec = |codec| series(CODEC_ACTIVE, &[("level", "fresh"), ("codec", codec)]);
         let mut rules = Rules::default();
         let first = [codec("lz4")];
         assert!(rules.examine(0, &first, &[1.0]).is_empty());
@@ -296,7 +296,7 @@ mod tests {
         let told = rules.examine(1000, &both, &[0.0, 1.0]);
         assert_eq!(
             messages(&told),
-            ["upper: values are now written as zstd:3, not lz4"]
+            ["fresh: values are now written as zstd:3, not lz4"]
         );
         assert!(rules.examine(2000, &both, &[0.0, 1.0]).is_empty());
     }

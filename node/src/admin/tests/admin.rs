@@ -216,7 +216,7 @@ async fn a_changed_codec_is_used_and_told() {
         level: level.to_owned(),
         codec: codec.to_owned(),
     };
-    let changed = admin.set_codec(set("upper", "zstd:1")).await.unwrap();
+    let changed = admin.set_codec(set("fresh", "zstd:1")).await.unwrap();
     let changed = changed.into_inner();
     assert_eq!(
         (changed.previous.as_str(), changed.codec.as_str()),
@@ -230,7 +230,7 @@ async fn a_changed_codec_is_used_and_told() {
         .iter()
         .map(|it| format!("{}={}", it.level, it.codec))
         .collect();
-    assert_eq!(words[..2], ["ram=lz4", "upper=zstd:1"]);
+    assert_eq!(words[..2], ["ram=lz4", "fresh=zstd:1"]);
     assert_eq!(codecs.codec_min_bytes, 256);
     rig.set(SPACE, b"k", &[b'x'; 5000], ExpirySpec::Never).await;
     let answer = admin.key(request(b"k")).await.unwrap().into_inner();
@@ -256,7 +256,7 @@ async fn a_node_without_disk_has_no_codec_for_it() {
     let codecs = admin.get_codecs(GetCodecsRequest {}).await.unwrap();
     assert_eq!(codecs.into_inner().codecs.len(), 1);
     let request = SetCodecRequest {
-        level: "upper".to_owned(),
+        level: "fresh".to_owned(),
         codec: "lz4".to_owned(),
     };
     let refused = admin.set_codec(request).await.unwrap_err();

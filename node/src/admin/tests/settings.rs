@@ -30,9 +30,12 @@ async fn a_codec_that_an_admin_set_is_in_force_until_the_next_reload() {
     let rig = Rig::open(None).await;
     let settings = &rig.settings;
     let codecs = Codecs::new(Arc::clone(&rig.engine), &rig.config, settings.clone());
-    codecs.set("upper", "zstd:1").unwrap();
+    codecs.set("fresh", "zstd:1").unwrap();
     let codec = rig.told("codec").await;
-    assert_eq!(codec.value, "ram=none,upper=zstd:1,last=zstd:3,cold=zstd:9");
+    assert_eq!(
+        codec.value,
+        "ram=none,fresh=zstd:1,compacted=zstd:3,cold=zstd:9"
+    );
     assert_eq!(codec.origin(), SettingOrigin::Admin);
     assert!(codec.changed_at_ms > 0);
     codecs.reload(&rig.config);

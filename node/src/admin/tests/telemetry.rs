@@ -104,7 +104,7 @@ async fn what_an_operator_changes_is_told_at_once() {
     let mut client = rig.telemetry().await;
     let mut stream = client.watch(HOUR).await.unwrap().into_inner();
     let change = SetCodecRequest {
-        level: "upper".to_owned(),
+        level: "fresh".to_owned(),
         codec: "zstd:1".to_owned(),
     };
     rig.admin().await.set_codec(change).await.unwrap();
@@ -117,7 +117,7 @@ async fn what_an_operator_changes_is_told_at_once() {
     assert_eq!(event.topic, "settings");
     assert_eq!(
         event.message,
-        "codec of upper was set to zstd:1, before lz4"
+        "codec of fresh was set to zstd:1, before lz4"
     );
     let after = |after_sequence| EventsRequest { after_sequence };
     let all = client.events(after(0)).await.unwrap().into_inner().events;

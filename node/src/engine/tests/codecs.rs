@@ -86,9 +86,9 @@ fn values_in_ram_that_do_not_shrink_are_soon_left_alone_and_text_is_found_again(
 #[test]
 fn what_is_appended_or_prepended_gets_the_codec_of_fresh_values_wherever_it_was() {
     block_on(async {
-        for (upper, last) in [("lz4", "zstd:3"), ("zlib:1", "none"), ("none", "snappy")] {
+        for (fresh, last) in [("lz4", "zstd:3"), ("zlib:1", "none"), ("none", "snappy")] {
             let rig = Rig::new(Choice {
-                disk_codecs: (upper.parse().unwrap(), last.parse().unwrap()),
+                disk_codecs: (fresh.parse().unwrap(), last.parse().unwrap()),
                 ..Choice::default()
             });
             let disk = rig.engine().disk().unwrap();
@@ -116,15 +116,15 @@ fn what_is_appended_or_prepended_gets_the_codec_of_fresh_values_wherever_it_was(
                 assert_eq!(
                     rig.get("key").await.as_ref(),
                     Some(&expected),
-                    "{upper} {last}"
+                    "{fresh} {last}"
                 );
-                let values = |id| disk.upper().meter().of(id).values;
+                let values = |id| disk.fresh().meter().of(id).values;
                 let encoded: u64 = (0..5).map(values).sum();
                 assert_eq!(encoded, round + 2, "each write was encoded once");
             }
             disk.settle_all().await;
             evict_all(rig.engine());
-            assert_eq!(rig.get("key").await, Some(expected), "{upper} {last}");
+            assert_eq!(rig.get("key").await, Some(expected), "{fresh} {last}");
         }
     });
 }

@@ -105,7 +105,7 @@ mod tests {
 
     fn recoded(frame: &[u8], codec: &str) -> Option<Vec<u8>> {
         let mut workspace = Workspace::default();
-        let level = LevelCodec::new(Level::Last, codec.parse().unwrap(), 256);
+        let level = LevelCodec::new(Level::Compacted, codec.parse().unwrap(), 256);
         let is_new = workspace.recode(frame, &level, usize::MAX);
         is_new.then(|| workspace.frame.clone())
     }
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn a_frame_of_another_codec_becomes_one_of_this_codec_with_the_same_value() {
         let text = b"over and over, and a little different each time; ".repeat(9000);
-        for upper in ["none", "lz4", "snappy", "zlib:1", "zstd:-7"] {
-            let new = recoded(&framed(upper, &text), "zstd:3").unwrap();
-            assert_eq!(value_of(&new), text, "{upper}");
-            assert_eq!(new, framed("zstd:3", &text), "{upper}");
+        for fresh in ["none", "lz4", "snappy", "zlib:1", "zstd:-7"] {
+            let new = recoded(&framed(fresh, &text), "zstd:3").unwrap();
+            assert_eq!(value_of(&new), text, "{fresh}");
+            assert_eq!(new, framed("zstd:3", &text), "{fresh}");
         }
     }
 
@@ -132,15 +132,15 @@ mod tests {
     fn what_has_the_codec_or_is_known_not_to_shrink_is_left_alone() {
         let text = b"over and over, ".repeat(100);
         let packed = [b"\x28\xb5\x2f\xfd".to_vec(), vec![0; 5000]].concat();
-        for (upper, value, last) in [
+        for (fresh, value, last) in [
             ("zstd:3", &text, "zstd:3"),
             ("none", &text, "none"),
             ("lz4", &text, "none"),
             ("lz4", &packed, "zstd:3"),
             ("none", &b"short".to_vec(), "zstd:3"),
         ] {
-            let recoded = recoded(&framed(upper, value), last);
-            assert_eq!(recoded, None, "{upper} to {last}");
+            let recoded = recoded(&framed(fresh, value), last);
+            assert_eq!(recoded, None, "{fresh} to {last}");
         }
     }
 

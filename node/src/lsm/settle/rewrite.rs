@@ -196,7 +196,7 @@ impl Rewrite<'_> {
 
     fn keep(&mut self, key: IndexKey, record: &Stored) -> Result<(), Stopped> {
         let options = &self.shared.options;
-        let last = &self.shared.last;
+        let last = &self.shared.compacted;
         // Recoding needs the value and both of its frames in memory.
         let len_max = options.value_len_max.min(options.memory_bytes);
         // What has settled was tried, and is as short as it got: it is written anew for room only.

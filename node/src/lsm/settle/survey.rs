@@ -77,7 +77,7 @@ impl Unlooked {
 pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, Stopped> {
     let mut pace = Pace::new(shared, source);
     let now_ms = unix_now_ms();
-    let (spec, min_bytes) = shared.last.active();
+    let (spec, min_bytes) = shared.compacted.active();
     let (mut entry_bytes, mut sampled, mut useful, mut recodable) = (0_u64, 1_u64, 0_u64, 0_u64);
     let (mut unlooked, mut read) = (Unlooked::default(), 0);
     let entries = source.index.entries_from(&index_key(Space(0), b""));

@@ -41,7 +41,7 @@ fn a_codec_that_the_build_leaves_out_is_refused_at_the_start_with_its_feature() 
         let name = codec.name();
         let sentence =
             format!("codec {name} is not in this build: it needs the cargo feature `{name}`");
-        for level in ["ram", "upper", "last", "cold"] {
+        for level in ["ram", "fresh", "compacted", "cold"] {
             let setting = format!("{level}={name}");
             for answer in configured(&setting) {
                 match answer {
@@ -123,9 +123,9 @@ mod with_all {
         let mut keys = Vec::new();
         let mut version = 0;
         for last in CODECS.into_iter().map(Some).chain([None]) {
-            for upper in CODECS {
-                rig.tier().upper().set(upper.parse().unwrap(), 256);
-                let key = format!("{upper} {}", last.unwrap_or("fresh"));
+            for fresh in CODECS {
+                rig.tier().fresh().set(fresh.parse().unwrap(), 256);
+                let key = format!("{fresh} {}", last.unwrap_or("fresh"));
                 version += 1;
                 rig.put(key.as_bytes(), version, value(&key)).await;
                 // The writer takes the codec when it comes to the value.
@@ -134,7 +134,7 @@ mod with_all {
             }
             if let Some(last) = last {
                 let id = rig.newest_id();
-                rig.tier().last().set(last.parse().unwrap(), 256);
+                rig.tier().compacted().set(last.parse().unwrap(), 256);
                 rig.roll().await;
                 rig.settle(id).await;
             }
@@ -160,9 +160,9 @@ mod with_all {
         let mut rig = Rig::with(|options| options.budget_bytes = 1 << 30);
         let keys = write(&rig).await;
         let mut codecs = Vec::new();
-        for (upper, last) in [("none", "none"), ("zstd:1", "lz4"), ("auto", "auto")] {
-            rig.options.upper = upper.parse().unwrap();
-            rig.options.last = last.parse().unwrap();
+        for (fresh, last) in [("none", "none"), ("zstd:1", "lz4"), ("auto", "auto")] {
+            rig.options.fresh = fresh.parse().unwrap();
+            rig.options.compacted = last.parse().unwrap();
             rig.reopen();
             codecs.clear();
             for key in &keys {

@@ -132,8 +132,8 @@ proptest! {
         runtime.block_on(async {
             let rig = Rig::with(|options| {
                 options.budget_bytes = BUDGET_BYTES_MIN;
-                options.upper = "lz4".parse().unwrap();
-                options.last = "zstd:1".parse().unwrap();
+                options.fresh = "lz4".parse().unwrap();
+                options.compacted = "zstd:1".parse().unwrap();
             });
             let mut model = Model { rig, newest: HashMap::new(), version: 0 };
             for step in steps {

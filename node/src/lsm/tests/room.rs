@@ -156,8 +156,8 @@ async fn a_large_value_gets_its_room_before_the_disk_is_full() {
 async fn the_budget_holds_while_large_values_come_settle_are_read_and_are_dropped() {
     let mut rig = Rig::with(|options| {
         options.budget_bytes = BUDGET_BYTES_MIN;
-        options.upper = "lz4".parse().unwrap();
-        options.last = "zstd:1".parse().unwrap();
+        options.fresh = "lz4".parse().unwrap();
+        options.compacted = "zstd:1".parse().unwrap();
         options.settle_percent = 100;
     });
     let mut random = fonn_runtime::random::SplitMix64::new(0x600d);

@@ -8,10 +8,10 @@ use crate::lsm::generation::Generation;
 use crate::lsm::record::{HEAD_LEN, index_key};
 use crate::lsm::settle::{self, Stopped};
 
-fn codecs(upper: &str, last: &str) -> Rig {
+fn codecs(fresh: &str, last: &str) -> Rig {
     Rig::with(|options| {
-        options.upper = upper.parse().unwrap();
-        options.last = last.parse().unwrap();
+        options.fresh = fresh.parse().unwrap();
+        options.compacted = last.parse().unwrap();
     })
 }
 
@@ -85,7 +85,7 @@ async fn a_settled_generation_has_the_last_codec_and_the_same_entries() {
     assert!(settled.log.end() < before * 9 / 10);
     drop(settled);
     within(|| !log_path(&rig, 1, 0).exists()).await;
-    let zstd = rig.tier().last().meter().of(4);
+    let zstd = rig.tier().compacted().meter().of(4);
     assert_eq!((zstd.values, zstd.bytes_in), (100, 2_000_000));
     assert!(zstd.bytes_out < before && zstd.cpu > Duration::ZERO);
     let stats = rig.stats();
@@ -106,8 +106,8 @@ async fn a_settled_generation_has_the_last_codec_and_the_same_entries() {
 #[tokio::test]
 async fn what_has_settled_is_as_small_as_if_it_had_been_written_so() {
     let mut ends = Vec::new();
-    for upper in ["lz4", "zstd:3"] {
-        let rig = codecs(upper, "zstd:3");
+    for fresh in ["lz4", "zstd:3"] {
+        let rig = codecs(fresh, "zstd:3");
         put_texts(&rig, 1..=100).await;
         put_noise(&rig, 101..=200).await;
         rig.roll().await;
@@ -329,7 +329,7 @@ async fn what_does_not_shrink_is_copied_and_a_generation_of_it_is_left_alone() {
     assert_eq!(rig.generation(2).incarnation, 1);
     assert_eq!(rig.get(b"zip2").await.unwrap().value, zip);
     assert_eq!(
-        rig.tier().last().meter().of(0).values,
+        rig.tier().compacted().meter().of(0).values,
         0,
         "nothing was tried in vain"
     );
@@ -357,17 +357,17 @@ async fn text_that_was_not_looked_at_behind_noise_gets_its_codec_when_it_settles
             left.push(key);
         }
     }
-    let unlooked = rig.tier().upper().meter().unlooked();
+    let unlooked = rig.tier().fresh().meter().unlooked();
     assert!((300..560).contains(&unlooked), "{unlooked}");
     assert!((1..=30).contains(&left.len()), "{left:?}");
     assert_eq!(
-        rig.tier().upper().meter().of(1).values,
+        rig.tier().fresh().meter().of(1).values,
         40 - left.len() as u64
     );
     rig.roll().await;
     rig.settle(1).await;
     assert_eq!(rig.generation(1).incarnation, 1);
-    assert_eq!(rig.tier().last().meter().of(4).values, 40);
+    assert_eq!(rig.tier().compacted().meter().of(4).values, 40);
     for version in 601..=640 {
         let entry = rig.get(format!("t{version}").as_bytes()).await.unwrap();
         assert_eq!(entry.value, text(version, 1500));
@@ -382,17 +382,17 @@ async fn text_that_was_not_looked_at_behind_noise_gets_its_codec_when_it_settles
 #[tokio::test]
 async fn a_generation_of_noise_is_left_alone_and_one_with_some_text_is_not_wherever_nobody_looked()
 {
-    for upper in ["lz4", "none"] {
-        let rig = codecs(upper, "zstd:3");
+    for fresh in ["lz4", "none"] {
+        let rig = codecs(fresh, "zstd:3");
         put_noise(&rig, 1..=600).await;
-        let is_looked_at = upper != "none";
-        assert_eq!(rig.tier().upper().meter().unlooked() > 300, is_looked_at);
+        let is_looked_at = fresh != "none";
+        assert_eq!(rig.tier().fresh().meter().unlooked() > 300, is_looked_at);
         rig.roll().await;
         rig.settle(1).await;
         let untouched = rig.generation(1);
         assert!(
             untouched.has_settled() && untouched.incarnation == 0,
-            "{upper}"
+            "{fresh}"
         );
         put_noise(&rig, 601..=900).await;
         for version in 901..=920 {
@@ -401,8 +401,8 @@ async fn a_generation_of_noise_is_left_alone_and_one_with_some_text_is_not_where
         }
         rig.roll().await;
         rig.settle(2).await;
-        assert_eq!(rig.generation(2).incarnation, 1, "{upper}");
-        assert_eq!(rig.tier().last().meter().of(4).values, 20, "{upper}");
+        assert_eq!(rig.generation(2).incarnation, 1, "{fresh}");
+        assert_eq!(rig.tier().compacted().meter().of(4).values, 20, "{fresh}");
     }
 }
 
@@ -510,11 +510,11 @@ async fn every_pair_of_codecs_reads_back_after_the_configuration_changed() {
     let mut rig = codecs("none", "none");
     let mut version = 0;
     for last in all {
-        rig.options.last = last.parse().unwrap();
+        rig.options.compacted = last.parse().unwrap();
         rig.reopen();
         let first = version + 1;
-        for upper in all {
-            rig.tier().upper().set(upper.parse().unwrap(), 256);
+        for fresh in all {
+            rig.tier().fresh().set(fresh.parse().unwrap(), 256);
             version += 1;
             put_texts(&rig, version..=version).await;
         }
@@ -523,8 +523,8 @@ async fn every_pair_of_codecs_reads_back_after_the_configuration_changed() {
         rig.settle(id).await;
         assert_texts(&rig, first..=version).await;
     }
-    rig.options.upper = "snappy".parse().unwrap();
-    rig.options.last = "none".parse().unwrap();
+    rig.options.fresh = "snappy".parse().unwrap();
+    rig.options.compacted = "none".parse().unwrap();
     rig.reopen();
     assert_texts(&rig, 1..=version).await;
     assert_eq!(rig.stats().reads_corrupt, 0);
@@ -533,8 +533,8 @@ async fn every_pair_of_codecs_reads_back_after_the_configuration_changed() {
 #[tokio::test]
 async fn the_thread_settles_what_is_sealed_and_what_is_at_rest() {
     let rig = Rig::with(|options| {
-        options.upper = "lz4".parse().unwrap();
-        options.last = "zstd:3".parse().unwrap();
+        options.fresh = "lz4".parse().unwrap();
+        options.compacted = "zstd:3".parse().unwrap();
         options.settle_percent = 100;
     });
     put_texts(&rig, 1..=300).await;
@@ -551,7 +551,7 @@ async fn the_budget_holds_while_generations_settle() {
     let budget = BUDGET_BYTES_MIN;
     let rig = Rig::with(|options| {
         options.budget_bytes = budget;
-        options.last = "zstd:1".parse().unwrap();
+        options.compacted = "zstd:1".parse().unwrap();
         options.settle_percent = 100;
     });
     let mut most = 0;
@@ -588,7 +588,7 @@ async fn new_facts_carry_the_stored_bytes_wherever_and_however_they_are_stored()
     rig.roll().await;
     rig.settle(1).await;
     // The codec of fresh values plays no part.
-    rig.tier().upper().set(CodecChoice::none(), 256);
+    rig.tier().fresh().set(CodecChoice::none(), 256);
     let before = rig.get(b"k3").await.unwrap();
     let raw = Bytes::from(text(3, 20_000));
     for (version, framed) in [(20, false), (21, true)] {
@@ -617,7 +617,7 @@ async fn new_facts_carry_the_stored_bytes_wherever_and_however_they_are_stored()
             "the same bytes, framed: {framed}"
         );
     }
-    let encoded = rig.tier().upper().meter();
+    let encoded = rig.tier().fresh().meter();
     assert_eq!(
         encoded.of(0).values + encoded.of(1).values,
         9,
@@ -650,10 +650,10 @@ async fn what_has_settled_is_not_tried_again_when_it_is_written_anew_for_room() 
     rig.put(b"stubborn", 21, stubborn()).await;
     rig.roll().await;
     rig.settle(1).await;
-    let tried = || [0, 1, 4].map(|codec| rig.tier().last().meter().of(codec).values);
+    let tried = || [0, 1, 4].map(|codec| rig.tier().compacted().meter().of(codec).values);
     assert_eq!(tried(), [1, 0, 20], "one did not shrink");
     for (incarnation, last) in [(2, "zstd:3"), (3, "zstd:9")] {
-        rig.tier().last().set(last.parse().unwrap(), 256);
+        rig.tier().compacted().set(last.parse().unwrap(), 256);
         let target = rig.rewrite(1).await;
         settle::switch(rig.shared(), &rig.generation(1), target).unwrap();
         assert_eq!(rig.generation(1).incarnation, incarnation);
@@ -674,8 +674,8 @@ async fn settling_takes_its_share_of_a_processor() {
     let began = Instant::now();
     rig.reopen();
     within(|| rig.stats().generations_settled == 1).await;
-    let cpu = rig.tier().last().meter().of(4).cpu;
-    assert_eq!(rig.tier().last().meter().of(4).values, 200);
+    let cpu = rig.tier().compacted().meter().of(4).cpu;
+    assert_eq!(rig.tier().compacted().meter().of(4).values, 200);
     // The last piece is not followed by a rest.
     assert!(cpu > Duration::ZERO && began.elapsed() > 3 * cpu, "{cpu:?}");
 }

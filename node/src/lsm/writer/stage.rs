@@ -140,10 +140,10 @@ impl Writer<'_> {
             }
             Content::Value(value) => value,
         };
-        let upper = &self.shared.upper;
-        upper.offer(value);
+        let fresh = &self.shared.fresh;
+        fresh.offer(value);
         let idle = &self.shared.idle_cpus;
-        let encoded = value::encode(upper, value, &mut self.scratch, idle)?;
+        let encoded = value::encode(fresh, value, &mut self.scratch, idle)?;
         add(
             &self.shared.stats.values_shared,
             u64::from(encoded.threads > 1),

@@ -929,7 +929,7 @@ export const GetCodecsResponseSchema: GenMessage<GetCodecsResponse> = /*@__PURE_
  */
 export type LevelCodec = Message<"fonn.v1.LevelCodec"> & {
   /**
-   * ram, upper (fresh data on disk), last (settled data on disk) or cold (the bucket).
+   * ram, fresh (new data on disk), compacted (older data on disk) or cold (the bucket).
    *
    * @generated from field: string level = 1;
    */
