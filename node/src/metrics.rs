@@ -134,7 +134,7 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
     }
     snapshot.counter(
         "fonn_authentication_failures_total",
-        "Attempts to log in that were refused: a wrong user name or password, or too many that wait.",
+        "Attempts to log in that were refused: a wrong user name or password, an unknown or expired token, or too many that wait.",
         &[],
         stats.total(Counter::AuthErrors),
     );

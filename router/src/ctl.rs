@@ -24,6 +24,7 @@ mod password;
 mod progress;
 mod status;
 mod table;
+mod token;
 mod top;
 mod user;
 mod warm;
@@ -86,7 +87,7 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
     let output = Output::new(cli.json);
     // Before any connection: a node waits ten seconds for a request, people take longer.
     let login = match &cli.command {
-        Command::User(args::User::Hash) | Command::Completions { .. } => None,
+        Command::User(args::User::Hash) | Command::Token(_) | Command::Completions { .. } => None,
         _ => login::read(&cli.login)?,
     };
     let new_password = match &cli.command {
@@ -120,6 +121,9 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::User(args::User::Remove(args)) => {
             user::remove(&connect().await?, args, &output).await
         }
+        Command::Token(args::Token::Create(args)) => token::create(&args, &output),
+        Command::Token(args::Token::List(args)) => token::list(&args, &output),
+        Command::Token(args::Token::Revoke(args)) => token::revoke(&args, &output),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "fonnctl", &mut output.lock());
             Ok(Verdict::Good)

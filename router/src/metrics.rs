@@ -110,7 +110,7 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
     );
     counter(
         "fonn_router_authentication_failures_total",
-        "Attempts to log in that were refused: a wrong user name or password, or too many that wait.",
+        "Attempts to log in that were refused: a wrong user name or password, an unknown or expired token, or too many that wait.",
         serve::Event::AuthFailed,
     );
     for (reason, event) in [

@@ -1,11 +1,11 @@
-//! Users: who they are, what they may do, and how a password is checked.
+//! Users and tokens: what they may do, and how a secret is checked.
 //!
 //! A [`Directory`] is what one version of the users file says, and of what members agreed on ([`Records`]); it never
 //! changes. An [`Authenticator`] holds the one in force, checks passwords against it away from the reactors, and
-//! slows down whoever guesses. What a connection keeps is an [`Identity`].
+//! slows down whoever guesses. A token costs one hash and is checked at once. What a connection keeps is an [`Identity`].
 //!
 //! Invariants:
-//! - No password and no hash is in a `Debug` text, an error or a log line.
+//! - No password, no token and no hash is in a `Debug` text, an error or a log line.
 //! - What takes long (argon2) runs on threads of its own, few at a time, behind a bounded queue.
 //! - Of what came in the place of a name, only what could be one is in a log line.
 //! - How long a refusal takes does not tell whether the user exists.
@@ -20,16 +20,22 @@ mod records;
 mod roles;
 mod slowdown;
 #[cfg(test)]
+mod tests;
+#[cfg(test)]
 pub(crate) mod tests_support;
+mod token;
+mod tokens;
 mod turns;
 
 pub use self::attempts::{HashError, Refusal};
 pub use self::authenticator::{Authenticator, Listed};
 pub use self::checks::check_user_name;
 pub use self::directory::{
-    DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
+    CredentialKind, DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
 };
 pub use self::file::UsersError;
 pub use self::records::{NamespaceRecord, Records, UserRecord};
 pub use self::roles::ROLES;
 pub use self::slowdown::Source;
+pub use self::token::{Expiry, ExpiryError, TokenHash, TokenHashError, TokenSecret};
+pub use self::tokens::ListedToken;

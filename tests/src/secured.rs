@@ -48,6 +48,18 @@ impl Secured {
     /// # Errors
     /// As [`Secured::start`].
     pub fn start_with_readers(count: usize) -> Result<Self> {
+        Self::start_of(count, "")
+    }
+
+    /// The same, with these `[[token]]` entries in the file.
+    ///
+    /// # Errors
+    /// As [`Secured::start`].
+    pub fn start_with_tokens(entries: &str) -> Result<Self> {
+        Self::start_of(0, entries)
+    }
+
+    fn start_of(count: usize, entries: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let hash = with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?.stdout;
         let hash = String::from_utf8(hash)?;
@@ -65,6 +77,7 @@ impl Secured {
         ];
         // Names of the greatest length.
         rows.extend((0..count).map(|number| row(&format!("{number:064}"), "read", "main")));
+        rows.push(entries.to_owned());
         let users = dir.path().join("users.toml");
         std::fs::write(&users, rows.concat())?;
         let certified = Certified::new()?;

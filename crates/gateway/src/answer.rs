@@ -114,7 +114,10 @@ impl Answer {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "the value is longer than --max-value",
             ),
-            Failure::ReadOnly => refusal(StatusCode::FORBIDDEN, "this user may only read entries"),
+            Failure::ReadOnly => refusal(
+                StatusCode::FORBIDDEN,
+                "this user or token may only read entries",
+            ),
             Failure::AuthRequired => Self::unauthorized("a login is needed"),
         }
     }

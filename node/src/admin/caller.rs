@@ -105,8 +105,8 @@ impl Caller {
                 ))
             }
             _ => Err(Status::permission_denied(format!(
-                "the namespace `{name}` is not that of the user `{}`, which is `{}`",
-                identity.user, identity.namespace.name
+                "the namespace `{name}` is not that of the {identity}, which is `{}`",
+                identity.namespace.name
             ))),
         }
     }
@@ -116,7 +116,7 @@ impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anybody => f.write_str("the admin service"),
-            Self::User(identity, _) => write!(f, "the user `{}`", identity.user),
+            Self::User(identity, _) => write!(f, "the {identity}"),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fonn_runtime::duration::Span;
 use fonn_runtime::size::ByteCount;
 
 /// Shows and changes what a Fonn node does, through its admin port.
@@ -107,6 +108,9 @@ pub(super) enum Command {
     /// Users
     #[command(subcommand)]
     User(User),
+    /// Tokens of a users file: secrets for machines, which expire
+    #[command(subcommand)]
+    Token(Token),
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -294,6 +298,62 @@ pub(super) struct RemoveUser {
     /// Yes, really
     #[arg(long, required = true)]
     pub yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Token {
+    /// Make a token: its secret goes to standard output, once, and its entry to the file
+    Create(CreateToken),
+    /// The tokens of a users file
+    List(ListTokens),
+    /// Remove a token from a users file; its connections end when servers have read the file again
+    Revoke(RevokeToken),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateToken {
+    /// Its name: 1 to 64 visible ASCII characters without a colon
+    pub name: String,
+    /// What it may do
+    #[arg(long, value_name = "ROLE")]
+    pub role: TokenRole,
+    /// The namespace that it is for
+    #[arg(long, value_name = "NAME")]
+    pub namespace: String,
+    /// How long it lives, as in 90d; for ever if it is left out
+    #[arg(long, value_name = "DURATION")]
+    pub ttl: Option<Span>,
+    /// The users file that its entry is added to; it is made if it is not there
+    #[arg(long, value_name = "FILE")]
+    pub entry: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListTokens {
+    /// The users file
+    #[arg(long, value_name = "FILE")]
+    pub entry: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RevokeToken {
+    /// Its name
+    pub name: String,
+    /// The users file that its entry is removed from
+    #[arg(long, value_name = "FILE")]
+    pub entry: PathBuf,
+    /// Yes, really
+    #[arg(long, required = true)]
+    pub yes: bool,
+}
+
+/// What a token may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TokenRole {
+    /// Read entries of its namespace
+    Read,
+    /// Change them too
+    ReadWrite,
 }
 
 /// As in a users file.

@@ -1,10 +1,11 @@
 //! Who calls: the login in a request's head, and what its user may do.
 //!
 //! Where there are no users everybody may do everything. Where there are, a call says who it is in each
-//! request: `authorization: Basic`, as in RFC 7617, or `authorization: Bearer NAME:PASSWORD`, for tools that
-//! can only set a header. Right passwords are remembered by the [`Authenticator`], so that costs a digest.
+//! request: `authorization: Basic`, as in RFC 7617, `authorization: Bearer TOKEN`, or `authorization: Bearer
+//! NAME:PASSWORD`, for tools that can only set a header. Right passwords are remembered by the [`Authenticator`], so that costs a digest.
 
 use std::fmt;
+use std::future::Future as _;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
+use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream as _;
 use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
@@ -22,11 +24,11 @@ use zeroize::Zeroizing;
 
 use super::base64;
 use crate::users::metrics::Refused;
-use crate::users::{Authenticator, Identity, Refusal, Role};
+use crate::users::{Authenticator, Identity, Refusal, Role, TokenHash};
 
 /// How to log in, for whoever did not.
-const HOW: &str = "a login is needed: send `authorization: Basic` with a user of the users file, or `Bearer \
-                   NAME:PASSWORD` (fonnctl: --user NAME)";
+const HOW: &str = "a login is needed: send `authorization: Bearer TOKEN`, `Basic` with a user of the users file, or \
+                   `Bearer NAME:PASSWORD` (fonnctl: --user NAME)";
 
 /// Why a client was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +38,7 @@ pub enum Denied {
     Missing,
     /// The credentials cannot be read.
     #[error(
-        "the authorization is neither `Basic` with base64 of NAME:PASSWORD nor `Bearer NAME:PASSWORD`"
+        "the authorization is neither `Bearer` with a token or NAME:PASSWORD, nor `Basic` with base64 of NAME:PASSWORD"
     )]
     Malformed,
     /// The credentials were refused.
@@ -49,7 +51,8 @@ impl From<Denied> for Refused {
         match denied {
             Denied::Missing => Self::Missing,
             Denied::Malformed => Self::Malformed,
-            Denied::Refused(Refusal::Wrong) => Self::Wrong,
+            Denied::Refused(Refusal::Wrong | Refusal::UnknownToken) => Self::Wrong,
+            Denied::Refused(Refusal::Expired) => Self::Expired,
             Denied::Refused(Refusal::Busy) => Self::Busy,
         }
     }
@@ -100,9 +103,16 @@ impl Credentials {
         let space = value.iter().position(|&byte| byte == b' ');
         let (scheme, rest) = value.split_at(space.ok_or(Denied::Malformed)?);
         let rest = rest.trim_ascii();
+        let is_bearer = scheme.eq_ignore_ascii_case(b"bearer");
+        if is_bearer && TokenHash::of(rest).is_some() {
+            return Ok(Self {
+                user: Vec::new(),
+                password: Zeroizing::new(rest.to_vec()),
+            });
+        }
         let pair = if scheme.eq_ignore_ascii_case(b"basic") {
             Zeroizing::new(base64::decode(rest).ok_or(Denied::Malformed)?)
-        } else if scheme.eq_ignore_ascii_case(b"bearer") {
+        } else if is_bearer {
             Zeroizing::new(rest.to_vec())
         } else {
             return Err(Denied::Malformed);
@@ -117,10 +127,12 @@ impl Credentials {
     }
 }
 
-/// A user who is logged in, as long as the users file says so.
+/// A user or token that is logged in, as long as the users file says so.
 pub(super) struct Login {
     users: Arc<Authenticator>,
     changes: WatchStream<u64>,
+    /// Until it is asked again whether the identity has expired; none if it never does.
+    expiry: Option<Pin<Box<Sleep>>>,
     pub(super) identity: Identity,
 }
 
@@ -149,9 +161,11 @@ impl Login {
         // Before the check, so that no change is missed.
         let changes = WatchStream::from_changes(users.changes());
         let identity = credentials.check(users, address).await?;
+        let wait = users.expiry_wait(&identity);
         Ok(Self {
             users: Arc::clone(users),
             changes,
+            expiry: wait.map(|wait| Box::pin(sleep(wait))),
             identity,
         })
     }
@@ -161,18 +175,17 @@ impl Login {
     /// # Errors
     /// PERMISSION_DENIED, with what is missing.
     pub(super) fn require(&self, role: Role, method: &str) -> Result<(), Status> {
-        let Identity {
-            user, role: own, ..
-        } = &self.identity;
-        match *own >= role {
+        let own = self.identity.role;
+        match own >= role {
             true => Ok(()),
             false => Err(Status::permission_denied(format!(
-                "{method} needs the role {role}; the user `{user}` has {own}"
+                "{method} needs the role {role}; the {} has {own}",
+                self.identity
             ))),
         }
     }
 
-    /// Ends the body of a response when the user is gone or changed.
+    /// Ends the body of a response when the identity is gone, is changed or has expired.
     pub(super) fn hold(self, response: hyper::Response<Body>) -> hyper::Response<Body> {
         response.map(|body| {
             Body::new(Held {
@@ -182,12 +195,21 @@ impl Login {
         })
     }
 
-    /// Whether the user was removed or changed since; wakes whoever polls when that may be.
+    /// Whether the identity was removed or changed, or has expired since; wakes the task when that may be.
     fn poll_revoked(&mut self, cx: &mut Context<'_>) -> bool {
         while let Poll::Ready(Some(_)) = Pin::new(&mut self.changes).poll_next(cx) {
-            if !self.users.directory().holds(&self.identity) {
+            if !self.users.holds(&self.identity) {
                 return true;
             }
+        }
+        while let Some(expiry) = &mut self.expiry
+            && expiry.as_mut().poll(cx).is_ready()
+        {
+            if !self.users.holds(&self.identity) {
+                return true;
+            }
+            let wait = self.users.expiry_wait(&self.identity);
+            self.expiry = wait.map(|wait| Box::pin(sleep(wait)));
         }
         false
     }
@@ -216,7 +238,8 @@ impl http_body::Body for Held {
             return Pin::new(open).poll_frame(cx);
         }
         *body = None;
-        let status = Status::unauthenticated("the user was removed or changed");
+        let status =
+            Status::unauthenticated("the user or token was removed, was changed, or has expired");
         let mut trailers = HeaderMap::new();
         Poll::Ready(Some(
             status
@@ -260,10 +283,26 @@ mod tests {
     }
 
     #[test]
+    fn a_token_comes_as_it_is_or_as_a_password() {
+        let token = format!("fonn_{}", "0a".repeat(32));
+        let pair = |user: &str| Ok((user.into(), token.clone().into_bytes()));
+        assert_eq!(parsed(format!("Bearer {token}").as_bytes()), pair(""));
+        assert_eq!(parsed(format!("bearer  {token} ").as_bytes()), pair(""));
+        assert_eq!(
+            parsed(format!("Bearer any:{token}").as_bytes()),
+            pair("any")
+        );
+        let basic = base64::encode(format!("any:{token}").as_bytes());
+        assert_eq!(parsed(format!("Basic {basic}").as_bytes()), pair("any"));
+    }
+
+    #[test]
     fn whom_nobody_has_time_to_check_is_counted_apart() {
         for (refusal, counted) in [
             (Refusal::Busy, Refused::Busy),
             (Refusal::Wrong, Refused::Wrong),
+            (Refusal::UnknownToken, Refused::Wrong),
+            (Refusal::Expired, Refused::Expired),
         ] {
             assert_eq!(Refused::from(Denied::Refused(refusal)), counted);
         }

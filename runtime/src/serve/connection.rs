@@ -516,7 +516,7 @@ impl<'c, S: Service> Driver<'c, S> {
 fn revoked() -> io::Error {
     io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "its user was removed or changed",
+        "its user or token was removed, was changed, or has expired",
     )
 }
 

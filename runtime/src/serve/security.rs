@@ -150,7 +150,7 @@ impl Guard {
         }
     }
 
-    /// Waits until the user that this connection speaks for is gone, or never.
+    /// Waits until the identity that this connection speaks for is gone or has expired, or never.
     ///
     /// # Cancel safety
     /// Safe.
@@ -159,8 +159,20 @@ impl Guard {
             return std::future::pending().await;
         };
         loop {
-            if door.changes.changed().await.is_err() {
-                return std::future::pending().await;
+            let identity = door.identity.as_ref();
+            let wait = identity.and_then(|it| door.users.expiry_wait(it));
+            let expired = async {
+                match wait {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Both are cancel safe: a change that is not seen here is seen in the next round.
+            tokio::select! {
+                changed = door.changes.changed() => if changed.is_err() {
+                    return std::future::pending().await;
+                },
+                () = expired => {}
             }
             if !door.is_held() {
                 return;
@@ -168,12 +180,16 @@ impl Guard {
         }
     }
 
-    /// Whether the user that this connection speaks for is gone.
+    /// Whether the identity that this connection speaks for is gone or has expired.
     #[inline]
     pub fn is_revoked(&mut self) -> bool {
         let Some(door) = &mut self.0 else {
             return false;
         };
+        let identity = door.identity.as_ref();
+        if identity.is_some_and(|it| door.users.has_expired(it)) {
+            return true;
+        }
         if !door.changes.has_changed().unwrap_or(false) {
             return false;
         }
@@ -228,7 +244,9 @@ impl Guard {
                 door.identity = Some(identity);
                 ServerOutcome::Done
             }
-            Err(Refusal::Wrong) => ServerOutcome::WrongPassword,
+            Err(Refusal::Wrong | Refusal::UnknownToken | Refusal::Expired) => {
+                ServerOutcome::WrongPassword
+            }
             Err(Refusal::Busy) => ServerOutcome::Failed(Failure::Busy),
         }
     }
@@ -238,7 +256,7 @@ impl Door {
     fn is_held(&self) -> bool {
         self.identity
             .as_ref()
-            .is_none_or(|identity| self.users.directory().holds(identity))
+            .is_none_or(|identity| self.users.holds(identity))
     }
 }
 

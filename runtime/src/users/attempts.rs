@@ -27,6 +27,7 @@ use zeroize::Zeroizing;
 use super::checks::NAME_LEN_MAX;
 use super::directory::{Directory, Identity};
 use super::slowdown::{Digest, Slowdown, Source};
+use super::token::TokenHash;
 use super::turns::{Turn, Turns};
 use crate::pool::BlockingPool;
 
@@ -53,6 +54,12 @@ pub enum Refusal {
     /// There is no such user, or the password is another one.
     #[error("wrong user name or password")]
     Wrong,
+    /// There is no such token.
+    #[error("unknown token: it was revoked, or never was one here")]
+    UnknownToken,
+    /// The token was right once.
+    #[error("the token has expired: make another one with `fonnctl token create`")]
+    Expired,
     /// Too many attempts wait already; nothing was checked.
     #[error("too many attempts to log in are waiting; try again later")]
     Busy,
@@ -328,6 +335,17 @@ impl Attempts {
     pub fn log_due(&self, source: Source) -> Option<u64> {
         let now = self.origin.elapsed();
         self.ledger.lock().slowdown.refused(source, now)
+    }
+
+    /// Counts a token that is not known as a wrong guess of its source. Whether it is the first time that the source
+    /// makes it.
+    pub fn wrong_token(&self, hash: &TokenHash, source: Source) -> bool {
+        let digest = self.digest(0, "", hash.bytes());
+        let now = self.origin.elapsed();
+        let mut ledger = self.ledger.lock();
+        let is_new = !ledger.slowdown.knows(source, &digest);
+        ledger.slowdown.failed(source, Some(&digest), now);
+        is_new
     }
 
     /// The argon2 hash of a password with a salt of its own, made where passwords are checked.

@@ -1,9 +1,10 @@
-//! Checks passwords against the directory in force: the users file and what members agreed on.
+//! Checks passwords and tokens against the directory in force: the users file and what members agreed on.
 
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -11,9 +12,11 @@ use tokio::sync::watch;
 use super::attempts::{Attempts, HashError, Refusal, Refused};
 use super::checks::shown;
 use super::directory::{Directory, Identity, Namespace, Role};
-use super::metrics::Refusals;
+use super::metrics::{Refusals, TokenLogin, TokenLogins};
 use super::records::{self, LeftOut, Records, UserRecord};
 use super::slowdown::Source;
+use super::token::TokenHash;
+use crate::clock::Clock;
 
 /// From where users come.
 struct Sources {
@@ -47,7 +50,12 @@ pub struct Authenticator {
     revisions: watch::Sender<u64>,
     attempts: Attempts,
     refusals: Refusals,
+    token_logins: TokenLogins,
+    clock: Clock,
 }
+
+/// No wait for the expiry of an identity is longer, since the clock of the machine may be set meanwhile.
+const EXPIRY_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,7 +83,15 @@ impl Authenticator {
             revisions: watch::Sender::new(0),
             attempts: Attempts::new()?,
             refusals: Refusals::default(),
+            token_logins: TokenLogins::default(),
+            clock: Clock::system(),
         })
+    }
+
+    /// The same, going by another clock.
+    #[cfg(test)]
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     /// The users in force.
@@ -86,8 +102,9 @@ impl Authenticator {
 
     /// Puts the users of another file in force, beside those that members agreed on. Who is no longer among
     /// them is cut off by whoever watches [`Authenticator::changes`].
-    pub fn replace(&self, file: Directory) {
+    pub fn replace(&self, mut file: Directory) {
         let mut sources = self.sources.lock();
+        file.tokens.continue_counts(&sources.file.tokens);
         sources.file = Arc::new(file);
         self.enforce(&mut sources);
     }
@@ -211,21 +228,53 @@ impl Authenticator {
         self.changes.subscribe()
     }
 
+    /// Whether `identity` is still in force: neither removed, nor changed, nor expired.
+    #[must_use]
+    pub fn holds(&self, identity: &Identity) -> bool {
+        self.directory.read().holds(identity, self.clock.wall_ms())
+    }
+
+    /// Whether `identity` has expired, by a clock that costs next to nothing to read and is some milliseconds late.
+    #[inline]
+    pub(crate) fn has_expired(&self, identity: &Identity) -> bool {
+        identity.expiry.is_some() && identity.has_expired(self.clock.coarse_wall_ms())
+    }
+
+    /// How long to wait before it is asked again whether `identity` has expired; `None` if it never does.
+    pub(crate) fn expiry_wait(&self, identity: &Identity) -> Option<Duration> {
+        let left_ms = identity
+            .expiry?
+            .unix_ms()
+            .saturating_sub(self.clock.wall_ms());
+        // At least one tick, so that a clock that is a little behind is not asked without a pause.
+        Some(Duration::from_millis(left_ms.max(1)).min(EXPIRY_WAIT_MAX))
+    }
+
+    /// What came of logins by tokens.
+    pub(super) const fn token_logins(&self) -> &TokenLogins {
+        &self.token_logins
+    }
+
     /// What the admin port refused.
     pub(crate) const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// Who `user` is, if `password` is the right one. An empty user is `default`, as in Redis.
+    /// Who `user` is, if `password` is the right one. An empty user is `default`, as in Redis. A token in the place of
+    /// the password stands for itself, whatever the user is.
     ///
     /// # Errors
-    /// [`Refusal`]; after some wrong guesses from the same `address` it takes a while to come. Both kinds are logged.
+    /// [`Refusal`], which is logged; after some wrong guesses from the same `address` that of a password takes a while to
+    /// come. That of a token comes at once.
     pub async fn check(
         &self,
         user: &[u8],
         password: &[u8],
         address: Option<IpAddr>,
     ) -> Result<Identity, Refusal> {
+        if let Some(hash) = TokenHash::of(password) {
+            return self.check_token(&hash, address);
+        }
         let name = match user {
             [] => "default",
             name => std::str::from_utf8(name).unwrap_or(""),
@@ -249,6 +298,38 @@ impl Authenticator {
             }
             refusal
         })
+    }
+
+    /// The identity of a token. A right one is let in also while its source waits out a penalty, because nobody guesses
+    /// 256 bits; a wrong one counts as a wrong guess of its source.
+    fn check_token(&self, hash: &TokenHash, address: Option<IpAddr>) -> Result<Identity, Refusal> {
+        let directory = self.directory();
+        let source = Source::of(address);
+        match directory.tokens.by_hash(hash) {
+            Some(token) if !token.identity.has_expired(self.clock.wall_ms()) => {
+                token.count_login();
+                self.token_logins.count(TokenLogin::Accepted);
+                Ok(token.identity.clone())
+            }
+            Some(token) => {
+                self.token_logins.count(TokenLogin::Expired);
+                if let Some(attempts) = self.attempts.log_due(source) {
+                    let token = &token.identity.user;
+                    tracing::info!(%token, ?address, attempts, "{}", Refusal::Expired);
+                }
+                Err(Refusal::Expired)
+            }
+            None => {
+                self.token_logins.count(TokenLogin::Unknown);
+                let refusal = Refusal::UnknownToken;
+                if self.attempts.wrong_token(hash, source) {
+                    tracing::info!(?address, "{refusal}");
+                } else if let Some(attempts) = self.attempts.log_due(source) {
+                    tracing::info!(?address, attempts, "{refusal}");
+                }
+                Err(refusal)
+            }
+        }
     }
 
     pub(super) const fn attempts(&self) -> &Attempts {
@@ -312,11 +393,11 @@ mod tests {
         let changes = auth.changes();
         let ci = auth.check(b"ci", PASSWORD, peer()).await.unwrap();
         let dev = auth.check(b"dev", PASSWORD, peer()).await.unwrap();
-        assert!(auth.directory().holds(&ci) && auth.directory().holds(&dev));
+        assert!(auth.holds(&ci) && auth.holds(&dev));
         auth.replace(directory(&[("ci", "read")]));
         assert!(changes.has_changed().unwrap());
-        assert!(!auth.directory().holds(&ci), "another role");
-        assert!(!auth.directory().holds(&dev), "removed");
+        assert!(!auth.holds(&ci), "another role");
+        assert!(!auth.holds(&dev), "removed");
         assert!(auth.check(b"dev", PASSWORD, peer()).await.is_err());
         assert_eq!(
             auth.check(b"ci", PASSWORD, peer()).await.unwrap().role,
@@ -350,10 +431,10 @@ mod tests {
         assert_eq!((ci.role, root.role), (Role::ReadWrite, Role::Admin));
         // An older version comes late.
         assert!(!auth.replicate(records(1, &[])));
-        assert!(auth.directory().holds(&ci));
+        assert!(auth.holds(&ci));
         // The file is read again, and has nothing to do with it.
         auth.replace(directory(&[("root", "admin"), ("dev", "read")]));
-        assert!(auth.directory().holds(&ci) && auth.directory().holds(&root));
+        assert!(auth.holds(&ci) && auth.holds(&root));
         let listed = |auth: &Authenticator| {
             let all = auth.list().into_iter();
             all.map(|it| (it.name, it.role, it.is_of_file, it.ignored.is_some()))
@@ -370,12 +451,12 @@ mod tests {
         assert_eq!(listed(&auth), expected);
         let changes = auth.changes();
         assert!(auth.replicate(records(3, &[("ci", Role::Read)])));
-        assert!(changes.has_changed().unwrap() && !auth.directory().holds(&ci));
-        assert!(auth.directory().holds(&root), "not changed");
+        assert!(changes.has_changed().unwrap() && !auth.holds(&ci));
+        assert!(auth.holds(&root), "not changed");
         let ci = auth.check(b"ci", PASSWORD, peer()).await.unwrap();
         assert_eq!(ci.role, Role::Read);
         assert!(auth.replicate(records(4, &[])));
-        assert!(!auth.directory().holds(&ci));
+        assert!(!auth.holds(&ci));
         let gone = auth.check(b"ci", PASSWORD, peer()).await;
         assert_eq!(gone.err(), Some(Refusal::Wrong));
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use argon2::password_hash::phc::PasswordHash;
 use serde::{Deserialize, Serialize};
 
+use super::token::Expiry;
+use super::tokens::{ListedToken, Tokens};
 use crate::size::ByteCount;
 
 /// The namespace of users that name none, and of everybody where there are no users.
@@ -64,17 +66,48 @@ pub struct Namespace {
     pub quota: Option<ByteCount>,
 }
 
+/// By what a client proved its identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CredentialKind {
+    /// The password of a user.
+    Password,
+    /// A token.
+    Token,
+}
+
 /// Who a connection speaks for.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The user's name.
+    /// The name of the user or token.
     pub user: Arc<str>,
-    /// What the user may do.
+    /// What it may do.
     pub role: Role,
-    /// Where the user's keys live.
+    /// Where its keys live.
     pub namespace: Arc<Namespace>,
-    /// Tells this user from another one, also with the same name.
+    /// By what it was proved.
+    pub kind: CredentialKind,
+    /// When it expires; never without one.
+    pub expiry: Option<Expiry>,
+    /// Tells this identity from another one, also with the same name.
     pub(super) stamp: u64,
+}
+
+impl Identity {
+    /// Whether it has expired at `now_ms`.
+    #[must_use]
+    pub fn has_expired(&self, now_ms: u64) -> bool {
+        self.expiry.is_some_and(|expiry| expiry.has_passed(now_ms))
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            CredentialKind::Password => "user",
+            CredentialKind::Token => "token",
+        };
+        write!(f, "{kind} `{}`", self.user)
+    }
 }
 
 /// A user with a password.
@@ -100,15 +133,18 @@ impl User {
                 user: name,
                 role,
                 namespace,
+                kind: CredentialKind::Password,
+                expiry: None,
                 stamp,
             },
         }
     }
 }
 
-/// The users of one version of the file, and of the cluster.
+/// The users and tokens of one version of the file, and the users of the cluster.
 pub struct Directory {
     pub(super) users: HashMap<Arc<str>, User>,
+    pub(super) tokens: Tokens,
     pub(super) namespaces: Vec<Arc<Namespace>>,
 }
 
@@ -116,6 +152,7 @@ impl fmt::Debug for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Directory")
             .field("users", &self.users.len())
+            .field("tokens", &self.tokens.len())
             .field("namespaces", &self.namespaces)
             .finish()
     }
@@ -134,11 +171,23 @@ impl Directory {
         Some(&user.hash)
     }
 
-    /// Whether `identity` is still what it says.
+    /// Whether `identity` is still what it says at `now_ms`.
     #[must_use]
-    pub fn holds(&self, identity: &Identity) -> bool {
-        self.user(&identity.user)
-            .is_some_and(|user| user.identity.stamp == identity.stamp)
+    pub fn holds(&self, identity: &Identity, now_ms: u64) -> bool {
+        let known = match identity.kind {
+            CredentialKind::Password => self.user(&identity.user).map(|user| &user.identity),
+            CredentialKind::Token => {
+                let token = self.tokens.named(&identity.user);
+                token.map(|token| &token.identity)
+            }
+        };
+        known.is_some_and(|known| known.stamp == identity.stamp) && !identity.has_expired(now_ms)
+    }
+
+    /// The tokens, by name.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<ListedToken> {
+        self.tokens.list()
     }
 
     /// The namespace of that name, if somebody is in it.

@@ -1,4 +1,6 @@
-//! The users file: TOML with `[[user]]` tables.
+//! The users file: TOML with `[[user]]`, `[[token]]` and `[[namespace]]` tables.
+
+mod namespaces;
 
 use std::collections::HashMap;
 use std::io;
@@ -9,12 +11,18 @@ use argon2::password_hash::phc::PasswordHash;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::checks::{check_name, check_user_name, parse_hash};
-use super::directory::{DEFAULT_NAMESPACE, Directory, Namespace, Role, User, namespace_number};
+use self::namespaces::{Inhabitant, namespaces};
+use super::checks::{check_user_name, parse_hash};
+use super::directory::{Directory, Namespace, Role, User};
+use super::token::Expiry;
+use super::tokens::{Token, Tokens};
 use crate::size::ByteCount;
 
 /// A larger file is none of users.
 const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// Tokens of a file at most.
+const TOKENS_MAX: usize = 4096;
 
 /// A users file that cannot be used. No variant holds a hash.
 #[derive(Debug, thiserror::Error)]
@@ -43,16 +51,38 @@ pub enum UsersError {
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    user: Vec<Row>,
+    user: Vec<UserRow>,
+    #[serde(default)]
+    token: Vec<TokenRow>,
+    #[serde(default)]
+    namespace: Vec<NamespaceRow>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct UserRow {
     name: Spanned<String>,
     hash: Spanned<String>,
     namespace: Option<Spanned<String>>,
     role: Role,
+    quota: Option<Spanned<ByteCount>>,
+    base: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenRow {
+    name: Spanned<String>,
+    hash: Spanned<String>,
+    namespace: Option<Spanned<String>>,
+    role: Spanned<Role>,
+    expires: Option<Spanned<toml::value::Datetime>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamespaceRow {
+    name: Spanned<String>,
     quota: Option<Spanned<ByteCount>>,
     base: Option<Spanned<String>>,
 }
@@ -74,9 +104,17 @@ impl Directory {
             ))));
         }
         let text = std::fs::read_to_string(path).map_err(read)?;
-        Self::parse(&text).map_err(|Fault { at, message }| UsersError::Content {
+        Self::of_text(&text, path)
+    }
+
+    /// What a users file with this text says; errors name `path`.
+    ///
+    /// # Errors
+    /// As [`Directory::load`].
+    pub fn of_text(text: &str, path: &Path) -> Result<Self, UsersError> {
+        Self::parse(text).map_err(|Fault { at, message }| UsersError::Content {
             path: path.to_owned(),
-            line: line_of(&text, at),
+            line: line_of(text, at),
             message,
         })
     }
@@ -87,36 +125,93 @@ impl Directory {
             // Only the first line: the others quote the file.
             message: error.message().lines().next().unwrap_or("").to_owned(),
         })?;
-        if file.user.is_empty() {
+        if file.user.is_empty() && file.token.is_empty() {
             return Err(Fault::new(
                 0,
-                "no [[user]] in it: nobody could log in; make a hash with `fonnctl user hash`",
+                "no [[user]] and no [[token]] in it: no client could log in; make a hash with `fonnctl user hash`, or a \
+                 token with `fonnctl token create`",
             ));
         }
-        let namespaces = namespaces(&file.user)?;
+        let of_users = file.user.iter().map(Inhabitant::user);
+        let of_tokens = file.token.iter().map(Inhabitant::token);
+        let inhabitants: Vec<_> = of_users.chain(of_tokens).collect();
+        let namespaces = namespaces(&file.namespace, &inhabitants)?;
         let mut users = HashMap::new();
         for row in &file.user {
-            let name: Arc<str> = checked_name(check_user_name, &row.name)?.into();
-            let user = User::new(
-                Arc::clone(&name),
-                checked_hash(&row.hash)?,
-                row.role,
-                Arc::clone(&namespaces[namespace_name(row)]),
-            );
-            if users.insert(name, user).is_some() {
-                return Err(Fault::at(
-                    &row.name,
-                    format!(
-                        "the user `{}` is there twice; names are unique",
-                        row.name.get_ref()
-                    ),
-                ));
+            let user = user(row, &namespaces)?;
+            if users
+                .insert(Arc::clone(&user.identity.user), user)
+                .is_some()
+            {
+                let name = row.name.get_ref();
+                let message = format!("the user `{name}` is there twice; names are unique");
+                return Err(Fault::at(&row.name, message));
             }
         }
+        let tokens = tokens(&file.token, &users, &namespaces)?;
         let mut namespaces: Vec<_> = namespaces.into_values().collect();
         namespaces.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self { users, namespaces })
+        Ok(Self {
+            users,
+            tokens,
+            namespaces,
+        })
     }
+}
+
+fn user(row: &UserRow, namespaces: &HashMap<&str, Arc<Namespace>>) -> Result<User, Fault> {
+    let namespace = Inhabitant::user(row).namespace_name();
+    Ok(User::new(
+        checked_name(check_user_name, &row.name)?.into(),
+        checked_hash(&row.hash)?,
+        row.role,
+        Arc::clone(&namespaces[namespace]),
+    ))
+}
+
+fn tokens(
+    rows: &[TokenRow],
+    users: &HashMap<Arc<str>, User>,
+    namespaces: &HashMap<&str, Arc<Namespace>>,
+) -> Result<Tokens, Fault> {
+    if let Some(row) = rows.get(TOKENS_MAX) {
+        let message =
+            format!("expected at most {TOKENS_MAX} tokens: revoke those that have expired");
+        return Err(Fault::at(&row.name, message));
+    }
+    let mut tokens = Tokens::default();
+    for row in rows {
+        let name = checked_name(check_user_name, &row.name)?;
+        if users.contains_key(name) {
+            let message = format!("the token `{name}` has the name of a user; take another name");
+            return Err(Fault::at(&row.name, message));
+        }
+        if row.role.get_ref().may_administer() {
+            let message =
+                format!("the token `{name}` cannot be an admin; expected `read` or `read-write`");
+            return Err(Fault::at(&row.role, message));
+        }
+        let hash = row.hash.get_ref().parse();
+        let hash = hash.map_err(|error| Fault::at(&row.hash, format!("{error}")))?;
+        let token = Token::new(
+            name.into(),
+            hash,
+            *row.role.get_ref(),
+            Arc::clone(&namespaces[Inhabitant::token(row).namespace_name()]),
+            row.expires.as_ref().map(expiry).transpose()?,
+        );
+        tokens.insert(token).map_err(|what| {
+            let message =
+                format!("another token has the {what} of the token `{name}` too; it is unique");
+            Fault::at(&row.name, message)
+        })?;
+    }
+    Ok(tokens)
+}
+
+fn expiry(told: &Spanned<toml::value::Datetime>) -> Result<Expiry, Fault> {
+    let parsed = told.get_ref().to_string().parse();
+    parsed.map_err(|error| Fault::at(told, format!("`expires`: {error}")))
 }
 
 /// What is wrong, and the byte where.
@@ -146,89 +241,6 @@ fn line_of(text: &str, at: usize) -> usize {
         .count()
 }
 
-fn namespace_name(row: &Row) -> &str {
-    row.namespace
-        .as_ref()
-        .map_or(DEFAULT_NAMESPACE, |name| name.get_ref())
-}
-
-/// The namespaces that the rows are in, with what their rows agree on.
-fn namespaces(rows: &[Row]) -> Result<HashMap<&str, Arc<Namespace>>, Fault> {
-    let mut bases: HashMap<&str, Option<&str>> = HashMap::new();
-    let mut quotas: HashMap<&str, ByteCount> = HashMap::new();
-    let mut numbers: HashMap<u16, &str> = HashMap::new();
-    for row in rows {
-        let name = namespace_name(row);
-        if let Some(spanned) = &row.namespace {
-            checked_name(|name| check_name("namespace", name), spanned)?;
-        }
-        let other = *numbers.entry(namespace_number(name)).or_insert(name);
-        if other != name {
-            return Err(Fault::new(
-                row.namespace.as_ref().map_or(0, |name| name.span().start),
-                format!(
-                    "the namespaces `{other}` and `{name}` have the same number; rename one of them"
-                ),
-            ));
-        }
-        let base = row.base.as_ref().map(|base| base.get_ref().as_str());
-        if *bases.entry(name).or_insert(base) != base {
-            return Err(Fault::at(
-                &row.name,
-                format!(
-                    "the users of namespace `{name}` differ in `base`; it belongs to the namespace, so say the same in each"
-                ),
-            ));
-        }
-        if let Some(quota) = &row.quota {
-            let first = *quotas.entry(name).or_insert(*quota.get_ref());
-            if first != *quota.get_ref() {
-                return Err(Fault::at(
-                    quota,
-                    format!(
-                        "the users of namespace `{name}` differ in `quota`; it belongs to the namespace, so say it once"
-                    ),
-                ));
-            }
-        }
-    }
-    for row in rows {
-        if let Some(base) = &row.base {
-            check_base(namespace_name(row), base, &bases)?;
-        }
-    }
-    Ok(bases
-        .iter()
-        .map(|(&name, base)| {
-            let namespace = Namespace {
-                name: name.into(),
-                number: namespace_number(name),
-                base: base.map(namespace_number),
-                quota: quotas.get(name).copied(),
-            };
-            (name, Arc::new(namespace))
-        })
-        .collect())
-}
-
-/// An overlay lies on one namespace that is none itself.
-fn check_base(
-    name: &str,
-    base: &Spanned<String>,
-    bases: &HashMap<&str, Option<&str>>,
-) -> Result<(), Fault> {
-    let under = base.get_ref().as_str();
-    let message = match bases.get(under) {
-        _ if under == name => format!("the namespace `{name}` has itself as its `base`"),
-        None => format!("no user is in namespace `{under}`, the `base` of `{name}`"),
-        Some(Some(third)) => format!(
-            "`{under}`, the `base` of `{name}`, has a base itself (`{third}`); overlays have one level"
-        ),
-        Some(None) => return Ok(()),
-    };
-    Err(Fault::at(base, message))
-}
-
 fn checked_name(
     check: impl FnOnce(&str) -> Result<(), String>,
     name: &Spanned<String>,
@@ -247,6 +259,7 @@ fn checked_hash(hash: &Spanned<String>) -> Result<PasswordHash, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::users::namespace_number;
     use crate::users::tests_support::{HASH, row};
 
     fn parse(text: &str) -> Result<Directory, String> {
@@ -319,6 +332,96 @@ mod tests {
             &format!("[[user]]\nname = 'a'\nrole = 'read'\nhash = '{huge}'\n"),
             "too much memory",
         );
+    }
+
+    const TOKEN_HASH: &str =
+        "sha256:0000000000000000000000000000000000000000000000000000000000000001";
+
+    fn token_row(name: &str, more: &str) -> String {
+        format!("[[token]]\nname = '{name}'\nhash = '{TOKEN_HASH}'\n{more}\n")
+    }
+
+    #[test]
+    fn tokens_have_a_role_a_namespace_and_an_expiry() {
+        let text = [
+            token_row(
+                "nightly",
+                "role = 'read-write'\nnamespace = 'pull'\nexpires = 2026-12-24T17:00:00Z",
+            ),
+            row("ci", "read", "namespace = 'main'"),
+            "[[namespace]]\nname = 'pull'\nbase = 'main'\nquota = '5g'\n".to_owned(),
+        ];
+        let directory = parse(&text.concat()).unwrap();
+        let tokens = directory.tokens();
+        let token = &tokens[0].identity;
+        assert_eq!(token.to_string(), "token `nightly`");
+        assert_eq!(token.role, Role::ReadWrite);
+        assert_eq!(token.namespace.base, Some(namespace_number("main")));
+        assert_eq!(token.namespace.quota, Some(ByteCount::new(5 << 30)));
+        let expiry = token.expiry.unwrap().unix_ms();
+        assert!(directory.holds(token, expiry - 1) && !directory.holds(token, expiry));
+        // Tokens alone let clients in too.
+        let alone = parse(&token_row("a", "role = 'read'")).unwrap();
+        assert!(alone.holds(&alone.tokens()[0].identity, u64::MAX));
+    }
+
+    #[test]
+    fn a_wrong_token_is_named_with_its_line_and_never_shows_a_hash() {
+        let refused = |text: &str, part: &str| {
+            refused(text, part);
+            assert!(!parse(text).unwrap_err().contains("000001"), "{part}");
+        };
+        refused(
+            &token_row("a", "role = 'admin'"),
+            "line 4: the token `a` cannot be an admin",
+        );
+        refused(&token_row("a b", "role = 'read'"), "line 2: the name `a b`");
+        refused(&token_row("a", ""), "missing field `role`");
+        refused(
+            &token_row("a", "role = 'read'\nexpires = 2026-12-24"),
+            "line 5: `expires`: expected a date and time",
+        );
+        refused(
+            &[
+                token_row("a", "role = 'read'"),
+                token_row("b", "role = 'read'"),
+            ]
+            .concat(),
+            "another token has the hash",
+        );
+        refused(
+            &[token_row("a", "role = 'read'"), row("a", "read", "")].concat(),
+            "has the name of a user",
+        );
+        let plain = "[[token]]\nname = 'a'\nrole = 'read'\nhash = 'secret'\n";
+        refused(plain, "line 4: `hash` is no hash of a token");
+        assert!(!parse(plain).unwrap_err().contains("secret"));
+    }
+
+    #[test]
+    fn a_namespace_that_is_declared_decides_for_all_in_it() {
+        let declared = |more: &str| format!("[[namespace]]\nname = 'p'\n{more}\n");
+        let main = row("m", "read", "namespace = 'main'");
+        let user = row("u", "read", "namespace = 'p'\nbase = 'main'\nquota = '1g'");
+        let silent = row("v", "read", "namespace = 'p'");
+        let base = "base = 'main'\nquota = '1g'";
+        let all = [main.clone(), user.clone(), silent, declared(base)].concat();
+        let directory = parse(&all).unwrap();
+        let namespace = &directory.user("v").unwrap().identity.namespace;
+        assert_eq!(namespace.base, Some(namespace_number("main")));
+        assert_eq!(namespace.quota, Some(ByteCount::new(1 << 30)));
+        let differing = |more: &str| [main.clone(), user.clone(), declared(more)].concat();
+        refused(&differing("quota = '1g'"), "differ in `base`");
+        refused(
+            &differing("base = 'main'\nquota = '2g'"),
+            "differ in `quota`",
+        );
+        refused(
+            &[main.clone(), declared(""), declared("")].concat(),
+            "is declared twice",
+        );
+        let nobody = [main, declared("base = 'none'")].concat();
+        refused(&nobody, "no user is in namespace `none`");
     }
 
     #[test]

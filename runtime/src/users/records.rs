@@ -141,8 +141,12 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
             users.insert(name, user);
         }
     }
-    let namespaces = namespaces.into_values().collect();
-    (Directory { users, namespaces }, left_out)
+    let directory = Directory {
+        users,
+        tokens: file.tokens.clone(),
+        namespaces: namespaces.into_values().collect(),
+    };
+    (directory, left_out)
 }
 
 /// An overlay lies on one namespace that is none itself. (The file has seen to its own.)

@@ -20,6 +20,7 @@ mod routers;
 mod settings;
 mod start;
 mod together;
+mod tokens;
 mod transactions;
 mod users;
 mod warm;

@@ -32,7 +32,7 @@ impl Guarded {
 }
 
 /// One path of each dialect.
-fn paths() -> [String; 7] {
+pub(crate) fn paths() -> [String; 7] {
     [
         "/generic".to_owned(),
         format!("/ac/{HELLO}"),

@@ -8,5 +8,6 @@ mod keys;
 mod limits;
 mod router;
 mod start;
+mod tokens;
 mod tools;
 mod turborepo;

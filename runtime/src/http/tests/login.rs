@@ -135,6 +135,36 @@ async fn readers_leave_a_place_to_administrators() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_when_its_token_expires() {
+    let clock = crate::clock::ManualClock::new(1_767_225_600_000);
+    let secret = crate::users::TokenSecret::new(&[1; 32]);
+    let text = format!(
+        "[[token]]\nname = 't'\nhash = '{}'\nrole = 'read'\nexpires = 2026-01-01T00:00:01Z\n",
+        secret.hash()
+    );
+    let users = Authenticator::new(crate::users::tests_support::parsed(&text)).unwrap();
+    let users = Arc::new(users.with_clock(clock.clock()));
+    let security = Security {
+        users: Some(users),
+        ..Security::default()
+    };
+    let server = start_with(Options::default(), security).await;
+    let password = secret.text().as_bytes();
+    let (mut answers, sender) = info(server.logged_in("any", password).await).await.unwrap();
+    clock.advance(Duration::from_secs(1));
+    let end = tokio::time::timeout(SOON, answers.next())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(end.unwrap_err().code(), Code::Unauthenticated);
+    drop(sender);
+    let refused = info(server.logged_in("any", password).await).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("expired"), "{refused}");
+}
+
+#[tokio::test]
 async fn guessing_is_slowed_by_source() {
     let (server, users) = guarded().await;
     let begin = std::time::Instant::now();
@@ -240,7 +270,7 @@ async fn the_streams_of_a_user_end_with_the_user() {
     let ended = tokio::time::timeout(SOON, dev.next()).await.unwrap();
     let ended = ended.unwrap().unwrap_err();
     assert_eq!(ended.code(), Code::Unauthenticated);
-    assert!(ended.message().contains("removed or changed"), "{ended}");
+    assert!(ended.message().contains("was removed"), "{ended}");
     assert!(dev.next().await.is_none());
     // Whoever is still in the file goes on.
     root_asks.send(list()).await.unwrap();

@@ -3,9 +3,10 @@
 use std::io::ErrorKind;
 
 use super::*;
+use crate::clock::ManualClock;
 use crate::serve::Service as _;
-use crate::users::Authenticator;
-use crate::users::tests_support::{PASSWORD, directory};
+use crate::users::tests_support::{PASSWORD, directory, parsed, row};
+use crate::users::{Authenticator, TokenSecret};
 
 const CLIENTS: usize = 50;
 const GETS: usize = 1000;
@@ -88,4 +89,62 @@ fn a_set_that_is_refused_for_its_size_removes_the_old_value_only_where_the_user_
     ci.write_all(&set).unwrap();
     let refused = format!("-ERR value is too large (max {len_max} bytes)\r\n$-1\r\n");
     expect(&mut ci, refused.as_bytes());
+}
+
+/// A server with two tokens, of which one expires a second after the time of the clock.
+fn with_tokens() -> (Running, Arc<Authenticator>, ManualClock) {
+    // 2026-01-01, in milliseconds.
+    let clock = ManualClock::new(1_767_225_600_000);
+    let token = |name: &str, number: u8, more: &str| {
+        let hash = TokenSecret::new(&[number; 32]).hash();
+        format!("[[token]]\nname = '{name}'\nhash = '{hash}'\nrole = 'read'\n{more}\n")
+    };
+    let rows = [
+        token("short", 1, "expires = 2026-01-01T00:00:01Z"),
+        token("long", 2, ""),
+    ];
+    let users = Authenticator::new(parsed(&rows.concat())).unwrap();
+    let users = Arc::new(users.with_clock(clock.clock()));
+    let security = Security {
+        users: Some(Arc::clone(&users)),
+        ..Security::default()
+    };
+    let running = Running::protected(Manner::AtOnce, security);
+    (running, users, clock)
+}
+
+fn log_in_by_token(running: &Running, number: u8) -> TcpStream {
+    let mut stream = running.connect();
+    let secret = TokenSecret::new(&[number; 32]);
+    let request = format!("AUTH {}\r\nGET a\r\n", secret.text());
+    stream.write_all(request.as_bytes()).unwrap();
+    expect(&mut stream, b"+OK\r\n$-1\r\n");
+    stream
+}
+
+fn is_ended(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(len) => len == 0,
+        // It is no end when nothing comes in time.
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn an_idle_connection_ends_when_its_token_expires() {
+    let (running, _, clock) = with_tokens();
+    let mut short = log_in_by_token(&running, 1);
+    let mut long = log_in_by_token(&running, 2);
+    clock.advance(Duration::from_secs(1));
+    assert!(is_ended(&mut short));
+    long.write_all(b"GET a\r\n").unwrap();
+    expect(&mut long, b"$-1\r\n");
+}
+
+#[test]
+fn a_connection_ends_when_its_token_is_revoked() {
+    let (running, users, _) = with_tokens();
+    let mut long = log_in_by_token(&running, 2);
+    users.replace(parsed(&row("long", "read", "")));
+    assert!(is_ended(&mut long));
 }

@@ -72,7 +72,7 @@ fn users_of_both_are_there_and_the_file_wins() {
     let ci = &both.user("ci").unwrap().identity;
     assert_eq!((ci.role, &*ci.namespace.name), (Role::ReadWrite, "main"));
     assert!(
-        both.holds(&file.user("ci").unwrap().identity),
+        both.holds(&file.user("ci").unwrap().identity, 0),
         "not changed"
     );
     // What the file says of `main` holds for whoever is in it.
@@ -109,7 +109,7 @@ fn a_quota_that_the_file_does_not_say_is_what_members_agreed_on() {
     );
     for name in ["root", "dev"] {
         let identity = &before.user(name).unwrap().identity;
-        assert!(both.holds(identity), "{name}");
+        assert!(both.holds(identity, 0), "{name}");
     }
 }
 

@@ -1,0 +1,447 @@
+//! `fonnctl token`: makes, lists and revokes the tokens of a users file. No node is asked.
+//!
+//! The file is locked while it is changed, and what stands in it is checked before and after: a change never leaves a
+//! file that a server would refuse. The secret is printed once, after its entry is on disk, and is kept nowhere.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fonn_runtime::users::{Directory, Expiry, ListedToken, TokenSecret};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::Serialize;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table as Entry, value};
+
+use super::Verdict;
+use super::args::{CreateToken, ListTokens, RevokeToken, TokenRole};
+use super::error::CtlError;
+use super::output::Output;
+use super::table::{Side, Table, printable};
+
+/// A longer file is not one of users.
+const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// How often a file is opened again because another process has replaced it meanwhile.
+const OPENS_MAX: usize = 8;
+
+#[derive(Serialize)]
+struct Created<'c> {
+    name: &'c str,
+    token: &'c str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    role: String,
+    namespace: String,
+    expires: Option<String>,
+    has_expired: bool,
+}
+
+#[derive(Serialize)]
+struct List {
+    tokens: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Revoked<'r> {
+    revoked: &'r str,
+}
+
+/// Makes a token, adds its entry to the file, and shows its secret.
+pub(super) fn create(args: &CreateToken, output: &Output) -> Result<Verdict, CtlError> {
+    let mut random = [0; 32];
+    fill_random(&mut random)
+        .map_err(|error| CtlError::Input(format!("the system gives no random bytes: {error}")))?;
+    let secret = TokenSecret::new(&random);
+    let expiry = args
+        .ttl
+        .map(|ttl| expiry(now_ms(), u128::from(ttl.as_millis())));
+    let expiry = expiry.transpose()?;
+    let mut file = UsersFile::open(&args.entry, true)?;
+    let text = with_token(&file.text, args, &secret, expiry).map_err(|why| file.refused(&why))?;
+    file.check(&text)?;
+    file.append(&text)?;
+    let created = Created {
+        name: &args.name,
+        token: secret.text(),
+        expires: expiry.map(|it| it.to_string()),
+    };
+    output.show(&created, |it| format!("{}\n", it.token))?;
+    Ok(Verdict::Good)
+}
+
+/// Shows the tokens of the file.
+pub(super) fn list(args: &ListTokens, output: &Output) -> Result<Verdict, CtlError> {
+    let file = UsersFile::open(&args.entry, false)?;
+    let now_ms = now_ms();
+    let tokens = match file.is_without_entries() {
+        true => Vec::new(),
+        false => file.check(&file.text)?.tokens(),
+    };
+    let tokens = tokens.into_iter().map(|it| row(&it, now_ms)).collect();
+    output.show(&List { tokens }, render)?;
+    Ok(Verdict::Good)
+}
+
+/// Removes the entry of a token from the file.
+pub(super) fn revoke(args: &RevokeToken, output: &Output) -> Result<Verdict, CtlError> {
+    let file = UsersFile::open(&args.entry, false)?;
+    let text = without_token(&file.text, &args.name).map_err(|why| file.refused(&why))?;
+    file.replace(&text)?;
+    let revoked = Revoked {
+        revoked: &args.name,
+    };
+    output.show(&revoked, |it| {
+        format!(
+            "`{}` is revoked: servers that read the file refuse it within half a minute, at once after SIGHUP\n",
+            printable(it.revoked)
+        )
+    })?;
+    Ok(Verdict::Good)
+}
+
+fn row(token: &ListedToken, now_ms: u64) -> Row {
+    let identity = &token.identity;
+    Row {
+        name: identity.user.to_string(),
+        role: identity.role.to_string(),
+        namespace: identity.namespace.name.to_string(),
+        expires: identity.expiry.map(|it| it.to_string()),
+        has_expired: identity.has_expired(now_ms),
+    }
+}
+
+fn render(list: &List) -> String {
+    let mut table = Table::new(&[
+        ("TOKEN", Side::Left),
+        ("ROLE", Side::Left),
+        ("NAMESPACE", Side::Left),
+        ("EXPIRES", Side::Left),
+        ("", Side::Left),
+    ]);
+    for it in &list.tokens {
+        table.row([
+            it.name.clone(),
+            it.role.clone(),
+            it.namespace.clone(),
+            it.expires.clone().unwrap_or_else(|| "never".to_owned()),
+            match it.has_expired {
+                true => "expired".to_owned(),
+                false => String::new(),
+            },
+        ]);
+    }
+    table.render()
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// The moment `ttl_ms` after `now_ms`, in whole seconds.
+fn expiry(now_ms: u64, ttl_ms: u128) -> Result<Expiry, CtlError> {
+    let at_ms = (u128::from(now_ms) + ttl_ms).div_ceil(1000) * 1000;
+    let at_ms = u64::try_from(at_ms).unwrap_or(u64::MAX);
+    Expiry::from_unix_ms(at_ms).map_err(|error| CtlError::Input(format!("--ttl: {error}")))
+}
+
+fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// A text that begins with `text` and has the entry of a token besides. The file is only appended to, so that its comments
+/// and its order stay, and a reader sees the old text or a longer one.
+fn with_token(
+    text: &str,
+    args: &CreateToken,
+    secret: &TokenSecret,
+    expiry: Option<Expiry>,
+) -> Result<String, String> {
+    let mut entry = Entry::new();
+    entry.insert("name", value(&args.name));
+    entry.insert("hash", value(secret.hash().to_string()));
+    entry.insert("namespace", value(&args.namespace));
+    let role = match args.role {
+        TokenRole::Read => "read",
+        TokenRole::ReadWrite => "read-write",
+    };
+    entry.insert("role", value(role));
+    if let Some(expiry) = expiry {
+        let moment = expiry.to_string().parse::<toml_edit::Datetime>();
+        entry.insert("expires", value(moment.map_err(|error| error.to_string())?));
+    }
+    let mut tables = ArrayOfTables::new();
+    tables.push(entry);
+    let mut document = DocumentMut::new();
+    document.insert("token", Item::ArrayOfTables(tables));
+    let gap = match text {
+        "" => "",
+        text if text.ends_with('\n') => "\n",
+        _ => "\n\n",
+    };
+    Ok(format!("{text}{gap}{document}"))
+}
+
+/// The text without the entry of the token `name`.
+fn without_token(text: &str, name: &str) -> Result<String, String> {
+    let document = text.parse::<DocumentMut>();
+    // Only the first line: the others quote the file.
+    let mut document = document.map_err(|error| {
+        let message = error.message().lines().next().unwrap_or("").to_owned();
+        format!("it is no TOML: {message}")
+    })?;
+    let tables = document.get_mut("token");
+    let tables = tables.and_then(Item::as_array_of_tables_mut);
+    let is_it = |entry: &Entry| entry.get("name").and_then(Item::as_str) == Some(name);
+    match tables {
+        Some(tables) if tables.iter().any(is_it) => {
+            tables.retain(|entry| !is_it(entry));
+            Ok(document.to_string())
+        }
+        _ => Err(format!(
+            "there is no token `{}` in it; `fonnctl token list` shows those that are",
+            name.escape_debug()
+        )),
+    }
+}
+
+/// A users file that this process has locked.
+struct UsersFile {
+    /// As it was named.
+    path: PathBuf,
+    /// Where it is: a mounted secret is a chain of links.
+    target: PathBuf,
+    file: File,
+    text: String,
+}
+
+impl UsersFile {
+    /// Opens and locks a file. With `creates` one that is not there is made, for its owner alone.
+    fn open(path: &Path, creates: bool) -> Result<Self, CtlError> {
+        let opened = Self::open_latest(path, creates);
+        opened.map_err(|error| {
+            let path = path.display();
+            CtlError::Input(format!("--entry {path}: cannot open the file: {error}"))
+        })
+    }
+
+    fn open_latest(path: &Path, creates: bool) -> io::Result<Self> {
+        for _ in 0..OPENS_MAX {
+            let mut options = OpenOptions::new();
+            options.read(true);
+            if creates {
+                options.append(true).create(true).mode(0o600);
+            }
+            let mut file = options.open(path)?;
+            file.lock()?;
+            let target = path.canonicalize()?;
+            let (here, there) = (file.metadata()?, target.metadata()?);
+            // Another process replaced it before the lock was there.
+            if (here.dev(), here.ino()) != (there.dev(), there.ino()) {
+                continue;
+            }
+            let mut text = String::new();
+            file.seek(SeekFrom::Start(0))?;
+            (&mut file)
+                .take(FILE_LEN_MAX + 1)
+                .read_to_string(&mut text)?;
+            if text.len() as u64 > FILE_LEN_MAX {
+                return Err(io::Error::other(
+                    "it is longer than 16 MiB, which no users file is",
+                ));
+            }
+            return Ok(Self {
+                path: path.to_owned(),
+                target,
+                file,
+                text,
+            });
+        }
+        Err(io::Error::other("other processes replace it all the time"))
+    }
+
+    fn refused(&self, why: &str) -> CtlError {
+        CtlError::Input(format!("--entry {}: {why}", self.path.display()))
+    }
+
+    fn failed(&self, error: &io::Error) -> CtlError {
+        self.refused(&format!("cannot write the file: {error}"))
+    }
+
+    /// Whether there is nothing in it that a server could go by: a new file, or what a revocation left.
+    fn is_without_entries(&self) -> bool {
+        let document = self.text.parse::<DocumentMut>();
+        document.is_ok_and(|it| it.iter().next().is_none())
+    }
+
+    /// What a server makes of a text in the place of this file's.
+    fn check(&self, text: &str) -> Result<Directory, CtlError> {
+        Directory::of_text(text, &self.path).map_err(|error| CtlError::Input(error.to_string()))
+    }
+
+    /// Appends what `text` has besides that of the file.
+    fn append(&mut self, text: &str) -> Result<(), CtlError> {
+        let added = text.get(self.text.len()..).unwrap_or_default();
+        let written = self.file.write_all(added.as_bytes());
+        let written = written.and_then(|()| self.file.sync_all());
+        written.map_err(|error| self.failed(&error))
+    }
+
+    /// Puts a file with another text in its place, at once, with the same permissions.
+    fn replace(&self, text: &str) -> Result<(), CtlError> {
+        let name = self.target.file_name().unwrap_or_default();
+        let mut temporary = name.to_owned();
+        temporary.push(format!(".{}.new", std::process::id()));
+        let temporary = self.target.with_file_name(temporary);
+        let written = self.write_beside(&temporary, text);
+        written.map_err(|error| {
+            // It is of no use, and may not even be there.
+            let _ = std::fs::remove_file(&temporary);
+            self.failed(&error)
+        })
+    }
+
+    fn write_beside(&self, temporary: &Path, text: &str) -> io::Result<()> {
+        let mode = self.file.metadata()?.permissions().mode() & 0o777;
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        std::fs::rename(temporary, &self.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(name: &str, entry: &Path) -> CreateToken {
+        CreateToken {
+            name: name.to_owned(),
+            role: TokenRole::ReadWrite,
+            namespace: "main".to_owned(),
+            ttl: None,
+            entry: entry.to_owned(),
+        }
+    }
+
+    fn quiet() -> Output {
+        Output::new(true)
+    }
+
+    #[test]
+    fn a_token_is_added_to_what_is_there_and_taken_away_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.toml");
+        let first = "# ours\n[[namespace]]\nname = 'main' # the trunk\nquota = '20g'";
+        std::fs::write(&path, first).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        for name in ["nightly", "weekly"] {
+            create(&wanted(name, &path), &quiet()).unwrap();
+        }
+        let again = create(&wanted("nightly", &path), &quiet()).unwrap_err();
+        assert!(
+            again.to_string().contains("another token has the name"),
+            "{again}"
+        );
+        let names = || {
+            let directory = Directory::load(&path).unwrap();
+            let tokens = directory.tokens().into_iter();
+            tokens
+                .map(|it| it.identity.user.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(), ["nightly", "weekly"]);
+        let of = |name: &str| RevokeToken {
+            name: name.to_owned(),
+            entry: path.clone(),
+            yes: true,
+        };
+        revoke(&of("nightly"), &quiet()).unwrap();
+        assert_eq!(names(), ["weekly"]);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with(first), "{text}");
+        let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o640);
+        let gone = revoke(&of("nightly"), &quiet()).unwrap_err().to_string();
+        assert!(gone.contains("there is no token `nightly`"), "{gone}");
+        // The last one may go too; nothing but the file is left.
+        revoke(&of("weekly"), &quiet()).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_new_file_is_for_its_owner_alone_and_never_has_the_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.toml");
+        create(&wanted("a", &path), &quiet()).unwrap();
+        let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            !text.contains("fonn_") && text.contains("sha256:"),
+            "{text}"
+        );
+        let list_args = ListTokens { entry: path };
+        assert_eq!(list(&list_args, &quiet()).unwrap(), Verdict::Good);
+    }
+
+    #[test]
+    fn a_file_that_a_server_would_refuse_is_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.toml");
+        for bad in ["[[user]]\nname = 'a'\n", "colour = 1\n", "["] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(create(&wanted("a", &path), &quiet()).is_err(), "{bad}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);
+        }
+    }
+
+    #[test]
+    fn a_token_lives_as_long_as_is_said_in_whole_seconds() {
+        let at = |now_ms, ttl_ms| expiry(now_ms, ttl_ms).map(Expiry::unix_ms);
+        assert_eq!(at(1_500, 2_000).unwrap(), 4_000);
+        assert!(at(1_500, u128::from(u64::MAX)).is_err());
+    }
+
+    #[test]
+    fn an_expired_token_is_told_apart() {
+        let row = |name: &str, expires: Option<&str>, has_expired| Row {
+            name: name.to_owned(),
+            role: "read".to_owned(),
+            namespace: "main".to_owned(),
+            expires: expires.map(str::to_owned),
+            has_expired,
+        };
+        let tokens = vec![
+            row("a", None, false),
+            row("b", Some("2026-12-24T17:00:00Z"), true),
+        ];
+        assert_eq!(
+            render(&List { tokens }),
+            "\
+TOKEN  ROLE  NAMESPACE  EXPIRES
+a      read  main       never
+b      read  main       2026-12-24T17:00:00Z  expired
+"
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! The namespaces of a users file: what their declarations, users and tokens say of each, brought together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use toml::Spanned;
+
+use super::{Fault, NamespaceRow, TokenRow, UserRow, checked_name};
+use crate::size::ByteCount;
+use crate::users::checks::check_name;
+use crate::users::directory::{DEFAULT_NAMESPACE, Namespace, namespace_number};
+
+/// A user or a token, as far as its namespace goes.
+pub(super) struct Inhabitant<'r> {
+    name: &'r Spanned<String>,
+    namespace: Option<&'r Spanned<String>>,
+    terms: Option<Terms<'r>>,
+}
+
+/// What a row says of its namespace.
+#[derive(Clone, Copy)]
+struct Terms<'r> {
+    base: Option<&'r Spanned<String>>,
+    quota: Option<&'r Spanned<ByteCount>>,
+}
+
+impl<'r> Inhabitant<'r> {
+    pub fn user(row: &'r UserRow) -> Self {
+        Self {
+            name: &row.name,
+            namespace: row.namespace.as_ref(),
+            terms: Some(Terms {
+                base: row.base.as_ref(),
+                quota: row.quota.as_ref(),
+            }),
+        }
+    }
+
+    /// A token takes its namespace as others describe it.
+    pub fn token(row: &'r TokenRow) -> Self {
+        Self {
+            name: &row.name,
+            namespace: row.namespace.as_ref(),
+            terms: None,
+        }
+    }
+
+    pub fn namespace_name(&self) -> &'r str {
+        self.namespace
+            .map_or(DEFAULT_NAMESPACE, |name| name.get_ref())
+    }
+}
+
+/// What is known of one namespace while rows are read.
+#[derive(Clone, Copy, Default)]
+struct Draft<'r> {
+    is_declared: bool,
+    /// Inner none: it has no base.
+    base: Option<Option<&'r Spanned<String>>>,
+    quota: Option<ByteCount>,
+}
+
+impl<'r> Draft<'r> {
+    fn base_name(&self) -> Option<&'r str> {
+        self.base.flatten().map(|base| base.get_ref().as_str())
+    }
+}
+
+/// The namespaces that are declared, or that a user or a token is in, by name.
+pub(super) fn namespaces<'r>(
+    declared: &'r [NamespaceRow],
+    inhabitants: &[Inhabitant<'r>],
+) -> Result<HashMap<&'r str, Arc<Namespace>>, Fault> {
+    let mut drafts: HashMap<&str, Draft<'_>> = HashMap::new();
+    let mut numbers = Numbers::default();
+    for row in declared {
+        let name = numbers.take(Some(&row.name))?;
+        let draft = Draft {
+            is_declared: true,
+            base: Some(row.base.as_ref()),
+            quota: row.quota.as_ref().map(|quota| *quota.get_ref()),
+        };
+        if drafts.insert(name, draft).is_some() {
+            let message = format!("the namespace `{name}` is declared twice");
+            return Err(Fault::at(&row.name, message));
+        }
+    }
+    for it in inhabitants {
+        let name = numbers.take(it.namespace)?;
+        let draft = drafts.entry(name).or_default();
+        if let Some(terms) = it.terms {
+            agree(draft, terms, name, it.name)?;
+        }
+    }
+    for (name, draft) in &drafts {
+        if let Some(base) = draft.base.flatten() {
+            check_base(name, base, &drafts)?;
+        }
+    }
+    let namespaces = drafts.iter().map(|(&name, draft)| {
+        let namespace = Namespace {
+            name: name.into(),
+            number: namespace_number(name),
+            base: draft.base_name().map(namespace_number),
+            quota: draft.quota,
+        };
+        (name, Arc::new(namespace))
+    });
+    Ok(namespaces.collect())
+}
+
+/// Which namespace has which number.
+#[derive(Default)]
+struct Numbers<'r>(HashMap<u16, &'r str>);
+
+impl<'r> Numbers<'r> {
+    /// The name of a namespace, which no other one shares its number with.
+    fn take(&mut self, named: Option<&'r Spanned<String>>) -> Result<&'r str, Fault> {
+        let name = match named {
+            None => DEFAULT_NAMESPACE,
+            Some(spanned) => checked_name(|name| check_name("namespace", name), spanned)?,
+        };
+        let other = *self.0.entry(namespace_number(name)).or_insert(name);
+        if other == name {
+            return Ok(name);
+        }
+        Err(Fault::new(
+            named.map_or(0, |name| name.span().start),
+            format!(
+                "the namespaces `{other}` and `{name}` have the same number; rename one of them"
+            ),
+        ))
+    }
+}
+
+/// Takes what the row of the user at `at` says of the namespace `name`. Where the namespace is declared, a user may
+/// leave out what the declaration says.
+fn agree<'r>(
+    draft: &mut Draft<'r>,
+    terms: Terms<'r>,
+    name: &str,
+    at: &Spanned<String>,
+) -> Result<(), Fault> {
+    let base = terms.base.map(|base| base.get_ref().as_str());
+    let is_silent = draft.is_declared && base.is_none();
+    if !is_silent && draft.base.is_some() && draft.base_name() != base {
+        return Err(Fault::at(
+            at,
+            format!(
+                "the users of namespace `{name}` differ in `base`; it belongs to the namespace, so say the same in each"
+            ),
+        ));
+    }
+    draft.base.get_or_insert(terms.base);
+    if let Some(quota) = terms.quota
+        && *draft.quota.get_or_insert(*quota.get_ref()) != *quota.get_ref()
+    {
+        return Err(Fault::at(
+            quota,
+            format!(
+                "the users of namespace `{name}` differ in `quota`; it belongs to the namespace, so say it once"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// An overlay lies on one namespace that is none itself.
+fn check_base(
+    name: &str,
+    base: &Spanned<String>,
+    drafts: &HashMap<&str, Draft<'_>>,
+) -> Result<(), Fault> {
+    let under = base.get_ref().as_str();
+    let third = drafts.get(under).map(Draft::base_name);
+    let message = match third {
+        _ if under == name => format!("the namespace `{name}` has itself as its `base`"),
+        None => format!("no user is in namespace `{under}`, the `base` of `{name}`"),
+        Some(Some(third)) => format!(
+            "`{under}`, the `base` of `{name}`, has a base itself (`{third}`); overlays have one level"
+        ),
+        Some(None) => return Ok(()),
+    };
+    Err(Fault::at(base, message))
+}
