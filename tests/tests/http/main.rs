@@ -6,6 +6,7 @@ mod documented;
 mod guarded;
 mod keys;
 mod limits;
+mod poisoning;
 mod router;
 mod start;
 mod tokens;

@@ -16,13 +16,13 @@ use super::documented::{documented, exported};
 const KEY: &str = "a key of more than thirty-two bytes";
 
 /// A workspace with one package.
-struct Workspace {
+pub(crate) struct Workspace {
     turbo: PathBuf,
     dir: TempDir,
 }
 
 impl Workspace {
-    fn new(turbo: &Path) -> Result<Self> {
+    pub(crate) fn new(turbo: &Path) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let package = dir.path().join("packages/a");
         fs::create_dir_all(&package)?;
@@ -54,6 +54,19 @@ impl Workspace {
 
     /// Builds without anything that was built before; returns what Turborepo says, and the output.
     fn build(&self, node: &FonnNode, team: &str, key: &str) -> Result<(String, String)> {
+        let environment = [
+            ("TURBO_TEAM", team),
+            ("TURBO_REMOTE_CACHE_SIGNATURE_KEY", key),
+        ];
+        self.build_with(node, &environment)
+    }
+
+    /// The same, with other variables in the environment than those of the documentation.
+    pub(crate) fn build_with(
+        &self,
+        node: &FonnNode,
+        environment: &[(&str, &str)],
+    ) -> Result<(String, String)> {
         let root = self.dir.path();
         for dir in [
             ".turbo",
@@ -73,8 +86,8 @@ impl Workspace {
         }
         command.envs(exported(&documented("Turborepo", node.http())?));
         command
-            .env("TURBO_TEAM", team)
-            .env("TURBO_REMOTE_CACHE_SIGNATURE_KEY", key);
+            .env("TURBO_REMOTE_CACHE_SIGNATURE_KEY", KEY)
+            .envs(environment.iter().copied());
         command
             .env("TURBO_TELEMETRY_DISABLED", "1")
             .env("DO_NOT_TRACK", "1")

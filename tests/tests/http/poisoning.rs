@@ -1,0 +1,145 @@
+//! Cache poisoning (CVE-2025-36852): a pull request stores a bad artifact under the key that the main branch will compute.
+//!
+//! The identity of pull requests has an overlay of the namespace of the main branch. It reads what the main branch built,
+//! and writes where the main branch never reads.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Result, ensure};
+
+use fonn_tests::client::HttpClient;
+use fonn_tests::component::program;
+
+use super::tokens::Tokens;
+use super::turborepo::Workspace;
+
+const NAMESPACES: &str = "
+[[namespace]]
+name = 'acme'
+
+[[namespace]]
+name = 'acme-pr-1'
+base = 'acme'
+
+[[namespace]]
+name = 'acme-pr-2'
+base = 'acme'
+";
+
+/// Secrets of the main branch and of two pull requests.
+struct Identities {
+    main: String,
+    attacker: String,
+    other: String,
+}
+
+fn start() -> Result<(Tokens, Identities)> {
+    Tokens::start(NAMESPACES, |entry| {
+        Ok(Identities {
+            main: entry.token("main", "read-write", "acme")?,
+            attacker: entry.token("pr-1", "read-write", "acme-pr-1")?,
+            other: entry.token("pr-2", "read-write", "acme-pr-2")?,
+        })
+    })
+}
+
+/// The requests of Nx.
+struct Nx<'n> {
+    client: HttpClient,
+    login: String,
+    path: &'n str,
+}
+
+impl<'n> Nx<'n> {
+    fn new(tokens: &Tokens, secret: &str, path: &'n str) -> Result<Self> {
+        Ok(Self {
+            client: HttpClient::connect(tokens.node.http())?,
+            login: format!("Bearer {secret}"),
+            path,
+        })
+    }
+
+    fn ask(&mut self, method: &str, body: &[u8]) -> Result<(u16, Vec<u8>)> {
+        let headers = [
+            ("authorization", &*self.login),
+            ("accept", "application/octet-stream"),
+            ("content-type", "application/octet-stream"),
+        ];
+        let answer = self.client.request(method, self.path, &headers, body)?;
+        Ok((answer.status, answer.body))
+    }
+
+    fn put(&mut self, value: &[u8]) -> Result<u16> {
+        Ok(self.ask("PUT", value)?.0)
+    }
+
+    fn get(&mut self) -> Result<Option<Vec<u8>>> {
+        match self.ask("GET", b"")? {
+            (200, value) => Ok(Some(value)),
+            (404, _) => Ok(None),
+            other => anyhow::bail!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_pull_request_poisons_no_build_of_the_main_branch_of_nx() -> Result<()> {
+    let (tokens, who) = start()?;
+    let path = "/v1/cache/17575332623054215528";
+    let mut main = Nx::new(&tokens, &who.main, path)?;
+    let mut attacker = Nx::new(&tokens, &who.attacker, path)?;
+    let mut other = Nx::new(&tokens, &who.other, path)?;
+    ensure!(attacker.put(b"poison")? == 200);
+    ensure!(attacker.get()?.as_deref() == Some(&b"poison"[..]));
+    ensure!(main.get()?.is_none() && other.get()?.is_none());
+    ensure!(main.put(b"own")? == 200);
+    for (name, nx) in [("main", &mut main), ("other", &mut other)] {
+        let found = nx.get()?;
+        ensure!(found.as_deref() == Some(&b"own"[..]), "{name}: {found:?}");
+    }
+    // The first value of a hash stays, also for a second writer of the same namespace.
+    ensure!(main.put(b"another")? == 409 && main.get()?.as_deref() == Some(&b"own"[..]));
+    // What the attacker removes is its own, and the value of the main branch shows again.
+    ensure!(attacker.ask("DELETE", b"")?.0 == 204);
+    ensure!(attacker.get()?.as_deref() == Some(&b"own"[..]));
+    ensure!(attacker.ask("DELETE", b"")?.0 == 404 && main.get()?.as_deref() == Some(&b"own"[..]));
+    Ok(())
+}
+
+/// The worst case: the pull request has the key of the signatures, too.
+#[test]
+fn a_pull_request_poisons_no_build_of_the_main_branch_of_turborepo() -> Result<()> {
+    let (Some(turbo), Some(_)) = (program("turbo")?, program("npm")?) else {
+        return Ok(());
+    };
+    let (tokens, who) = start()?;
+    let workspace = Workspace::new(&turbo)?;
+    // A workflow file is no input of the hash, and neither is what it puts on the path.
+    let workflow = tempfile::tempdir()?;
+    let date = workflow.path().join("date");
+    fs::write(&date, "#!/bin/sh\necho poison\n")?;
+    fs::set_permissions(&date, Permissions::from_mode(0o755))?;
+    let path = std::env::var("PATH")?;
+    let poisoned = format!("{}:{path}", workflow.path().display());
+    let build = |token: &str, path: &str| {
+        let environment = [("TURBO_TOKEN", token), ("PATH", path)];
+        workspace.build_with(&tokens.node, &environment)
+    };
+    build(&who.attacker, &poisoned)?;
+    let (text, output) = build(&who.attacker, &path)?;
+    ensure!(
+        text.contains("FULL TURBO") && output == "poison\n",
+        "it was not stored: {text}"
+    );
+    let (text, own) = build(&who.main, &path)?;
+    ensure!(!text.contains("FULL TURBO") && own != "poison\n", "{text}");
+    for (name, token) in [("main", &who.main), ("another pull request", &who.other)] {
+        let (text, output) = build(token, &path)?;
+        ensure!(
+            text.contains("FULL TURBO") && output == own,
+            "{name}: {text}"
+        );
+    }
+    Ok(())
+}
