@@ -15,7 +15,7 @@ use tonic_prost_build::Builder;
 use crate::generated::File;
 
 /// What is written.
-pub const FILES: [File; 2] = [
+pub const FILES: [File; 3] = [
     File {
         path: "proto/src/gen/fonn.v1.rs",
         make: |_| services(),
@@ -23,6 +23,10 @@ pub const FILES: [File; 2] = [
     File {
         path: "proto/src/gen/descriptors.rs",
         make: |_| descriptors(),
+    },
+    File {
+        path: "crates/reapi/src/gen/fonn.reapi.rs",
+        make: |_| build_tools(),
     },
 ];
 
@@ -63,6 +67,23 @@ fn services() -> Result<String> {
         .compile_fds(compile()?)
         .context("writing the code")?;
     let code = fs::read_to_string(dir.path().join("fonn.v1.rs")).context("reading the code")?;
+    Ok(format!("{HEAD}{code}"))
+}
+
+/// The messages of the Remote Execution API. Bytes are shared with the message that was received.
+fn build_tools() -> Result<String> {
+    let root = root();
+    let file = root.join("reapi/cache.proto");
+    let set = protox::compile([file], [root]).context("compiling proto/reapi/cache.proto")?;
+    let dir = tempfile::tempdir()?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .emit_rerun_if_changed(false)
+        .bytes(".")
+        .out_dir(dir.path())
+        .compile_fds(set)
+        .context("writing the code")?;
+    let code = fs::read_to_string(dir.path().join("fonn.reapi.rs")).context("reading the code")?;
     Ok(format!("{HEAD}{code}"))
 }
 

@@ -2,6 +2,7 @@
 
 mod admission;
 mod operate;
+mod remote;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -144,6 +145,9 @@ impl<S: Store> Front<S> {
     where
         B: Body<Data: Send> + Unpin + Send,
     {
+        if remote::is_call(&request) {
+            return self.answer_call(request, peer, life).await;
+        }
         let (active, begun) = (life.begin(), Instant::now());
         let routed = route::route(
             request.method().as_str(),

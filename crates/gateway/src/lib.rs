@@ -26,6 +26,7 @@ mod payload;
 mod probation;
 mod range;
 mod receive;
+mod remote_metrics;
 mod route;
 mod server;
 mod service;

@@ -7,6 +7,7 @@ use fonn_runtime::metrics::{Label as _, Snapshot};
 use hyper::StatusCode;
 
 use crate::events::TurborepoEvent;
+use crate::remote_metrics::RemoteFigures;
 use crate::route::Dialect;
 
 fonn_runtime::label! {
@@ -106,6 +107,7 @@ pub(crate) struct Figures {
     dialects: [OfDialect; Dialect::ALL.len()],
     lost_reads: [AtomicU64; LostRead::ALL.len()],
     events: [AtomicU64; TurborepoEvent::ALL.len()],
+    pub(crate) remote: RemoteFigures,
     pub(crate) connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
@@ -188,6 +190,7 @@ impl Figures {
                 get(count),
             );
         }
+        self.remote.publish(snapshot);
         snapshot.gauge(
             "fonn_http_connections",
             "Connections of build tools over HTTP.",

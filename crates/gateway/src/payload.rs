@@ -1,5 +1,6 @@
 //! Bodies of responses.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::HeaderMap;
 
 use crate::life::Active;
 use crate::outstanding::Counted;
@@ -18,7 +20,10 @@ const FRAME_LEN: usize = 256 << 10;
 /// The body of a response: bytes that are shared with the store, and are sent from where they are.
 #[derive(Debug)]
 pub(crate) struct Payload<S: Store> {
-    rest: Bytes,
+    rest: VecDeque<Bytes>,
+    trailers: Option<HeaderMap>,
+    /// Whether the length is told: not of a body that has trailers.
+    has_len: bool,
     counted: Option<Arc<Counted<S>>>,
     _active: Option<Active>,
 }
@@ -27,7 +32,7 @@ pub(crate) struct Payload<S: Store> {
 struct Guarded<S: Store> {
     bytes: Bytes,
     _counted: Arc<Counted<S>>,
-    _active: Active,
+    _active: Arc<Active>,
 }
 
 impl<S: Store> AsRef<[u8]> for Guarded<S> {
@@ -39,21 +44,46 @@ impl<S: Store> AsRef<[u8]> for Guarded<S> {
 impl<S: Store> Payload<S> {
     /// `bytes`, as the body of the request `active`.
     pub(crate) fn new(bytes: Bytes, counted: Option<Counted<S>>, active: Active) -> Self {
-        match counted.map(Arc::new) {
-            None => Self {
-                rest: bytes,
-                counted: None,
+        Self {
+            has_len: true,
+            ..Self::of_parts(vec![bytes], None, counted, active)
+        }
+    }
+
+    /// `parts` one after another, and trailers, as the body of the request `active`.
+    pub(crate) fn of_parts(
+        parts: Vec<Bytes>,
+        trailers: Option<HeaderMap>,
+        counted: Option<Counted<S>>,
+        active: Active,
+    ) -> Self {
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        let empty = Self {
+            rest: VecDeque::new(),
+            trailers,
+            has_len: false,
+            counted: None,
+            _active: None,
+        };
+        let Some(counted) = counted.map(Arc::new) else {
+            return Self {
+                rest: parts.collect(),
                 _active: Some(active),
-            },
-            Some(counted) => Self {
-                rest: Bytes::from_owner(Guarded {
-                    bytes,
-                    _counted: Arc::clone(&counted),
-                    _active: active,
-                }),
-                counted: Some(counted),
-                _active: None,
-            },
+                ..empty
+            };
+        };
+        let active = Arc::new(active);
+        let guard = |bytes| {
+            Bytes::from_owner(Guarded {
+                bytes,
+                _counted: Arc::clone(&counted),
+                _active: Arc::clone(&active),
+            })
+        };
+        Self {
+            rest: parts.map(guard).collect(),
+            counted: Some(Arc::clone(&counted)),
+            ..empty
         }
     }
 }
@@ -67,21 +97,28 @@ impl<S: Store + Unpin> Body for Payload<S> {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let it = self.get_mut();
-        if it.rest.is_empty() {
-            return Poll::Ready(None);
-        }
+        let Some(first) = it.rest.front_mut() else {
+            let trailers = it.trailers.take();
+            return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
+        };
         if let Some(counted) = &it.counted {
             counted.progress();
         }
-        let frame = it.rest.split_to(it.rest.len().min(FRAME_LEN));
+        let frame = first.split_to(first.len().min(FRAME_LEN));
+        if first.is_empty() {
+            it.rest.pop_front();
+        }
         Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
+        self.rest.is_empty() && self.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.rest.len() as u64)
+        match self.has_len {
+            true => SizeHint::with_exact(self.rest.iter().map(|it| it.len() as u64).sum()),
+            false => SizeHint::default(),
+        }
     }
 }

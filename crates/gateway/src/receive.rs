@@ -13,8 +13,8 @@ use crate::life::Life;
 use crate::store::{Charge as _, Store};
 
 /// The first step in which a body is charged, and the longest one.
-const STEP_MIN: usize = 64 << 10;
-const STEP_MAX: usize = 4 << 20;
+pub(crate) const STEP_MIN: usize = 64 << 10;
+pub(crate) const STEP_MAX: usize = 4 << 20;
 
 /// How often a client is looked at while it sends nothing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,7 +58,8 @@ pub(crate) struct Received<'r, S: Store + 'r> {
 }
 
 /// What is measured of a client: only the time that the server waits for it counts.
-struct Pace {
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
     waited: Duration,
     received: usize,
 }
@@ -79,10 +80,7 @@ impl Pace {
             if is_slow(tuning.rate_min) {
                 return false;
             }
-            *self = Self {
-                waited: Duration::ZERO,
-                received: 0,
-            };
+            *self = Self::default();
         }
         true
     }
@@ -114,10 +112,7 @@ impl<'r, S: Store> Terms<'r, S> {
         let mut value = Vec::new();
         let mut charge: Option<S::Charge<'r>> = None;
         let mut charged = 0;
-        let mut pace = Pace {
-            waited: Duration::ZERO,
-            received: 0,
-        };
+        let mut pace = Pace::default();
         while let Some(mut data) = self.next(&mut body, &mut pace).await? {
             let needed = data.remaining();
             let len = value.len().max(self.prefix.len()).saturating_add(needed);
@@ -176,7 +171,11 @@ impl<'r, S: Store> Terms<'r, S> {
     }
 
     /// The next bytes of the body; `None` at its end.
-    async fn next<B>(&self, body: &mut B, pace: &mut Pace) -> Result<Option<B::Data>, ReceiveError>
+    pub(crate) async fn next<B>(
+        &self,
+        body: &mut B,
+        pace: &mut Pace,
+    ) -> Result<Option<B::Data>, ReceiveError>
     where
         B: Body<Data: Send> + Unpin + Send,
     {

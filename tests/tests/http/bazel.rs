@@ -13,13 +13,13 @@ use fonn_tests::node::NodeOptions;
 use super::documented::documented;
 
 /// A workspace, and what Bazel keeps of it.
-struct Workspace {
+pub(crate) struct Workspace {
     bazel: PathBuf,
     dir: TempDir,
 }
 
 impl Workspace {
-    fn new(bazel: &Path) -> Result<Self> {
+    pub(crate) fn new(bazel: &Path) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         fs::create_dir(dir.path().join("w"))?;
         fs::write(dir.path().join("w/WORKSPACE"), "")?;
@@ -50,9 +50,15 @@ impl Workspace {
     }
 
     /// Builds without anything that was built before.
-    fn build(&self, documented: &str) -> Result<(String, String)> {
+    pub(crate) fn build(&self, documented: &str) -> Result<(String, String)> {
+        self.build_with(documented, &[])
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn build_with(&self, documented: &str, more: &[&str]) -> Result<(String, String)> {
         self.run(&["clean"])?;
-        let arguments: Vec<&str> = documented.split_whitespace().skip(1).collect();
+        let arguments = documented.split_whitespace().skip(1);
+        let arguments: Vec<&str> = arguments.chain(more.iter().copied()).collect();
         let text = self.run(&arguments)?;
         let output = fs::read_to_string(self.dir.path().join("w/bazel-bin/out"))?;
         Ok((text, output))

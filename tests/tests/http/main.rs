@@ -2,11 +2,13 @@
 
 mod access;
 mod bazel;
+mod consistent;
 mod documented;
 mod guarded;
 mod keys;
 mod limits;
 mod poisoning;
+mod remote;
 mod router;
 mod start;
 mod tokens;

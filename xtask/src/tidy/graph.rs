@@ -9,12 +9,13 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 11] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 12] = [
     ("proto", "fonn-proto", &[]),
     ("codec", "fonn-codec", &[]),
     ("runtime", "fonn-runtime", &["fonn-proto"]),
     ("dashboard", "fonn-dashboard", &[]),
     ("crates/replication", "fonn-replication", &[]),
+    ("crates/reapi", "fonn-reapi", &[]),
     (
         "cold-tier",
         "fonn-cold-tier",
@@ -23,7 +24,7 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 11] = [
     (
         "crates/gateway",
         "fonn-gateway",
-        &["fonn-proto", "fonn-runtime"],
+        &["fonn-proto", "fonn-reapi", "fonn-runtime"],
     ),
     (
         "node",
@@ -59,13 +60,13 @@ const LIBRARIES: &[&str] = &[
     "fonn-replication",
     "fonn-cold-tier",
     "fonn-gateway",
+    "fonn-reapi",
     "fonn-node",
     "fonn-router",
 ];
 
-/// The router passes values on as they are and talks to no bucket: it builds without these, direct
-/// or through others. (Prefixes of package names.)
-const NOT_IN_ROUTER: [&str; 5] = ["zstd", "aws-sdk", "aws-config", "aws-smithy", "fjall"];
+/// The router talks to no bucket and has no disk: it builds without these, direct or through others. (Prefixes of package names.)
+const NOT_IN_ROUTER: [&str; 4] = ["aws-sdk", "aws-config", "aws-smithy", "fjall"];
 
 /// Checks the manifests and the lock file among `files`.
 pub fn check(files: &[SourceFile]) -> Result<Vec<Finding>> {
@@ -300,15 +301,15 @@ mod tests {
     fn what_the_router_must_not_have_is_found_through_others() {
         let lock = "[[package]]\nname = 'fonn-router'\ndependencies = ['fonn-proto', 'bytes']\n\
                     [[package]]\nname = 'fonn-proto'\ndependencies = ['squeeze 1.0.0']\n\
-                    [[package]]\nname = 'squeeze'\ndependencies = ['zstd-sys', 'fonn-router']\n\
-                    [[package]]\nname = 'zstd-sys'\ndependencies = ['aws-sdk-s3']\n\
+                    [[package]]\nname = 'squeeze'\ndependencies = ['fjall-sys', 'fonn-router']\n\
+                    [[package]]\nname = 'fjall-sys'\ndependencies = ['aws-sdk-s3']\n\
                     [[package]]\nname = 'fonn-node'\ndependencies = ['fjall']\n";
         let findings = check_router(&lock.parse().unwrap());
         let messages: Vec<&str> = findings
             .iter()
             .map(|finding| finding.message.as_str())
             .collect();
-        let chain = "fonn-router -> fonn-proto -> squeeze -> zstd-sys";
+        let chain = "fonn-router -> fonn-proto -> squeeze -> fjall-sys";
         assert_eq!(
             messages,
             [format!("the router must build without: {chain}")]

@@ -92,8 +92,17 @@ impl<S: Store> Front<S> {
     }
 
     /// Carries out a read. What fails is a miss.
-    async fn look<T: Send + 'static>(
+    pub(super) async fn look<T: Send + 'static>(
         &self,
+        read: impl Future<Output = Result<Option<T>, Failure>> + Send + 'static,
+    ) -> Option<T> {
+        self.look_within(self.options().deadline, read).await
+    }
+
+    /// Carries out a read that may take so long.
+    pub(super) async fn look_within<T: Send + 'static>(
+        &self,
+        deadline: Duration,
         read: impl Future<Output = Result<Option<T>, Failure>> + Send + 'static,
     ) -> Option<T> {
         let Ok(permit) = self.0.operations.clone().try_acquire_owned() else {
@@ -105,7 +114,7 @@ impl<S: Store> Front<S> {
             drop(permit);
             found
         });
-        match timeout(self.options().deadline, read).await {
+        match timeout(deadline, read).await {
             Ok(Ok(found)) => found,
             Ok(Err(failure)) => {
                 self.figures().lost(failure.into());
@@ -128,6 +137,9 @@ impl<S: Store> Front<S> {
         };
         if route.dialect == Dialect::Turborepo {
             return self.artifact(&value);
+        }
+        if route.dialect == Dialect::BazelAc && !self.is_servable(scope, &route.key, &value).await {
+            return Answer::miss();
         }
         let len = value.len();
         let range = headers.get(RANGE).map(HeaderValue::as_bytes);
@@ -183,7 +195,7 @@ impl<S: Store> Front<S> {
     }
 
     /// Carries out a change.
-    async fn change<T: Send + 'static>(
+    pub(super) async fn change<T: Send + 'static>(
         &self,
         change: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {

@@ -1,0 +1,152 @@
+//! The messages of a call as they come: bounded in bytes and time, and charged to the memory budget.
+
+use bytes::{Buf as _, Bytes};
+use fonn_reapi::status::{Code, Refusal};
+use fonn_reapi::{Deframer, FrameError, Framed};
+use fonn_runtime::serve::Event;
+use http_body::Body;
+use prost::Message;
+
+use crate::receive::{Pace, ReceiveError, STEP_MAX, STEP_MIN, Terms};
+use crate::remote_metrics::RemoteFigures;
+use crate::store::{Charge as _, Store};
+
+/// A step in which memory is charged is at least such a part of what is charged then.
+const STEP_SHARES: usize = 4;
+
+/// What a decoded message may take, in multiples of the message: a digest is text in it.
+const DECODED_SHARES: usize = 3;
+
+/// The messages of a call. Their memory is charged until this is dropped.
+pub(super) struct Inbound<'r, S: Store, B> {
+    terms: Terms<'r, S>,
+    body: B,
+    figures: &'r RemoteFigures,
+    pace: Pace,
+    deframer: Deframer,
+    charge: Option<S::Charge<'r>>,
+    charged: usize,
+    /// What the call holds until its end, and for the moment.
+    held: usize,
+    kept: usize,
+}
+
+impl<'r, S, B> Inbound<'r, S, B>
+where
+    S: Store,
+    B: Body<Data: Send> + Unpin + Send,
+{
+    pub(super) fn new(terms: Terms<'r, S>, body: B, figures: &'r RemoteFigures) -> Self {
+        Self {
+            terms,
+            body,
+            figures,
+            pace: Pace::default(),
+            deframer: Deframer::default(),
+            charge: None,
+            charged: 0,
+            held: 0,
+            kept: 0,
+        }
+    }
+
+    /// The next message; `None` at the end of the body.
+    pub(super) async fn message(&mut self) -> Result<Option<Bytes>, Refusal> {
+        loop {
+            match self.deframer.pull().map_err(malformed)? {
+                Framed::Message(message) => return Ok(Some(message)),
+                Framed::More => {}
+            }
+            let next = self.terms.next(&mut self.body, &mut self.pace).await;
+            let Some(mut data) = next.map_err(|error| self.not_received(error))? else {
+                return match self.deframer.is_empty() {
+                    true => Ok(None),
+                    false => Err(malformed(FrameError::Incomplete)),
+                };
+            };
+            self.figures.received(data.remaining());
+            self.cover(data.remaining()).await?;
+            while data.has_remaining() {
+                let chunk = data.chunk();
+                self.deframer.push(chunk);
+                let len = chunk.len();
+                data.advance(len);
+            }
+        }
+    }
+
+    /// The next message, decoded.
+    pub(super) async fn decoded<M: Message + Default>(&mut self) -> Result<Option<M>, Refusal> {
+        let Some(message) = self.message().await? else {
+            return Ok(None);
+        };
+        let decoded = M::decode(message);
+        decoded
+            .map(Some)
+            .map_err(|error| Refusal::invalid(format!("malformed message: {error}")))
+    }
+
+    /// The only message of the call.
+    pub(super) async fn only<M: Message + Default>(&mut self) -> Result<M, Refusal> {
+        let missing = || Refusal::invalid("the call has no message");
+        let message = self.message().await?.ok_or_else(missing)?;
+        self.hold(message.len().saturating_mul(DECODED_SHARES))
+            .await?;
+        let decoded = M::decode(message);
+        let decoded =
+            decoded.map_err(|error| Refusal::invalid(format!("malformed message: {error}")))?;
+        match self.message().await? {
+            None => Ok(decoded),
+            Some(_) => Err(Refusal::invalid("the call has more than one message")),
+        }
+    }
+
+    /// Charges what the call holds until its end: `bytes` more. Waits a while for them.
+    pub(super) async fn hold(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.held = self.held.saturating_add(bytes);
+        self.cover(0).await
+    }
+
+    /// Charges what the call holds for the moment: `bytes` from now on. Waits a while for them.
+    pub(super) async fn keep(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.kept = bytes;
+        self.cover(0).await
+    }
+
+    async fn cover(&mut self, incoming: usize) -> Result<(), Refusal> {
+        let needed = self.held + self.kept + self.deframer.len() + incoming;
+        if needed <= self.charged {
+            return Ok(());
+        }
+        let more = (needed - self.charged).max((needed / STEP_SHARES).clamp(STEP_MIN, STEP_MAX));
+        let is_charged = match &mut self.charge {
+            Some(charge) => charge.grow(more).await,
+            None => {
+                self.charge = self.terms.store.charge(self.terms.source, more).await;
+                self.charge.is_some()
+            }
+        };
+        if !is_charged {
+            return Err(self.not_received(ReceiveError::NoMemory));
+        }
+        self.charged += more;
+        Ok(())
+    }
+
+    fn not_received(&self, error: ReceiveError) -> Refusal {
+        let (code, event) = match error {
+            ReceiveError::NoMemory => (Code::Unavailable, Some(Event::Busy)),
+            ReceiveError::TooSlow => (Code::DeadlineExceeded, Some(Event::Stalled)),
+            ReceiveError::TooLong { .. } => (Code::InvalidArgument, Some(Event::TooLarge)),
+            ReceiveError::Broken => (Code::InvalidArgument, None),
+        };
+        if let Some(event) = event {
+            self.terms.store.count(event, 1);
+        }
+        Refusal::new(code, error)
+    }
+}
+
+fn malformed(error: FrameError) -> Refusal {
+    Refusal::invalid(error)
+}

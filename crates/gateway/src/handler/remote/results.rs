@@ -1,0 +1,150 @@
+//! The action cache: a result is returned only if all that it refers to is there.
+
+use bytes::Bytes;
+use fonn_reapi::messages::{ActionResult, GetActionResultRequest, UpdateActionResultRequest};
+use fonn_reapi::status::Refusal;
+use fonn_reapi::{Digest, Hasher, Instance, References, ReferencesError};
+use http_body::Body;
+use prost::Message as _;
+
+use super::Caller;
+use super::inbound::Inbound;
+use super::reply::Reply;
+use crate::remote_metrics::ResultLookup;
+use crate::store::Store;
+
+/// Longest message of a directory or a tree that is looked into.
+const TREE_LEN_MAX: u64 = 64 << 20;
+
+/// Field 9, `execution_metadata`, with `fonn` as the worker. It is what a result without outputs is stored as, because an
+/// entry of no bytes is no result over HTTP.
+const EMPTY_RESULT: &[u8] = b"\x4a\x06\x0a\x04fonn";
+
+impl<S: Store> Caller<'_, S> {
+    pub(super) async fn get_action_result<B>(
+        &self,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<Reply, Refusal>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let request: GetActionResultRequest = inbound.only().await?;
+        let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
+        let function = request.digest_function;
+        let action = Digest::of(request.action_digest.as_ref(), function);
+        let key = action.map_err(Refusal::invalid)?.result_key(&instance);
+        let store = self.front.store().clone();
+        let found = self.front.look(store.get(self.scope, Bytes::from(key)));
+        let Some(result) = found.await else {
+            let figures = &self.front.figures().remote;
+            figures.looked_up(ResultLookup::Absent);
+            return Err(Refusal::missing());
+        };
+        match self.is_complete(&instance, function, &result).await {
+            Some(true) => Ok(Reply::encoded(result)),
+            Some(false) | None => Err(Refusal::missing()),
+        }
+    }
+
+    /// Whether all that a result refers to is there, which counts as a use of it; `None` if it is no action result.
+    pub(super) async fn is_complete(
+        &self,
+        instance: &Instance,
+        function: i32,
+        result: &[u8],
+    ) -> Option<bool> {
+        let figures = &self.front.figures().remote;
+        match References::of_result(result, function) {
+            Ok(references) => {
+                let walked = self.walk(instance, references).await;
+                figures.looked_up(match walked {
+                    true => ResultLookup::Complete,
+                    false => ResultLookup::Incomplete,
+                });
+                Some(walked)
+            }
+            Err(ReferencesError::TooMany) => {
+                figures.looked_up(ResultLookup::Incomplete);
+                Some(false)
+            }
+            Err(_) => {
+                figures.looked_up(ResultLookup::Malformed);
+                None
+            }
+        }
+    }
+
+    /// Whether all blobs are there, and all that those refer to.
+    async fn walk(&self, instance: &Instance, mut references: References) -> bool {
+        while let Some((referrer, digest)) = references.next_referrer() {
+            if digest.len() > TREE_LEN_MAX {
+                return false;
+            }
+            let Some(message) = self.blob(instance, &digest).await else {
+                return false;
+            };
+            if references.extend(referrer, &message).is_err() {
+                return false;
+            }
+        }
+        let blobs: Vec<Digest> = references.blobs().copied().collect();
+        let present = self.present(instance, &blobs).await;
+        present.into_iter().all(|is_there| is_there)
+    }
+
+    pub(super) async fn update_action_result<B>(
+        &self,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<Reply, Refusal>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let request: UpdateActionResultRequest = inbound.only().await?;
+        let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
+        let function = request.digest_function;
+        let action = Digest::of(request.action_digest.as_ref(), function);
+        let action = action.map_err(Refusal::invalid)?;
+        References::of_result(&request.action_result, function).map_err(Refusal::invalid)?;
+        self.put_inlined(&instance, function, &request.action_result)
+            .await;
+        let result = match request.action_result.is_empty() {
+            true => Bytes::from_static(EMPTY_RESULT),
+            // The rest of the message would be kept with it.
+            false => Bytes::copy_from_slice(&request.action_result),
+        };
+        self.put(action.result_key(&instance), result.clone())
+            .await?;
+        Ok(Reply::encoded(result))
+    }
+
+    /// Stores the contents in a result that has their digests as well, as other results may refer to them. One that
+    /// cannot be stored makes the result incomplete, which a read notices.
+    async fn put_inlined(&self, instance: &Instance, function: i32, result: &[u8]) {
+        let Ok(result) = ActionResult::decode(result) else {
+            return;
+        };
+        let files = result.output_files.iter();
+        let files = files.map(|file| (file.digest.as_ref(), &file.contents));
+        let outputs = [
+            (result.stdout_digest.as_ref(), &result.stdout_raw),
+            (result.stderr_digest.as_ref(), &result.stderr_raw),
+        ];
+        for (digest, contents) in files.chain(outputs) {
+            let Ok(digest) = Digest::of(digest, function) else {
+                continue;
+            };
+            if contents.is_empty() {
+                continue;
+            }
+            let mut hasher = Hasher::new(digest.function());
+            hasher.update(contents);
+            if hasher.is(&digest) {
+                let contents = Bytes::copy_from_slice(contents);
+                let stored = self.put(digest.blob_key(instance), contents).await;
+                if let Err(refusal) = stored {
+                    tracing::debug!(%refusal.message, "an output of a result was not stored");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Blobs as streams.
+
+use bytes::Bytes;
+use fonn_reapi::messages::{
+    QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteRequest, WriteResponse,
+};
+use fonn_reapi::status::{Code, Refusal};
+use fonn_reapi::{Compressor, Deflater, Digest, Hasher, Inflater, Resource, STEP_LEN};
+use fonn_runtime::serve::Event;
+use http_body::Body;
+
+use super::inbound::Inbound;
+use super::reply::Reply;
+use super::{Caller, failed};
+use crate::store::Store;
+
+/// What a write of a blob that is there is answered with, if the blob would have come compressed.
+const COMMITTED_BEFORE: i64 = -1;
+
+impl<S: Store> Caller<'_, S> {
+    pub(super) async fn read<B>(&self, inbound: &mut Inbound<'_, S, B>) -> Result<Reply, Refusal>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let request: ReadRequest = inbound.only().await?;
+        let resource = Resource::for_read(&request.resource_name).map_err(Refusal::invalid)?;
+        let limit = usize::try_from(request.read_limit);
+        let limit = limit.map_err(|_| Refusal::invalid("read_limit is negative"))?;
+        if limit != 0 && resource.compressor != Compressor::Identity {
+            return Err(Refusal::invalid(
+                "read_limit has to be 0 for compressed blobs",
+            ));
+        }
+        let out_of_range = || {
+            let line = format!("read_offset {} is outside the blob", request.read_offset);
+            Refusal::new(Code::OutOfRange, line)
+        };
+        let offset = usize::try_from(request.read_offset).map_err(|_| out_of_range())?;
+        if offset as u64 > resource.digest.len() {
+            return Err(out_of_range());
+        }
+        let blob = self.blob(&resource.instance, &resource.digest).await;
+        let mut blob = blob.ok_or_else(Refusal::missing)?;
+        let _ = blob.split_to(offset.min(blob.len()));
+        if limit != 0 {
+            blob.truncate(limit);
+        }
+        match resource.compressor {
+            Compressor::Identity => Ok(Reply::blob(blob)),
+            Compressor::Zstd => Ok(Reply::blob(deflate(&blob, inbound).await?)),
+        }
+    }
+
+    pub(super) async fn write<B>(&self, inbound: &mut Inbound<'_, S, B>) -> Result<Reply, Refusal>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let first: Option<WriteRequest> = inbound.decoded().await?;
+        let mut request = first.ok_or_else(|| Refusal::invalid("the call has no message"))?;
+        let name = request.resource_name.clone();
+        let resource = Resource::for_write(&name).map_err(Refusal::invalid)?;
+        let digest = resource.digest;
+        if digest.len() > self.front.store().value_len_max() as u64 {
+            self.front.store().count(Event::TooLarge, 1);
+            return Err(failed(fonn_proto::Failure::TooLarge));
+        }
+        if self.present(&resource.instance, &[digest]).await == [true] {
+            return Ok(Reply::message(&WriteResponse {
+                committed_size: match resource.compressor {
+                    Compressor::Identity => len_of(&digest),
+                    Compressor::Zstd => COMMITTED_BEFORE,
+                },
+            }));
+        }
+        let mut sink = Sink::new(digest, resource.compressor)?;
+        let mut committed = 0_i64;
+        loop {
+            if !request.resource_name.is_empty() && request.resource_name != name {
+                return Err(Refusal::invalid("the resource name changed in the upload"));
+            }
+            if request.write_offset != committed {
+                let line = format!(
+                    "write_offset is {}, and {committed} bytes came before: start again at 0",
+                    request.write_offset
+                );
+                return Err(Refusal::invalid(line));
+            }
+            committed = committed.saturating_add(request.data.len() as i64);
+            sink.take(&request.data, inbound).await?;
+            if request.finish_write {
+                break;
+            }
+            let next = inbound.decoded().await?;
+            let line = || Refusal::invalid("the upload ended without finish_write");
+            request = next.ok_or_else(line)?;
+        }
+        let blob = sink.finish()?;
+        self.put(digest.blob_key(&resource.instance), blob).await?;
+        Ok(Reply::message(&WriteResponse {
+            committed_size: committed,
+        }))
+    }
+
+    pub(super) async fn query_write_status<B>(
+        &self,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<Reply, Refusal>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let request: QueryWriteStatusRequest = inbound.only().await?;
+        let resource = Resource::for_write(&request.resource_name).map_err(Refusal::invalid)?;
+        let present = self.present(&resource.instance, &[resource.digest]).await;
+        // What is left of an upload that was cut is not kept.
+        let complete = present == [true];
+        Ok(Reply::message(&QueryWriteStatusResponse {
+            committed_size: match complete {
+                true => len_of(&resource.digest),
+                false => 0,
+            },
+            complete,
+        }))
+    }
+}
+
+fn len_of(digest: &Digest) -> i64 {
+    i64::try_from(digest.len()).unwrap_or(i64::MAX)
+}
+
+/// Compresses a blob; other calls have their turn between steps.
+async fn deflate<S, B>(blob: &[u8], inbound: &mut Inbound<'_, S, B>) -> Result<Bytes, Refusal>
+where
+    S: Store,
+    B: Body<Data: Send> + Unpin + Send,
+{
+    let broken = |error| Refusal::new(Code::Unavailable, error);
+    let mut deflater = Deflater::new().map_err(broken)?;
+    let mut output = Vec::new();
+    for step in blob.chunks(STEP_LEN) {
+        deflater.step(step, &mut output).map_err(broken)?;
+        inbound.keep(output.capacity()).await?;
+        tokio::task::yield_now().await;
+    }
+    deflater.finish(&mut output).map_err(broken)?;
+    Ok(Bytes::from(output))
+}
+
+/// Takes the bytes of an upload, and verifies them.
+pub(super) struct Sink {
+    digest: Digest,
+    hasher: Hasher,
+    inflater: Option<Inflater>,
+    value: Vec<u8>,
+}
+
+impl Sink {
+    /// For a blob, which is no longer than a value may be.
+    pub(super) fn new(digest: Digest, compressor: Compressor) -> Result<Self, Refusal> {
+        let inflater = match compressor {
+            Compressor::Identity => None,
+            Compressor::Zstd => Some(Inflater::new(digest.len()).map_err(Refusal::invalid)?),
+        };
+        Ok(Self {
+            digest,
+            hasher: Hasher::new(digest.function()),
+            inflater,
+            value: Vec::new(),
+        })
+    }
+
+    /// Takes the next bytes; other calls have their turn between steps.
+    pub(super) async fn take<S, B>(
+        &mut self,
+        data: &[u8],
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<(), Refusal>
+    where
+        S: Store,
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let len = usize::try_from(self.digest.len()).unwrap_or(usize::MAX);
+        let mut rest = data;
+        loop {
+            let (out, window) = match &mut self.inflater {
+                Some(inflater) => {
+                    let out = inflater.step(&mut rest).map_err(Refusal::invalid)?;
+                    (out, Inflater::memory_len(len))
+                }
+                None => {
+                    let (step, left) = rest.split_at(rest.len().min(STEP_LEN));
+                    rest = left;
+                    (step, 0)
+                }
+            };
+            if out.is_empty() && rest.is_empty() {
+                return Ok(());
+            }
+            if out.len() > len - self.value.len() {
+                return Err(Refusal::invalid("the blob is longer than its digest says"));
+            }
+            let kept = self.value.len() + out.len() + data.len() + window;
+            inbound.keep(kept).await?;
+            // The kernel provides memory as it is written to, so room for all of it costs nothing yet.
+            self.value.reserve_exact(len - self.value.len());
+            self.hasher.update(out);
+            self.value.extend_from_slice(out);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The blob, if it is what its digest says.
+    pub(super) fn finish(self) -> Result<Bytes, Refusal> {
+        if let Some(inflater) = &self.inflater {
+            inflater.finish().map_err(Refusal::invalid)?;
+        }
+        if !self.hasher.is(&self.digest) {
+            let line = "the bytes are not those that the digest names";
+            return Err(Refusal::invalid(line));
+        }
+        Ok(Bytes::from(self.value.into_boxed_slice()))
+    }
+}

@@ -1,0 +1,124 @@
+//! What is counted of the Remote Execution API.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fonn_reapi::Method;
+use fonn_reapi::status::Code;
+use fonn_runtime::metrics::{Label as _, Snapshot};
+
+fonn_runtime::label! {
+    /// What became of a lookup of an action result.
+    pub(crate) enum ResultLookup: "outcome" {
+        /// It was returned: all that it refers to is there.
+        Complete = "complete",
+        /// Something that it refers to is missing.
+        Incomplete = "incomplete",
+        /// The entry is no action result.
+        Malformed = "malformed",
+        /// There is no entry.
+        Absent = "absent",
+    }
+}
+
+const METHODS: usize = Method::ALL.len();
+const CODES: usize = Code::ALL.len();
+
+/// The figures.
+#[derive(Debug, Default)]
+pub(crate) struct RemoteFigures {
+    calls: [[AtomicU64; CODES]; METHODS],
+    unknown_calls: AtomicU64,
+    lookups: [AtomicU64; ResultLookup::ALL.len()],
+    presence_checks: AtomicU64,
+    missing_blobs: AtomicU64,
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+fn add(cell: Option<&AtomicU64>, n: usize) {
+    if let Some(cell) = cell {
+        cell.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}
+
+impl RemoteFigures {
+    /// Counts a call that was answered with `sent` bytes.
+    pub(crate) fn answered(&self, method: Option<Method>, code: Code, sent: usize) {
+        add(Some(&self.sent_bytes), sent);
+        let Some(method) = method else {
+            return add(Some(&self.unknown_calls), 1);
+        };
+        let method = Method::ALL.iter().position(|it| *it == method);
+        let of = method.and_then(|index| self.calls.get(index));
+        let code = Code::ALL.iter().position(|it| *it == code);
+        add(of.zip(code).and_then(|(of, index)| of.get(index)), 1);
+    }
+
+    /// Counts the bytes of blobs and results that arrived.
+    pub(crate) fn received(&self, len: usize) {
+        add(Some(&self.received_bytes), len);
+    }
+
+    /// Counts a lookup of an action result.
+    pub(crate) fn looked_up(&self, outcome: ResultLookup) {
+        add(self.lookups.get(outcome.index()), 1);
+    }
+
+    /// Counts blobs whose presence was asked for.
+    pub(crate) fn checked(&self, asked: usize, missing: usize) {
+        add(Some(&self.presence_checks), asked);
+        add(Some(&self.missing_blobs), missing);
+    }
+
+    /// Publishes all.
+    pub(crate) fn publish(&self, snapshot: &mut Snapshot) {
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        for (method, of) in Method::ALL.iter().zip(&self.calls) {
+            for (code, count) in Code::ALL.iter().zip(of) {
+                snapshot.counter(
+                    "fonn_reapi_requests_total",
+                    "Calls of the Remote Execution API, by method and status code.",
+                    &[("method", method.as_str()), ("code", code.as_str())],
+                    get(count),
+                );
+            }
+        }
+        for (outcome, count) in ResultLookup::ALL.iter().zip(&self.lookups) {
+            snapshot.counter(
+                "fonn_reapi_action_results_total",
+                "Lookups of action results over gRPC and HTTP, by outcome.",
+                &[("outcome", outcome.as_str())],
+                get(count),
+            );
+        }
+        for (name, help, count) in [
+            (
+                "fonn_reapi_unknown_calls_total",
+                "Calls over gRPC of a method that the cache does not have.",
+                &self.unknown_calls,
+            ),
+            (
+                "fonn_reapi_presence_checks_total",
+                "Blobs whose presence was checked, for FindMissingBlobs, uploads and action results.",
+                &self.presence_checks,
+            ),
+            (
+                "fonn_reapi_missing_blobs_total",
+                "Blobs that were missing when their presence was checked.",
+                &self.missing_blobs,
+            ),
+            (
+                "fonn_reapi_received_bytes_total",
+                "Bytes of messages that clients of the Remote Execution API sent.",
+                &self.received_bytes,
+            ),
+            (
+                "fonn_reapi_sent_bytes_total",
+                "Bytes of messages to clients of the Remote Execution API.",
+                &self.sent_bytes,
+            ),
+        ] {
+            snapshot.counter(name, help, &[], get(count));
+        }
+    }
+}

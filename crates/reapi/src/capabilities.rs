@@ -1,0 +1,42 @@
+//! What the server says that it can do.
+
+use crate::digest::DigestFunction;
+use crate::messages::{
+    ActionCacheUpdateCapabilities, CacheCapabilities, PriorityCapabilities, SemVer,
+    ServerCapabilities, priority_capabilities,
+};
+use crate::resource::Compressor;
+
+/// Bytes of blobs in one batch: the rest of the longest message is for digests and statuses.
+pub const BATCH_LEN_MAX: usize = crate::frame::MESSAGE_LEN_MAX - (256 << 10);
+
+/// Absolute symbolic links in outputs are allowed.
+const SYMLINKS_ALLOWED: i32 = 2;
+
+/// The capabilities of a cache with blobs of so many bytes at most.
+///
+/// Results may be stored, also to a client that may not: Bazel 2.1 fails if it is told otherwise, and takes the refusal of a
+/// write for a warning. The oldest version is 2.0, without which Bazel 2.1 refuses the server.
+#[must_use]
+pub fn of_cache(blob_len_max: usize) -> ServerCapabilities {
+    let version = |minor| Some(SemVer { major: 2, minor });
+    let compressors = vec![Compressor::Zstd as i32];
+    ServerCapabilities {
+        cache_capabilities: Some(CacheCapabilities {
+            digest_functions: DigestFunction::ALL.map(|it| it as i32).to_vec(),
+            action_cache_update_capabilities: Some(ActionCacheUpdateCapabilities {
+                update_enabled: true,
+            }),
+            cache_priority_capabilities: Some(PriorityCapabilities {
+                priorities: vec![priority_capabilities::PriorityRange::default()],
+            }),
+            max_batch_total_size_bytes: BATCH_LEN_MAX as i64,
+            symlink_absolute_path_strategy: SYMLINKS_ALLOWED,
+            supported_compressors: compressors.clone(),
+            supported_batch_update_compressors: compressors,
+            max_cas_blob_size_bytes: i64::try_from(blob_len_max).unwrap_or(i64::MAX),
+        }),
+        low_api_version: version(0),
+        high_api_version: version(12),
+    }
+}

@@ -1,0 +1,305 @@
+//! Content addresses: a function, a hash and a length.
+
+use std::fmt;
+
+use crate::instance::Instance;
+use crate::messages;
+
+/// Length of the longest hash in bytes.
+const HASH_LEN_MAX: usize = 64;
+
+/// A digest function, with its number in the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DigestFunction {
+    /// SHA-256, which every client knows.
+    Sha256 = 1,
+    /// SHA-1.
+    Sha1 = 2,
+    /// MD5.
+    Md5 = 3,
+    /// SHA-384.
+    Sha384 = 5,
+    /// SHA-512.
+    Sha512 = 6,
+    /// BLAKE3.
+    Blake3 = 9,
+}
+
+impl DigestFunction {
+    /// All of them; the first one is what clients take that know no other.
+    pub const ALL: [Self; 6] = [
+        Self::Sha256,
+        Self::Sha1,
+        Self::Sha384,
+        Self::Sha512,
+        Self::Md5,
+        Self::Blake3,
+    ];
+
+    /// Length of its hashes in bytes.
+    #[must_use]
+    pub const fn hash_len(self) -> usize {
+        match self {
+            Self::Md5 => 16,
+            Self::Sha1 => 20,
+            Self::Sha256 | Self::Blake3 => 32,
+            Self::Sha384 => 48,
+            Self::Sha512 => 64,
+        }
+    }
+
+    /// The name in keys and in resource names.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha1 => "sha1",
+            Self::Md5 => "md5",
+            Self::Sha384 => "sha384",
+            Self::Sha512 => "sha512",
+            Self::Blake3 => "blake3",
+        }
+    }
+
+    /// The function that a request names by its number. Older clients send 0, and the length of the hash says which one
+    /// is meant.
+    fn named(number: i32, hash_len: usize) -> Option<Self> {
+        let find = |fits: &dyn Fn(Self) -> bool| Self::ALL.into_iter().find(|it| fits(*it));
+        match number {
+            0 => find(&|it| it.hash_len() == hash_len),
+            _ => find(&|it| it as i32 == number && it.hash_len() == hash_len),
+        }
+    }
+}
+
+/// Why a digest names no blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DigestError {
+    /// There is none.
+    #[error("the request has no digest")]
+    Absent,
+    /// The hash is not in lower-case hexadecimal digits.
+    #[error("malformed hash: it has to be lower-case hexadecimal digits")]
+    Hash,
+    /// No function that is supported has hashes of this length.
+    #[error(
+        "digest function {function} with a hash of {hash_len} bytes is not supported: use SHA256"
+    )]
+    Function {
+        /// The number of the function; 0 if the request has none.
+        function: i32,
+        /// Length of the hash.
+        hash_len: usize,
+    },
+    /// The length is negative.
+    #[error("malformed digest: the size is {size_bytes}")]
+    Size {
+        /// The length.
+        size_bytes: i64,
+    },
+}
+
+/// The content address of a blob.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest {
+    function: DigestFunction,
+    hash: [u8; HASH_LEN_MAX],
+    len: u64,
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}/{}",
+            self.function.as_str(),
+            self.hash_hex(),
+            self.len
+        )
+    }
+}
+
+impl Digest {
+    /// A digest by the hexadecimal hash, the length and the number of the function; the number 0 leaves it to the hash.
+    ///
+    /// # Errors
+    /// [`DigestError`].
+    pub fn new(hash_hex: &str, size_bytes: i64, function: i32) -> Result<Self, DigestError> {
+        let text = hash_hex.as_bytes();
+        if text.len() % 2 != 0 || text.len() > 2 * HASH_LEN_MAX || text.is_empty() {
+            return Err(DigestError::Hash);
+        }
+        let mut hash = [0; HASH_LEN_MAX];
+        for (byte, pair) in hash.iter_mut().zip(text.chunks_exact(2)) {
+            let [high, low] = pair else {
+                return Err(DigestError::Hash);
+            };
+            let (high, low) = (digit(*high), digit(*low));
+            let (high, low) = high.zip(low).ok_or(DigestError::Hash)?;
+            *byte = high << 4 | low;
+        }
+        let hash_len = text.len() / 2;
+        let found = DigestFunction::named(function, hash_len);
+        let function = found.ok_or(DigestError::Function { function, hash_len })?;
+        let len = u64::try_from(size_bytes).map_err(|_| DigestError::Size { size_bytes })?;
+        Ok(Self {
+            function,
+            hash,
+            len,
+        })
+    }
+
+    /// A digest by the bytes of the hash, as many as the function makes.
+    pub(crate) fn of_hash(function: DigestFunction, bytes: &[u8], len: u64) -> Self {
+        let mut hash = [0; HASH_LEN_MAX];
+        hash.iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from);
+        Self {
+            function,
+            hash,
+            len,
+        }
+    }
+
+    /// The digest of a message.
+    ///
+    /// # Errors
+    /// [`DigestError`].
+    pub fn of(message: Option<&messages::Digest>, function: i32) -> Result<Self, DigestError> {
+        let message = message.ok_or(DigestError::Absent)?;
+        Self::new(&message.hash, message.size_bytes, function)
+    }
+
+    /// The function.
+    #[must_use]
+    pub const fn function(&self) -> DigestFunction {
+        self.function
+    }
+
+    /// Length of the blob in bytes.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a digest has a length of its own; see `Hasher`"
+    )]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The hash.
+    #[must_use]
+    pub fn hash(&self) -> &[u8] {
+        self.hash
+            .get(..self.function.hash_len())
+            .unwrap_or_default()
+    }
+
+    /// The hash in hexadecimal digits.
+    #[must_use]
+    pub fn hash_hex(&self) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |value: u8| char::from(DIGITS.get(usize::from(value)).copied().unwrap_or(b'0'));
+        let pairs = self.hash().iter();
+        pairs
+            .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+            .collect()
+    }
+
+    /// The digest as a message.
+    #[must_use]
+    pub fn message(&self) -> messages::Digest {
+        messages::Digest {
+            hash: self.hash_hex(),
+            size_bytes: i64::try_from(self.len).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// The key of the blob.
+    #[must_use]
+    pub fn blob_key(&self, instance: &Instance) -> Vec<u8> {
+        self.key(instance, "cas")
+    }
+
+    /// The key of the result of the action that the digest names.
+    #[must_use]
+    pub fn result_key(&self, instance: &Instance) -> Vec<u8> {
+        self.key(instance, "ac")
+    }
+
+    /// The path of the HTTP dialect for SHA-256. Other functions have an empty segment in their keys, which HTTP refuses: what is
+    /// stored over HTTP is verified as SHA-256 alone.
+    fn key(&self, instance: &Instance, kind: &str) -> Vec<u8> {
+        let hash = self.hash_hex();
+        let prefix = instance.prefix();
+        match self.function {
+            DigestFunction::Sha256 => format!("{prefix}{kind}/{hash}"),
+            function => format!("{prefix}{kind}//{}/{hash}", function.as_str()),
+        }
+        .into_bytes()
+    }
+}
+
+/// The value of a lower-case hexadecimal digit.
+const fn digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_the_hash_tells_the_function_that_a_request_does_not() {
+        for (len, function) in [
+            (32, DigestFunction::Md5),
+            (40, DigestFunction::Sha1),
+            (64, DigestFunction::Sha256),
+            (96, DigestFunction::Sha384),
+            (128, DigestFunction::Sha512),
+        ] {
+            let digest = Digest::new(&"a".repeat(len), 3, 0).unwrap();
+            assert_eq!((digest.function(), digest.len()), (function, 3));
+            assert_eq!(digest.hash_hex(), "a".repeat(len));
+        }
+        let blake3 = Digest::new(&"a".repeat(64), 3, 9).unwrap();
+        assert_eq!(blake3.function(), DigestFunction::Blake3);
+    }
+
+    #[test]
+    fn malformed_digests_name_no_blob() {
+        let sha256 = "a".repeat(64);
+        for hash in ["", "a", "A0", "zz", &"A".repeat(64), &"a".repeat(130)] {
+            assert!(Digest::new(hash, 1, 0).is_err(), "{hash}");
+        }
+        assert!(Digest::new(&sha256, -1, 0).is_err());
+        // The function of a request and the hash have to agree; VSO has no implementation.
+        assert!(Digest::new(&sha256, 1, 2).is_err());
+        assert!(Digest::new(&sha256, 1, 4).is_err());
+        assert_eq!(Digest::of(None, 0), Err(DigestError::Absent));
+    }
+
+    #[test]
+    fn keys_of_sha_256_are_those_of_http_and_others_cannot_be_had_over_http() {
+        let hash = "0f".repeat(32);
+        let main = Instance::new("main/linux").unwrap();
+        let sha256 = Digest::new(&hash, 1, 1).unwrap();
+        assert_eq!(
+            sha256.blob_key(&main),
+            format!("main/linux/cas/{hash}").into_bytes()
+        );
+        assert_eq!(
+            sha256.result_key(&Instance::default()),
+            format!("ac/{hash}").into_bytes()
+        );
+        let blake3 = Digest::new(&hash, 1, 9).unwrap();
+        assert_eq!(
+            blake3.blob_key(&main),
+            format!("main/linux/cas//blake3/{hash}").into_bytes()
+        );
+    }
+}

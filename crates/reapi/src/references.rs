@@ -1,0 +1,289 @@
+//! What an action result refers to: all of it has to be there for the result to be returned.
+
+use std::collections::BTreeSet;
+
+use prost::Message as _;
+
+use crate::digest::{Digest, DigestError};
+use crate::messages::{self, ActionResult, Directory, Tree};
+
+/// Blobs that one result refers to at most.
+const BLOBS_MAX: usize = 250_000;
+
+/// Why the references of a message are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReferencesError {
+    /// It is not the message that it should be.
+    #[error("malformed {what}")]
+    Malformed {
+        /// What it should be.
+        what: &'static str,
+    },
+    /// A digest of it is malformed.
+    #[error(transparent)]
+    Digest(#[from] DigestError),
+    /// There are too many.
+    #[error("an action result refers to more than {BLOBS_MAX} blobs")]
+    TooMany,
+}
+
+/// Blobs that have to be there, and messages among them that refer to more.
+#[derive(Debug, Default)]
+pub struct References {
+    function: i32,
+    blobs: BTreeSet<Digest>,
+    trees: BTreeSet<Digest>,
+    directories: BTreeSet<Digest>,
+}
+
+/// A message that refers to blobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Referrer {
+    /// A directory with all below it.
+    Tree,
+    /// A directory alone.
+    Directory,
+}
+
+impl References {
+    /// What a result refers to; `function` is the one of the request.
+    ///
+    /// # Errors
+    /// [`ReferencesError`].
+    pub fn of_result(result: &[u8], function: i32) -> Result<Self, ReferencesError> {
+        let what = "action result";
+        let result = ActionResult::decode(result);
+        let result = result.map_err(|_| ReferencesError::Malformed { what })?;
+        let mut found = Self {
+            function,
+            ..Self::default()
+        };
+        for file in &result.output_files {
+            let is_inside = !file.contents.is_empty();
+            if file.digest.is_some() || !is_inside {
+                found.add(file.digest.as_ref())?;
+            }
+        }
+        for output in [&result.stdout_digest, &result.stderr_digest] {
+            if output.is_some() {
+                found.add(output.as_ref())?;
+            }
+        }
+        for directory in &result.output_directories {
+            let (tree, root) = (&directory.tree_digest, &directory.root_directory_digest);
+            if let Some(tree) = tree {
+                let tree = Digest::of(Some(tree), function)?;
+                found.trees.insert(tree);
+            }
+            if let Some(root) = root {
+                found.refer(Some(root))?;
+            }
+            if tree.is_none() && root.is_none() {
+                return Err(DigestError::Absent.into());
+            }
+        }
+        Ok(found)
+    }
+
+    /// The directory `root`, and what it refers to.
+    #[must_use]
+    pub fn of_root(root: Digest, function: i32) -> Self {
+        Self {
+            function,
+            directories: BTreeSet::from([root]),
+            ..Self::default()
+        }
+    }
+
+    /// The next message among the blobs that refers to more, which the caller gives to [`References::extend`]. Each
+    /// is returned once.
+    pub fn next_referrer(&mut self) -> Option<(Referrer, Digest)> {
+        let tree = self.trees.pop_first();
+        let next = tree.map(|tree| (Referrer::Tree, tree)).or_else(|| {
+            let directory = self.directories.pop_first()?;
+            Some((Referrer::Directory, directory))
+        });
+        if let Some((_, digest)) = next {
+            self.blobs.insert(digest);
+        }
+        next
+    }
+
+    /// Adds what a message refers to.
+    ///
+    /// # Errors
+    /// [`ReferencesError`].
+    pub fn extend(&mut self, referrer: Referrer, message: &[u8]) -> Result<(), ReferencesError> {
+        match referrer {
+            Referrer::Tree => {
+                let what = "tree";
+                let tree = Tree::decode(message);
+                let tree = tree.map_err(|_| ReferencesError::Malformed { what })?;
+                // The directories are in the tree; their files are not.
+                for directory in tree.root.iter().chain(&tree.children) {
+                    self.add_files(directory)?;
+                }
+            }
+            Referrer::Directory => {
+                let what = "directory";
+                let directory = Directory::decode(message);
+                let directory = directory.map_err(|_| ReferencesError::Malformed { what })?;
+                self.add_files(&directory)?;
+                for directory in &directory.directories {
+                    self.refer(directory.digest.as_ref())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All blobs so far. They are all when no referrer is left.
+    pub fn blobs(&self) -> impl Iterator<Item = &Digest> {
+        self.blobs.iter()
+    }
+
+    fn add_files(&mut self, directory: &Directory) -> Result<(), ReferencesError> {
+        directory
+            .files
+            .iter()
+            .try_for_each(|file| self.add(file.digest.as_ref()))
+    }
+
+    fn add(&mut self, digest: Option<&messages::Digest>) -> Result<(), ReferencesError> {
+        self.blobs.insert(Digest::of(digest, self.function)?);
+        self.bounded()
+    }
+
+    fn refer(&mut self, digest: Option<&messages::Digest>) -> Result<(), ReferencesError> {
+        let digest = Digest::of(digest, self.function)?;
+        // One that was looked at is a blob by now; the empty directory refers to nothing.
+        if digest.len() > 0 && !self.blobs.contains(&digest) {
+            self.directories.insert(digest);
+        }
+        self.bounded()
+    }
+
+    fn bounded(&self) -> Result<(), ReferencesError> {
+        match self.blobs.len() + self.directories.len() > BLOBS_MAX {
+            true => Err(ReferencesError::TooMany),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{DirectoryNode, FileNode, OutputDirectory, OutputFile};
+
+    fn digest(number: u8) -> messages::Digest {
+        messages::Digest {
+            hash: format!("{number:02x}").repeat(32),
+            size_bytes: i64::from(number),
+        }
+    }
+
+    fn file(number: u8) -> FileNode {
+        FileNode {
+            digest: Some(digest(number)),
+        }
+    }
+
+    fn numbers(references: &References) -> Vec<u64> {
+        references.blobs().map(Digest::len).collect()
+    }
+
+    #[test]
+    fn a_result_refers_to_its_files_outputs_and_all_in_its_trees() {
+        let result = ActionResult {
+            output_files: vec![OutputFile {
+                digest: Some(digest(1)),
+                ..OutputFile::default()
+            }],
+            output_directories: vec![OutputDirectory {
+                tree_digest: Some(digest(2)),
+                ..OutputDirectory::default()
+            }],
+            stdout_digest: Some(digest(3)),
+            stderr_digest: Some(digest(0)),
+            ..ActionResult::default()
+        };
+        let mut found = References::of_result(&result.encode_to_vec(), 0).unwrap();
+        let (referrer, tree) = found.next_referrer().unwrap();
+        assert_eq!((referrer, tree.len()), (Referrer::Tree, 2));
+        let tree = Tree {
+            root: Some(Directory {
+                files: vec![file(4)],
+                directories: Vec::new(),
+            }),
+            children: vec![Directory {
+                files: vec![file(5), file(1)],
+                directories: Vec::new(),
+            }],
+        };
+        found.extend(referrer, &tree.encode_to_vec()).unwrap();
+        assert!(found.next_referrer().is_none());
+        assert_eq!(numbers(&found), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn directories_are_walked_once_each_also_where_they_repeat() {
+        let result = ActionResult {
+            output_directories: vec![OutputDirectory {
+                root_directory_digest: Some(digest(1)),
+                ..OutputDirectory::default()
+            }],
+            ..ActionResult::default()
+        };
+        let mut found = References::of_result(&result.encode_to_vec(), 1).unwrap();
+        let mut walked = Vec::new();
+        while let Some((referrer, of)) = found.next_referrer() {
+            assert_eq!(referrer, Referrer::Directory);
+            walked.push(of.len());
+            // Each has two others, one of them itself: no content can, but a broken store could.
+            let next = |number| DirectoryNode {
+                digest: Some(digest(number)),
+            };
+            let number = u8::try_from(of.len()).unwrap();
+            let directory = Directory {
+                files: vec![file(9)],
+                directories: vec![next(number), next((number + 1).min(4))],
+            };
+            found.extend(referrer, &directory.encode_to_vec()).unwrap();
+        }
+        assert_eq!(walked, [1, 2, 3, 4]);
+        assert_eq!(numbers(&found), [1, 2, 3, 4, 9]);
+    }
+
+    #[test]
+    fn contents_in_the_result_need_no_blob_and_a_file_without_both_is_malformed() {
+        let of = |file| {
+            let result = ActionResult {
+                output_files: vec![file],
+                ..ActionResult::default()
+            };
+            References::of_result(&result.encode_to_vec(), 0)
+        };
+        let inside = OutputFile {
+            contents: bytes::Bytes::from_static(b"text"),
+            digest: None,
+        };
+        assert!(numbers(&of(inside).unwrap()).is_empty());
+        assert!(of(OutputFile::default()).is_err());
+    }
+
+    #[test]
+    fn values_of_other_tools_are_no_results() {
+        // ccache, and the JSON form that moon stores over HTTP.
+        for value in [&b"\xcc\xac\x01\x00"[..], b"{\"exitCode\":0}"] {
+            assert!(References::of_result(value, 0).is_err());
+        }
+        assert!(
+            References::of_result(&[], 0)
+                .unwrap()
+                .blobs()
+                .next()
+                .is_none()
+        );
+    }
+}
