@@ -126,7 +126,7 @@ impl Digest {
     /// [`DigestError`].
     pub fn new(hash_hex: &str, size_bytes: i64, function: i32) -> Result<Self, DigestError> {
         let text = hash_hex.as_bytes();
-        if text.len() % 2 != 0 || text.len() > 2 * HASH_LEN_MAX || text.is_empty() {
+        if !text.len().is_multiple_of(2) || text.len() > 2 * HASH_LEN_MAX || text.is_empty() {
             return Err(DigestError::Hash);
         }
         let mut hash = [0; HASH_LEN_MAX];
