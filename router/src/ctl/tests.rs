@@ -269,7 +269,7 @@ fn codecs_are_listed_and_changes_say_how_to_keep_them() {
     };
     assert_eq!(
         codec::render(&codecs),
-        "LEVEL  CODEC\nram    none\nupper  zstd:3\nvalues below 256 bytes are stored verbatim\n"
+        "LEVEL  CODEC\nram    none\nfresh  zstd:3\nvalues below 256 bytes are stored verbatim\n"
     );
     let set = SetCodecResponse {
         previous: "lz4".to_owned(),
