@@ -102,22 +102,6 @@ fn strangers_that_keep_connections_and_send_heads_without_end_keep_no_client_out
     Ok(())
 }
 
-/// A check of a password takes longer than strangers need for their connections.
-#[test]
-fn a_client_whose_password_is_checked_gives_way_to_no_stranger() -> Result<()> {
-    let guarded = Guarded::start(NodeOptions::new().in_memory())?;
-    let mut honest = HttpClient::connect(guarded.node.http())?;
-    honest
-        .send(format!("GET /k HTTP/1.1\r\nhost: fonn\r\nauthorization: {CI}\r\n\r\n").as_bytes())?;
-    let mut strangers = Vec::new();
-    for _ in 0..300 {
-        strangers.push(HttpClient::connect(guarded.node.http())?);
-    }
-    ensure!(strangers[0].at_end()?, "the oldest stranger lives on");
-    ensure!(honest.answer(true)?.status == 404);
-    Ok(())
-}
-
 #[test]
 fn a_reader_reads_and_changes_nothing() -> Result<()> {
     let guarded = Guarded::start(NodeOptions::new().in_memory())?;
