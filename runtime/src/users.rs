@@ -1,8 +1,8 @@
 //! Users and tokens: what they may do, and how a secret is checked.
 //!
 //! A [`Directory`] is what one version of the users file says, and of what members agreed on ([`Records`]); it never
-//! changes. An [`Authenticator`] holds the one in force, checks passwords against it away from the reactors, and
-//! slows down whoever guesses. A token costs one hash and is checked at once. What a connection keeps is an [`Identity`].
+//! changes. An [`Authenticator`] holds the one in force. It checks passwords against it away from the reactors, and
+//! slows down clients that guess. A token costs one hash and is checked at once. What a connection keeps is an [`Identity`].
 //!
 //! Invariants:
 //! - No password, no token and no hash is in a `Debug` text, an error or a log line.

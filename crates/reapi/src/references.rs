@@ -7,7 +7,7 @@ use prost::Message as _;
 use crate::digest::{Digest, DigestError};
 use crate::messages::{self, ActionResult, Directory, Tree};
 
-/// Blobs that one result refers to at most.
+/// A result may refer to so many blobs.
 const BLOBS_MAX: usize = 250_000;
 
 /// Why the references of a message are not known.

@@ -2,7 +2,7 @@
 
 use zstd::stream::raw::{DParameter, Decoder, Encoder, InBuffer, Operation as _, OutBuffer};
 
-/// Bytes that one step reads or writes at most.
+/// A step reads or writes at most so many bytes.
 pub const STEP_LEN: usize = 128 << 10;
 
 /// Logarithm of the longest window that a client may have chosen: 8 MiB, what all levels but the `--ultra` ones have.

@@ -260,7 +260,7 @@ impl Authenticator {
         &self.refusals
     }
 
-    /// Who `user` is, if `password` is the right one. An empty user is `default`, as in Redis. A token in the place of
+    /// The identity of `user`, if `password` is the right one. An empty user is `default`, as in Redis. A token in the place of
     /// the password stands for itself, whatever the user is.
     ///
     /// # Errors
@@ -300,8 +300,8 @@ impl Authenticator {
         })
     }
 
-    /// The identity of a token. A right one is let in also while its source waits out a penalty, because nobody guesses
-    /// 256 bits; a wrong one counts as a wrong guess of its source.
+    /// The identity of a token. A right one is let in also while its source waits out a penalty: 256 bits cannot be
+    /// guessed. A wrong one counts as a wrong guess of its source.
     fn check_token(&self, hash: &TokenHash, address: Option<IpAddr>) -> Result<Identity, Refusal> {
         let directory = self.directory();
         let source = Source::of(address);

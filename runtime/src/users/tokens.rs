@@ -17,7 +17,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// A token whose stamp is of all that a connection goes by.
+    /// A token. Its stamp covers its hash, role, namespace and expiry: a change of these ends its connections.
     pub fn new(
         name: Arc<str>,
         hash: TokenHash,

@@ -25,7 +25,7 @@ const BATCH_STEP: usize = 64;
 /// Bytes of all blobs of a batch together, decompressed.
 const DECOMPRESSED_LEN_MAX: u64 = 64 << 20;
 
-/// Bytes of all directories that one call returns, and of those in one message.
+/// A call returns so many bytes of directories; a message of the reply holds the second number.
 const TREE_LEN_MAX: usize = 64 << 20;
 const TREE_PAGE_LEN: usize = 1 << 20;
 
