@@ -347,8 +347,6 @@ CLUSTER_PANELS = [
     graph("Requests: percentiles", "s", *[(quantile(q, "fonn_router_request_duration_seconds", where=CLUSTER), name)
                                           for q, name in ((0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"))],
           about="What clients of routers wait for."),
-    graph("Hot keys", "reqps", (rate("fonn_router_commands_total", "event", 'event=~"spread_read|spread_back"', CLUSTER), "{{event}}"),
-          about="spread_read: answered by another owner than the primary; spread_back: asked of the primary after all."),
     graph("Hedged reads", "reqps", (rate("fonn_router_commands_total", "event", 'event=~"hedged|hedge_won|hedge_denied"', CLUSTER), "{{event}}"),
           about="Reads that were late and asked of the next owner too; hedge_denied: too many were late."),
     graph("Router connections", "short", (by_node("fonn_router_connections"), "{{instance}}"),

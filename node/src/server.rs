@@ -235,8 +235,8 @@ impl Service for Tiers {
                     Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),
                 }
             }
-            (Request::Copy { get, is_confirmed }, Some(sharing)) => {
-                let read = sharing.read_copy(&self.engine, space, get, *is_confirmed, acks, word);
+            (Request::Copy { get }, Some(sharing)) => {
+                let read = sharing.read_copy(&self.engine, space, get, acks, word);
                 read.await;
             }
             (Request::Version { key }, Some(sharing)) => {

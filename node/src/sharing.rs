@@ -43,7 +43,6 @@ use fonn_runtime::serve::{Execution, Job, Never};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::copies::Confirmations;
 use self::doubts::Doubts;
 use self::holdings::{Holding, Holdings, Part, Source, Step};
 use self::metrics::{Event, Events};
@@ -94,7 +93,6 @@ pub struct Sharing {
     resolving: tokio::sync::Mutex<()>,
     /// Counts up with each map.
     changes: watch::Sender<u64>,
-    confirmations: Confirmations,
     doubts: Doubts,
     notes: Notes,
     repairs: Repairs,
@@ -147,7 +145,6 @@ impl Sharing {
             held: Mutex::default(),
             resolving: tokio::sync::Mutex::default(),
             changes: watch::Sender::new(0),
-            confirmations: Confirmations::default(),
             doubts: Doubts::default(),
             notes: Notes::default(),
             repairs: Repairs::default(),

@@ -14,7 +14,7 @@ use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::program::{self, Prepared};
 pub use fonn_runtime::release::Release;
-use fonn_runtime::route::{Forwarder, HotOptions, Map, Upstreams};
+use fonn_runtime::route::{Forwarder, Map, Upstreams};
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
@@ -264,7 +264,7 @@ pub fn shared(
         ..Options::new("", name)
     };
     let upstreams = Upstreams::new(Arc::clone(map), options, PeerMetrics::register(metrics));
-    let forwarder = Forwarder::new(upstreams, config.timeout).with_copies(HotOptions::default());
+    let forwarder = Forwarder::new(upstreams, config.timeout).with_hedges();
     let router = Router::new(
         forwarder,
         Arc::clone(routers),

@@ -6,16 +6,13 @@
 mod budget;
 mod flush;
 mod forward;
-mod hot;
 mod map;
-mod sketch;
 mod stats;
 mod topology;
 mod upstream;
 
 pub use flush::Flush;
 pub use forward::{Again, Came, Forwarded, Forwarder, Obstacle, envelope};
-pub use hot::HotOptions;
 pub use map::Map;
 pub use stats::{Event, Events};
 pub use topology::{Member, MemberState, SlotRange, Topology, TopologyError};

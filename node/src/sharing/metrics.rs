@@ -24,12 +24,10 @@ pub enum Event {
     Replicated,
     /// A write was refused because another owner that is up did not take it.
     NotReplicated,
-    /// A read was answered from the copy of an owner that is not the first, or was it a moment ago.
+    /// A hedged read was answered from the copy of an owner.
     CopyRead,
-    /// A copy was not shown: the first owner did not confirm it, or may be out of reach.
+    /// A copy was not shown: there is none, or the member may be cut off.
     CopyDenied,
-    /// The first owner was asked whether a copy is the newest, for one read or many.
-    CopyConfirmed,
     /// Owners had different versions of a key, and have the newer one now.
     Repaired,
     /// They may still have: there were too many such keys, or one of the owners did not take it for too long.
@@ -38,7 +36,7 @@ pub enum Event {
     SourceLeftOut,
 }
 
-const EVENTS: [(Event, &str); 12] = [
+const EVENTS: [(Event, &str); 11] = [
     (Event::Forwarded, "forwarded"),
     (Event::Asked, "asked"),
     (Event::Taken, "taken"),
@@ -47,7 +45,6 @@ const EVENTS: [(Event, &str); 12] = [
     (Event::NotReplicated, "not_replicated"),
     (Event::CopyRead, "copy_read"),
     (Event::CopyDenied, "copy_denied"),
-    (Event::CopyConfirmed, "copy_confirmed"),
     (Event::Repaired, "repaired"),
     (Event::NotRepaired, "not_repaired"),
     (Event::SourceLeftOut, "source_left_out"),

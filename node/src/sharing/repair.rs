@@ -17,11 +17,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::copies::Key;
 use super::metrics::Event;
 use super::{FILLING, PRIMARY, REPLICA, SHARED, Sharing};
 use crate::engine::{Acks, Engine};
 use crate::entry::Space;
+
+/// A key that is read.
+type Key = (Space, Box<[u8]>);
 
 /// Keys that are noted at most.
 const KEYS_MAX: usize = 1024;

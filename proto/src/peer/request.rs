@@ -28,7 +28,6 @@ const FLUSH: u8 = 0x48;
 const SOURCES_OWNED: u16 = 1;
 
 /// A flag of `COPY`; the others are those of a get.
-const COPY_CONFIRMED: u16 = 0x8000;
 
 const FLUSH_ALL_DATABASES: u16 = 1;
 const FLUSH_CUTOFF: u16 = 2;
@@ -75,8 +74,6 @@ pub enum Request<'a> {
     Copy {
         /// What is read.
         get: Get<'a>,
-        /// Only if the slot's primary confirms that there is nothing newer.
-        is_confirmed: bool,
     },
     /// The version of the entry that a get would find. Answered with `Version`, or `WrongOwner` by
     /// everybody but the slot's primary.
@@ -169,8 +166,8 @@ impl<'a> Request<'a> {
                     bit(*all_databases, FLUSH_ALL_DATABASES) | bit(cutoff.is_some(), FLUSH_CUTOFF);
                 (FLUSH, flags, Value::Copied(&[]))
             }
-            Self::Copy { get, is_confirmed } => {
-                let flags = command::write_get(get, writer) | bit(*is_confirmed, COPY_CONFIRMED);
+            Self::Copy { get } => {
+                let flags = command::write_get(get, writer);
                 (COPY, flags, Value::Copied(get.key))
             }
             Self::Version { key } => (VERSION, 0, Value::Copied(key)),
@@ -247,7 +244,6 @@ impl<'a> Request<'a> {
                 cutoff: reader.optional(flags.has(FLUSH_CUTOFF), |it| it.u64("cutoff"))?,
             },
             COPY => Self::Copy {
-                is_confirmed: flags.has(COPY_CONFIRMED),
                 get: command::read_get(&mut flags, &mut reader)?,
             },
             VERSION => Self::Version { key: reader.rest() },

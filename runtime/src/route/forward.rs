@@ -1,9 +1,8 @@
 //! One command, sent to the owner of its key: the answer, and what to do when there is none.
 
-mod copies;
+mod hedge;
 
 use std::future::Future;
-use std::hash::RandomState;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -11,9 +10,7 @@ use std::time::{Duration, Instant};
 use fonn_proto::peer::{Envelope, Reply, Request};
 use fonn_proto::{Command, Failure, Get, Outcome, Space, StoreMode, placement};
 
-use self::copies::Asked;
 use super::budget::Retries;
-use super::hot::HotOptions;
 use super::stats::{Event, Events};
 use super::upstream::Upstreams;
 use crate::peer::{Answer, CallError, Pending, Timing};
@@ -75,8 +72,6 @@ pub enum Obstacle {
     Call(CallError),
     /// Refused as not understood, or an answer that makes no sense.
     Senseless,
-    /// An owner that is not the first has no copy to show.
-    NoCopy,
     /// The answer is still awaited, for longer than nearly all answers take.
     Late,
 }
@@ -87,7 +82,6 @@ pub struct Again {
     obstacle: Obstacle,
     /// The request, if it is still under way.
     pending: Option<Pending>,
-    asked: Asked,
     has_base: bool,
     /// When it was begun.
     since: Instant,
@@ -99,7 +93,6 @@ pub struct Again {
 #[derive(Debug)]
 pub struct Forwarded {
     pending: Result<Pending, Obstacle>,
-    asked: Asked,
     /// From when on another owner may be asked too.
     late_at: Option<Instant>,
     is_awaited: bool,
@@ -118,7 +111,7 @@ impl Future for Forwarded {
         let result = match &mut it.pending {
             Err(obstacle) => Err(*obstacle),
             Ok(pending) => match Pin::new(&mut *pending).poll(cx) {
-                Poll::Ready(result) => it.asked.check(result, it.has_base),
+                Poll::Ready(result) => hedge::executed(result, it.has_base),
                 Poll::Pending => {
                     let Some(late_at) = it.late_at else {
                         return Poll::Pending;
@@ -137,7 +130,6 @@ impl Future for Forwarded {
         Poll::Ready(result.map(Came::From).map_err(|obstacle| Again {
             obstacle,
             pending: late,
-            asked: it.asked,
             has_base: it.has_base,
             since: it.since,
             epoch: it.epoch,
@@ -153,9 +145,8 @@ pub struct Forwarder {
     retries: Retries,
     /// From the arrival of a command to its answer at most.
     timeout: Duration,
-    /// What makes a key hot, if reads may be answered by other owners than the first.
-    hot: Option<HotOptions>,
-    hasher: RandomState,
+    /// Whether a read that is late is asked of the next owner too.
+    hedges: bool,
 }
 
 impl Forwarder {
@@ -167,17 +158,15 @@ impl Forwarder {
             events: Events::default(),
             retries: Retries::default(),
             timeout,
-            hot: None,
-            hasher: RandomState::new(),
+            hedges: false,
         }
     }
 
-    /// Has reads of hot keys answered by all owners in turn, and reads that an owner is slow to answer by
-    /// another one.
+    /// Asks the next owner too for reads that an owner is slow to answer.
     #[must_use]
-    pub fn with_copies(self, hot: HotOptions) -> Self {
+    pub fn with_hedges(self) -> Self {
         Self {
-            hot: Some(hot),
+            hedges: true,
             ..self
         }
     }
@@ -244,7 +233,6 @@ impl Forwarder {
             };
             return Forwarded {
                 pending: Err(obstacle),
-                asked: Asked::Owner,
                 late_at: None,
                 is_awaited: false,
                 has_base: false,
@@ -252,11 +240,6 @@ impl Forwarder {
                 epoch: topology.map_or(0, |topology| topology.epoch()),
             };
         };
-        if let (Some(hot), Way::First, 2..) = (self.hot, way, target.owners)
-            && let Some(begun) = self.begin_copy(job, hot, slot, &target, [since, now])
-        {
-            return begun;
-        }
         let timing = Timing {
             now,
             timeout: self.timeout.saturating_sub(now - since),
@@ -286,7 +269,6 @@ impl Forwarder {
         };
         Forwarded {
             pending: pending.map_err(Obstacle::Call),
-            asked: Asked::Owner,
             late_at,
             is_awaited: false,
             has_base,
@@ -316,12 +298,6 @@ impl Forwarder {
                     }
                 },
                 _ if left.is_zero() => break,
-                // Whatever came of it, the first owner is asked as if it had been so at once.
-                _ if again.asked == Asked::Copy => {
-                    self.events.count(Event::SpreadBack);
-                    self.let_rest(job);
-                }
-                Obstacle::NoCopy => break,
                 Obstacle::TooLong if lane == Lane::Any => lane = Lane::Large,
                 Obstacle::TooLong => return self.refuse(job, Failure::TooLarge),
                 Obstacle::Senseless => break,
@@ -443,7 +419,7 @@ impl Forwarder {
 /// Whom to ask.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// The first owner, or another one for its copy.
+    /// The first owner.
     First,
     /// An owner by its rank among those that serve.
     Again { rank: usize, lane: Lane },

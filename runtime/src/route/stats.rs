@@ -32,10 +32,6 @@ events! {
     WrongOwner => "wrong_owner",
     /// A read went to the next owner in rank.
     ReplicaRead => "replica_read",
-    /// A read of a hot key went to another owner than the first one.
-    SpreadRead => "spread_read",
-    /// That one had no copy to show: the first owner was asked.
-    SpreadBack => "spread_back",
     /// A read that an owner was slow to answer was asked of another one too.
     Hedged => "hedged",
     /// The other one answered it.

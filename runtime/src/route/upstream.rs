@@ -3,10 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use super::budget::Budget;
-use super::hot::{HotKeys, HotOptions};
 use super::map::Map;
 use super::topology::{Member, Topology};
 use crate::peer::{Client, Options, PeerMetrics};
@@ -32,24 +30,8 @@ struct Local {
     topology: Option<Arc<Topology>>,
     /// By position in the map, made when they are first needed.
     clients: Vec<Option<Client>>,
-    /// About its reads, once there were any that several owners might answer.
-    reads: Option<Reads>,
-}
-
-/// What a thread knows of the reads that it sent.
-pub(super) struct Reads {
-    pub(super) hot: HotKeys,
-    pub(super) budget: Budget,
-    started: Instant,
-}
-
-impl Reads {
-    /// The window that a time is in.
-    pub(super) fn window(&self, now: Instant, options: HotOptions) -> u64 {
-        let ms = now.saturating_duration_since(self.started).as_millis();
-        let window = ms / options.window.as_millis().max(1);
-        u64::try_from(window).unwrap_or(u64::MAX)
-    }
+    /// For hedged reads.
+    budget: Budget,
 }
 
 thread_local! {
@@ -150,15 +132,9 @@ impl Upstreams {
         })
     }
 
-    /// What the calling thread knows of its reads.
-    pub(super) fn reads<R>(&self, options: HotOptions, look: impl FnOnce(&mut Reads) -> R) -> R {
-        self.with(|local| {
-            look(local.reads.get_or_insert_with(|| Reads {
-                hot: HotKeys::new(options),
-                budget: Budget::default(),
-                started: Instant::now(),
-            }))
-        })
+    /// The calling thread's budget of hedged reads.
+    pub(super) fn budget<R>(&self, look: impl FnOnce(&mut Budget) -> R) -> R {
+        self.with(|local| look(&mut local.budget))
     }
 
     /// Everybody who may have entries and answers, by position in the map.

@@ -1,14 +1,12 @@
-//! Reads that other owners answer than the first: of hot keys, and of members that are slow.
+//! Hedged reads, which another owner answers than the primary.
 
 use std::net::{Shutdown, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Store};
-use fonn_runtime::route::{Came, Event as Sent, HotOptions};
+use fonn_runtime::route::{Came, Event as Sent};
 use fonn_runtime::serve::{Answered as _, Job};
 use parking_lot::{Condvar, Mutex};
 
-use super::super::metrics::Event;
 use super::*;
 
 /// What a router has, without its clients: each thread that uses it is one of its reactors.
@@ -21,21 +19,11 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
 
 impl Router {
     pub(super) fn start(map: Topology) -> Self {
-        Self::start_with(
-            map,
-            HotOptions {
-                reads_min: 20,
-                ..HotOptions::default()
-            },
-        )
-    }
-
-    fn start_with(map: Topology, hot: HotOptions) -> Self {
         let maps = Arc::new(Map::default());
         maps.offer(map);
         let metrics = PeerMetrics::register(&Metrics::new());
         let upstreams = Upstreams::new(maps, peers("", "router"), metrics);
-        Self(Forwarder::new(upstreams, PATIENCE).with_copies(hot))
+        Self(Forwarder::new(upstreams, PATIENCE).with_hedges())
     }
 
     async fn execute(&self, command: &Command<'_>) -> Came {
@@ -69,15 +57,6 @@ impl Router {
         assert!(matches!(came.outcome(), Outcome::Stored(_)), "{came:?}");
     }
 
-    async fn delete(&self, key: &str) {
-        let delete = Command::Delete(fonn_proto::Delete::new(key.as_bytes()));
-        let came = self.execute(&delete).await;
-        assert!(
-            matches!(came.outcome(), Outcome::Deleted { .. }),
-            "{came:?}"
-        );
-    }
-
     fn total(&self, event: Sent) -> u64 {
         self.0.events().total(event)
     }
@@ -95,148 +74,8 @@ pub(super) fn settled(members: &[Member; 3], replicas: usize) -> Topology {
     first
 }
 
-/// Which writes there may be for a read to see; each has a number, every fifth one deletes.
-#[derive(Default)]
-struct History {
-    begun: AtomicU64,
-    acknowledged: AtomicU64,
-    /// The newest that a read that is over has seen.
-    seen: AtomicU64,
-}
-
-impl History {
-    fn is_delete(number: u64) -> bool {
-        number.is_multiple_of(5)
-    }
-
-    /// Checks a read that began when the floor was `oldest`.
-    fn check(&self, oldest: u64, found: Option<&str>) {
-        let newest = self.begun.load(Ordering::SeqCst);
-        match found {
-            Some(found) => {
-                let number: u64 = found.parse().unwrap();
-                assert!(number >= oldest, "{number}, although {oldest} was there");
-                assert!(number <= newest);
-                self.seen.fetch_max(number, Ordering::SeqCst);
-            }
-            None => assert!(
-                (oldest..=newest).any(Self::is_delete),
-                "a miss, between {oldest} and {newest}"
-            ),
-        }
-    }
-
-    fn oldest(&self) -> u64 {
-        let acknowledged = self.acknowledged.load(Ordering::SeqCst);
-        acknowledged.max(self.seen.load(Ordering::SeqCst))
-    }
-}
-
 #[test]
-fn a_hot_key_is_read_from_all_owners_and_no_read_is_older_than_what_was_seen() {
-    const WRITES: u64 = 400;
-    const COPIES: u64 = 200;
-    let members = ["a", "b", "c"].map(Member::start);
-    let first = settled(&members, 3);
-    // Hot from its first read on, and again a moment after a copy was not there to be shown: what is read from copies is so many, however
-    // slow the machine is.
-    let hot = HotOptions {
-        reads_min: 1,
-        window: Duration::from_millis(5),
-        ..HotOptions::default()
-    };
-    let routers = [first.clone(), first.clone()].map(|map| Router::start_with(map, hot));
-    let key = key_of(&first, &members[0], 0);
-    let (history, is_over) = (History::default(), AtomicBool::new(false));
-    runtime().block_on(routers[0].set(&key, "0"));
-    std::thread::scope(|scope| {
-        let (history, is_over, key) = (&history, &is_over, &key);
-        let readers: Vec<_> = (0..4)
-            .map(|reader| {
-                let router = &routers[reader % 2];
-                scope.spawn(move || {
-                    runtime().block_on(async {
-                        while !is_over.load(Ordering::SeqCst) {
-                            let oldest = history.oldest();
-                            // Some at a time: their questions to the first owner are asked together.
-                            let reads = (0..4).map(|_| router.get(key));
-                            for found in futures_util::future::join_all(reads).await {
-                                history.check(oldest, found.as_deref());
-                            }
-                        }
-                    });
-                })
-            })
-            .collect();
-        let goes_on = || !readers.iter().any(|it| it.is_finished());
-        let copies = |member: &Member| member.sharing.events.total(Event::CopyRead);
-        runtime().block_on(async {
-            let mut number = 0;
-            let begun = Instant::now();
-            // Until enough was read from either copy, and written meanwhile.
-            while goes_on()
-                && (number < WRITES || members[1..].iter().any(|it| copies(it) < COPIES))
-                && begun.elapsed() < 10 * PATIENCE
-            {
-                number += 1;
-                history.begun.store(number, Ordering::SeqCst);
-                match History::is_delete(number) {
-                    true => routers[1].delete(key).await,
-                    false => routers[1].set(key, &number.to_string()).await,
-                }
-                history.acknowledged.store(number, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        });
-        is_over.store(true, Ordering::SeqCst);
-    });
-    for member in &members[1..] {
-        let total = |event| member.sharing.events.total(event);
-        let read = total(Event::CopyRead);
-        assert!(read >= COPIES, "{read}");
-        // One question does for many.
-        let read = total(Event::CopyRead) + total(Event::CopyDenied);
-        assert!(total(Event::CopyConfirmed) < read);
-    }
-    assert!(routers[0].total(Sent::SpreadRead) > 0);
-}
-
-#[test]
-fn a_key_that_is_read_seldom_or_has_one_owner_is_read_from_the_first() {
-    let members = ["a", "b", "c"].map(Member::start);
-    let first = settled(&members, 1);
-    let router = Router::start(first.clone());
-    let (hot, all): (_, Vec<_>) = (
-        key_of(&first, &members[0], 0),
-        (0..100).map(|nth| format!("key-{nth}")).collect(),
-    );
-    let three = map(2, 3, &members.each_ref().map(|it| (it, Active)));
-    runtime().block_on(async {
-        router.set(&hot, "x").await;
-        for _ in 0..200 {
-            assert_eq!(router.get(&hot).await.as_deref(), Some("x"));
-        }
-        assert_eq!(router.total(Sent::SpreadRead), 0, "there is one owner");
-        go_by(&members.each_ref(), &three);
-        until("all is taken over", || {
-            members.iter().all(Member::is_filled)
-        });
-        router.0.upstreams().map().offer(three.clone());
-        for key in &all {
-            let _ = router.get(key).await;
-        }
-        assert_eq!(router.total(Sent::SpreadRead), 0, "each was read once");
-        // A copy that is late to be confirmed is not asked again for a while.
-        let begun = Instant::now();
-        while router.total(Sent::SpreadRead) <= 50 {
-            assert!(begun.elapsed() < PATIENCE, "it is not spread");
-            assert_eq!(router.get(&hot).await.as_deref(), Some("x"));
-        }
-    });
-}
-
-#[test]
-fn a_copy_that_nobody_confirms_is_not_shown() {
+fn an_owner_shows_its_copy_and_other_members_show_none() {
     let mut members = ["a", "b", "c"].map(Member::start);
     let first = settled(&members, 2);
     let key = key_of(&first, &members[0], 0);
@@ -246,7 +85,7 @@ fn a_copy_that_nobody_confirms_is_not_shown() {
         .collect();
     assert_eq!(members[0].client().set(&key, "x"), "STORED");
     let second = members.iter().position(|it| it.name == owners[1]).unwrap();
-    let read = |member: &Member, is_confirmed| {
+    let read = |member: &Member| {
         let (sharing, engine) = (Arc::clone(&member.sharing), Arc::clone(&member.engine));
         let mut is_hit = false;
         let get = Get::new(key.as_bytes());
@@ -255,7 +94,6 @@ fn a_copy_that_nobody_confirms_is_not_shown() {
             &engine,
             Space::default(),
             &get,
-            is_confirmed,
             &mut acks,
             |reply| {
                 is_hit = matches!(
@@ -266,30 +104,21 @@ fn a_copy_that_nobody_confirms_is_not_shown() {
         ));
         is_hit
     };
-    // It has 100 ms, which a machine under load may need for other things.
-    until("it is confirmed", || read(&members[second], true));
-    assert!(read(&members[second], false));
+    assert!(read(&members[second]));
     let third = (0..3).find(|nth| !owners.contains(&members[*nth].name));
-    assert!(!read(&members[third.unwrap()], true), "it is no owner");
+    assert!(!read(&members[third.unwrap()]), "it is no owner");
     members[0].kill();
-    assert!(
-        !read(&members[second], true),
-        "who could confirm it is gone"
-    );
-    assert!(
-        read(&members[second], false),
-        "what was acknowledged is here"
-    );
+    assert!(read(&members[second]), "what was acknowledged is here");
 }
 
 /// A way to a member that can be closed: bytes wait there until it is open again.
-struct Gate {
+pub(super) struct Gate {
     address: String,
     state: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Gate {
-    fn before(member: &Member) -> Self {
+    pub(super) fn before(member: &Member) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let state = Arc::new((Mutex::new(true), Condvar::new()));
@@ -322,13 +151,13 @@ impl Gate {
         Self { address, state }
     }
 
-    fn set_open(&self, is_open: bool) {
+    pub(super) fn set_open(&self, is_open: bool) {
         *self.state.0.lock() = is_open;
         self.state.1.notify_all();
     }
 
     /// A map in which the member is reached through the gate.
-    fn on(&self, map: &Topology, member: &Member) -> Topology {
+    pub(super) fn on(&self, map: &Topology, member: &Member) -> Topology {
         let rows = map.members().iter().cloned().map(|row| Row {
             address: match row.id == member.name {
                 true => self.address.clone(),
@@ -338,50 +167,6 @@ impl Gate {
         });
         placed(map.epoch(), map.positions(0).len(), rows.collect()).unwrap()
     }
-}
-
-#[test]
-fn who_has_seen_a_write_that_is_under_way_does_not_see_the_entry_before_it() {
-    let members = ["a", "b", "c"].map(Member::start);
-    let [a, b, _] = &members;
-    let first = settled(&members, 3);
-    // What is given to b waits; b itself is asked without a detour.
-    let gate = Gate::before(b);
-    let through = map(2, 3, &members.each_ref().map(|it| (it, Active)));
-    go_by(&members.each_ref(), &gate.on(&through, b));
-    until("all is taken over", || {
-        members.iter().all(Member::is_filled)
-    });
-    let router = Router::start(through);
-    let key = key_of(&first, a, 0);
-    assert_eq!(a.client().set(&key, "old"), "STORED");
-    let copies = || b.sharing.events.total(Event::CopyRead);
-    runtime().block_on(async {
-        while copies() < 50 {
-            assert_eq!(router.get(&key).await.as_deref(), Some("old"));
-        }
-        gate.set_open(false);
-        let (mut writer, to) = (a.client(), key.clone());
-        let writing = std::thread::spawn(move || writer.set(&to, "new"));
-        while a.client().get(&key).as_deref() != Some("new") {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        // b has the old entry as yet, and is asked in its turn.
-        let denied = b.sharing.events.total(Event::CopyDenied);
-        while b.sharing.events.total(Event::CopyDenied) == denied && !writing.is_finished() {
-            assert_eq!(router.get(&key).await.as_deref(), Some("new"));
-        }
-        assert!(
-            b.sharing.events.total(Event::CopyDenied) > denied,
-            "it was not asked"
-        );
-        gate.set_open(true);
-        assert_eq!(writing.join().unwrap(), "STORED");
-        let before = copies();
-        while copies() < before + 10 {
-            assert_eq!(router.get(&key).await.as_deref(), Some("new"));
-        }
-    });
 }
 
 #[test]

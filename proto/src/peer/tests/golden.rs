@@ -190,14 +190,6 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
             "copy",
             Request::Copy {
                 get: Get::new(b"key"),
-                is_confirmed: false,
-            },
-        ),
-        (
-            "copy-confirmed",
-            Request::Copy {
-                get: Get::facts(b"key"),
-                is_confirmed: true,
             },
         ),
         ("version", Request::Version { key: b"key" }),

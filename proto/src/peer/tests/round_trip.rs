@@ -133,7 +133,7 @@ proptest! {
         }
         check_request(&Request::Version { key: &pool.key }, envelope, None);
         let get = Get { want_value: hit.won, bump: hit.lost, ..Get::new(&pool.key) };
-        check_request(&Request::Copy { get, is_confirmed: is_owned }, envelope, None);
+        check_request(&Request::Copy { get }, envelope, None);
     }
 
     #[test]
