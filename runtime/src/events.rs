@@ -33,16 +33,10 @@ pub enum Topic {
     Process,
     /// Settings that were changed or reloaded.
     Settings,
-    /// Codecs of levels.
-    Codec,
-    /// The RAM tier and the memory of the process.
-    Memory,
     /// The disk tier.
     Disk,
     /// The cold tier.
     Cold,
-    /// Clients and their connections.
-    Clients,
     /// Members of the cluster.
     Cluster,
 }
@@ -54,11 +48,8 @@ impl Topic {
         match self {
             Self::Process => "process",
             Self::Settings => "settings",
-            Self::Codec => "codec",
-            Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Cold => "cold",
-            Self::Clients => "clients",
             Self::Cluster => "cluster",
         }
     }

@@ -1,7 +1,6 @@
 //! `fonn.v1.Telemetry`: figures over time, and events.
 
 mod message;
-mod rules;
 mod service;
 
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use fonn_runtime::metrics::history::{self, History};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::rules::Rules;
 pub use self::service::TelemetryService;
 
 /// Between two samples.
@@ -33,7 +31,6 @@ struct State {
     readiness: Readiness,
     events: Events,
     history: Mutex<History>,
-    rules: Mutex<Rules>,
     /// Counts the samples.
     newest: watch::Sender<u64>,
 }
@@ -49,7 +46,6 @@ impl Telemetry {
             readiness,
             events,
             history: Mutex::new(History::new(history::Options::default())),
-            rules: Mutex::default(),
             newest: watch::Sender::new(0),
         }))
     }
@@ -59,7 +55,7 @@ impl Telemetry {
         TelemetryServer::new(TelemetryService(self.clone()))
     }
 
-    /// Takes a sample each second, and records what the figures tell as events. Runs until it is dropped.
+    /// Takes a sample each second. Runs until it is dropped.
     pub async fn sample(self) {
         let mut interval = tokio::time::interval(INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -74,13 +70,7 @@ impl Telemetry {
         let state = &*self.0;
         let families = state.metrics.gather();
         let at_ms = state.clock.wall_ms();
-        let mut history = state.history.lock();
-        let values = history.add(at_ms, &families).values.clone();
-        let findings = state.rules.lock().examine(at_ms, history.series(), &values);
-        drop(history);
-        for found in findings {
-            state.events.record(found.level, found.topic, found.message);
-        }
+        state.history.lock().add(at_ms, &families);
         state.newest.send_modify(|samples| *samples += 1);
     }
 }
