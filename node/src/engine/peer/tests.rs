@@ -563,8 +563,8 @@ async fn what_the_bucket_tells_a_member_without_a_lease_raises_its_versions_no_f
     let bucket = Arc::new(FaultStore::new(memory, 1));
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let tasks = Tasks::new();
-    // The versions of the new owner are ahead of this member's.
-    let version = (Clock::system().wall_ms() + 10_000) << 16;
+    // The versions of the new owner are ahead of this member's, however long the machine stands still.
+    let version = (Clock::system().wall_ms() + 3_600_000) << 16;
     let new_owner = open_above(dirs[0].path(), &bucket);
     new_owner.start_cold(&tasks);
     assert_eq!(put(&new_owner, &entry("k", version, false)).await, Ok(true));
