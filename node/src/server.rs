@@ -16,12 +16,13 @@ use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{FlushesBuilder, Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement};
-use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Never, Service};
+use fonn_runtime::route::{Again, Came};
+use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Service};
 
 use crate::cluster::view::Views;
 use crate::engine::{Acks, Engine, Moment};
 use crate::entry::Space;
-use crate::sharing::Sharing;
+use crate::sharing::{Later, Sharing};
 use crate::stats::Counter;
 
 pub use self::live::{LiveSettings, SettingsChange};
@@ -123,12 +124,10 @@ impl Budget for Engine {
 impl Service for Tiers {
     type Moment = Moment;
     type Acks = Acks;
-    type Later = Never;
-    type Answer = Never;
-    type Again = Never;
+    type Later = Later;
+    type Answer = Came;
+    type Again = Again;
     type Budget = Engine;
-
-    const ANSWERS_LATER: bool = false;
 
     fn value_len_max(&self) -> usize {
         self.engine.value_len_max()
@@ -175,7 +174,7 @@ impl Service for Tiers {
         job: &Job<'_>,
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
-    ) -> Execution<'s, Never> {
+    ) -> Execution<'s, Later> {
         if let Some(moved) = self.moved(job) {
             return Execution::Done(Outcome::Moved(moved));
         }
@@ -186,8 +185,12 @@ impl Service for Tiers {
         }
     }
 
-    async fn again(&self, _: &Job<'_>, again: Never) -> Never {
-        again.never()
+    async fn again(&self, job: &Job<'_>, again: Again) -> Came {
+        match &self.sharing {
+            Some(sharing) => Box::pin(sharing.execute_again(&self.engine, job, again)).await,
+            // A node that is alone answers at once.
+            None => Came::Known(Outcome::Failed(Failure::Unavailable)),
+        }
     }
 
     fn greet(&self, _: &Hello, from: &str) -> (Hello, Result<(), Rejection>) {

@@ -15,6 +15,7 @@
 mod batch;
 pub mod copies;
 mod doubts;
+mod execute;
 mod flushes;
 pub mod follow;
 pub mod handover;
@@ -31,19 +32,20 @@ mod tests;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet, SourcesBuilder};
 use fonn_proto::placement::{self, SLOT_COUNT};
 
 use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_runtime::clock::Clock;
-use fonn_runtime::route::{Came, Forwarder, Target, Topology, envelope};
-use fonn_runtime::serve::{Execution, Job, Never};
+use fonn_runtime::route::{Forwarder, Target, Topology, envelope};
+use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::doubts::Doubts;
+pub use self::execute::Later;
 use self::holdings::{Holding, Holdings, Part, Source, Step};
 use self::metrics::{Event, Events};
 use self::missing::Missing;
@@ -289,74 +291,6 @@ impl Sharing {
         flags & (PRIMARY | FILLING | DOUBTED) == PRIMARY && self.is_sound()
     }
 
-    /// Executes a command, here or at the owner of its slot.
-    ///
-    /// A command that another process sent is never forwarded once more. Its sender may have given this member up as down,
-    /// repeated the command at the next owner and acknowledged it. Forwarded later, it would undo newer writes.
-    pub async fn execute<'s>(
-        &self,
-        engine: &Engine,
-        job: &Job<'_>,
-        acks: &mut Acks,
-        scratch: &'s mut Vec<u8>,
-    ) -> Execution<'s, Never> {
-        let slot = placement::slot(job.command.key());
-        let is_write = job.command.is_write();
-        let waits = if is_write { WRITE_WAITS } else { 1 };
-        let deadline = Instant::now() + waits * self.owners_wait;
-        let since = loop {
-            let since = self.epoch();
-            let flags = self.flags(slot);
-            let is_here = match job.is_routed {
-                true => self.serves(slot, is_write),
-                false => flags & PRIMARY != 0 && self.is_sound(),
-            };
-            if is_here {
-                if let Err(outcome) = self.prepare(engine, job, flags, acks).await {
-                    return Execution::Done(outcome);
-                }
-                // Another member may own the slot after a long wait, also one by a topology that is about to be applied: what is
-                // executed then has a newer version than what that member acknowledged meanwhile.
-                if since == self.epoch() && self.is_sound() {
-                    break since;
-                }
-            } else if job.is_routed {
-                return Execution::WrongOwner;
-            } else if let Some(outcome) = self.forward(job).await {
-                return Execution::Done(outcome);
-            }
-            // By the newest topology the slot is this member's, which is about to apply it.
-            if Instant::now() >= deadline {
-                return Execution::Done(refused(job.command, Unconfirmed::Silent));
-            }
-            tokio::time::sleep(RETRY / 4).await;
-        };
-        // Drawn before, so that what another client stores meanwhile is newer.
-        let absent_at = (removes(job.command) && self.flags(slot) & SHARED != 0)
-            .then(|| engine.versions().next());
-        let outcome = super::server::execute_here(engine, job, acks, scratch).await;
-        if !self.is_sound()
-            && let Err(why) = Box::pin(self.stood(slot, since, deadline)).await
-        {
-            return Execution::Done(refused(job.command, why));
-        }
-        let key = job.command.key();
-        let spread = match absent_at {
-            Some(version) if matches!(outcome, Outcome::NotFound | Outcome::Miss) => {
-                let gone = Entry::tombstone(job.space.0, key, version);
-                Box::pin(self.spread_absence(engine, &gone, acks, since)).await
-            }
-            _ if is_write && !is_unchanged(&outcome) => {
-                self.spread(engine, job.space, key, since).await
-            }
-            _ => Ok(()),
-        };
-        Execution::Done(match spread {
-            Ok(()) => outcome,
-            Err(failure) => Outcome::Failed(failure),
-        })
-    }
-
     /// Makes sure that a command which is executed here meets what there is, and may change it.
     async fn prepare(
         &self,
@@ -391,20 +325,6 @@ impl Sharing {
             standing.await.map_err(Outcome::Failed)?;
         }
         Ok(())
-    }
-
-    /// Has the owner execute a command. None if that is this member.
-    async fn forward(&self, job: &Job<'_>) -> Option<Outcome<'static>> {
-        use fonn_runtime::serve::Answered as _;
-        self.events.count(Event::Forwarded);
-        let came = match self.forwarder.begin(job).await {
-            Ok(came) => came,
-            Err(again) => self.forwarder.again(job, again).await,
-        };
-        match came {
-            Came::Here => None,
-            came => Some(came.outcome().into_owned()),
-        }
     }
 
     /// Makes what is here of a key as new as what the slot's sources have, however long that takes.

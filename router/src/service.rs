@@ -87,8 +87,6 @@ impl Service for Router {
     type Again = Again;
     type Budget = FixedBudget;
 
-    const ANSWERS_LATER: bool = true;
-
     fn value_len_max(&self) -> usize {
         self.value_len_max
     }

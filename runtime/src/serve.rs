@@ -50,7 +50,9 @@ pub use self::memory::Reservation;
 use self::registry::Registered;
 pub use self::registry::{ConnectionInfo, Registry};
 pub use self::security::Security;
-pub use self::service::{Acks, Answered, Client, Event, Execution, Job, Never, NoAcks, Service};
+pub use self::service::{
+    Acks, Answered, Client, Event, Execution, Job, NoAcks, Service, carry_out,
+};
 pub use self::settings::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
 use self::socket::Accepted;
 use self::startups::{Deadlines, Startups};

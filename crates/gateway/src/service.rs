@@ -9,8 +9,7 @@ use fonn_proto::{
     Command, Delete, ExpirySpec, Failure, Get, Outcome, Redirects, Store as Set, StoreMode,
 };
 use fonn_runtime::serve::{
-    Acks as _, Answered as _, Budget as _, Event, Execution, Job, Reservation, Service, Shared,
-    Tuning,
+    Budget as _, Event, Job, Reservation, Service, Shared, Tuning, carry_out,
 };
 use fonn_runtime::users::Source;
 
@@ -59,25 +58,7 @@ impl<S: Service> Served<S> {
             is_routed: false,
             redirects: Redirects::Never,
         };
-        let (mut acks, mut scratch) = (S::Acks::default(), Vec::new());
-        let outcome = match service.execute(&job, &mut acks, &mut scratch).await {
-            Execution::Done(outcome) => outcome.into_owned(),
-            Execution::Later(later) => {
-                let answer = match later.await {
-                    Ok(answer) => answer,
-                    Err(again) => service.again(&job, again).await,
-                };
-                answer.outcome().into_owned()
-            }
-            // The command of a client is forwarded instead.
-            Execution::WrongOwner => Outcome::Failed(Failure::Unavailable),
-        };
-        if acks.count() > 0
-            && let Some((_, failure)) = acks.wait().await.first()
-        {
-            return Outcome::Failed(*failure);
-        }
-        outcome
+        carry_out(&**service, &job).await
     }
 }
 

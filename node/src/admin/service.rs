@@ -12,7 +12,7 @@ use fonn_proto::grpc::v1::{
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Delete, Outcome, Redirects, ServerCommand, placement};
 use fonn_runtime::events::Topic;
-use fonn_runtime::serve::{Client, Execution, Service as _};
+use fonn_runtime::serve::{Client, Service as _, carry_out};
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -163,28 +163,16 @@ impl admin_server::Admin for AdminService {
             is_routed: false,
             redirects: Redirects::Never,
         };
-        let (mut acks, mut scratch) = (Acks::default(), Vec::new());
-        // As for a client: it is done by the owner of the key, and by all others that have copies.
-        let service = &node.shared.service;
-        let Execution::Done(outcome) = service.execute(&job, &mut acks, &mut scratch).await else {
-            return Err(Status::internal(
-                "the node answered with what is still to come",
-            ));
-        };
-        let existed = match outcome {
+        // As for a client: the owner of the key deletes it, and all others that have copies.
+        let existed = match carry_out(&*node.shared.service, &job).await {
             Outcome::Deleted { .. } => true,
             Outcome::NotFound => false,
             _ => {
                 return Err(Status::unavailable(
-                    "the node could not delete it now; try again",
+                    "the delete is not durable on all owners, and the key may come back; try again",
                 ));
             }
         };
-        if !acks.wait().await.is_empty() {
-            return Err(Status::unavailable(
-                "the delete could not be made durable; the key may come back with a restart",
-            ));
-        }
         let message = format!("a key was deleted by {caller}");
         self.admin.0.events.info(Topic::Settings, message);
         Ok(Response::new(DeleteKeyResponse { existed }))

@@ -211,7 +211,7 @@ impl Sharing {
     }
 
     /// Whether this member was there by all maps since the one of that epoch.
-    fn check_unbroken(&self, since: u64) -> Result<(), Failure> {
+    pub(super) fn check_unbroken(&self, since: u64) -> Result<(), Failure> {
         if self.broken.load(Ordering::SeqCst) <= since {
             return Ok(());
         }

@@ -6,6 +6,7 @@ mod flushes;
 mod handover;
 pub(super) mod maps;
 mod missing;
+mod pipelines;
 mod repair;
 mod restart;
 

@@ -13,10 +13,10 @@ use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode, Version, placement,
 };
-use fonn_runtime::route::{Member as Row, MemberState};
+use fonn_runtime::route::{Again, Came, Forwarded, Member as Row, MemberState};
 use fonn_runtime::serve::{
-    Client, Event, Execution, FixedBudget, Job, ListenAddr, Listener, Never, NoAcks, Server,
-    Service, Shared,
+    Client, Event, Execution, FixedBudget, Job, ListenAddr, Listener, NoAcks, Server, Service,
+    Shared,
 };
 use parking_lot::Mutex;
 
@@ -129,12 +129,10 @@ impl Drop for Member {
 impl Service for Table {
     type Moment = ();
     type Acks = NoAcks;
-    type Later = Never;
-    type Answer = Never;
-    type Again = Never;
+    type Later = Forwarded;
+    type Answer = Came;
+    type Again = Again;
     type Budget = FixedBudget;
-
-    const ANSWERS_LATER: bool = false;
 
     fn value_len_max(&self) -> usize {
         8 << 20
@@ -178,7 +176,7 @@ impl Service for Table {
         job: &Job<'_>,
         _: &mut NoAcks,
         _: &'s mut Vec<u8>,
-    ) -> Execution<'s, Never> {
+    ) -> Execution<'s, Forwarded> {
         self.commands.fetch_add(1, Ordering::SeqCst);
         if job.command.key().starts_with(SLOW) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -225,8 +223,8 @@ impl Service for Table {
         })
     }
 
-    async fn again(&self, _: &Job<'_>, again: Never) -> Never {
-        again.never()
+    async fn again(&self, _: &Job<'_>, _: Again) -> Came {
+        unreachable!("this member answers at once")
     }
 
     async fn execute_peer(

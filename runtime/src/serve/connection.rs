@@ -381,11 +381,11 @@ impl<'c, S: Service> Driver<'c, S> {
                     if parsed.close {
                         break;
                     }
-                    if S::ANSWERS_LATER && queue.aside_len() >= CROWDED_SEND_LEN {
+                    if queue.aside_len() >= CROWDED_SEND_LEN {
                         self.settle(&mut queue).await?;
                     }
                     if self.is_time_to_send() || self.acks.count() >= ACKS_MAX {
-                        if S::ANSWERS_LATER && self.acks.count() > 0 {
+                        if self.acks.count() > 0 {
                             self.settle(&mut queue).await?;
                         }
                         self.send().await?;
@@ -400,11 +400,11 @@ impl<'c, S: Service> Driver<'c, S> {
                 session.set_authenticated(was_admitted);
             }
         }
-        if S::ANSWERS_LATER {
-            self.settle(&mut queue).await?;
-        } else {
-            // Nothing ever enters it, which the compiler does not know: its drop is not worth a look at all its parts.
+        if queue.is_unused() {
+            // It owns nothing: its drop is not worth a look at all its parts.
             std::mem::forget(queue);
+        } else {
+            self.settle(&mut queue).await?;
         }
         self.session = Some(session);
         Ok(parsed)
@@ -420,9 +420,7 @@ impl<'c, S: Service> Driver<'c, S> {
     ) -> io::Result<bool> {
         if matches!(body, Body::LogOut) {
             // Requests before it are still those of the user.
-            if S::ANSWERS_LATER {
-                self.settle(queue).await?;
-            }
+            self.settle(queue).await?;
             self.guard.log_out();
             return Ok(false);
         }
@@ -435,9 +433,7 @@ impl<'c, S: Service> Driver<'c, S> {
             return Ok(false);
         }
         self.count_hits();
-        if S::ANSWERS_LATER {
-            self.settle(queue).await?;
-        }
+        self.settle(queue).await?;
         if let Some(credentials) = credentials {
             let outcome = self.log_in(credentials).await?;
             if outcome != ServerOutcome::Done {

@@ -1,10 +1,7 @@
 //! What a server serves: who executes commands, and what the server asks of it besides.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use fonn_proto::peer::hello::{Hello, Rejection};
@@ -147,32 +144,6 @@ pub trait Answered: Send + Sync {
     fn outcome(&self) -> Outcome<'_>;
 }
 
-/// The answer of a service that never answers later: there is no such thing, and what handles it costs
-/// nothing.
-#[derive(Debug)]
-pub struct Never(Infallible);
-
-impl Future for Never {
-    type Output = Result<Self, Self>;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.0 {}
-    }
-}
-
-impl Answered for Never {
-    fn outcome(&self) -> Outcome<'_> {
-        match self.0 {}
-    }
-}
-
-impl Never {
-    /// Whatever is wanted of what does not exist.
-    pub fn never<T>(self) -> T {
-        match self.0 {}
-    }
-}
-
 /// Executes the commands of clients.
 ///
 /// The server is compiled for each service, so that nothing of this is called through a pointer.
@@ -190,9 +161,6 @@ pub trait Service: Send + Sync + Sized + 'static {
     type Again: Send;
     /// What the memory that clients hold is counted against.
     type Budget: Budget;
-
-    /// Whether [`Execution::Later`] is ever used.
-    const ANSWERS_LATER: bool;
 
     /// Longest value in bytes that is received.
     fn value_len_max(&self) -> usize;
@@ -274,4 +242,27 @@ pub trait Service: Send + Sync + Sized + 'static {
         command: &ServerCommand<'_>,
         acks: &mut Self::Acks,
     ) -> impl Future<Output = ServerOutcome> + Send;
+}
+
+/// Has a service execute a command that came on no connection, and waits until its outcome is final.
+pub async fn carry_out<S: Service>(service: &S, job: &Job<'_>) -> Outcome<'static> {
+    let (mut acks, mut scratch) = (S::Acks::default(), Vec::new());
+    let outcome = match service.execute(job, &mut acks, &mut scratch).await {
+        Execution::Done(outcome) => outcome.into_owned(),
+        Execution::Later(later) => {
+            let answer = match later.await {
+                Ok(answer) => answer,
+                Err(again) => service.again(job, again).await,
+            };
+            answer.outcome().into_owned()
+        }
+        // A client's command is forwarded instead.
+        Execution::WrongOwner => Outcome::Failed(Failure::Unavailable),
+    };
+    if acks.count() > 0
+        && let Some((_, failure)) = acks.wait().await.first()
+    {
+        return Outcome::Failed(*failure);
+    }
+    outcome
 }

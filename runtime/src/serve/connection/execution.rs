@@ -30,7 +30,7 @@ impl<S: Service> Driver<'_, S> {
         let Body::Data(commands) = body else {
             return false;
         };
-        let is_aside = S::ANSWERS_LATER && !queue.is_empty();
+        let is_aside = !queue.is_empty();
         let is_answered = match commands.as_slice() {
             [command] if is_aside => self.answer_hit(command, reply, space, Some(queue.aside())),
             [command] => self.answer_hit(command, reply, space, None),
@@ -73,7 +73,7 @@ impl<S: Service> Driver<'_, S> {
     /// Where the current request is worded.
     #[inline]
     pub(super) fn words<'q>(&'q mut self, queue: &'q mut Queue<'_, S::Later>) -> &'q mut Out {
-        if S::ANSWERS_LATER && self.current.is_aside {
+        if self.current.is_aside {
             queue.aside()
         } else {
             &mut self.out
@@ -104,7 +104,7 @@ impl<S: Service> Driver<'_, S> {
                 }
                 let is_for_many = commands.len() > 1;
                 for (at, command) in commands.iter().enumerate() {
-                    if S::ANSWERS_LATER && !queue.is_empty() {
+                    if !queue.is_empty() {
                         self.make_way(space, command, queue).await?;
                     }
                     if !(is_for_many && self.answer_hit_of_many(command, reply, space, queue)) {
@@ -127,9 +127,7 @@ impl<S: Service> Driver<'_, S> {
             }
             Body::Server(command) => {
                 self.count_hits();
-                if S::ANSWERS_LATER {
-                    self.settle(queue).await?;
-                }
+                self.settle(queue).await?;
                 let client = Client {
                     id: self.connection.id,
                     peer: &self.connection.peer,
@@ -181,10 +179,10 @@ impl<S: Service> Driver<'_, S> {
         space: Space,
         queue: &mut Queue<'_, S::Later>,
     ) -> bool {
-        if S::ANSWERS_LATER && self.current.is_late {
+        if self.current.is_late {
             return false;
         }
-        let is_aside = S::ANSWERS_LATER && self.current.is_aside;
+        let is_aside = self.current.is_aside;
         self.answer_hit(command, reply, space, is_aside.then(|| queue.aside()))
     }
 
@@ -240,11 +238,11 @@ impl<S: Service> Driver<'_, S> {
                 let outcome = Outcome::Failed(Failure::Unavailable);
                 reply.each(command, &outcome, &mut self.out);
             }
-            Execution::Done(outcome) if S::ANSWERS_LATER && self.current.is_late => {
+            Execution::Done(outcome) if self.current.is_late => {
                 begin(queue, Answer::ready(outcome));
             }
             Execution::Done(outcome) => {
-                let out = match S::ANSWERS_LATER && self.current.is_aside {
+                let out = match self.current.is_aside {
                     true => queue.aside(),
                     false => &mut self.out,
                 };

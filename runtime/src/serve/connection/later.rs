@@ -127,6 +127,12 @@ impl<'c, L> Queue<'c, L> {
         self.requests.is_empty()
     }
 
+    /// Whether nothing ever waited, so that it has no allocation.
+    #[inline]
+    pub fn is_unused(&self) -> bool {
+        self.requests.capacity() == 0
+    }
+
     /// Commands in flight.
     pub fn in_flight(&self) -> usize {
         self.commands.len()

@@ -55,7 +55,7 @@ impl<M> Batch<M> {
 
 impl<S: Service> Driver<'_, S> {
     pub(super) fn begin_request(&mut self, queue: &mut Queue<'_, S::Later>) {
-        let is_aside = S::ANSWERS_LATER && !queue.is_empty();
+        let is_aside = !queue.is_empty();
         self.current = Current {
             acks_before: self.acks.count(),
             reply_start: match is_aside {
@@ -71,7 +71,7 @@ impl<S: Service> Driver<'_, S> {
     /// The current request was executed, and its reply is composed unless it waits for answers.
     pub(super) fn end_request(&mut self, reply: &Reply<'_>, queue: &mut Queue<'_, S::Later>) {
         let acks = self.current.acks_before..self.acks.count();
-        if S::ANSWERS_LATER && self.current.is_late {
+        if self.current.is_late {
             queue.end(acks, &mut self.out, &mut self.late);
         } else if !acks.is_empty() {
             let start = self.current.reply_start;
@@ -81,7 +81,7 @@ impl<S: Service> Driver<'_, S> {
                 reply: (start >= out.sent()).then(|| start..out.position()),
                 words: reply.late(),
             };
-            match S::ANSWERS_LATER && self.current.is_aside {
+            match self.current.is_aside {
                 true => queue.push_aside_late(late),
                 false => self.late.push(late),
             }
@@ -101,9 +101,7 @@ impl<S: Service> Driver<'_, S> {
     /// sent cannot be taken back, so the connection has to end.
     pub(super) async fn relieve(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
         if self.acks.count() > 0 {
-            if S::ANSWERS_LATER {
-                self.settle(queue).await?;
-            }
+            self.settle(queue).await?;
             let failures = self.acks.wait().await;
             let own = self.current.acks_before;
             if failures.iter().any(|(index, _)| *index >= own) {

@@ -278,8 +278,6 @@ impl Service for Fake {
     type Again = Again;
     type Budget = FixedBudget;
 
-    const ANSWERS_LATER: bool = true;
-
     fn value_len_max(&self) -> usize {
         4 << 20
     }
