@@ -166,7 +166,7 @@ impl Relay for ToMembers {
         let is_withheld =
             self.withholds_logins && call.headers_mut().remove(AUTHORIZATION).is_some();
         Box::pin(async move {
-            let mut answer = ask(places?, tls.as_deref(), call).await?;
+            let mut answer = ask(places?, tls.as_ref(), call).await?;
             let is_asked_for = |status: Status| status.code() == Code::Unauthenticated;
             if is_withheld && Status::from_header_map(answer.headers()).is_some_and(is_asked_for) {
                 return Err(Status::failed_precondition(

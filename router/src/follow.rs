@@ -1,7 +1,7 @@
 //! Following the topology that a router applies, and the other routers that follow it.
 //!
 //! The router keeps a stream open at two members (`streams`), and applies the newest topology that either tells. A silent
-//! member ends its stream within a second ([`Liveness::Member`]). The last topology stays in force while no member is heard.
+//! member ends its stream within a second ([`Liveness::Member`](fonn_runtime::http::Liveness::Member)). The last topology stays in force while no member is heard.
 
 mod streams;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::placement::{Placed, Table};
-use fonn_runtime::http::{Channel, ChannelError, Liveness};
+use fonn_runtime::http::{Channel, ChannelError};
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::route::{Map, Member, MemberState, Topology, TopologyError};
 use fonn_runtime::tls::Tls;
@@ -167,10 +167,9 @@ impl Follower {
             cluster,
             router: self.routers.own().unwrap_or_default().to_owned(),
         };
-        let config = self.tls.as_deref().and_then(Tls::client);
         let begin = async {
-            let channel =
-                Channel::connect_by(address, config, ANSWER_TIMEOUT, Liveness::Member).await?;
+            let tls = self.tls.as_ref();
+            let channel = Channel::connect_to_member(address, tls, ANSWER_TIMEOUT).await?;
             let origin = channel.origin();
             let mut client = MembersClient::with_origin(channel, origin);
             let mut told = client.map(request).await?.into_inner();

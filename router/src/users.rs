@@ -7,7 +7,7 @@ use std::time::Duration;
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_runtime::backoff::Backoff;
-use fonn_runtime::http::{Channel, ChannelError, Liveness};
+use fonn_runtime::http::{Channel, ChannelError};
 use fonn_runtime::random::SplitMix64;
 use fonn_runtime::route::{Map, MemberState};
 use fonn_runtime::size::ByteCount;
@@ -122,9 +122,7 @@ impl Followed {
     /// Follows the users from one member, until its turn ends.
     async fn follow_one(&self, address: &str, cluster: &mut u64) -> Result<(), FollowError> {
         let end = Instant::now() + TURN;
-        let channel =
-            Channel::connect_by(address, self.tls.client(), ANSWER_TIMEOUT, Liveness::Member)
-                .await?;
+        let channel = Channel::connect_to_member(address, Some(&self.tls), ANSWER_TIMEOUT).await?;
         let origin = channel.origin();
         let mut client = MembersClient::with_origin(channel, origin);
         let request = v1::UsersRequest { cluster: *cluster };

@@ -86,7 +86,7 @@ impl Relay for ToMembers {
         });
         Box::pin(async move {
             let (place, tls) = way?;
-            ask(vec![place], tls.as_deref(), call).await
+            ask(vec![place], tls.as_ref(), call).await
         })
     }
 }

@@ -17,14 +17,16 @@ use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
 
 use super::{MEMBER, base64};
-use crate::tls;
+use crate::tls::{self, Side, Tls, Watched};
 
 /// How soon a connection ends whose other end has fallen silent.
 ///
@@ -110,30 +112,60 @@ impl Channel {
         timeout: Duration,
         liveness: Liveness,
     ) -> Result<Self, ChannelError> {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let connect = async {
+            let stream = reach(addr).await?;
+            match tls {
+                None => begin(stream, liveness).await,
+                Some(config) => {
+                    let stream = shake_hands(addr, stream, &config).await?;
+                    begin(stream, liveness).await
+                }
+            }
+        };
+        Self::by(addr, scheme, timeout, connect).await
+    }
+
+    /// Connects to a member of the cluster at `addr`, HOST:PORT, under TLS if members have an authority. The connection
+    /// ends when the certificate of the member expires or is revoked.
+    ///
+    /// # Errors
+    /// [`ChannelError`].
+    pub async fn connect_to_member(
+        addr: &str,
+        tls: Option<&Arc<Tls>>,
+        timeout: Duration,
+    ) -> Result<Self, ChannelError> {
+        let tls = tls.and_then(|tls| Some((tls, tls.client()?)));
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let connect = async {
+            let stream = reach(addr).await?;
+            match tls {
+                None => begin(stream, Liveness::Member).await,
+                Some((tls, ref config)) => {
+                    let stream = shake_hands(addr, stream, config).await?;
+                    let side = Side::Server(name(addr)?);
+                    let stream = Watched::new(stream, tls, side).map_err(ChannelError::Tls)?;
+                    begin(stream, Liveness::Member).await
+                }
+            }
+        };
+        Self::by(addr, scheme, timeout, connect).await
+    }
+
+    /// The connection that `connect` makes in time.
+    async fn by(
+        addr: &str,
+        scheme: &str,
+        timeout: Duration,
+        connect: impl Future<Output = Result<http2::SendRequest<Body>, ChannelError>>,
+    ) -> Result<Self, ChannelError> {
         let origin = Uri::builder()
-            .scheme(if tls.is_some() { "https" } else { "http" })
+            .scheme(scheme)
             .authority(addr)
             .path_and_query("/")
             .build()
             .map_err(|_| ChannelError::Address(addr.to_owned()))?;
-        let connect = async {
-            let stream = TcpStream::connect(addr)
-                .await
-                .map_err(ChannelError::Connect)?;
-            let _ = stream.set_nodelay(true);
-            match tls {
-                None => begin(stream, liveness).await,
-                Some(config) => {
-                    let name = tls::server_name(addr)
-                        .ok_or_else(|| ChannelError::Address(addr.to_owned()))?;
-                    let mut config = (*config).clone();
-                    config.alpn_protocols = vec![b"h2".to_vec()];
-                    let connector = TlsConnector::from(Arc::new(config));
-                    let stream = connector.connect(name, stream).await;
-                    begin(stream.map_err(ChannelError::Tls)?, liveness).await
-                }
-            }
-        };
         let connected = tokio::time::timeout(timeout, connect).await;
         let sender = connected.map_err(|_| ChannelError::Timeout(timeout))??;
         Ok(Self {
@@ -194,6 +226,31 @@ impl Channel {
     pub fn origin(&self) -> Uri {
         self.origin.clone()
     }
+}
+
+async fn reach(addr: &str) -> Result<TcpStream, ChannelError> {
+    let stream = TcpStream::connect(addr)
+        .await
+        .map_err(ChannelError::Connect)?;
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// The name that the certificate of the other end has to be for.
+fn name(addr: &str) -> Result<ServerName<'static>, ChannelError> {
+    tls::server_name(addr).ok_or_else(|| ChannelError::Address(addr.to_owned()))
+}
+
+async fn shake_hands(
+    addr: &str,
+    stream: TcpStream,
+    config: &ClientConfig,
+) -> Result<TlsStream<TcpStream>, ChannelError> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = TlsConnector::from(Arc::new(config));
+    let stream = connector.connect(name(addr)?, stream).await;
+    stream.map_err(ChannelError::Tls)
 }
 
 /// Speaks HTTP/2 on a connection.

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{
@@ -18,8 +19,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 
+use super::Channel;
 use super::body::guard;
-use super::{Channel, Liveness};
 use crate::tls::Tls;
 
 /// Until a connection to a member stands.
@@ -98,13 +99,12 @@ pub(super) fn passed_on(head: &Parts, body: Body) -> Request<Body> {
 /// UNAVAILABLE if none accepts, or the connection ends before an answer.
 pub async fn ask(
     members: Vec<(String, String)>,
-    tls: Option<&Tls>,
+    tls: Option<&Arc<Tls>>,
     call: Request<Body>,
 ) -> Result<Response<Body>, Status> {
     let mut why = Status::unavailable("there is no member");
     for (name, address) in members {
-        let config = tls.and_then(Tls::client);
-        match Channel::connect_by(&address, config, CONNECT_TIMEOUT, Liveness::Member).await {
+        match Channel::connect_to_member(&address, tls, CONNECT_TIMEOUT).await {
             Ok(channel) => return send_on(channel, call, &name).await,
             Err(error) => {
                 why =

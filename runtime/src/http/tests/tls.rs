@@ -1,5 +1,6 @@
 //! TLS on the port: who is let in, who is not, and what goes on without it.
 
+use rcgen::SerialNumber;
 use rustls::ClientConfig;
 use tempfile::TempDir;
 use tonic_health::pb::HealthCheckRequest;
@@ -133,6 +134,50 @@ async fn a_renewed_certificate_is_shown_and_connections_go_on() {
     rig.tls.reload().unwrap();
     assert!(!rig.answers(Some(config)).await);
     before.check(HealthCheckRequest::default()).await.unwrap();
+}
+
+/// As the streams of the topology and of the users, which a router opens and keeps.
+#[tokio::test]
+async fn a_connection_to_a_member_ends_when_the_certificate_of_the_member_is_revoked() {
+    const STOLEN: u64 = 7;
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let issue = |name: &str, serial: u64| {
+        authority.issue(&dir.path().join(name), name, |params| {
+            params.serial_number = Some(SerialNumber::from(serial));
+        })
+    };
+    let member = Tls::load(issue("127.0.0.1", STOLEN)).unwrap();
+    let security = Security {
+        tls: Some(Arc::new(member)),
+        ..Security::default()
+    };
+    let server = start_with(Options::default(), security).await;
+    let crl = dir.path().join("crl.pem");
+    std::fs::write(&crl, authority.revoked(&[])).unwrap();
+    let files = TlsFiles {
+        client_crl: Some(crl.clone()),
+        ..issue("router.test", STOLEN + 1)
+    };
+    let tls = Arc::new(Tls::load(files).unwrap());
+    let addr = server.addr.to_string();
+    let connect = || Channel::connect_to_member(&addr, Some(&tls), SOON);
+
+    let channel = connect().await.unwrap();
+    let mut health = HealthClient::with_origin(channel.clone(), channel.origin());
+    let request = HealthCheckRequest::default;
+    let mut stream = health.watch(request()).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    tls.reload().unwrap();
+    health.check(request()).await.unwrap();
+
+    std::fs::write(&crl, authority.revoked(&[STOLEN])).unwrap();
+    tls.reload().unwrap();
+    let ended = tokio::time::timeout(SOON, stream.message()).await;
+    assert!(ended.expect("it goes on").is_err());
+    assert!(health.check(request()).await.is_err());
+    let refused = connect().await;
+    assert!(matches!(refused, Err(ChannelError::Tls(_))), "{refused:?}");
 }
 
 #[tokio::test]
