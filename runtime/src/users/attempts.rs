@@ -8,6 +8,8 @@
 //! - A guess that a source repeats is refused without a check, and counts once.
 //! - A password of a user is checked once at a time, however many attempts wait for it.
 //! - A refusal costs the same whether or not the user exists.
+//! - Checks of wrong passwords take half of the time of a thread at most, however many sources guess: a thread rests behind
+//!   each of them for as long as it took.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -33,6 +35,9 @@ use crate::pool::BlockingPool;
 
 /// Threads that check passwords at most. One check takes some 20 ms of a core, and 19 MiB that no budget knows of.
 const THREADS_MAX: usize = 2;
+
+/// The longest rest of a thread behind the check of a wrong password. A check that took longer was suspended with its machine.
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Checks that may wait for a thread, each of another password.
 const QUEUE_MAX: usize = 1024;
@@ -110,7 +115,11 @@ pub(super) struct Attempts {
     /// Keys all digests, so that an attacker can neither know nor aim at one.
     key: [u8; 32],
     origin: Instant,
+    /// Has the calling thread rest.
+    rest: Rest,
 }
+
+type Rest = Arc<dyn Fn(Duration) + Send + Sync>;
 
 #[derive(Default)]
 struct Ledger {
@@ -166,7 +175,17 @@ impl Attempts {
             ledger: Arc::default(),
             key,
             origin: Instant::now(),
+            rest: Arc::new(std::thread::sleep),
         })
+    }
+
+    /// The same, with something else for the rest of a thread.
+    #[cfg(test)]
+    pub fn with_rest(self, rest: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        Self {
+            rest: Arc::new(rest),
+            ..self
+        }
     }
 
     /// The user that `name` and `password` stand for.
@@ -294,12 +313,13 @@ impl Attempts {
         let Claim {
             stamp, digest, now, ..
         } = *claim;
-        let ledger = Arc::clone(&self.ledger);
+        let (ledger, rest) = (Arc::clone(&self.ledger), Arc::clone(&self.rest));
         let directory = Arc::clone(claim.directory);
         let name = claim.name.to_owned();
         let password = Zeroizing::new(claim.password.to_vec());
         let decoy = self.digest(0, &name, b"");
         move || {
+            let begun = std::time::Instant::now();
             let mut under_way = UnderWay {
                 ledger,
                 digest,
@@ -313,7 +333,14 @@ impl Attempts {
             };
             let is_right =
                 hash.is_some_and(|hash| Argon2::default().verify_password(&password, hash).is_ok());
-            under_way.is_right = Some(is_right && stamp.is_some());
+            let is_right = is_right && stamp.is_some();
+            under_way.is_right = Some(is_right);
+            let took = begun.elapsed();
+            // The client has its answer before the rest.
+            drop(under_way);
+            if !is_right {
+                rest(took.min(REST_MAX));
+            }
         }
     }
 

@@ -232,3 +232,29 @@ async fn what_is_too_long_is_refused_at_once_whether_or_not_the_user_exists() {
     }
     assert_eq!(auth.attempts().depth(), 0);
 }
+
+/// Guesses from many sources would keep a processor busy otherwise.
+#[tokio::test]
+async fn a_thread_rests_behind_each_wrong_password_as_long_as_its_check_took() {
+    let rests = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&rests);
+    let attempts = Attempts::new().unwrap();
+    let attempts = attempts.with_rest(move |length| noted.lock().push(length));
+    let users = Arc::new(directory(&[("ci", "read-write")]));
+    let check = async |password: &[u8], number| {
+        let source = Source::of(address(number));
+        attempts.check(&users, "ci", password, source).await.is_ok()
+    };
+    let begun = Instant::now();
+    for number in 0..5 {
+        assert!(!check(b"guess", number).await);
+    }
+    assert!(check(PASSWORD, 5).await);
+    // One thread or two have ended their checks when they begin these, and so have rested.
+    let busy = attempts.occupy();
+    let rested = std::mem::take(&mut *rests.lock());
+    assert_eq!(rested.len(), 5, "a right password costs no rest");
+    assert!(rested.iter().all(|length| *length > Duration::ZERO));
+    assert!(rested.iter().sum::<Duration>() <= begun.elapsed());
+    drop(busy);
+}
