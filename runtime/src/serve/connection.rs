@@ -140,8 +140,6 @@ struct Parsed {
     /// Bytes to swallow before it.
     skip: u64,
     close: bool,
-    /// It is closed for what its client sent.
-    is_broken: bool,
 }
 
 impl<'c, S: Service> Driver<'c, S> {
@@ -238,9 +236,6 @@ impl<'c, S: Service> Driver<'c, S> {
             if parsed.consumed > 0 {
                 arrival = Arrival::default();
             }
-            if parsed.is_broken {
-                self.delay_refusal().await;
-            }
             self.send().await?;
             if parsed.close {
                 self.linger().await;
@@ -314,9 +309,11 @@ impl<'c, S: Service> Driver<'c, S> {
             need: 1,
             skip: 0,
             close: false,
-            is_broken: false,
         };
         if self.session.is_none() && !self.detect(data, &mut parsed) {
+            if parsed.close && !self.guard.is_admitted() {
+                Box::pin(self.delay_stranger()).await;
+            }
             return Ok(parsed);
         }
         let Some(mut session) = self.session.take() else {
@@ -353,30 +350,34 @@ impl<'c, S: Service> Driver<'c, S> {
                     if !self.guard.is_open() {
                         self.guard.confine(&mut request.body);
                     }
-                    parsed.is_broken = matches!(request.body, Body::Broken);
-                    parsed.close = matches!(request.body, Body::Close) || parsed.is_broken;
-                    if parsed.is_broken {
+                    let is_broken = matches!(request.body, Body::Broken);
+                    parsed.close = matches!(request.body, Body::Close) || is_broken;
+                    if is_broken {
                         self.count(Event::ProtocolError, 1);
                     }
                     let mut reply = request.reply;
                     let space = self.guard.space(request.database);
-                    if !self.guard.is_open()
+                    // Whether it was about the login, or was refused.
+                    let is_answered = !self.guard.is_open()
                         && Box::pin(self.admit_request(
                             dialect,
                             &request.body,
                             &mut reply,
                             &mut queue,
                         ))
-                        .await?
+                        .await?;
+                    if !is_answered
+                        && !self.answer_read(&request.body, &mut reply, space, &mut queue)
                     {
-                        // It was about who the client is, or was refused.
-                        parsed.close |= self.is_overdue();
-                    } else if !self.answer_read(&request.body, &mut reply, space, &mut queue) {
                         self.begin_request(&mut queue);
                         self.current.is_last = parsed.consumed == data.len();
                         self.execute(request.body, &mut reply, space, chunk, &mut queue)
                             .await?;
                         self.end_request(&reply, &mut queue);
+                    }
+                    if !was_admitted && !self.guard.is_admitted() {
+                        let goes_on = Box::pin(self.delay_stranger()).await;
+                        parsed.close |= !goes_on || self.is_overdue();
                     }
                     if parsed.close {
                         break;
@@ -494,7 +495,6 @@ impl<'c, S: Service> Driver<'c, S> {
             Detection::Peer | Detection::Refused(_) => {
                 self.count(Event::ProtocolError, 1);
                 parsed.close = true;
-                parsed.is_broken = true;
                 false
             }
             Detection::Found(dialect) => {

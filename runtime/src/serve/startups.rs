@@ -70,6 +70,11 @@ impl Startups {
         oldest
     }
 
+    /// Whether the start-up of connection `id` is counted.
+    pub fn counts(&self, id: u64) -> bool {
+        self.0.lock().sources.contains_key(&id)
+    }
+
     /// Counts the start-up of connection `id` no longer.
     pub fn end(&self, id: u64) {
         self.0.lock().remove(id);
@@ -183,6 +188,7 @@ mod tests {
             assert_eq!(startups.begin(id, source(2)), None);
         }
         assert_eq!(startups.begin(1000, source(2)), Some(2));
+        assert!(startups.counts(3) && !startups.counts(2));
         startups.end(3);
         assert_eq!(startups.begin(1001, source(2)), None);
         assert_eq!(startups.begin(1002, source(2)), Some(4));

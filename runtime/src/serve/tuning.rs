@@ -27,7 +27,8 @@ pub struct Tuning {
     /// A connection that is closed for what it sent reads on for this long, so that its last reply is
     /// not lost: closing with unread input resets the connection.
     pub linger: Duration,
-    /// Where there are users, a client that has not logged in waits for so long for a refusal that ends its connection.
+    /// Where there are users, each answer to a client that has not logged in takes so long. The answer to a login that
+    /// succeeds is not delayed.
     pub stranger_delay: Duration,
     /// A connection whose client keeps sending requests while the server drains is closed after this.
     pub drain_busy: Duration,

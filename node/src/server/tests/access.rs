@@ -456,30 +456,43 @@ fn a_transaction_reads_through_an_overlay() {
 }
 
 #[test]
-fn a_stranger_waits_for_the_refusal_that_ends_its_connection_and_a_user_does_not() {
+fn each_answer_to_a_stranger_is_delayed_and_none_to_a_user() {
     const HOUR: Duration = Duration::from_secs(3600);
     let guarded = Guarded::start_with(Tuning {
         stranger_delay: HOUR,
         startup_max: HOUR,
         ..Tuning::default()
     });
-    let malformed = b"*1\r\n$-7\r\n";
-    let mut user = guarded.resp("root");
-    exchange(
-        &mut user,
-        malformed,
-        b"-ERR Protocol error: invalid bulk length\r\n",
-    );
-
-    let mut stranger = guarded.node.connect();
-    stranger.write_all(malformed).unwrap();
-    until("it is found to be malformed", || {
-        guarded.node.count(Counter::ProtocolErrors) == 2
+    let requests: [&[u8]; 5] = [
+        b"*1\r\n$-7\r\n",
+        b"GET k\r\n",
+        b"AUTH root wrong\r\n",
+        b"PING\r\n",
+        b"\x81",
+    ];
+    let mut strangers = requests.map(|request| {
+        let mut stranger = guarded.node.connect();
+        stranger.write_all(request).unwrap();
+        stranger
     });
-    // Another one, which commits no error, is answered meanwhile.
-    let no_auth = b"-NOAUTH Authentication required.\r\n";
-    ask(&mut guarded.node.connect(), &[b"GET", b"k"], no_auth);
-    stranger.set_nonblocking(true).unwrap();
-    let got = stranger.read(&mut [0; 1]).map_err(|error| error.kind());
-    assert_eq!(got, Err(std::io::ErrorKind::WouldBlock));
+    until("all have come", || {
+        let counts = [
+            Counter::ProtocolErrors,
+            Counter::AuthRequired,
+            Counter::AuthErrors,
+        ];
+        counts.map(|it| guarded.node.count(it)) == [2, 1, 1]
+    });
+    // Users log in and are answered meanwhile.
+    let mut user = guarded.resp("root");
+    let refused = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    ask(&mut user, &[b"AUTH", b"root", b"wrong"], refused);
+    ask(&mut user, &[b"PING"], b"+PONG\r\n");
+    let invalid = b"-ERR Protocol error: invalid bulk length\r\n";
+    exchange(&mut user, requests[0], invalid);
+    for stranger in &mut strangers {
+        stranger.set_nonblocking(true).unwrap();
+        let got = stranger.read(&mut [0; 1]).map_err(|error| error.kind());
+        assert_eq!(got, Err(std::io::ErrorKind::WouldBlock));
+    }
 }

@@ -319,12 +319,16 @@ impl<'c, S: Service> Driver<'c, S> {
         Ok(())
     }
 
-    /// Lets a client that has not logged in wait for the refusal that ends its connection. It could make the server open
-    /// connections as fast as they are refused otherwise, and those that wait count against the bound of its source.
-    pub(super) async fn delay_refusal(&self) {
-        if !self.guard.is_admitted() {
-            tokio::time::sleep(self.shared.tuning.stranger_delay).await;
-        }
+    /// Delays the answer to a request that leaves its client without a login. The connection counts against the bound of
+    /// its source meanwhile. So the answers that a source gets in a second are bounded, however many connections it
+    /// opens for them. False if the connection had to give way to a newer one meanwhile. It is counted no longer then, and
+    /// would keep its task until the requests that it has sent are answered.
+    pub(super) async fn delay_stranger(&mut self) -> bool {
+        tokio::time::sleep(self.shared.tuning.stranger_delay).await;
+        self.turn = 0;
+        // The requests behind it are judged by a later time.
+        self.batch.moment = None;
+        !self.is_starting || self.shared.startups.counts(self.connection.id)
     }
 
     /// Ends a connection without losing its last reply: says that nothing more comes, and reads until

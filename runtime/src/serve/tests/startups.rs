@@ -182,3 +182,46 @@ fn one_source_that_opens_many_connections_keeps_nobody_of_it_out() {
     newest.write_all(b"version\r\n").unwrap();
     expect(newest, b"VERSION");
 }
+
+/// The delay and the bound of a source make a rate: a source cannot have more answers than that without a login.
+#[test]
+fn a_source_gets_few_answers_a_second_before_its_login() {
+    const REQUESTS: u32 = 5;
+    let delay = Tuning::default().stranger_delay;
+    assert!(delay * 10 >= Duration::from_secs(1), "{delay:?}");
+    let (running, _) = guarded(PATIENCE);
+    let mut stranger = running.connect();
+    let begun = Instant::now();
+    stranger
+        .write_all(&b"PING\r\n".repeat(REQUESTS as usize))
+        .unwrap();
+    expect(&mut stranger, &b"+PONG\r\n".repeat(REQUESTS as usize));
+    assert!(begun.elapsed() >= delay * REQUESTS);
+}
+
+/// A connection whose answer is delayed is counted, so it gives way to newer ones of its source.
+#[test]
+fn a_stranger_that_is_delayed_gives_way_like_one_that_is_silent() {
+    const COUNT: usize = 600;
+    let users = Authenticator::new(directory(&[("ci", "read-write")]));
+    let security = Security {
+        users: Some(Arc::new(users.unwrap())),
+        ..Security::default()
+    };
+    let tuning = Tuning {
+        startup_max: PATIENCE,
+        ..Tuning::default()
+    };
+    let running = Running::tuned(Manner::AtOnce, security, tuning);
+    // They send many requests and go; none is there to be told that it gave way.
+    for _ in 0..COUNT {
+        let mut gone = running.connect();
+        gone.write_all(&b"PING\r\n".repeat(1000)).unwrap();
+    }
+    until("all have come", || {
+        running.service().counted(Event::Rejected) == COUNT as u64 - 512
+    });
+    until("the oldest ones have ended", || {
+        running.shared().registry.len() <= 512
+    });
+}
