@@ -10,6 +10,7 @@
 
 mod ahead;
 mod growth;
+mod plan;
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -24,9 +25,10 @@ use fonn_proto::{
 use fonn_runtime::hlc;
 
 use self::ahead::STEP_SHORT_LEN_MAX;
-use self::growth::Growth;
+use self::growth::{Growth, KeyIndex};
+use self::plan::{KeyPlan, Plan, StepKeys};
 use super::commit::{Content, Refused};
-use super::fetch::{Fetched, Need};
+use super::fetch::Need;
 use super::prepare::{Prepared, SHORT_LEN_MAX};
 use super::{
     Acks, Attempt, Effects, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, ValueAt, semantics,
@@ -34,19 +36,22 @@ use super::{
 use crate::entry::{Meta, Space};
 use crate::ram::{ManyGuard, SlotId};
 
-/// What one write costs in the disk's queue besides key and value, about.
-const WRITE_COST: usize = 256;
-
 /// Versions are reserved for so long ahead that they last while the locks are held.
 const VERSIONS_MARGIN_MS: u64 = 1_000;
 
 /// How often a step is tried again because a flush came between, or a long value had to be prepared.
 const TRIES_MAX: usize = 8;
 
+/// Steps that are carried out without a pause for other connections.
+const SHORT_STEPS_MAX: usize = 128;
+
+/// Fetches of a batch for each of its keys, in the mean.
+const FETCHES_BY_KEY_MAX: usize = 4;
+
 /// Why a batch was not carried out. Nothing was changed.
 enum Blocked {
-    /// What lies below RAM must be known of this key.
-    Fetch(usize, Ticket),
+    /// What lies below RAM must be known of these keys.
+    Fetch(Vec<(KeyIndex, Ticket)>),
     /// Long values that were fetched must be prepared.
     Prepare,
     /// Versions must be reserved first.
@@ -57,153 +62,6 @@ enum Blocked {
     TooMuch,
 }
 
-/// A key of the batch.
-struct KeyPlan<'a> {
-    space: Space,
-    key: &'a [u8],
-    hash: u64,
-    /// What must be known before the batch begins.
-    need: Option<Need>,
-    /// Whether a step makes the key known to those behind it, whatever was there.
-    is_made: bool,
-    fetched: Option<Fetched>,
-}
-
-/// What a batch will do, and what is known for it.
-struct Plan<'a> {
-    space: Space,
-    base: Option<Space>,
-    keys: Vec<KeyPlan<'a>>,
-    index: HashMap<(Space, &'a [u8]), usize>,
-    /// Bytes that the disk's queue takes, about.
-    write_cost: usize,
-    /// Bytes of values that were fetched.
-    fetched_len: usize,
-    /// Whether a long value was fetched that is not prepared.
-    has_long: bool,
-}
-
-impl<'a> Plan<'a> {
-    fn new(engine: &Engine, space: Space, batch: &Batch<'a>) -> Self {
-        let mut plan = Self {
-            space,
-            base: batch.base,
-            keys: Vec::new(),
-            index: HashMap::new(),
-            write_cost: 0,
-            fetched_len: 0,
-            has_long: false,
-        };
-        for watched in &batch.watched {
-            let space = plan.database(watched.database);
-            plan.add_read(engine, space, watched.key, Need::Value);
-        }
-        for step in &batch.steps {
-            match step {
-                BatchStep::Command(command) if semantics::is_blind(command) => {
-                    plan.add(engine, space, command.key(), None);
-                    plan.make(space, command.key());
-                }
-                BatchStep::Command(command @ Command::Get(_)) => {
-                    plan.add_read(engine, space, command.key(), Need::of(command));
-                }
-                BatchStep::Command(command) => {
-                    plan.add(engine, space, command.key(), Some(Need::Value));
-                }
-                BatchStep::Transfer(transfer) => {
-                    plan.add(engine, space, transfer.from, Some(Need::Value));
-                    let target = plan.database(transfer.database);
-                    let need = (!transfer.replaces).then_some(Need::Existence);
-                    plan.add(engine, target, transfer.to, need);
-                }
-            }
-            plan.write_cost += write_cost(step);
-        }
-        plan
-    }
-
-    fn database(&self, database: u8) -> Space {
-        Space::new(self.space.namespace(), database)
-    }
-
-    fn add_read(&mut self, engine: &Engine, space: Space, key: &'a [u8], need: Need) {
-        self.add(engine, space, key, Some(need));
-        if let Some(base) = self.base_of(space) {
-            self.add(engine, base, key, Some(need));
-        }
-    }
-
-    /// Where a read of this space looks that finds nothing there.
-    fn base_of(&self, space: Space) -> Option<Space> {
-        let base = self.base?;
-        Some(Space::new(base.namespace(), space.database() as u8))
-    }
-
-    /// Adds a key with what a step needs of it, unless a step before makes it known. A transfer does not: it does
-    /// nothing to its target if there is no source.
-    fn add(&mut self, engine: &Engine, space: Space, key: &'a [u8], need: Option<Need>) {
-        let index = *self.index.entry((space, key)).or_insert_with(|| {
-            self.keys.push(KeyPlan {
-                space,
-                key,
-                hash: engine.hot.ram.hash(space, key),
-                need: None,
-                is_made: false,
-                fetched: None,
-            });
-            self.keys.len() - 1
-        });
-        if let Some(plan) = self.keys.get_mut(index)
-            && !plan.is_made
-            && plan.need != Some(Need::Value)
-        {
-            plan.need = need.or(plan.need);
-        }
-    }
-
-    /// Notes that a step makes a key known.
-    fn make(&mut self, space: Space, key: &[u8]) {
-        let index = self.index.get(&(space, key)).copied();
-        if let Some(plan) = index.and_then(|index| self.keys.get_mut(index)) {
-            plan.is_made = true;
-        }
-    }
-
-    /// Notes what was fetched. False if that is too much.
-    fn know(&mut self, index: usize, known: Fetched) -> bool {
-        let len = |known: &Fetched| known.entry.as_ref().map_or(0, |entry| entry.value.len());
-        let Some(plan) = self.keys.get_mut(index) else {
-            return true;
-        };
-        let before = plan.fetched.as_ref().map_or(0, len);
-        let others = self.fetched_len - before;
-        let more = len(&known);
-        self.has_long |= more > SHORT_LEN_MAX;
-        self.fetched_len = others + more;
-        plan.fetched = Some(known);
-        // One value of any size is taken, as by a single command.
-        others == 0 || more == 0 || self.fetched_len <= BATCH_VALUES_LEN_MAX
-    }
-
-    fn known(&self, space: Space, key: &[u8]) -> Option<&KeyPlan<'a>> {
-        self.keys.get(*self.index.get(&(space, key))?)
-    }
-}
-
-fn write_cost(step: &BatchStep<'_>) -> usize {
-    match step {
-        BatchStep::Command(command) if !command.is_write() => 0,
-        BatchStep::Command(Command::Store(store)) => {
-            WRITE_COST + store.key.len() + store.value.len()
-        }
-        BatchStep::Command(Command::SetRange(range)) => {
-            WRITE_COST + range.key.len() + range.value.len()
-        }
-        BatchStep::Command(command) => WRITE_COST + command.key().len(),
-        BatchStep::Transfer(transfer) => 2 * WRITE_COST + transfer.from.len() + transfer.to.len(),
-    }
-}
-
 /// What carrying out the steps changes besides the entries.
 struct Progress<'e> {
     acks: &'e mut Acks,
@@ -212,7 +70,7 @@ struct Progress<'e> {
     values_len: usize,
     values_len_max: usize,
     /// Keys by whose shards RAM may have grown.
-    grown: Vec<(u64, Space)>,
+    grown: &'e mut Vec<(u64, Space)>,
     /// Long values that steps have made, by the version of their entry: RAM may have them encoded.
     made: HashMap<Version, Bytes>,
 }
@@ -239,12 +97,20 @@ impl Engine {
             return ServerOutcome::Failed(Failure::Busy);
         }
         let mut ahead: Vec<Prepared> = batch.steps.iter().map(|_| Prepared::default()).collect();
-        // Each key may have to be fetched, and each of these fetches may come in vain.
-        let mut fetches_left = plan.keys.len() + FETCHES_MAX;
+        // Each key may have to be fetched. Writes of other clients void some fetches meanwhile.
+        let mut fetches_left = FETCHES_BY_KEY_MAX * plan.keys.len() + FETCHES_MAX;
         self.prepare_ahead(&plan, batch, &sources, &mut ahead);
+        let is_long = batch.steps.len() > SHORT_STEPS_MAX;
         loop {
-            match self.try_batch(&plan, batch, (&sources, &ahead), acks) {
+            if is_long {
+                // The plan took its time. Other connections have their turn before the locks are taken.
+                tokio::task::yield_now().await;
+            }
+            let mut grown = Vec::new();
+            let tried = self.try_batch(&plan, batch, (&sources, &ahead), acks, &mut grown);
+            match tried {
                 Ok(outcomes) => {
+                    self.make_room(&grown).await;
                     for (step, outcome) in batch.steps.iter().zip(&outcomes) {
                         if let BatchStep::Command(command) = step {
                             self.count(space, command, outcome);
@@ -263,24 +129,38 @@ impl Engine {
                         return ServerOutcome::Failed(failure);
                     }
                 }
-                Err(Blocked::Fetch(index, ticket)) => {
-                    let Some(left) = fetches_left.checked_sub(1) else {
+                Err(Blocked::Fetch(wanted)) => {
+                    let left = fetches_left.checked_sub(wanted.len());
+                    let Some(left) = left else {
                         return ServerOutcome::Failed(Failure::Busy);
                     };
                     fetches_left = left;
-                    let (space, key) = (plan.keys[index].space, plan.keys[index].key);
-                    let need = plan.keys[index].need.unwrap_or(Need::Value);
-                    match self.fetch(space, key, need, ticket).await {
-                        Ok(known) => {
-                            if !plan.know(index, known) {
-                                return ServerOutcome::Failed(Failure::TooLarge);
-                            }
-                        }
-                        Err(_) => return ServerOutcome::Failed(Failure::Unavailable),
+                    if let Err(failure) = self.fetch_keys(&mut plan, wanted).await {
+                        return ServerOutcome::Failed(failure);
                     }
                 }
             }
         }
+    }
+
+    /// Asks the tiers below RAM about keys, one after the other.
+    async fn fetch_keys(
+        &self,
+        plan: &mut Plan<'_>,
+        wanted: Vec<(KeyIndex, Ticket)>,
+    ) -> Result<(), Failure> {
+        for (index, ticket) in wanted {
+            let KeyPlan {
+                space, key, need, ..
+            } = plan.keys[index];
+            let need = need.unwrap_or(Need::Value);
+            let known = self.fetch(space, key, need, ticket).await;
+            let known = known.map_err(|_| Failure::Unavailable)?;
+            if !plan.know(index, known) {
+                return Err(Failure::TooLarge);
+            }
+        }
+        Ok(())
     }
 
     fn try_batch(
@@ -289,9 +169,11 @@ impl Engine {
         batch: &Batch<'_>,
         (sources, ahead): (&[Option<Bytes>], &[Prepared]),
         acks: &mut Acks,
+        grown: &mut Vec<(u64, Space)>,
     ) -> Result<Vec<Outcome<'static>>, Blocked> {
         let hot = &*self.hot;
         let mut shards = hot.ram.lock_many(plan.keys.iter().map(|it| it.hash));
+        let mut wanted = Vec::new();
         for (index, it) in plan.keys.iter().enumerate() {
             let is_known = it.need.is_none()
                 || self.disk.is_none()
@@ -301,8 +183,11 @@ impl Engine {
                     .is_some()
                 || (it.fetched.as_ref()).is_some_and(|known| known.ticket == hot.ticket(it.hash));
             if !is_known {
-                return Err(Blocked::Fetch(index, hot.ticket(it.hash)));
+                wanted.push((index, hot.ticket(it.hash)));
             }
+        }
+        if !wanted.is_empty() {
+            return Err(Blocked::Fetch(wanted));
         }
         if plan.has_long {
             return Err(Blocked::Prepare);
@@ -317,7 +202,7 @@ impl Engine {
                 return Err(Blocked::Changed);
             }
         }
-        if self.grows_too_much(&mut shards, plan, batch) {
+        if plan.grows && self.grows_too_much(&mut shards, plan, batch) {
             return Err(Blocked::TooMuch);
         }
         let mut progress = Progress {
@@ -325,28 +210,40 @@ impl Engine {
             scratch: Vec::new(),
             values_len: 0,
             values_len_max: BATCH_VALUES_LEN_MAX.min(self.settings.value_len_max),
-            grown: Vec::new(),
+            grown,
             made: HashMap::new(),
         };
-        let steps = batch.steps.iter().zip(sources).zip(ahead);
+        let steps = batch.steps.iter().zip(&plan.steps).zip(sources).zip(ahead);
         let outcomes = steps
-            .map(|((step, source), ahead)| match step {
+            .map(|(((step, keys), source), ahead)| match step {
                 BatchStep::Command(command) => {
                     let given = (source.as_ref(), ahead);
-                    self.step(&mut shards, plan, command, given, &mut progress)
+                    self.step(&mut shards, plan, (command, *keys), given, &mut progress)
                 }
                 BatchStep::Transfer(transfer) => {
-                    self.transfer(&mut shards, plan, (transfer, ahead), &mut progress)
+                    let given = (transfer, ahead);
+                    self.transfer(&mut shards, plan, (given, *keys), &mut progress)
                 }
             })
             .collect();
         drop(shards);
-        let now_s = hot.now_s();
-        for (hash, space) in progress.grown {
-            hot.ram.evict_to_budget(hash, now_s, super::EVICTIONS_MAX);
-            self.evict_to_quota(hash, space);
-        }
         Ok(outcomes)
+    }
+
+    /// Evicts what a batch has pushed out, and lets other connections have their turn meanwhile.
+    async fn make_room(&self, grown: &[(u64, Space)]) {
+        for grown in grown.chunks(SHORT_STEPS_MAX) {
+            let now_s = self.hot.now_s();
+            for (hash, space) in grown {
+                self.hot
+                    .ram
+                    .evict_to_budget(*hash, now_s, super::EVICTIONS_MAX);
+                self.evict_to_quota(*hash, *space);
+            }
+            if grown.len() == SHORT_STEPS_MAX {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     /// Whether the steps would make too many bytes of long values under the locks.
@@ -357,19 +254,8 @@ impl Engine {
         batch: &Batch<'_>,
     ) -> bool {
         let mut growth = Growth::new(self.rules(), plan.keys.len());
-        for step in &batch.steps {
-            let (target, from) = match step {
-                BatchStep::Command(command) => ((plan.space, command.key()), None),
-                BatchStep::Transfer(transfer) => {
-                    let target = (plan.database(transfer.database), transfer.to);
-                    (target, plan.index.get(&(plan.space, transfer.from)))
-                }
-            };
-            let Some(target) = plan.index.get(&target) else {
-                continue;
-            };
-            let keys = (*target, from.copied());
-            growth.note(step, keys, |index| {
+        for (step, keys) in batch.steps.iter().zip(&plan.steps) {
+            growth.note(step, (keys.target, keys.from), |index| {
                 let known = plan.keys.get(index);
                 known.map_or(0, |it| self.value_len(shards, it))
             });
@@ -467,7 +353,7 @@ impl Engine {
         &self,
         shards: &mut ManyGuard<'_>,
         plan: &Plan<'_>,
-        command: &Command<'_>,
+        (command, keys): (&Command<'_>, StepKeys),
         (source, ahead): (Option<&Bytes>, &Prepared),
         progress: &mut Progress<'_>,
     ) -> Outcome<'static> {
@@ -482,14 +368,11 @@ impl Engine {
             }
             _ => command,
         };
-        let base = match command {
-            Command::Get(_) => plan.base_of(plan.space),
-            _ => None,
-        };
-        for space in [Some(plan.space), base].into_iter().flatten() {
-            let Some(it) = plan.known(space, command.key()) else {
+        for index in [Some(keys.target), keys.base].into_iter().flatten() {
+            let Some(it) = plan.keys.get(index) else {
                 return Outcome::Failed(Failure::Unavailable);
             };
+            let space = it.space;
             let returns = match command {
                 Command::Get(get) => get.want_value,
                 Command::Store(store) => store.want_previous,
@@ -590,14 +473,11 @@ impl Engine {
         &self,
         shards: &mut ManyGuard<'_>,
         plan: &Plan<'_>,
-        (transfer, ahead): (&Transfer<'_>, &Prepared),
+        ((transfer, ahead), keys): ((&Transfer<'_>, &Prepared), StepKeys),
         progress: &mut Progress<'_>,
     ) -> Outcome<'static> {
-        let target = plan.database(transfer.database);
-        let plans = (
-            plan.known(plan.space, transfer.from),
-            plan.known(target, transfer.to),
-        );
+        let from = keys.from.and_then(|from| plan.keys.get(from));
+        let plans = (from, plan.keys.get(keys.target));
         let (Some(from), Some(to)) = plans else {
             return Outcome::Failed(Failure::Unavailable);
         };

@@ -13,7 +13,7 @@ use fonn_proto::{Batch, BatchStep, Command, Redirects, Transfer};
 
 use super::super::prepare::{Long, Prepared, SHORT_LEN_MAX};
 use super::super::{Engine, Job, semantics};
-use super::{KeyPlan, Plan};
+use super::plan::{KeyPlan, Plan};
 
 /// Bytes up to which a step decodes, makes or encodes a value under the locks. There may be a thousand such steps.
 pub(super) const STEP_SHORT_LEN_MAX: usize = SHORT_LEN_MAX / 32;

@@ -137,6 +137,11 @@ impl<S: Service> Driver<'_, S> {
                     is_confined: self.guard.is_confined(),
                     base: self.guard.base_of(space),
                 };
+                if let ServerCommand::Atomic(batch) = &command {
+                    // Its steps were parsed in one go.
+                    self.turn += batch.steps.len();
+                    self.breathe().await;
+                }
                 let (shared, socket) = (self.shared, &self.connection.socket);
                 let acks = &mut self.acks;
                 // Boxed: connections do not pay for it with memory.
