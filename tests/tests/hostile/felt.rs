@@ -50,6 +50,12 @@ const PASSWORD: &str = "correct-horse";
 const ATTACKERS_AT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const VICTIM_AT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
+/// The first of the addresses of an attacker that has many.
+const MANY_ADDRESSES: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
+
+/// An attacker waits for so long for what comes of a guess, and makes the next one.
+const GUESS_PATIENCE: Duration = Duration::from_millis(20);
+
 /// A node with TLS, the user `ci` of the victim and the user `other` of another namespace.
 struct Target {
     node: FonnNode,
@@ -195,6 +201,15 @@ fn send_and_be_closed(target: &Target, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Guesses a password, and does not wait for long.
+fn guess(target: &Target, mut stream: TcpStream) -> Result<()> {
+    let guess = format!("guess {}", target.number());
+    let _ = stream.write_all(&resp_request(&[b"AUTH", b"ci", guess.as_bytes()]));
+    stream.set_read_timeout(Some(GUESS_PATIENCE))?;
+    let _ = stream.read(&mut [0; 64]);
+    Ok(())
+}
+
 /// Holds connections that have sent this, for a moment.
 fn hold_connections(target: &Target, sent: &[u8]) -> Result<()> {
     let mut held = Vec::new();
@@ -234,12 +249,15 @@ fn msetnx(target: &Target, client: &mut RespClient) -> Result<()> {
     may_be_busy(client.call(&words)?)
 }
 
-fn transaction(target: &Target, client: &mut RespClient) -> Result<()> {
+fn transaction(
+    target: &Target,
+    client: &mut RespClient,
+    command: impl Fn(&str) -> Vec<u8>,
+) -> Result<()> {
     let from = target.number();
     let mut requests = resp_request(&[b"MULTI"]);
     for key in 0..1024 {
-        let key = format!("t{from}-{key}");
-        requests.extend(resp_request(&[b"SET", key.as_bytes(), b"v"]));
+        requests.extend(command(&format!("t{from}-{key}")));
     }
     requests.extend(resp_request(&[b"EXEC"]));
     client.send(&requests)?;
@@ -247,6 +265,34 @@ fn transaction(target: &Target, client: &mut RespClient) -> Result<()> {
         client.reply()?;
     }
     may_be_busy(client.reply()?)
+}
+
+fn many_sets(target: &Target, client: &mut RespClient) -> Result<()> {
+    transaction(target, client, |key| {
+        resp_request(&[b"SET", key.as_bytes(), b"v"])
+    })
+}
+
+/// The same without `MULTI`: what a tenant may do anyway.
+fn pipelined_sets(target: &Target, client: &mut RespClient) -> Result<()> {
+    let from = target.number();
+    let mut requests = Vec::new();
+    for key in 0..1024 {
+        let key = format!("t{from}-{key}");
+        requests.extend(resp_request(&[b"SET", key.as_bytes(), b"v"]));
+    }
+    client.send(&requests)?;
+    for _ in 0..1024 {
+        may_be_busy(client.reply()?)?;
+    }
+    Ok(())
+}
+
+/// None of the keys is there, so all have to be looked up on disk.
+fn many_counters(target: &Target, client: &mut RespClient) -> Result<()> {
+    transaction(target, client, |key| {
+        resp_request(&[b"INCR", key.as_bytes()])
+    })
 }
 
 fn count_keys(_: &Target, client: &mut RespClient) -> Result<()> {
@@ -352,11 +398,16 @@ fn nothing(_: &Target) -> Result<()> {
 fn attacks_without_a_login_leave_others_their_throughput_and_the_node_its_memory() -> Result<()> {
     let strange = |name, attack| row(name, nothing, Attack::Strange(attack));
     strange("guesses of a password", |target| {
-        let guess = format!("guess {}", target.number());
-        send_and_be_closed(
-            target,
-            &resp_request(&[b"AUTH", b"ci", guess.as_bytes(), b"QUIT"]),
-        )
+        guess(target, target.stranger()?)
+    })?;
+    strange("guesses from many addresses", |target| {
+        // Of each address the first guesses are not slowed down.
+        let number = u32::try_from(target.number())?;
+        let from = Ipv4Addr::from(u32::from(MANY_ADDRESSES) + number / 2);
+        guess(target, connect_from(from, target.node.addr())?)
+    })?;
+    strange("logins that are malformed", |target| {
+        send_and_be_closed(target, &resp_request(&[b"AUTH", b"ci", b"a", b"b"]))
     })?;
     strange("a value of 170 MiB is announced", |target| {
         send_and_be_closed(target, b"set k 0 0 178956400\r\n")
@@ -385,7 +436,13 @@ fn commands_of_a_tenant_leave_others_their_throughput_and_the_node_its_memory() 
     tenant("`SETRANGE` of 1 MB", nothing, set_range)?;
     tenant("`SETBIT` of 1 MB", nothing, set_bit)?;
     tenant("`MSETNX` of 256 absent keys", nothing, msetnx)?;
-    tenant("`MULTI` of 1,024 `SET`s", nothing, transaction)?;
+    tenant("`SET`s, 1,024 at a time", nothing, pipelined_sets)?;
+    tenant("`MULTI` of 1,024 `SET`s", nothing, many_sets)?;
+    tenant(
+        "`MULTI` of 1,024 `INCR`s of absent keys",
+        nothing,
+        many_counters,
+    )?;
     tenant("`DEL` of 100,000 keys", nothing, delete_many)?;
     let many = |target: &Target| fill(&mut target.tenant()?, 60_000, |it| format!("counted{it}"));
     tenant("`DBSIZE`, `COUNTKEYSINSLOT`, 60,000 keys", many, count_keys)?;

@@ -10,3 +10,4 @@ mod auth;
 mod commands;
 mod connections;
 mod felt;
+mod threads;
