@@ -22,7 +22,8 @@ use crate::route::Dialect;
 
 /// Values are bytes, whatever they contain.
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+/// Without a charset: Nx shows its user the line of a 401 only if the type is exactly this one.
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A response before it is sent.
@@ -159,6 +160,13 @@ mod tests {
             assert_eq!(answer.headers.contains_key(RETRY_AFTER), is_retried);
             assert_eq!(answer.headers.contains_key(WWW_AUTHENTICATE), status == 401);
         }
+    }
+
+    #[test]
+    fn the_line_of_a_401_is_of_the_type_that_nx_shows() {
+        let answer = Answer::unauthorized("unknown token");
+        assert_eq!(answer.headers[CONTENT_TYPE], "text/plain");
+        assert_eq!(answer.body, "unknown token\n");
     }
 
     #[test]
