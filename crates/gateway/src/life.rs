@@ -55,6 +55,24 @@ struct LifeState {
     is_on_probation: bool,
     is_body_unread: bool,
     is_cut: bool,
+    /// Until when [`Life::over`] sleeps.
+    asleep_until: Option<Instant>,
+}
+
+impl LifeState {
+    /// When the connection ends if nothing happens until then; `None` if it ends now.
+    fn deadline(&self, times: &Times, opened: Instant) -> Option<Instant> {
+        let idle = match self.active {
+            0 => self.progress + times.idle_max,
+            _ => self.progress + times.stall_max,
+        };
+        let head = self.head_since.map(|since| since + times.head_max);
+        let blocked = self.blocked_since.map(|since| since + times.stall_max);
+        let probation = self.is_on_probation && self.active == 0;
+        let probation = probation.then(|| opened + times.head_max);
+        let all = [Some(idle), head, blocked, probation];
+        (!self.is_cut).then(|| all.into_iter().flatten().min().unwrap_or(idle))
+    }
 }
 
 /// The life of one connection.
@@ -83,6 +101,7 @@ impl Life {
                 is_on_probation,
                 is_body_unread: false,
                 is_cut: false,
+                asleep_until: None,
             }),
             changed: Notify::new(),
         })
@@ -95,7 +114,8 @@ impl Life {
         state.head_since = None;
         state.progress = Instant::now();
         // A body may stall for less time than a connection may be idle.
-        self.changed.notify_one();
+        self.hasten(&mut state);
+        drop(state);
         Active(Arc::clone(self))
     }
 
@@ -144,8 +164,7 @@ impl Life {
         let mut state = self.state.lock();
         if state.active == 0 && state.head_since.is_none() {
             state.head_since = Some(Instant::now());
-            // There is an earlier deadline now.
-            self.changed.notify_one();
+            self.hasten(&mut state);
         }
     }
 
@@ -153,25 +172,33 @@ impl Life {
         let mut state = self.state.lock();
         if is_blocked != state.blocked_since.is_some() {
             state.blocked_since = is_blocked.then(Instant::now);
-            if is_blocked {
-                self.changed.notify_one();
-            }
+            self.hasten(&mut state);
         }
     }
 
-    /// When the connection ends if nothing happens until then; `None` if it ends now.
-    fn deadline(&self) -> Option<Instant> {
-        let (state, times) = (self.state.lock(), &self.times);
-        let idle = match state.active {
-            0 => state.progress + times.idle_max,
-            _ => state.progress + times.stall_max,
+    /// Wakes [`Life::over`] if the deadline is earlier than the time it sleeps until. It finds a later one by itself, so most
+    /// requests cost no wake.
+    fn hasten(&self, state: &mut LifeState) {
+        let deadline = state.deadline(&self.times, self.opened);
+        let Some(until) = state.asleep_until else {
+            return;
         };
-        let head = state.head_since.map(|since| since + times.head_max);
-        let blocked = state.blocked_since.map(|since| since + times.stall_max);
-        let probation = state.is_on_probation && state.active == 0;
-        let probation = probation.then(|| self.opened + times.head_max);
-        let all = [Some(idle), head, blocked, probation];
-        (!state.is_cut).then(|| all.into_iter().flatten().min().unwrap_or(idle))
+        if deadline.is_none_or(|it| it < until) {
+            // It sleeps no longer than this, although the request may be complete before it has woken up.
+            state.asleep_until = deadline;
+            self.changed.notify_one();
+        }
+    }
+
+    /// When the connection ends if nothing happens until then, and until when to sleep, which may be earlier. `None` if the
+    /// connection ends now.
+    fn sleep(&self) -> Option<(Instant, Instant)> {
+        let mut state = self.state.lock();
+        let deadline = state.deadline(&self.times, self.opened)?;
+        let hastened = state.asleep_until.filter(|it| *it > Instant::now());
+        let until = hastened.map_or(deadline, |it| it.min(deadline));
+        state.asleep_until = Some(until);
+        Some((deadline, until))
     }
 
     /// Waits until the connection has to end.
@@ -179,12 +206,12 @@ impl Life {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn over(&self) {
-        while let Some(deadline) = self.deadline() {
+        while let Some((deadline, until)) = self.sleep() {
             if deadline <= Instant::now() {
                 return;
             }
             tokio::select! {
-                () = sleep_until(deadline) => {}
+                () = sleep_until(until) => {}
                 () = self.changed.notified() => {}
             }
         }
@@ -340,6 +367,38 @@ mod tests {
         let accepted = life(true);
         accepted.accept();
         assert_eq!(lived(&accepted).await, 300);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_deadline_wakes_a_life_and_a_later_one_does_not() {
+        let life = life(false);
+        let begun = Instant::now();
+        let over = life.over();
+        tokio::pin!(over);
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), &mut over)
+                .await
+                .is_err()
+        );
+        assert_eq!(
+            life.state.lock().asleep_until,
+            Some(begun + Duration::from_secs(300))
+        );
+        for _ in 0..3 {
+            life.note_read();
+            drop(life.begin());
+            assert!(
+                tokio::time::timeout(Duration::from_secs(1), &mut over)
+                    .await
+                    .is_err()
+            );
+            // The head of the first request had time until then, and those of later ones have more.
+            let until = begun + Duration::from_secs(11);
+            assert_eq!(life.state.lock().asleep_until, Some(until));
+        }
+        life.note_read();
+        over.await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(14));
     }
 
     #[tokio::test(start_paused = true)]
