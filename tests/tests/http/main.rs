@@ -2,6 +2,7 @@
 
 mod access;
 mod bazel;
+mod clients;
 mod consistent;
 mod documented;
 mod guarded;

@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use fonn_tests::client::HttpClient;
 use fonn_tests::component::program;
 
+use super::clients::{Endpoint, Found, Nx};
 use super::tokens::Tokens;
 use super::turborepo::Workspace;
 
@@ -45,13 +46,13 @@ fn start() -> Result<(Tokens, Identities)> {
 }
 
 /// The requests of Nx.
-struct Nx<'n> {
+struct NxRequests<'n> {
     client: HttpClient,
     login: String,
     path: &'n str,
 }
 
-impl<'n> Nx<'n> {
+impl<'n> NxRequests<'n> {
     fn new(tokens: &Tokens, secret: &str, path: &'n str) -> Result<Self> {
         Ok(Self {
             client: HttpClient::connect(tokens.node.http())?,
@@ -84,12 +85,12 @@ impl<'n> Nx<'n> {
 }
 
 #[test]
-fn a_pull_request_poisons_no_build_of_the_main_branch_of_nx() -> Result<()> {
+fn what_a_pull_request_puts_under_a_hash_of_nx_is_its_own() -> Result<()> {
     let (tokens, who) = start()?;
     let path = "/v1/cache/17575332623054215528";
-    let mut main = Nx::new(&tokens, &who.main, path)?;
-    let mut attacker = Nx::new(&tokens, &who.attacker, path)?;
-    let mut other = Nx::new(&tokens, &who.other, path)?;
+    let mut main = NxRequests::new(&tokens, &who.main, path)?;
+    let mut attacker = NxRequests::new(&tokens, &who.attacker, path)?;
+    let mut other = NxRequests::new(&tokens, &who.other, path)?;
     ensure!(attacker.put(b"poison")? == 200);
     ensure!(attacker.get()?.as_deref() == Some(&b"poison"[..]));
     ensure!(main.get()?.is_none() && other.get()?.is_none());
@@ -107,6 +108,53 @@ fn a_pull_request_poisons_no_build_of_the_main_branch_of_nx() -> Result<()> {
     Ok(())
 }
 
+/// The workflow file of a build: no input of a hash, and neither is what it sets in the environment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Workflow {
+    Honest,
+    /// It makes the build write `poison`.
+    Poisoned,
+}
+
+/// Lets the pull request poison its cache, and all identities build after it. `build` builds with a token, and returns what
+/// the tool said, whether it was a hit, and the output.
+fn check(
+    who: &Identities,
+    build: impl Fn(&str, Workflow) -> Result<(String, bool, String)>,
+) -> Result<()> {
+    build(&who.attacker, Workflow::Poisoned)?;
+    let (text, is_hit, output) = build(&who.attacker, Workflow::Honest)?;
+    ensure!(
+        is_hit && output == "poison\n",
+        "the poison was not stored: {text}"
+    );
+    let (text, is_hit, own) = build(&who.main, Workflow::Honest)?;
+    ensure!(!is_hit && own != "poison\n", "{text}");
+    for (name, token) in [("main", &who.main), ("another pull request", &who.other)] {
+        let (text, is_hit, output) = build(token, Workflow::Honest)?;
+        ensure!(is_hit && output == own, "{name}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pull_request_poisons_no_build_of_the_main_branch_of_nx() -> Result<()> {
+    let Some(nx) = Nx::new()? else {
+        return Ok(());
+    };
+    let (tokens, who) = start()?;
+    check(&who, |token, workflow| {
+        let at = Endpoint::with_token(tokens.node.http(), token);
+        let environment: &[_] = match workflow {
+            Workflow::Honest => &[],
+            Workflow::Poisoned => &[("STAMP", "poison")],
+        };
+        let build = nx.build_with(&at, environment)?;
+        let output = String::from_utf8(build.output)?;
+        Ok((build.said, build.found == Found::All, output))
+    })
+}
+
 /// The worst case: the pull request has the key of the signatures, too.
 #[test]
 fn a_pull_request_poisons_no_build_of_the_main_branch_of_turborepo() -> Result<()> {
@@ -115,31 +163,21 @@ fn a_pull_request_poisons_no_build_of_the_main_branch_of_turborepo() -> Result<(
     };
     let (tokens, who) = start()?;
     let workspace = Workspace::new(&turbo)?;
-    // A workflow file is no input of the hash, and neither is what it puts on the path.
-    let workflow = tempfile::tempdir()?;
-    let date = workflow.path().join("date");
+    // Turborepo hands few variables on, and the search path is one of them.
+    let programs = tempfile::tempdir()?;
+    let date = programs.path().join("date");
     fs::write(&date, "#!/bin/sh\necho poison\n")?;
     fs::set_permissions(&date, Permissions::from_mode(0o755))?;
     let path = std::env::var("PATH")?;
-    let poisoned = format!("{}:{path}", workflow.path().display());
-    let build = |token: &str, path: &str| {
-        let environment = [("TURBO_TOKEN", token), ("PATH", path)];
-        workspace.build_with(&tokens.node, &environment)
-    };
-    build(&who.attacker, &poisoned)?;
-    let (text, output) = build(&who.attacker, &path)?;
-    ensure!(
-        text.contains("FULL TURBO") && output == "poison\n",
-        "it was not stored: {text}"
-    );
-    let (text, own) = build(&who.main, &path)?;
-    ensure!(!text.contains("FULL TURBO") && own != "poison\n", "{text}");
-    for (name, token) in [("main", &who.main), ("another pull request", &who.other)] {
-        let (text, output) = build(token, &path)?;
-        ensure!(
-            text.contains("FULL TURBO") && output == own,
-            "{name}: {text}"
-        );
-    }
-    Ok(())
+    let poisoned = format!("{}:{path}", programs.path().display());
+    check(&who, |token, workflow| {
+        let at = Endpoint::with_token(tokens.node.http(), token);
+        let path = match workflow {
+            Workflow::Honest => &path,
+            Workflow::Poisoned => &poisoned,
+        };
+        let (text, output) = workspace.build_with(&at, &[("PATH", path)])?;
+        let is_hit = text.contains("FULL TURBO");
+        Ok((text, is_hit, output))
+    })
 }

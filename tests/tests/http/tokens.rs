@@ -117,20 +117,29 @@ impl Entry {
     }
 }
 
-struct Secrets {
-    expired: String,
-    writer: String,
-    reader: String,
+/// Tokens of one namespace.
+pub(crate) struct Secrets {
+    pub(crate) expired: String,
+    pub(crate) writer: String,
+    pub(crate) reader: String,
 }
 
-fn start() -> Result<(Tokens, Secrets)> {
-    Tokens::start("", |entry| {
-        Ok(Secrets {
+impl Secrets {
+    /// Adds one of each to the file.
+    ///
+    /// # Errors
+    /// When `fonnctl` does not create it.
+    pub(crate) fn create(entry: &Entry) -> Result<Self> {
+        Ok(Self {
             expired: entry.expired("old")?,
             writer: entry.token("writer", "read-write", "main")?,
             reader: entry.token("reader", "read", "main")?,
         })
-    })
+    }
+}
+
+fn start() -> Result<(Tokens, Secrets)> {
+    Tokens::start("", Secrets::create)
 }
 
 #[test]
