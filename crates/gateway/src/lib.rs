@@ -17,6 +17,8 @@ mod answer;
 mod artifact;
 mod dav;
 mod events;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handler;
 mod life;
 mod metrics;

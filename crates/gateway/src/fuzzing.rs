@@ -1,0 +1,93 @@
+//! The parsers of bodies and headers, as the fuzz targets reach them. It is no part of the interface.
+//!
+//! Each function takes what a client sends, and returns whether the invariant of the parser holds.
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
+
+use crate::dav::{self, Resource};
+use crate::range::{self, Wanted};
+use crate::{artifact, events};
+
+/// The headers and the body of an artifact stay the same when they are stored again.
+#[must_use]
+pub fn artifact_is_kept(value: &[u8]) -> bool {
+    let parsed = |value: &[u8]| artifact::parse(&Bytes::copy_from_slice(value));
+    let Some((headers, body)) = parsed(value) else {
+        return true;
+    };
+    if !value.ends_with(&body) {
+        return false;
+    }
+    let headers = last_of_each(headers);
+    let Some(prefix) = artifact::prefix(&headers) else {
+        return false;
+    };
+    let again = parsed(&[prefix.as_slice(), body.as_ref()].concat());
+    again.is_some_and(|(lines, again)| again == body && last_of_each(lines) == headers)
+}
+
+/// Of a header that comes twice the last value counts.
+fn last_of_each(lines: Vec<(HeaderName, HeaderValue)>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.insert(name, value);
+    }
+    headers
+}
+
+/// A part is not empty, and lies in a value of `len` bytes.
+#[must_use]
+pub fn range_lies_within(header: &[u8], len: usize) -> bool {
+    match range::wanted(Some(header), len) {
+        Wanted::Part(part) => part.start < part.end && part.end <= len,
+        Wanted::All | Wanted::Unsatisfiable => true,
+    }
+}
+
+/// A list of events has no more known ones than bytes.
+#[must_use]
+pub fn events_are_bounded(body: &[u8]) -> bool {
+    events::parse(body).is_none_or(|events| events.len() <= body.len())
+}
+
+/// No path adds an element to the answer to PROPFIND.
+#[must_use]
+pub fn path_adds_no_element(path: &str) -> bool {
+    let elements = |path| {
+        let document = dav::multistatus(path, Resource::Entry { len: 1 });
+        document.matches('<').count()
+    };
+    elements(path) == elements("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_artifact_with_a_header_twice_is_kept_with_the_last_one() {
+        let lines = b"x-artifact-tag:a\nx-artifact-duration:7\nx-artifact-tag:b\n";
+        let len = (lines.len() as u32).to_le_bytes();
+        let value = [&b"fonnart1"[..], &len, lines, b"body"].concat();
+        assert!(artifact_is_kept(&value));
+    }
+
+    #[test]
+    fn markup_in_a_path_is_escaped() {
+        assert!(path_adds_no_element("/<D:href>&amp;</D:href>/\"'"));
+    }
+
+    proptest! {
+        #[test]
+        fn the_invariants_hold_for_any_input(input: Vec<u8>, path: String, len in 0usize..300) {
+            prop_assert!(artifact_is_kept(&input));
+            prop_assert!(range_lies_within(&input, len));
+            prop_assert!(events_are_bounded(&input));
+            prop_assert!(path_adds_no_element(&path));
+        }
+    }
+}
