@@ -11,7 +11,7 @@ use crate::process::{Daemon, answers, free_address};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running memcached, Redis or twemproxy.
+/// A running memcached, Redis, twemproxy or bazel-remote.
 #[derive(Debug)]
 pub struct Peer {
     /// The process.
@@ -95,6 +95,23 @@ impl Peer {
         command.arg("-a").arg(stats.ip().to_string());
         command.arg("-s").arg(stats.port().to_string());
         Self::start("twemproxy", command, addr, (b"get none\r\n", b"END\r\n"))
+    }
+
+    /// Starts bazel-remote with one thread that runs code and blobs as they are in `dir`, without a check of action
+    /// results and without a log of requests.
+    ///
+    /// # Errors
+    /// When it does not answer within a minute.
+    pub fn bazel_remote(program: &Path, dir: &Path) -> Result<Self> {
+        let addr = free_address()?;
+        let mut command = Command::new(program);
+        command.env("GOMAXPROCS", "1");
+        command.arg("--dir").arg(dir).args(["--max_size", "10"]);
+        command.args(["--http_address", &addr.to_string()]);
+        command.args(["--grpc_address", "none", "--storage_mode", "uncompressed"]);
+        command.args(["--access_log_level", "none", "--disable_http_ac_validation"]);
+        let request = b"GET /status HTTP/1.1\r\nHost: bazel-remote\r\n\r\n";
+        Self::start("bazel-remote", command, addr, (request, b"HTTP/1.1 200"))
     }
 
     fn start(

@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BuildOptions, CodecOptions, ColdOptions, DiskOptions, MemoryOptions, Programs, RouterOptions,
-    SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk, compare_memory,
-    compare_router, compare_speed,
+    BuildOptions, CodecOptions, ColdOptions, DiskOptions, HttpOptions, MemoryOptions, Programs,
+    RouterOptions, SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk,
+    compare_http, compare_memory, compare_router, compare_speed,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -119,6 +119,21 @@ enum Command {
         /// Directory on the device that is measured, instead of that for temporary files.
         #[arg(long)]
         dir: Option<PathBuf>,
+    },
+    /// GET and PUT of blobs over HTTP beside bazel-remote.
+    Http {
+        /// The program bazel-remote.
+        #[arg(long)]
+        bazel_remote: PathBuf,
+        /// Measurements of each; medians count.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Directory of http.svg.
+        #[arg(long, default_value = "docs/plots")]
+        out_dir: PathBuf,
+        /// Only cells whose name contains this, for example `Get 4 KiB`.
+        #[arg(long)]
+        only: Option<String>,
     },
     /// fonn-router in front of three nodes beside twemproxy in front of three memcached.
     Router {
@@ -240,6 +255,18 @@ fn main() -> Result<()> {
                 dir,
             },
         )?,
+        Command::Http {
+            bazel_remote,
+            rounds,
+            out_dir,
+            only,
+        } => compare_http(&HttpOptions {
+            bazel_remote,
+            rounds,
+            fonn_flags: flags(&arguments.fonn_flag)?,
+            out_dir,
+            only,
+        })?,
         Command::Router {
             value_len,
             connections,
