@@ -2,7 +2,8 @@
 //!
 //! A [`Directory`] is what one version of the users file says, and of what members agreed on ([`Records`]); it never
 //! changes. An [`Authenticator`] holds the one in force. It checks passwords against it away from the reactors, and
-//! slows down clients that guess. A token costs one hash and is checked at once. What a connection keeps is an [`Identity`].
+//! slows down clients that guess. A token costs one hash and is checked at once. An identity that an OIDC issuer proved is
+//! exchanged for a token that is signed ([`Authenticator::exchange`]). What a connection keeps is an [`Identity`].
 //!
 //! Invariants:
 //! - No password, no token and no hash is in a `Debug` text, an error or a log line.
@@ -16,8 +17,10 @@ mod checks;
 mod directory;
 mod file;
 pub mod metrics;
+mod oidc;
 mod records;
 mod roles;
+mod signed;
 mod slowdown;
 #[cfg(test)]
 mod tests;
@@ -34,8 +37,15 @@ pub use self::directory::{
     CredentialKind, DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
 };
 pub use self::file::UsersError;
+pub use self::oidc::{ExchangeError, ExchangedToken, OidcIssuer};
 pub use self::records::{NamespaceRecord, Records, UserRecord};
 pub use self::roles::ROLES;
 pub use self::slowdown::Source;
 pub use self::token::{Expiry, ExpiryError, TokenHash, TokenHashError, TokenSecret};
 pub use self::tokens::ListedToken;
+
+/// Whether a text has the form of a token, and so is never a password.
+#[must_use]
+pub fn is_token(secret: &[u8]) -> bool {
+    signed::is_signed(secret) || TokenHash::of(secret).is_some()
+}

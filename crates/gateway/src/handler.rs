@@ -1,6 +1,7 @@
 //! Answers requests: admits the client, routes the request, carries it out, and counts the response.
 
 mod admission;
+mod exchange;
 mod operate;
 mod remote;
 
@@ -11,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_oidc::Verifier;
 use fonn_runtime::http::HostNames;
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::serve::Security;
@@ -68,6 +70,8 @@ struct Inner<S: Store> {
     outstanding: Arc<Outstanding>,
     figures: Figures,
     operations: Arc<Semaphore>,
+    exchanges: Arc<Semaphore>,
+    verifier: Arc<Verifier>,
     probation: Probation,
 }
 
@@ -110,6 +114,8 @@ impl<S: Store> Front<S> {
             figures: Figures::default(),
             probation: Probation::default(),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+            exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
+            verifier: Arc::default(),
         }))
     }
 
@@ -209,6 +215,11 @@ impl<S: Store> Front<S> {
             && route.operation == route::Operation::TellMethods
         {
             return (operate::methods(&request), false);
+        }
+        if let Ok(route) = &routed
+            && route.operation == route::Operation::ExchangeToken
+        {
+            return self.exchange_token(request, call).await;
         }
         let (scope, role) = match self.admit_connection(request.headers(), call).await {
             Ok(admitted) => admitted,

@@ -17,6 +17,7 @@ mod answer;
 mod artifact;
 mod dav;
 mod events;
+mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handler;

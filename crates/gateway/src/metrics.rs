@@ -7,6 +7,7 @@ use fonn_runtime::metrics::{Label as _, Snapshot};
 use hyper::StatusCode;
 
 use crate::events::TurborepoEvent;
+use crate::exchange::ExchangeOutcome;
 use crate::remote_metrics::RemoteFigures;
 use crate::route::Dialect;
 
@@ -107,6 +108,7 @@ pub(crate) struct Figures {
     dialects: [OfDialect; Dialect::ALL.len()],
     lost_reads: [AtomicU64; LostRead::ALL.len()],
     events: [AtomicU64; TurborepoEvent::ALL.len()],
+    exchanges: [AtomicU64; ExchangeOutcome::ALL.len()],
     pub(crate) remote: RemoteFigures,
     pub(crate) connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
@@ -148,6 +150,11 @@ impl Figures {
         }
     }
 
+    /// Counts a request for a token.
+    pub(crate) fn exchanged(&self, outcome: ExchangeOutcome) {
+        add(&self.exchanges, outcome.index(), 1);
+    }
+
     /// Publishes all.
     pub(crate) fn publish(&self, snapshot: &mut Snapshot) {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
@@ -187,6 +194,14 @@ impl Figures {
                 "fonn_http_turborepo_events_total",
                 "Hits and misses that Turborepo reports of its own directory and of this cache.",
                 &[("event", event.as_str())],
+                get(count),
+            );
+        }
+        for (outcome, count) in ExchangeOutcome::ALL.iter().zip(&self.exchanges) {
+            snapshot.counter(
+                "fonn_token_exchanges_total",
+                "Requests to exchange an identity token of an OIDC issuer for a token, by what came of them.",
+                &[("outcome", outcome.as_str())],
                 get(count),
             );
         }

@@ -9,6 +9,7 @@
 //! | `/v1/cache/{hash}` | `nx` | the path |
 //! | `/v8/artifacts/{hash}?teamId=T&slug=T` | `turborepo` | `v8/artifacts/[T/]{hash}` |
 //! | `/status` | `status` | none |
+//! | `/v1/token` | `token` | none |
 //! | any other | `generic` | the path |
 //!
 //! A key is the path without its leading slash, percent-decoded. Bytes above 127 and `%00` are part of it. Segments that
@@ -20,6 +21,7 @@ mod tests;
 
 use fonn_proto::command::RESP_KEY_LEN_MAX;
 
+pub(crate) use self::path::unescape;
 use self::path::{decode, hex_digest, team};
 
 fonn_runtime::label! {
@@ -41,6 +43,8 @@ fonn_runtime::label! {
         Turborepo = "turborepo",
         /// The status page.
         Status = "status",
+        /// The exchange of identity tokens.
+        Token = "token",
     }
 }
 
@@ -67,6 +71,8 @@ pub enum Operation {
     TakeEvents,
     /// Tells about the server.
     TellStatus,
+    /// Exchanges the identity token in the body for one of this cluster.
+    ExchangeToken,
 }
 
 impl Operation {
@@ -126,7 +132,8 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
             Operation::TellEnabled
         }
         ("POST", Dialect::Turborepo) if key == b"v8/artifacts/events" => Operation::TakeEvents,
-        (_, Dialect::Status) => return Err(RouteError::Method),
+        ("POST", Dialect::Token) => Operation::ExchangeToken,
+        (_, Dialect::Status | Dialect::Token) => return Err(RouteError::Method),
         ("GET", _) => Operation::Read,
         ("HEAD", _) => Operation::Probe,
         ("PUT", _) if !is_collection => Operation::Write,
@@ -170,6 +177,9 @@ fn dialect_of(key: &[u8]) -> Dialect {
     let is_single = |rest: &[u8]| !rest.is_empty() && !rest.contains(&b'/');
     if key == b"status" {
         return Dialect::Status;
+    }
+    if key == b"v1/token" {
+        return Dialect::Token;
     }
     if key.strip_prefix(TURBOREPO).is_some_and(is_single) {
         return Dialect::Turborepo;

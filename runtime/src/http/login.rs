@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use super::base64;
 use crate::users::metrics::Refused;
-use crate::users::{Authenticator, Identity, Refusal, Role, TokenHash};
+use crate::users::{Authenticator, Identity, Refusal, Role, is_token};
 
 /// How to log in, for whoever did not.
 const HOW: &str = "a login is needed: send `authorization: Bearer TOKEN`, `Basic` with a user of the users file, or \
@@ -52,7 +52,7 @@ impl From<Denied> for Refused {
             Denied::Missing => Self::Missing,
             Denied::Malformed => Self::Malformed,
             Denied::Refused(Refusal::Wrong | Refusal::UnknownToken) => Self::Wrong,
-            Denied::Refused(Refusal::Expired) => Self::Expired,
+            Denied::Refused(Refusal::Expired | Refusal::ExpiredExchange) => Self::Expired,
             Denied::Refused(Refusal::Busy) => Self::Busy,
         }
     }
@@ -104,7 +104,7 @@ impl Credentials {
         let (scheme, rest) = value.split_at(space.ok_or(Denied::Malformed)?);
         let rest = rest.trim_ascii();
         let is_bearer = scheme.eq_ignore_ascii_case(b"bearer");
-        if is_bearer && TokenHash::of(rest).is_some() {
+        if is_bearer && is_token(rest) {
             return Ok(Self {
                 user: Vec::new(),
                 password: Zeroizing::new(rest.to_vec()),

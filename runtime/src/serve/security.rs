@@ -244,9 +244,12 @@ impl Guard {
                 door.identity = Some(identity);
                 ServerOutcome::Done
             }
-            Err(Refusal::Wrong | Refusal::UnknownToken | Refusal::Expired) => {
-                ServerOutcome::WrongPassword
-            }
+            Err(
+                Refusal::Wrong
+                | Refusal::UnknownToken
+                | Refusal::Expired
+                | Refusal::ExpiredExchange,
+            ) => ServerOutcome::WrongPassword,
             Err(Refusal::Busy) => ServerOutcome::Failed(Failure::Busy),
         }
     }

@@ -29,7 +29,6 @@ use zeroize::Zeroizing;
 use super::checks::NAME_LEN_MAX;
 use super::directory::{Directory, Identity};
 use super::slowdown::{Digest, Slowdown, Source};
-use super::token::TokenHash;
 use super::turns::{Turn, Turns};
 use crate::pool::BlockingPool;
 
@@ -62,6 +61,9 @@ pub enum Refusal {
     /// There is no such token.
     #[error("unknown token: it was revoked, or never was one here")]
     UnknownToken,
+    /// The signed token was right once.
+    #[error("the token has expired: exchange an identity token for another one")]
+    ExpiredExchange,
     /// The token was right once.
     #[error("the token has expired: make another one with `fonnctl token create`")]
     Expired,
@@ -366,8 +368,8 @@ impl Attempts {
 
     /// Counts a token that is not known as a wrong guess of its source. Whether it is the first time that the source
     /// makes it.
-    pub fn wrong_token(&self, hash: &TokenHash, source: Source) -> bool {
-        let digest = self.digest(0, "", hash.bytes());
+    pub fn wrong_token(&self, hash: &[u8; 32], source: Source) -> bool {
+        let digest = self.digest(0, "", hash);
         let now = self.origin.elapsed();
         let mut ledger = self.ledger.lock();
         let is_new = !ledger.slowdown.knows(source, &digest);

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -13,7 +14,9 @@ use super::attempts::{Attempts, HashError, Refusal, Refused};
 use super::checks::shown;
 use super::directory::{Directory, Identity, Namespace, Role};
 use super::metrics::{Refusals, TokenLogin, TokenLogins};
+use super::oidc::{ExchangeError, ExchangedToken};
 use super::records::{self, LeftOut, Records, UserRecord};
+use super::signed;
 use super::slowdown::Source;
 use super::token::TokenHash;
 use crate::clock::Clock;
@@ -273,6 +276,9 @@ impl Authenticator {
         address: Option<IpAddr>,
     ) -> Result<Identity, Refusal> {
         if let Some(hash) = TokenHash::of(password) {
+        if signed::is_signed(password) {
+            return self.check_signed(password, address);
+        }
             return self.check_token(&hash, address);
         }
         let name = match user {
@@ -319,20 +325,64 @@ impl Authenticator {
                 }
                 Err(Refusal::Expired)
             }
-            None => {
-                self.token_logins.count(TokenLogin::Unknown);
-                let refusal = Refusal::UnknownToken;
-                if self.attempts.wrong_token(hash, source) {
-                    tracing::info!(?address, "{refusal}");
-                } else if let Some(attempts) = self.attempts.log_due(source) {
-                    tracing::info!(?address, attempts, "{refusal}");
+            None => Err(self.unknown_token(hash.bytes(), address)),
+        }
+    }
+
+    /// The identity of a signed token. A wrong one counts as a wrong guess of its source.
+    fn check_signed(&self, token: &[u8], address: Option<IpAddr>) -> Result<Identity, Refusal> {
+        match self.directory().exchange.verify(token) {
+            Some(identity) if !identity.has_expired(self.clock.wall_ms()) => {
+                self.token_logins.count(TokenLogin::Accepted);
+                Ok(identity)
+            }
+            Some(identity) => {
+                self.token_logins.count(TokenLogin::Expired);
+                if let Some(attempts) = self.attempts.log_due(Source::of(address)) {
+                    let identity = &identity.user;
+                    tracing::info!(%identity, ?address, attempts, "{}", Refusal::ExpiredExchange);
                 }
-                Err(refusal)
+                Err(Refusal::ExpiredExchange)
+            }
+            None => {
+                let mut hash = [0; 32];
+                hash.copy_from_slice(digest(&SHA256, token).as_ref());
+                Err(self.unknown_token(&hash, address))
             }
         }
     }
 
     pub(super) const fn attempts(&self) -> &Attempts {
+    fn unknown_token(&self, hash: &[u8; 32], address: Option<IpAddr>) -> Refusal {
+        let source = Source::of(address);
+        self.token_logins.count(TokenLogin::Unknown);
+        let refusal = Refusal::UnknownToken;
+        if self.attempts.wrong_token(hash, source) {
+            tracing::info!(?address, "{refusal}");
+        } else if let Some(attempts) = self.attempts.log_due(source) {
+            tracing::info!(?address, attempts, "{refusal}");
+        }
+        refusal
+    }
+
+    /// The token for an identity whose claims the issuer of the name `issuer` has proved. `claims` tells the texts of a
+    /// claim.
+    ///
+    /// # Errors
+    /// [`ExchangeError`].
+    pub fn exchange<'c>(
+        &self,
+        issuer: &str,
+        claims: impl Fn(&str) -> &'c [String],
+    ) -> Result<ExchangedToken, ExchangeError> {
+        let directory = self.directory();
+        let exchanged = directory
+            .exchange
+            .exchange(issuer, claims, self.clock.wall_ms())?;
+        tracing::debug!(identity = %exchanged.identity.user, rule = %exchanged.rule, "an OIDC identity was exchanged for a token");
+        Ok(exchanged)
+    }
+
         &self.attempts
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use argon2::password_hash::phc::PasswordHash;
 use serde::{Deserialize, Serialize};
 
+use super::oidc::{Exchange, OidcIssuer};
 use super::token::Expiry;
 use super::tokens::{ListedToken, Tokens};
 use crate::size::ByteCount;
@@ -71,14 +72,16 @@ pub struct Namespace {
 pub enum CredentialKind {
     /// The password of a user.
     Password,
-    /// A token.
+    /// A token of the file.
     Token,
 }
 
+    /// A signed token, which an identity of an OIDC issuer was exchanged for.
+    Exchanged,
 /// Who a connection speaks for.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The name of the user or token.
+    /// The name of the user or token; of an OIDC identity that of the issuer, a colon, and its subject.
     pub user: Arc<str>,
     /// What it may do.
     pub role: Role,
@@ -107,6 +110,7 @@ impl fmt::Display for Identity {
             CredentialKind::Token => "token",
         };
         write!(f, "{kind} `{}`", self.user)
+            CredentialKind::Exchanged => "identity",
     }
 }
 
@@ -148,6 +152,7 @@ pub struct Directory {
     pub(super) namespaces: Vec<Arc<Namespace>>,
 }
 
+    pub(super) exchange: Arc<Exchange>,
 impl fmt::Debug for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Directory")
@@ -174,14 +179,31 @@ impl Directory {
     /// Whether `identity` is still what it says at `now_ms`.
     #[must_use]
     pub fn holds(&self, identity: &Identity, now_ms: u64) -> bool {
-        let known = match identity.kind {
-            CredentialKind::Password => self.user(&identity.user).map(|user| &user.identity),
+        let is_it = |known: &Identity| known.stamp == identity.stamp;
+        let is_known = match identity.kind {
+            CredentialKind::Password => {
+                let user = self.user(&identity.user);
+                user.is_some_and(|user| is_it(&user.identity))
+            }
             CredentialKind::Token => {
                 let token = self.tokens.named(&identity.user);
-                token.map(|token| &token.identity)
+                token.is_some_and(|token| is_it(&token.identity))
             }
         };
-        known.is_some_and(|known| known.stamp == identity.stamp) && !identity.has_expired(now_ms)
+        is_known && !identity.has_expired(now_ms)
+    }
+
+    /// The OIDC issuer with this URL.
+    #[must_use]
+    pub fn issuer(&self, url: &str) -> Option<&OidcIssuer> {
+        self.exchange.issuers.iter().find(|it| it.url == url)
+    }
+
+    /// Whether identities of OIDC issuers may be exchanged for tokens.
+    #[must_use]
+    pub fn has_issuers(&self) -> bool {
+        !self.exchange.issuers.is_empty()
+            CredentialKind::Exchanged => self.exchange.holds(identity),
     }
 
     /// The tokens, by name.

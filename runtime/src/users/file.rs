@@ -1,6 +1,7 @@
-//! The users file: TOML with `[[user]]`, `[[token]]` and `[[namespace]]` tables.
+//! The users file: TOML with `[[user]]`, `[[token]]`, `[[namespace]]` and `[[oidc]]` tables.
 
 mod namespaces;
+mod oidc;
 
 use std::collections::HashMap;
 use std::io;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use self::namespaces::{Inhabitant, namespaces};
+use self::oidc::{ExchangeRow, IssuerRow, exchange};
 use super::checks::{check_user_name, parse_hash};
 use super::directory::{Directory, Namespace, Role, User};
 use super::token::Expiry;
@@ -56,6 +58,9 @@ struct File {
     token: Vec<TokenRow>,
     #[serde(default)]
     namespace: Vec<NamespaceRow>,
+    #[serde(default)]
+    oidc: Vec<IssuerRow>,
+    exchange: Option<ExchangeRow>,
 }
 
 #[derive(Deserialize)]
@@ -88,7 +93,7 @@ struct NamespaceRow {
 }
 
 impl Directory {
-    /// Reads a users file.
+    /// Reads a users file, and the file of keys that it names.
     ///
     /// # Errors
     /// One sentence that names file, line and remedy, never a hash.
@@ -104,37 +109,36 @@ impl Directory {
             ))));
         }
         let text = std::fs::read_to_string(path).map_err(read)?;
-        Self::of_text(&text, path)
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, Some(folder)).map_err(|fault| fault.of(&text, path))
     }
 
-    /// What a users file with this text says; errors name `path`.
+    /// What a users file with this text says; errors name `path`. No other file is read, so tokens that are signed are
+    /// neither made nor accepted by it.
     ///
     /// # Errors
     /// As [`Directory::load`].
     pub fn of_text(text: &str, path: &Path) -> Result<Self, UsersError> {
-        Self::parse(text).map_err(|Fault { at, message }| UsersError::Content {
-            path: path.to_owned(),
-            line: line_of(text, at),
-            message,
-        })
+        Self::parse(text, None).map_err(|fault| fault.of(text, path))
     }
 
-    fn parse(text: &str) -> Result<Self, Fault> {
+    fn parse(text: &str, folder: Option<&Path>) -> Result<Self, Fault> {
         let file: File = toml::from_str(text).map_err(|error| Fault {
             at: error.span().map_or(0, |span| span.start),
             // Only the first line: the others quote the file.
             message: error.message().lines().next().unwrap_or("").to_owned(),
         })?;
-        if file.user.is_empty() && file.token.is_empty() {
+        if file.user.is_empty() && file.token.is_empty() && file.oidc.is_empty() {
             return Err(Fault::new(
                 0,
-                "no [[user]] and no [[token]] in it: no client could log in; make a hash with `fonnctl user hash`, or a \
+                "no [[user]], [[token]] or [[oidc]] in it: no client could log in; make a hash with `fonnctl user hash`, or a \
                  token with `fonnctl token create`",
             ));
         }
         let of_users = file.user.iter().map(Inhabitant::user);
         let of_tokens = file.token.iter().map(Inhabitant::token);
-        let inhabitants: Vec<_> = of_users.chain(of_tokens).collect();
+        let of_rules = file.oidc.iter().flat_map(IssuerRow::inhabitants);
+        let inhabitants: Vec<_> = of_users.chain(of_tokens).chain(of_rules).collect();
         let namespaces = namespaces(&file.namespace, &inhabitants)?;
         let mut users = HashMap::new();
         for row in &file.user {
@@ -151,12 +155,14 @@ impl Directory {
         let tokens = tokens(&file.token, &users, &namespaces)?;
         let mut namespaces: Vec<_> = namespaces.into_values().collect();
         namespaces.sort_by(|a, b| a.name.cmp(&b.name));
+        let exchange = exchange(file.exchange.as_ref(), &file.oidc, &namespaces, folder)?;
         Ok(Self {
             users,
             tokens,
             namespaces,
         })
     }
+            exchange: Arc::new(exchange),
 }
 
 fn user(row: &UserRow, namespaces: &HashMap<&str, Arc<Namespace>>) -> Result<User, Fault> {
@@ -234,6 +240,14 @@ impl Fault {
     }
 }
 
+
+    fn of(self, text: &str, path: &Path) -> UsersError {
+        UsersError::Content {
+            path: path.to_owned(),
+            line: line_of(text, self.at),
+            message: self.message,
+        }
+    }
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())]
         .iter()
@@ -263,7 +277,7 @@ mod tests {
     use crate::users::tests_support::{HASH, row};
 
     fn parse(text: &str) -> Result<Directory, String> {
-        Directory::parse(text)
+        Directory::parse(text, None)
             .map_err(|fault| format!("line {}: {}", line_of(text, fault.at), fault.message))
     }
 
@@ -309,7 +323,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_line_and_never_shows_a_hash() {
-        refused("", "no [[user]]");
+        refused("", "no [[user]], [[token]] or [[oidc]]");
         refused(&row("a b", "read", ""), "line 2: the name `a b`");
         refused(&row("", "read", ""), "expected 1 to 64");
         refused(&row("a:b", "read", ""), "line 2: the name `a:b`");

@@ -147,6 +147,7 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
         namespaces: namespaces.into_values().collect(),
     };
     (directory, left_out)
+        exchange: Arc::clone(&file.exchange),
 }
 
 /// An overlay lies on one namespace that is none itself. (The file has seen to its own.)

@@ -130,3 +130,58 @@ fn metrics_name_tokens_and_tell_no_secret() {
     }
     assert!(!page.contains("sha256") && !page.contains(secret(1).text()));
 }
+
+/// An authenticator with an issuer `ci`, whose rule is for every `ref`, and the folder of its files.
+fn with_issuer() -> (Authenticator, ManualClock, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users.toml");
+    let text = "
+        exchange = { key_file = 'key' }
+        [[oidc]]
+        name = 'ci'
+        issuer = 'https://issuer.test'
+        audience = 'cache'
+        rule = [{ name = 'all', when = { ref = '*' }, role = 'read', ttl = '5s' }]
+    ";
+    std::fs::write(&path, text).unwrap();
+    std::fs::write(dir.path().join("key"), "0a".repeat(32)).unwrap();
+    let clock = ManualClock::new(NOW_MS);
+    let auth = Authenticator::new(Directory::load(&path).unwrap()).unwrap();
+    (auth.with_clock(clock.clock()), clock, dir)
+}
+
+#[tokio::test]
+async fn a_signed_token_lets_in_until_it_expires_or_its_issuer_is_gone() {
+    let (auth, clock, _dir) = with_issuer();
+    let claim = ["job".to_owned()];
+    let token = auth.exchange("ci", |_| &claim).unwrap();
+    let log_in = async |text: String| auth.check(b"any", text.as_bytes(), here()).await;
+    let who = log_in(token.secret.clone()).await.unwrap();
+    assert_eq!(who.to_string(), "identity `ci:job`");
+    assert!(auth.holds(&who));
+    assert_eq!(auth.expiry_wait(&who).unwrap().as_millis(), 5000);
+    // It is a token by its form: it waits for no password, and is never one.
+    let wrong = token.secret.replace("fonnx_01", "fonnx_02");
+    for wrong in [wrong, "fonnx_".to_owned(), "fonnx_zz".to_owned()] {
+        assert_eq!(log_in(wrong).await.err(), Some(Refusal::UnknownToken));
+    }
+    clock.advance(std::time::Duration::from_secs(5));
+    assert!(!auth.holds(&who));
+    let expired = log_in(token.secret).await;
+    assert_eq!(expired.err(), Some(Refusal::ExpiredExchange));
+    let token = auth.exchange("ci", |_| &claim).unwrap();
+    let who = log_in(token.secret.clone()).await.unwrap();
+    auth.replicate(Records {
+        revision: 1,
+        ..Records::default()
+    });
+    assert!(auth.holds(&who));
+    auth.replace(parsed(&row("ci", "read", "")));
+    assert!(!auth.holds(&who));
+    let gone = log_in(token.secret).await;
+    assert_eq!(gone.err(), Some(Refusal::UnknownToken));
+    assert_eq!(
+        auth.exchange("ci", |_| &claim).err(),
+        Some(ExchangeError::Changed)
+    );
+}

@@ -8,6 +8,7 @@ mod documented;
 mod guarded;
 mod keys;
 mod limits;
+mod oidc;
 mod poisoning;
 mod remote;
 mod router;

@@ -9,13 +9,14 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 12] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 13] = [
     ("proto", "fonn-proto", &[]),
     ("codec", "fonn-codec", &[]),
     ("runtime", "fonn-runtime", &["fonn-proto"]),
     ("dashboard", "fonn-dashboard", &[]),
     ("crates/replication", "fonn-replication", &[]),
     ("crates/reapi", "fonn-reapi", &[]),
+    ("crates/oidc", "fonn-oidc", &[]),
     (
         "cold-tier",
         "fonn-cold-tier",
@@ -24,7 +25,7 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 12] = [
     (
         "crates/gateway",
         "fonn-gateway",
-        &["fonn-proto", "fonn-reapi", "fonn-runtime"],
+        &["fonn-oidc", "fonn-proto", "fonn-reapi", "fonn-runtime"],
     ),
     (
         "node",
@@ -61,6 +62,7 @@ const LIBRARIES: &[&str] = &[
     "fonn-cold-tier",
     "fonn-gateway",
     "fonn-reapi",
+    "fonn-oidc",
     "fonn-node",
     "fonn-router",
 ];

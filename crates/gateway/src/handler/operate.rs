@@ -76,6 +76,8 @@ impl<S: Store> Front<S> {
             Operation::Remove => self.remove(&route, scope).await,
             Operation::MakeCollection => Answer::empty(StatusCode::CREATED),
             Operation::TellMethods => methods(&request),
+            // It comes without other credentials, and was answered before they are asked for.
+            Operation::ExchangeToken => return self.exchange_token(request, call).await,
             Operation::TellEnabled => {
                 Answer::json(StatusCode::OK, "{\"status\":\"enabled\"}".to_owned())
             }
@@ -322,12 +324,25 @@ impl<S: Store> Front<S> {
     where
         B: Body<Data: Send> + Unpin + Send,
     {
+        self.document_of(body, call, DOCUMENT_LEN_MAX).await
+    }
+
+    /// A body of at most `len_max` bytes that is not a value.
+    pub(super) async fn document_of<B>(
+        &self,
+        body: B,
+        call: Call<'_>,
+        len_max: usize,
+    ) -> Result<Bytes, Answer>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
         let terms = Terms {
             store: self.store(),
             life: call.life,
             source: call.source(),
             prefix: &[],
-            len_max: DOCUMENT_LEN_MAX,
+            len_max,
         };
         match terms.receive(body, Digested::No).await {
             Ok(received) => Ok(received.value),

@@ -28,7 +28,11 @@ pub(super) fn decode(path: &str) -> Result<Vec<u8>, RouteError> {
     Ok(key)
 }
 
-fn unescape(text: &[u8]) -> Result<Vec<u8>, RouteError> {
+/// The bytes that a text with percent-escapes means.
+///
+/// # Errors
+/// If an escape is malformed.
+pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, RouteError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {

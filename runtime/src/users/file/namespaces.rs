@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use toml::Spanned;
 
+use super::oidc::RuleRow;
 use super::{Fault, NamespaceRow, TokenRow, UserRow, checked_name};
 use crate::size::ByteCount;
 use crate::users::checks::check_name;
 use crate::users::directory::{DEFAULT_NAMESPACE, Namespace, namespace_number};
 
-/// A user or a token, as far as its namespace goes.
+/// A user, a token or a rule, as far as its namespace goes.
 pub(super) struct Inhabitant<'r> {
     name: &'r Spanned<String>,
     namespace: Option<&'r Spanned<String>>,
@@ -38,6 +39,15 @@ impl<'r> Inhabitant<'r> {
 
     /// A token takes its namespace as others describe it.
     pub fn token(row: &'r TokenRow) -> Self {
+        Self {
+            name: &row.name,
+            namespace: row.namespace.as_ref(),
+            terms: None,
+        }
+    }
+
+    /// So do the tokens that a rule lets an issuer's identities have.
+    pub fn rule(row: &'r RuleRow) -> Self {
         Self {
             name: &row.name,
             namespace: row.namespace.as_ref(),

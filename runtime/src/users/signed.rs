@@ -1,0 +1,241 @@
+//! Signed tokens: what an identity of an OIDC issuer is exchanged for, and the keys that sign them.
+//!
+//! Every member and router has the keys, so each verifies a token without a call. A token names the rule that let its identity
+//! in, by a stamp of all that the rule says. It grants nothing by itself: role and namespace are those of the rule in force.
+//!
+//! A token is `fonnx_` and the lower-case hex digits of:
+//!
+//! | offset | bytes | field |
+//! |--------|-------|-------|
+//! | 0 | 1 | version: 1 |
+//! | 1 | 4 | id of the key |
+//! | 5 | 8 | stamp of the rule, little endian |
+//! | 13 | 8 | when it expires, Unix time in milliseconds, little endian |
+//! | 21 | 1 | length of the subject |
+//! | 22 | | the subject, then HMAC-SHA-256 of all before it, 32 bytes |
+//!
+//! Invariant: neither a token nor a key is in a `Debug` text or an error.
+
+use std::fmt::{self, Write as _};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac;
+use zeroize::Zeroizing;
+
+use super::token::Expiry;
+
+/// How each token begins, so that scanners of repositories and logs find one.
+const PREFIX: &str = "fonnx_";
+
+const VERSION: u8 = 1;
+
+/// Bytes before the subject.
+const HEAD_LEN: usize = 22;
+
+/// Bytes of the signature.
+const TAG_LEN: usize = 32;
+
+/// Bytes of a key.
+pub(super) const KEY_LEN: usize = 32;
+
+/// Longest subject in bytes.
+pub const SUBJECT_LEN_MAX: usize = 255;
+
+/// Identifies a key, in each token that it signs.
+pub(super) type KeyId = [u8; 4];
+
+/// A key that signs tokens.
+#[derive(Clone)]
+pub(super) struct SigningKey {
+    id: KeyId,
+    key: hmac::Key,
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKey").finish_non_exhaustive()
+    }
+}
+
+impl SigningKey {
+    pub fn new(secret: &[u8; KEY_LEN]) -> Self {
+        let mut id = KeyId::default();
+        let named = Zeroizing::new([&b"fonn token key id\0"[..], secret].concat());
+        id.copy_from_slice(&digest(&SHA256, &named).as_ref()[..4]);
+        Self {
+            id,
+            key: hmac::Key::new(hmac::HMAC_SHA256, secret),
+        }
+    }
+
+    /// The key of a line of 64 hex digits.
+    pub fn parse(line: &str) -> Option<Self> {
+        let bytes = Zeroizing::new(from_hex(line.as_bytes())?);
+        let secret: &[u8; KEY_LEN] = bytes.as_slice().try_into().ok()?;
+        Some(Self::new(secret))
+    }
+
+    pub const fn id(&self) -> KeyId {
+        self.id
+    }
+}
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Statement {
+    pub key: KeyId,
+    /// Stamp of the rule.
+    pub rule: u64,
+    pub expiry: Expiry,
+    /// The identity, as the issuer names it.
+    pub subject: String,
+}
+
+/// Whether a text has the form of a signed token, and so is never a password.
+pub(super) fn is_signed(secret: &[u8]) -> bool {
+    secret.starts_with(PREFIX.as_bytes())
+}
+
+/// The token that says so; `None` if the subject is too long.
+pub(super) fn sign(key: &SigningKey, rule: u64, expiry: Expiry, subject: &str) -> Option<String> {
+    let subject_len = u8::try_from(subject.len()).ok()?;
+    let mut bytes = vec![VERSION];
+    bytes.extend_from_slice(&key.id);
+    bytes.extend_from_slice(&rule.to_le_bytes());
+    bytes.extend_from_slice(&expiry.unix_ms().to_le_bytes());
+    bytes.push(subject_len);
+    bytes.extend_from_slice(subject.as_bytes());
+    let tag = hmac::sign(&key.key, &bytes);
+    bytes.extend_from_slice(tag.as_ref());
+    let mut text = PREFIX.to_owned();
+    for byte in bytes {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Some(text)
+}
+
+/// What a token says, if one of the keys signed it.
+pub(super) fn verify(keys: &[SigningKey], token: &[u8]) -> Option<Statement> {
+    let digits = token.strip_prefix(PREFIX.as_bytes())?;
+    if digits.len() > 2 * (HEAD_LEN + SUBJECT_LEN_MAX + TAG_LEN) {
+        return None;
+    }
+    let bytes = from_hex(digits)?;
+    let (said, tag) = bytes.split_last_chunk::<TAG_LEN>()?;
+    let (head, subject) = said.split_first_chunk::<HEAD_LEN>()?;
+    let [version, k0, k1, k2, k3, facts @ ..] = head;
+    let id = [*k0, *k1, *k2, *k3];
+    let key = keys.iter().find(|key| key.id == id)?;
+    hmac::verify(&key.key, said, tag).ok()?;
+    let (rule, rest) = facts.split_first_chunk::<8>()?;
+    let (expiry, subject_len) = rest.split_first_chunk::<8>()?;
+    if *version != VERSION || subject_len != [u8::try_from(subject.len()).ok()?] {
+        return None;
+    }
+    Some(Statement {
+        key: id,
+        rule: u64::from_le_bytes(*rule),
+        expiry: Expiry::from_unix_ms(u64::from_le_bytes(*expiry)).ok()?,
+        subject: std::str::from_utf8(subject).ok()?.to_owned(),
+    })
+}
+
+/// The bytes of lower-case hex digits.
+fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let pairs = digits.chunks_exact(2);
+    pairs
+        .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn expiry() -> Expiry {
+        Expiry::from_unix_ms(1_800_000_000_000).unwrap()
+    }
+
+    #[test]
+    fn a_token_has_a_fixed_form() {
+        let key = SigningKey::new(&[7; KEY_LEN]);
+        let token = sign(&key, 0x0102_0304_0506_0708, expiry(), "ci:main").unwrap();
+        // Members of different versions verify each other's tokens.
+        let head = "fonnx_01KEY0807060504030201";
+        let head = head.replace("KEY", &key.id.map(|byte| format!("{byte:02x}")).concat());
+        assert!(token.starts_with(&head), "{token}");
+        assert_eq!(token.len(), PREFIX.len() + 2 * (HEAD_LEN + 7 + TAG_LEN));
+        let said = verify(std::slice::from_ref(&key), token.as_bytes()).unwrap();
+        let expected = Statement {
+            key: key.id,
+            rule: 0x0102_0304_0506_0708,
+            expiry: expiry(),
+            subject: "ci:main".to_owned(),
+        };
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_signs_nothing() {
+        let [old, new, other] = [1, 2, 3].map(|byte| SigningKey::new(&[byte; KEY_LEN]));
+        let token = sign(&old, 1, expiry(), "s").unwrap();
+        assert!(verify(&[new.clone(), old.clone()], token.as_bytes()).is_some());
+        assert!(verify(std::slice::from_ref(&new), token.as_bytes()).is_none());
+        // One that claims the id of another.
+        let forged = SigningKey {
+            id: new.id,
+            ..other
+        };
+        let token = sign(&forged, 1, expiry(), "s").unwrap();
+        assert!(verify(&[new], token.as_bytes()).is_none());
+        assert!(sign(&old, 1, expiry(), &"s".repeat(SUBJECT_LEN_MAX + 1)).is_none());
+    }
+
+    #[test]
+    fn a_key_is_a_line_of_64_hex_digits() {
+        assert!(SigningKey::parse(&"0a".repeat(KEY_LEN)).is_some());
+        for wrong in [
+            "",
+            "0a",
+            &"0A".repeat(KEY_LEN),
+            &"0a".repeat(KEY_LEN + 1),
+            &"g0".repeat(KEY_LEN),
+        ] {
+            assert!(SigningKey::parse(wrong).is_none(), "{wrong}");
+        }
+        let shown = format!("{:?}", SigningKey::new(&[7; KEY_LEN]));
+        assert!(!shown.contains('7'), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_of_a_token_can_be_changed(at in 0usize..1000, to in any::<u8>()) {
+            let key = SigningKey::new(&[7; KEY_LEN]);
+            let mut token = sign(&key, 5, expiry(), "subject").unwrap().into_bytes();
+            let at = at % token.len();
+            prop_assume!(token[at] != to);
+            token[at] = to;
+            prop_assert!(verify(&[key], &token).is_none());
+        }
+
+        #[test]
+        fn anything_may_come_as_a_token(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let keys = [SigningKey::new(&[7; KEY_LEN])];
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let token = format!("{PREFIX}{hex}");
+            prop_assert!(verify(&keys, token.as_bytes()).is_none());
+            let _ = verify(&keys, &bytes);
+        }
+    }
+}
