@@ -33,6 +33,7 @@ pub mod semantics;
 mod tests;
 mod upkeep;
 mod warm;
+mod write_once;
 
 pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
@@ -59,6 +60,7 @@ use self::fetch::{Fetched, From, Need, Unknown};
 use self::prepare::{Long, Prepared, SHORT_LEN_MAX};
 use self::semantics::{Change, Present, Rules};
 use self::upkeep::Ledger;
+use self::write_once::Ruling;
 use crate::ack::{Ack, AckGroup};
 use crate::cold::Cold;
 use crate::entry::{Meta, Space};
@@ -303,6 +305,43 @@ impl Engine {
     /// The outcome may borrow from `scratch`. Writes that wait for the disk are added to `acks`; until
     /// those are waited for, the outcome is provisional.
     pub async fn execute<'s>(
+        &self,
+        job: &Job<'_>,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Outcome<'s> {
+        let namespace = job.space.namespace();
+        if job.command.is_write() && self.hot.namespaces.is_write_once(namespace) {
+            // Boxed: other namespaces do not pay for it with memory.
+            return Box::pin(self.execute_once(job, acks, scratch)).await;
+        }
+        self.execute_freely(job, acks, scratch).await
+    }
+
+    /// Executes a write of a namespace whose entries keep their first value.
+    async fn execute_once<'s>(
+        &self,
+        job: &Job<'_>,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Outcome<'s> {
+        match write_once::judge(job.command) {
+            Ruling::Allowed => self.execute_freely(job, acks, scratch).await,
+            Ruling::Refused(failure) => Outcome::Failed(failure),
+            Ruling::AsAdd(store) => {
+                let value_len = store.value.len();
+                let command = Command::Store(store);
+                let add = Job {
+                    command: &command,
+                    ..*job
+                };
+                let outcome = self.execute_freely(&add, acks, scratch).await;
+                write_once::as_of_set(outcome, value_len)
+            }
+        }
+    }
+
+    async fn execute_freely<'s>(
         &self,
         job: &Job<'_>,
         acks: &mut Acks,

@@ -49,6 +49,7 @@ const ASKED: usize = 3;
 #[derive(Debug)]
 struct Account {
     quota: AtomicU64,
+    is_write_once: AtomicBool,
     /// Bytes and entries on disk when it was last counted, without what was cut off then.
     counted_bytes: AtomicU64,
     counted_entries: AtomicU64,
@@ -67,6 +68,7 @@ impl Default for Account {
     fn default() -> Self {
         Self {
             quota: AtomicU64::new(UNLIMITED),
+            is_write_once: AtomicBool::new(false),
             counted_bytes: AtomicU64::new(0),
             counted_entries: AtomicU64::new(0),
             counted_at_ms: AtomicU64::new(0),
@@ -91,6 +93,8 @@ pub struct Known {
     pub quota: Option<u64>,
     /// The number of the namespace that it lies over.
     pub base: Option<u16>,
+    /// Whether its entries keep their first value.
+    pub is_write_once: bool,
 }
 
 /// What a namespace holds on disk and what became of its writes.
@@ -149,6 +153,7 @@ impl Namespaces {
             number: it.number,
             quota: it.quota.map(|quota| quota.bytes()),
             base: it.base,
+            is_write_once: it.is_write_once,
         }));
     }
 
@@ -161,17 +166,19 @@ impl Namespaces {
                 number: 0,
                 quota: None,
                 base: None,
+                is_write_once: false,
             });
         }
         known.sort_by(|a, b| a.name.cmp(&b.name));
         for (number, account) in self.accounts.iter().enumerate() {
-            let quota = known
-                .iter()
-                .find(|it| usize::from(it.number) == number)
-                .and_then(|it| it.quota);
+            let mut named = known.iter();
+            let named = named.find(|it| usize::from(it.number) == number);
+            let quota = named.and_then(|it| it.quota).unwrap_or(UNLIMITED);
+            account.quota.store(quota, Ordering::Relaxed);
+            let is_write_once = named.is_some_and(|it| it.is_write_once);
             account
-                .quota
-                .store(quota.unwrap_or(UNLIMITED), Ordering::Relaxed);
+                .is_write_once
+                .store(is_write_once, Ordering::Relaxed);
         }
         // A namespace keeps its place for as long as the process lives: its counters go on.
         let mut next = self
@@ -209,6 +216,14 @@ impl Namespaces {
     pub fn quota(&self, namespace: u16) -> Option<u64> {
         let quota = self.account(namespace)?.quota.load(Ordering::Relaxed);
         (quota != UNLIMITED).then_some(quota)
+    }
+
+    /// Whether the entries of a namespace keep their first value.
+    #[inline]
+    #[must_use]
+    pub fn is_write_once(&self, namespace: u16) -> bool {
+        let account = self.account(namespace);
+        account.is_some_and(|it| it.is_write_once.load(Ordering::Relaxed))
     }
 
     /// Counts a request.
@@ -383,6 +398,7 @@ mod tests {
             number,
             quota,
             base: None,
+            is_write_once: false,
         }
     }
 

@@ -118,6 +118,7 @@ fn scrape() -> Result<String> {
         number: 0,
         quota: Some(1 << 30),
         base: None,
+        is_write_once: false,
     }]);
     let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);

@@ -6,7 +6,7 @@
 //! | busy, unavailable | | 503 with `Retry-After` |
 //! | no room | | 507 |
 //! | too long | | 413 |
-//! | the user may only read | | 403 |
+//! | the user may only read, or the namespace is write-once | | 403 |
 //! | no or wrong credentials | 401 with `WWW-Authenticate` | 401 with `WWW-Authenticate` |
 //! | there already | | 409 for Nx, 200 otherwise |
 //! | another digest | | 400 |
@@ -117,7 +117,7 @@ impl Answer {
             ),
             Failure::ReadOnly => refusal(
                 StatusCode::FORBIDDEN,
-                "this user or token may only read entries",
+                "the entry may not be changed: the user or token may only read, or the namespace is write-once",
             ),
             Failure::AuthRequired => Self::unauthorized("a login is needed"),
         }

@@ -62,6 +62,18 @@ impl Caller {
         self.number(name, |number, identity| identity.namespace.number == number)
     }
 
+    /// Whether the caller may remove entries of a namespace at once: of one that keeps its first values, admins alone may.
+    pub(super) fn may_flush(&self, number: u16) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::User(identity, directory) => {
+                let mut namespaces = directory.namespaces().iter();
+                let is_kept = namespaces.any(|it| it.number == number && it.is_write_once);
+                !is_kept || identity.role.may_administer()
+            }
+        }
+    }
+
     fn number(
         &self,
         name: &str,

@@ -10,7 +10,7 @@ use fonn_proto::grpc::v1::{
     WarmRequest,
 };
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Delete, Outcome, Redirects, ServerCommand, placement};
+use fonn_proto::{Command, Delete, Failure, Outcome, Redirects, ServerCommand, placement};
 use fonn_runtime::events::Topic;
 use fonn_runtime::serve::{Client, Service as _, carry_out};
 use tokio_stream::StreamExt as _;
@@ -167,6 +167,11 @@ impl admin_server::Admin for AdminService {
         let existed = match carry_out(&*node.shared.service, &job).await {
             Outcome::Deleted { .. } => true,
             Outcome::NotFound => false,
+            Outcome::Failed(Failure::ReadOnly) => {
+                return Err(Status::failed_precondition(
+                    "the namespace keeps its first values (write_once): an admin may flush it",
+                ));
+            }
             _ => {
                 return Err(Status::unavailable(
                     "the delete is not durable on all owners, and the key may come back; try again",
@@ -191,6 +196,11 @@ impl admin_server::Admin for AdminService {
             ));
         }
         let namespace = caller.changes(&request.namespace)?;
+        if !caller.may_flush(namespace) {
+            let why =
+                "the namespace keeps its first values (write_once): only an admin may flush it";
+            return Err(Status::permission_denied(why));
+        }
         let client = Client {
             id: 0,
             peer: "admin",

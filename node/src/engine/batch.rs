@@ -86,6 +86,9 @@ impl Engine {
         if batch.steps.len() > BATCH_STEPS_MAX || batch.watched.len() > BATCH_STEPS_MAX {
             return ServerOutcome::Failed(Failure::TooLarge);
         }
+        if batch.is_write() && self.hot.namespaces.is_write_once(space.namespace()) {
+            return ServerOutcome::Failed(Failure::ReadOnly);
+        }
         let mut plan = Plan::new(self, space, batch);
         // Values are copied before the locks are taken, not under them.
         let sources: Vec<Option<Bytes>> = batch.steps.iter().map(source).collect();

@@ -9,6 +9,7 @@ mod quota;
 mod races;
 mod restart;
 mod threads;
+mod write_once;
 
 use std::time::Duration;
 

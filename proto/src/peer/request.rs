@@ -27,8 +27,6 @@ const FLUSH: u8 = 0x48;
 
 const SOURCES_OWNED: u16 = 1;
 
-/// A flag of `COPY`; the others are those of a get.
-
 const FLUSH_ALL_DATABASES: u16 = 1;
 const FLUSH_CUTOFF: u16 = 2;
 

@@ -132,7 +132,11 @@ impl Guard {
     pub fn refuses(&self, body: &Body<'_>) -> Option<Failure> {
         let door = self.0.as_ref()?;
         let role = door.identity.as_ref().map(|identity| identity.role);
-        permit(role, body).err()
+        let refused = permit(role, body).err();
+        if refused.is_none() && matches!(body, Body::Server(ServerCommand::Flush { .. })) {
+            return door.refuses_flush();
+        }
+        refused
     }
 
     /// Leaves out of a request what the client's role does not allow and what it can do without: a client that may not
@@ -256,6 +260,15 @@ impl Guard {
 }
 
 impl Door {
+    /// A flush would let other values follow the first ones of a namespace that keeps these: it is for admins.
+    fn refuses_flush(&self) -> Option<Failure> {
+        let identity = self.identity.as_ref()?;
+        let directory = self.users.directory();
+        let namespace = directory.namespace(&identity.namespace.name);
+        let is_kept = namespace.is_some_and(|it| it.is_write_once);
+        (is_kept && !identity.role.may_administer()).then_some(Failure::ReadOnly)
+    }
+
     fn is_held(&self) -> bool {
         self.identity
             .as_ref()

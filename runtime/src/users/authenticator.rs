@@ -182,6 +182,7 @@ impl Authenticator {
                     number: super::namespace_number(namespace),
                     base: None,
                     quota: None,
+                    is_write_once: false,
                 })
             };
             let namespace = directory.namespace(namespace);
@@ -275,10 +276,10 @@ impl Authenticator {
         password: &[u8],
         address: Option<IpAddr>,
     ) -> Result<Identity, Refusal> {
-        if let Some(hash) = TokenHash::of(password) {
         if signed::is_signed(password) {
             return self.check_signed(password, address);
         }
+        if let Some(hash) = TokenHash::of(password) {
             return self.check_token(&hash, address);
         }
         let name = match user {
@@ -352,7 +353,6 @@ impl Authenticator {
         }
     }
 
-    pub(super) const fn attempts(&self) -> &Attempts {
     fn unknown_token(&self, hash: &[u8; 32], address: Option<IpAddr>) -> Refusal {
         let source = Source::of(address);
         self.token_logins.count(TokenLogin::Unknown);
@@ -383,6 +383,7 @@ impl Authenticator {
         Ok(exchanged)
     }
 
+    pub(super) const fn attempts(&self) -> &Attempts {
         &self.attempts
     }
 

@@ -65,6 +65,8 @@ pub struct Namespace {
     pub base: Option<u16>,
     /// Bytes that its entries may take.
     pub quota: Option<ByteCount>,
+    /// Whether its entries keep their first value.
+    pub is_write_once: bool,
 }
 
 /// By what a client proved its identity.
@@ -74,10 +76,10 @@ pub enum CredentialKind {
     Password,
     /// A token of the file.
     Token,
-}
-
     /// A signed token, which an identity of an OIDC issuer was exchanged for.
     Exchanged,
+}
+
 /// Who a connection speaks for.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -108,9 +110,9 @@ impl fmt::Display for Identity {
         let kind = match self.kind {
             CredentialKind::Password => "user",
             CredentialKind::Token => "token",
+            CredentialKind::Exchanged => "identity",
         };
         write!(f, "{kind} `{}`", self.user)
-            CredentialKind::Exchanged => "identity",
     }
 }
 
@@ -150,9 +152,9 @@ pub struct Directory {
     pub(super) users: HashMap<Arc<str>, User>,
     pub(super) tokens: Tokens,
     pub(super) namespaces: Vec<Arc<Namespace>>,
+    pub(super) exchange: Arc<Exchange>,
 }
 
-    pub(super) exchange: Arc<Exchange>,
 impl fmt::Debug for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Directory")
@@ -189,6 +191,7 @@ impl Directory {
                 let token = self.tokens.named(&identity.user);
                 token.is_some_and(|token| is_it(&token.identity))
             }
+            CredentialKind::Exchanged => self.exchange.holds(identity),
         };
         is_known && !identity.has_expired(now_ms)
     }
@@ -203,7 +206,6 @@ impl Directory {
     #[must_use]
     pub fn has_issuers(&self) -> bool {
         !self.exchange.issuers.is_empty()
-            CredentialKind::Exchanged => self.exchange.holds(identity),
     }
 
     /// The tokens, by name.

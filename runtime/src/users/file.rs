@@ -90,6 +90,8 @@ struct NamespaceRow {
     name: Spanned<String>,
     quota: Option<Spanned<ByteCount>>,
     base: Option<Spanned<String>>,
+    #[serde(default)]
+    write_once: bool,
 }
 
 impl Directory {
@@ -153,16 +155,16 @@ impl Directory {
             }
         }
         let tokens = tokens(&file.token, &users, &namespaces)?;
+        let exchange = exchange(file.exchange.as_ref(), &file.oidc, &namespaces, folder)?;
         let mut namespaces: Vec<_> = namespaces.into_values().collect();
         namespaces.sort_by(|a, b| a.name.cmp(&b.name));
-        let exchange = exchange(file.exchange.as_ref(), &file.oidc, &namespaces, folder)?;
         Ok(Self {
             users,
             tokens,
             namespaces,
+            exchange: Arc::new(exchange),
         })
     }
-            exchange: Arc::new(exchange),
 }
 
 fn user(row: &UserRow, namespaces: &HashMap<&str, Arc<Namespace>>) -> Result<User, Fault> {
@@ -238,8 +240,6 @@ impl Fault {
     fn at<T>(spanned: &Spanned<T>, message: impl Into<String>) -> Self {
         Self::new(spanned.span().start, message)
     }
-}
-
 
     fn of(self, text: &str, path: &Path) -> UsersError {
         UsersError::Content {
@@ -248,6 +248,8 @@ impl Fault {
             message: self.message,
         }
     }
+}
+
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())]
         .iter()
@@ -415,6 +417,8 @@ mod tests {
     #[test]
     fn a_namespace_that_is_declared_decides_for_all_in_it() {
         let declared = |more: &str| format!("[[namespace]]\nname = 'p'\n{more}\n");
+        let once = declared("write_once = true") + &row("u", "read", "namespace = 'p'");
+        assert!(parse(&once).unwrap().namespace("p").unwrap().is_write_once);
         let main = row("m", "read", "namespace = 'main'");
         let user = row("u", "read", "namespace = 'p'\nbase = 'main'\nquota = '1g'");
         let silent = row("v", "read", "namespace = 'p'");
@@ -424,6 +428,7 @@ mod tests {
         let namespace = &directory.user("v").unwrap().identity.namespace;
         assert_eq!(namespace.base, Some(namespace_number("main")));
         assert_eq!(namespace.quota, Some(ByteCount::new(1 << 30)));
+        assert!(!namespace.is_write_once);
         let differing = |more: &str| [main.clone(), user.clone(), declared(more)].concat();
         refused(&differing("quota = '1g'"), "differ in `base`");
         refused(

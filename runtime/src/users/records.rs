@@ -130,6 +130,8 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
             number: namespace_number(name),
             base: base.map(namespace_number),
             quota: of_file.or(said),
+            // Members do not agree on it: it is for the file alone to say.
+            is_write_once: file.namespace(name).is_some_and(|it| it.is_write_once),
         };
         namespaces.insert(name, Arc::new(namespace));
     }
@@ -145,9 +147,9 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
         users,
         tokens: file.tokens.clone(),
         namespaces: namespaces.into_values().collect(),
+        exchange: Arc::clone(&file.exchange),
     };
     (directory, left_out)
-        exchange: Arc::clone(&file.exchange),
 }
 
 /// An overlay lies on one namespace that is none itself. (The file has seen to its own.)

@@ -137,6 +137,7 @@ mod tests {
             number: namespace_number("main"),
             base: None,
             quota: None,
+            is_write_once: false,
         };
         let hash = TokenSecret::new(&[random; 32]).hash();
         Token::new(name.into(), hash, Role::Read, namespace.into(), None)

@@ -24,3 +24,4 @@ mod tokens;
 mod transactions;
 mod users;
 mod warm;
+mod write_once;

@@ -16,3 +16,4 @@ mod start;
 mod tokens;
 mod tools;
 mod turborepo;
+mod write_once;

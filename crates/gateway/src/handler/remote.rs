@@ -215,7 +215,10 @@ fn failed(failure: Failure) -> Refusal {
             Code::InvalidArgument,
             "the value is longer than --max-value",
         ),
-        Failure::ReadOnly => (Code::PermissionDenied, "this user may only read entries"),
+        Failure::ReadOnly => (
+            Code::PermissionDenied,
+            "this user may only read entries, or the namespace is write-once",
+        ),
         Failure::AuthRequired => (Code::Unauthenticated, "a login is needed"),
     };
     Refusal::new(code, line)

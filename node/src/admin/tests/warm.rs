@@ -174,6 +174,7 @@ async fn warming_stays_within_the_quota_of_a_namespace_and_goes_on_with_others()
         number,
         quota,
         base: None,
+        is_write_once: false,
     };
     let namespaces = [
         known("main", main, Some(1 << 20)),

@@ -17,6 +17,7 @@ fn limit(rig: &Rig, quota: u64) {
         number: SPACE.namespace(),
         quota: Some(quota),
         base: None,
+        is_write_once: false,
     }]);
     rig.engine().apply_quotas();
 }
@@ -221,6 +222,7 @@ async fn a_namespace_is_not_told_how_many_entries_others_have_however_many_there
         number: space.namespace(),
         quota: None,
         base: None,
+        is_write_once: false,
     };
     let both = [known("default", SPACE), known("other", other)];
     engine.namespaces().set(both);

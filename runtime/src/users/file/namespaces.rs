@@ -68,6 +68,7 @@ struct Draft<'r> {
     /// Inner none: it has no base.
     base: Option<Option<&'r Spanned<String>>>,
     quota: Option<ByteCount>,
+    is_write_once: bool,
 }
 
 impl<'r> Draft<'r> {
@@ -89,6 +90,7 @@ pub(super) fn namespaces<'r>(
             is_declared: true,
             base: Some(row.base.as_ref()),
             quota: row.quota.as_ref().map(|quota| *quota.get_ref()),
+            is_write_once: row.write_once,
         };
         if drafts.insert(name, draft).is_some() {
             let message = format!("the namespace `{name}` is declared twice");
@@ -113,6 +115,7 @@ pub(super) fn namespaces<'r>(
             number: namespace_number(name),
             base: draft.base_name().map(namespace_number),
             quota: draft.quota,
+            is_write_once: draft.is_write_once,
         };
         (name, Arc::new(namespace))
     });

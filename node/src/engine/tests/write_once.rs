@@ -1,0 +1,63 @@
+//! Namespaces that keep their first values, over RAM and disk.
+
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Batch, BatchStep, Failure};
+
+use super::*;
+use crate::namespaces::Known;
+
+fn keep(rig: &Rig, is_write_once: bool) {
+    rig.engine().namespaces().set([Known {
+        name: "default".into(),
+        number: SPACE.namespace(),
+        quota: None,
+        base: None,
+        is_write_once,
+    }]);
+}
+
+#[tokio::test]
+async fn the_first_value_stays_in_ram_on_disk_and_over_a_restart() {
+    let mut rig = Rig::new(Choice::default());
+    keep(&rig, true);
+    rig.set("k", b"first").await;
+    rig.set("k", b"second").await;
+    assert_eq!(rig.get("k").await.as_deref(), Some(&b"first"[..]));
+    evict_all(rig.engine());
+    rig.set("k", b"third").await;
+    assert_eq!(rig.get("k").await.as_deref(), Some(&b"first"[..]));
+    rig.reopen();
+    keep(&rig, true);
+    rig.set("k", b"fourth").await;
+    assert_eq!(rig.get("k").await.as_deref(), Some(&b"first"[..]));
+    // The rule is of the namespace, not of the entry.
+    keep(&rig, false);
+    rig.set("k", b"fifth").await;
+    assert_eq!(rig.get("k").await.as_deref(), Some(&b"fifth"[..]));
+}
+
+#[tokio::test]
+async fn all_other_changes_are_refused_whether_or_not_there_is_an_entry() {
+    let rig = Rig::new(Choice::default());
+    keep(&rig, true);
+    rig.set("k", b"first").await;
+    let refused = Outcome::Failed(Failure::ReadOnly);
+    for key in ["k", "absent"] {
+        let delete = Command::Delete(Delete::new(key.as_bytes()));
+        assert_eq!(rig.run(&delete).await, refused, "{key}");
+        assert_eq!(
+            rig.touch(key, ExpirySpec::Immediately).await,
+            refused,
+            "{key}"
+        );
+    }
+    let batch = Batch {
+        watched: Vec::new(),
+        steps: vec![BatchStep::Command(set("k", b"second"))],
+        base: None,
+    };
+    let mut acks = Acks::default();
+    let outcome = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;
+    assert_eq!(outcome, ServerOutcome::Failed(Failure::ReadOnly));
+    assert_eq!(rig.get("k").await.as_deref(), Some(&b"first"[..]));
+}

@@ -1,0 +1,141 @@
+//! Namespaces whose entries keep their first value (`write_once`).
+//!
+//! The owner of an entry decides under the lock of its shard, so the rule holds whatever protocol, router or member a command
+//! came by. A `set` becomes an `add`, and its client is told that it was stored. What would change or remove the entry in
+//! another way is refused as for a user that may only read. Expiry, eviction, quotas and flushes still remove entries.
+
+use fonn_proto::{Command, ExpirySpec, Failure, Outcome, Store, StoreMode, Stored};
+
+/// What becomes of a command in such a namespace.
+#[derive(Debug, PartialEq)]
+pub(super) enum Ruling<'a> {
+    /// It is carried out as it is.
+    Allowed,
+    /// It is carried out as this one. Its outcome is put right by [`as_of_set`].
+    AsAdd(Store<'a>),
+    /// It is not carried out.
+    Refused(Failure),
+}
+
+/// Judges a command.
+pub(super) fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
+    match command {
+        Command::Get(get) => match get.delete || get.touch.is_some() || get.vivify.is_some() {
+            true => Ruling::Refused(Failure::ReadOnly),
+            false => Ruling::Allowed,
+        },
+        Command::Store(store) if is_plain(store) => match store.mode {
+            StoreMode::Add => Ruling::Allowed,
+            StoreMode::Set => Ruling::AsAdd(Store {
+                mode: StoreMode::Add,
+                ..store.clone()
+            }),
+            _ => Ruling::Refused(Failure::ReadOnly),
+        },
+        _ => Ruling::Refused(Failure::ReadOnly),
+    }
+}
+
+/// Whether a store looks at nothing but whether there is an entry.
+fn is_plain(store: &Store<'_>) -> bool {
+    store.compare.is_none() && store.vivify.is_none() && store.expiry != ExpirySpec::Keep
+}
+
+/// The outcome of an `add` as that of the `set` that it was: the first value stays, and the client goes on.
+pub(super) fn as_of_set(outcome: Outcome<'_>, value_len: usize) -> Outcome<'_> {
+    match outcome {
+        Outcome::NotStored(previous) => Outcome::Stored(Stored {
+            version: 0,
+            value_len,
+            previous,
+        }),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fonn_proto::{Delete, Get};
+
+    use super::*;
+
+    fn store(mode: StoreMode) -> Store<'static> {
+        Store {
+            mode,
+            ..Store::set(b"k", b"v", 7, ExpirySpec::Never)
+        }
+    }
+
+    #[test]
+    fn a_set_becomes_an_add_and_all_other_changes_are_refused() {
+        let refused = Ruling::Refused(Failure::ReadOnly);
+        let add = store(StoreMode::Add);
+        let judged = judge(&Command::Store(store(StoreMode::Set)));
+        assert_eq!(judged, Ruling::AsAdd(add.clone()));
+        assert_eq!(judge(&Command::Store(add)), Ruling::Allowed);
+        for mode in [StoreMode::Replace, StoreMode::Append, StoreMode::Prepend] {
+            assert_eq!(judge(&Command::Store(store(mode))), refused, "{mode:?}");
+        }
+        let set = || store(StoreMode::Set);
+        for store in [
+            Store {
+                compare: Some(1),
+                ..set()
+            },
+            Store {
+                expiry: ExpirySpec::Keep,
+                ..set()
+            },
+            Store {
+                vivify: Some(ExpirySpec::Never),
+                ..set()
+            },
+        ] {
+            assert_eq!(judge(&Command::Store(store)), refused);
+        }
+        assert_eq!(judge(&Command::Delete(Delete::new(b"k"))), refused);
+    }
+
+    #[test]
+    fn reads_are_allowed_unless_they_change_the_entry() {
+        let get = || Get::new(b"k");
+        assert_eq!(
+            judge(&Command::Get(Get {
+                claim: true,
+                ..get()
+            })),
+            Ruling::Allowed
+        );
+        for get in [
+            Get {
+                delete: true,
+                ..get()
+            },
+            Get {
+                touch: Some(ExpirySpec::Never),
+                ..get()
+            },
+            Get {
+                vivify: Some(ExpirySpec::Never),
+                ..get()
+            },
+        ] {
+            assert_eq!(
+                judge(&Command::Get(get)),
+                Ruling::Refused(Failure::ReadOnly)
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_that_stays_is_told_as_stored() {
+        let kept = as_of_set(Outcome::NotStored(Some(Bytes::from_static(b"first"))), 5);
+        let Outcome::Stored(stored) = kept else {
+            panic!("{kept:?}")
+        };
+        assert_eq!(stored.previous.as_deref(), Some(&b"first"[..]));
+        let failed = Outcome::Failed(Failure::Busy);
+        assert_eq!(as_of_set(failed.clone(), 5), failed);
+    }
+}
