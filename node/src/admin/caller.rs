@@ -10,8 +10,8 @@ use super::{Admin, DEFAULT_NAMESPACE};
 
 /// Who calls.
 pub(super) enum Caller {
-    /// Anybody, since there are no users.
-    Anybody,
+    /// A client without a login, since there are no users.
+    Unnamed,
     /// A user, among these.
     User(Identity, Arc<Directory>),
 }
@@ -23,7 +23,7 @@ impl Caller {
     /// UNAUTHENTICATED if it did not, though there are users.
     pub(super) fn of<T>(admin: &Admin, request: &Request<T>) -> Result<Self, Status> {
         let Some(users) = &admin.0.users else {
-            return Ok(Self::Anybody);
+            return Ok(Self::Unnamed);
         };
         match request.extensions().get::<Identity>() {
             Some(identity) => Ok(Self::User(identity.clone(), users.directory())),
@@ -45,7 +45,7 @@ impl Caller {
     /// Whether the caller may look into a namespace.
     pub(super) fn may_read(&self, number: u16) -> bool {
         match self {
-            Self::Anybody => true,
+            Self::Unnamed => true,
             Self::User(identity, _) => {
                 identity.role.may_administer()
                     || identity.namespace.number == number
@@ -65,7 +65,7 @@ impl Caller {
     /// Whether the caller may remove entries of a namespace at once: of one that keeps its first values, admins alone may.
     pub(super) fn may_flush(&self, number: u16) -> bool {
         match self {
-            Self::Anybody => true,
+            Self::Unnamed => true,
             Self::User(identity, directory) => {
                 let mut namespaces = directory.namespaces().iter();
                 let is_kept = namespaces.any(|it| it.number == number && it.is_write_once);
@@ -85,7 +85,7 @@ impl Caller {
             Status::not_found(why)
         };
         let (identity, directory) = match self {
-            Self::Anybody => {
+            Self::Unnamed => {
                 return match name {
                     "" | DEFAULT_NAMESPACE => Ok(0),
                     _ => Err(unknown(&[DEFAULT_NAMESPACE])),
@@ -127,7 +127,7 @@ impl Caller {
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Anybody => f.write_str("the admin service"),
+            Self::Unnamed => f.write_str("the admin service"),
             Self::User(identity, _) => write!(f, "the {identity}"),
         }
     }

@@ -206,7 +206,7 @@ fn rules(
     rules.collect()
 }
 
-/// Keys of an issuer decide who is let in, so they come over TLS, or from the same machine.
+/// The keys of an issuer open the cache. So the node fetches them over TLS, or from its own machine.
 fn checked_url(url: &Spanned<String>) -> Result<&str, Fault> {
     let text = url.get_ref().as_str();
     let is_local = |rest: &str| {
