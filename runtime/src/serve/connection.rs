@@ -464,7 +464,7 @@ impl<'c, S: Service> Driver<'c, S> {
     /// As [`Driver::end_startup`].
     async fn log_in(&mut self, credentials: Credentials<'_>) -> io::Result<ServerOutcome> {
         if self.is_starting {
-            self.connection.set_startup(StartupState::Checked);
+            self.connection.set_startup(StartupState::Held);
             self.shared.startups.end(self.connection.id);
         }
         let outcome = self.guard.log_in(credentials).await;

@@ -25,8 +25,8 @@ pub(super) enum StartupState {
     Over,
     /// The client has to do something.
     UnderWay,
-    /// Its password is being checked.
-    Checked,
+    /// The server keeps the client waiting: it checks a password, or delays an answer.
+    Held,
 }
 
 /// One connection.
@@ -71,7 +71,7 @@ impl Connection {
         match self.startup.load(Ordering::Relaxed) {
             0 => StartupState::Over,
             1 => StartupState::UnderWay,
-            _ => StartupState::Checked,
+            _ => StartupState::Held,
         }
     }
 

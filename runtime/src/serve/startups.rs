@@ -23,7 +23,7 @@ const ALL_MAX: usize = 2048;
 /// Start-ups of one source.
 const BY_SOURCE_MAX: usize = 512;
 
-/// How often a start-up is looked at that is past its deadline and whose password is being checked.
+/// How often a start-up is looked at that is past its deadline while the server keeps its client waiting.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The start-ups under way, by the number of their connection: the first one is the oldest.
@@ -113,7 +113,7 @@ impl<S: Service> Shared<S> {
         let stage = connection.socket.stage();
         match connection.startup() {
             StartupState::Over => return None,
-            StartupState::Checked => return Some(CHECK_INTERVAL),
+            StartupState::Held => return Some(CHECK_INTERVAL),
             StartupState::UnderWay => {}
         }
         if stage != Stage::Handshake && self.security.users.is_none() {

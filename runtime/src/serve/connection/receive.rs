@@ -323,8 +323,16 @@ impl<'c, S: Service> Driver<'c, S> {
     /// its source meanwhile. So the answers that a source gets in a second are bounded, however many connections it
     /// opens for them. False if the connection had to give way to a newer one meanwhile. It is counted no longer then, and
     /// would keep its task until the requests that it has sent are answered.
+    ///
+    /// The deadline of the start-up waits for the end of the delay, so the client gets its answer. The caller closes the
+    /// connection then, if the deadline is past.
     pub(super) async fn delay_stranger(&mut self) -> bool {
+        let state = self.connection.startup();
+        if state == StartupState::UnderWay {
+            self.connection.set_startup(StartupState::Held);
+        }
         tokio::time::sleep(self.shared.tuning.stranger_delay).await;
+        self.connection.set_startup(state);
         self.turn = 0;
         // The requests behind it are judged by a later time.
         self.batch.moment = None;
