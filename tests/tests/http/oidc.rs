@@ -13,7 +13,6 @@ use tempfile::TempDir;
 use fonn_tests::client::{HttpAnswer, HttpClient, RespReply};
 use fonn_tests::component::program;
 use fonn_tests::node::{FonnNode, NodeOptions};
-use fonn_tests::process::run;
 use fonn_tests::secured::ctl;
 
 /// The audiences that the nodes accept; the issuer signs with the algorithm in the query.
@@ -273,7 +272,7 @@ fn grpc_takes(node: &FonnNode, right: &str, wrong: &str) -> Result<()> {
     fs::write(&message, [0; 5])?;
     for (token, status) in [(right, "grpc-status: 0"), (wrong, "grpc-status: 16")] {
         let service = "build.bazel.remote.execution.v2.ContentAddressableStorage";
-        let told = run(Command::new(&curl)
+        let asked = Command::new(&curl)
             .args([
                 "-sS",
                 "--noproxy",
@@ -288,7 +287,11 @@ fn grpc_takes(node: &FonnNode, right: &str, wrong: &str) -> Result<()> {
             .args(["-H", &format!("authorization: Bearer {token}")])
             .arg("--data-binary")
             .arg(format!("@{}", message.display()))
-            .arg(format!("http://{}/{service}/FindMissingBlobs", node.http())))?;
+            .arg(format!("http://{}/{service}/FindMissingBlobs", node.http()))
+            .output()?;
+        // A refusal comes before the message has been read, and the node ends the stream then (RFC 9113, section 8.1). An
+        // older curl calls that an error, although it has the answer.
+        let told = String::from_utf8_lossy(&asked.stdout);
         ensure!(told.contains(status), "{status} is not in {told}");
     }
     Ok(())
