@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use fonn_tests::client::{HttpAnswer, HttpClient, RespReply};
 use fonn_tests::component::program;
 use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::process::run;
 use fonn_tests::secured::ctl;
 
 /// The audiences that the nodes accept; the issuer signs with the algorithm in the query.
@@ -270,9 +271,16 @@ fn grpc_takes(node: &FonnNode, right: &str, wrong: &str) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let message = dir.path().join("message");
     fs::write(&message, [0; 5])?;
-    for (token, status) in [(right, "grpc-status: 0"), (wrong, "grpc-status: 16")] {
+    // A refusal comes before the message is read, and the node ends the stream then (RFC 9113, section 8.1). The curl of
+    // Debian 12 loses an answer that comes while it sends, so it sends no message there.
+    let message = format!("@{}", message.display());
+    let calls: [(_, &[&str], _); 2] = [
+        (right, &["--data-binary", &message], "grpc-status: 0"),
+        (wrong, &["-X", "POST"], "grpc-status: 16"),
+    ];
+    for (token, body, status) in calls {
         let service = "build.bazel.remote.execution.v2.ContentAddressableStorage";
-        let asked = Command::new(&curl)
+        let told = run(Command::new(&curl)
             .args([
                 "-sS",
                 "--noproxy",
@@ -285,13 +293,8 @@ fn grpc_takes(node: &FonnNode, right: &str, wrong: &str) -> Result<()> {
             ])
             .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
             .args(["-H", &format!("authorization: Bearer {token}")])
-            .arg("--data-binary")
-            .arg(format!("@{}", message.display()))
-            .arg(format!("http://{}/{service}/FindMissingBlobs", node.http()))
-            .output()?;
-        // A refusal comes before the message has been read, and the node ends the stream then (RFC 9113, section 8.1). An
-        // older curl calls that an error, although it has the answer.
-        let told = String::from_utf8_lossy(&asked.stdout);
+            .args(body)
+            .arg(format!("http://{}/{service}/FindMissingBlobs", node.http())))?;
         ensure!(told.contains(status), "{status} is not in {told}");
     }
     Ok(())
@@ -303,6 +306,8 @@ fn without_an_issuer_nothing_is_exchanged() -> Result<()> {
     let mut client = HttpClient::connect(node.http())?;
     let answer = client.request("POST", "/v1/token", &[FORM], b"grant_type=x")?;
     ensure!(answer.status == 404, "{answer:?}");
+    // The node may have answered before it read the body, and ends the connection then.
+    let mut client = HttpClient::connect(node.http())?;
     let answer = client.request("PUT", "/v1/token", &[], b"value")?;
     ensure!(answer.status == 405, "{answer:?}");
     Ok(())
