@@ -1,9 +1,9 @@
 //! What the frame costs beside the bare codec library, on one thread.
 //!
-//! `cargo bench -p fonn-codec`. Values are cut from `FONN_BENCH_TEXT` and `FONN_BENCH_OBJECTS` (files,
-//! of which up to 32 MiB are read); without them they are made in code. Library and path take turns
-//! in short rounds, and the best round of each counts: other load on the machine disturbs single
-//! rounds only.
+//! `cargo bench -p fonn-codec`. Values are cut from `FONN_BENCH_TEXT` and `FONN_BENCH_OBJECTS`
+//! (files, of which up to 32 MiB are read); without them they are made in code. Library and path
+//! take turns in short rounds, and the best round of each counts: other load on the machine
+//! disturbs single rounds only.
 //!
 //! An argument runs only the lines that contain it: `cargo bench -p fonn-codec -- incompressible`,
 //! or `-- handed-on`, `-- zstd:3`, or a length in bytes.
@@ -224,8 +224,8 @@ fn beside_library(name: &str, corpus: &[u8], len: usize, spec: CodecSpec) {
     );
 }
 
-/// Values that are handed on are decoded into a vector of their own, as the node does: beside the library
-/// that does the same, and beside the library with a buffer that is used again.
+/// Values that are handed on are decoded into a vector of their own, as the node does: beside the
+/// library that does the same, and beside the library with a buffer that is used again.
 fn handed_on(name: &str, corpus: &[u8], len: usize, spec: CodecSpec) {
     let values = values(corpus, len);
     let total: usize = values.iter().map(|value| value.len()).sum();

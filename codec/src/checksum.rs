@@ -1,8 +1,9 @@
 //! CRC-32C (Castagnoli, RFC 3720 B.4), the checksum of everything that is stored or sent.
 //!
-//! By crc-fast: it multiplies without carries over wide registers where the processor can, and from 512 bytes on takes
-//! half to a quarter of the time of the crate crc32c, which uses the processor's own instruction. That matters
-//! beside LZ4, which decodes several gigabytes a second, and in the disk's writer, which sums up every record.
+//! By crc-fast: it multiplies without carries over wide registers where the processor can, and from
+//! 512 bytes on takes half to a quarter of the time of the crate crc32c, which uses the processor's
+//! own instruction. That matters beside LZ4, which decodes several gigabytes a second, and in the
+//! disk's writer, which sums up every record.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -28,7 +28,7 @@ pub enum LevelKind {
     Ram,
     /// Fresh values on disk.
     Fresh,
-    /// Settled values on disk.
+    /// Compacted values on disk.
     Compacted,
     /// Values in the bucket.
     Cold,
@@ -38,8 +38,8 @@ pub enum LevelKind {
 /// NaN as 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signals {
-    /// The share of the processors this process may use that was used (0 to 1), or the share of time
-    /// that it had to wait for one, whichever is more.
+    /// The share of the processors this process may use that was used (0 to 1), or the share of
+    /// time that it had to wait for one, whichever is more.
     pub cpu_busy: f32,
     /// Write throughput of the device or bucket against its observed ceiling (0 to 1), or the share
     /// of time that writers were stalled, whichever is more. For RAM: how full it is.
@@ -59,8 +59,8 @@ impl LevelKind {
     /// All levels, the fastest first.
     pub const ALL: [Self; 4] = [Self::Ram, Self::Fresh, Self::Compacted, Self::Cold];
 
-    /// How many of [`CANDIDATES`] it may use: what is decoded at each read, or stands in the way of a
-    /// write, leaves out the slow ones.
+    /// How many of [`CANDIDATES`] it may use: what is decoded at each read, or stands in the way of
+    /// a write, leaves out the slow ones.
     const fn candidate_count(self) -> usize {
         match self {
             Self::Ram => 3,

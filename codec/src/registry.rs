@@ -93,13 +93,13 @@ pub(crate) struct Operations {
     /// None if `stored` is not well-formed, or gives more than `out` can take. What `out` holds
     /// after None is unspecified.
     pub decompress: fn(stored: &[u8], out: &mut [u8]) -> Option<usize>,
-    /// Like `decompress`, but behind what `out` holds and within its capacity, which need not be filled
-    /// with anything before. None for a library that writes to initialized memory only.
+    /// Like `decompress`, but behind what `out` holds and within its capacity, which need not be
+    /// filled with anything before. None for a library that writes to initialized memory only.
     pub append: Option<Append>,
 }
 
-/// Decompresses all of `stored` to the end of `out`. None as for [`Operations::decompress`]; what was
-/// appended then is unspecified.
+/// Decompresses all of `stored` to the end of `out`. None as for [`Operations::decompress`]; what
+/// was appended then is unspecified.
 pub(crate) type Append = fn(stored: &[u8], out: &mut Vec<u8>) -> Option<()>;
 
 #[cfg(feature = "lz4")]

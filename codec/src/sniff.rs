@@ -5,8 +5,9 @@
 //! costs a ratio, a wrong no costs one attempt. A wrong yes would last as long as the value and the
 //! attempt is made once, so both say yes only when it is plain.
 //!
-//! A look costs a tenth of a microsecond, and more where the bytes come out of another processor's cache. [`Runs`]
-//! remembers whether the last values shrank, and saves most of the looks where none did for long.
+//! A look costs a tenth of a microsecond, and more where the bytes come out of another processor's
+//! cache. [`Runs`] remembers whether the last values shrank, and saves most of the looks where none
+//! did for long.
 
 mod entropy;
 mod format;

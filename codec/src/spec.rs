@@ -27,7 +27,7 @@ pub enum SpecError {
         /// What was given.
         given: String,
     },
-    /// The codec has no levels, or not this one.
+    /// The codec has no levels, or not the given level.
     #[error("codec {codec} has no level {level:?}, accepted is {}", usage(codec))]
     Level {
         /// The codec's name.

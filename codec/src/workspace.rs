@@ -3,8 +3,8 @@
 //! Every codec keeps its contexts in thread-locals of its own module; the one buffer that all of
 //! them share is here. Contexts are made at the first use in a thread and live as long as it, so
 //! that a call in steady state allocates nothing. As a codec never sees more than one block, a
-//! thread that has used all codecs at their default levels holds about 1.5 MiB. Most of it is zstd's
-//! compression context: 0.5 MiB at level -7, 0.9 MiB at 3, 1.1 MiB at 9, 2.8 MiB from 15 on.
+//! thread that has used all codecs at their default levels holds about 1.5 MiB. Most of it is
+//! zstd's compression context: 0.5 MiB at level -7, 0.9 MiB at 3, 1.1 MiB at 9, 2.8 MiB from 15 on.
 
 use std::cell::RefCell;
 

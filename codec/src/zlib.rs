@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn the_bound_holds_for_the_worst_input_at_every_level() {
-        // Bytes from 144 on take 9 bits in the fixed code; an LCG over them repeats no 4 of them soon.
+        // Bytes from 144 on take 9 bits in the fixed code; an LCG over them repeats no 4 of them
+        // soon.
         let mut state = 1u32;
         let raw: Vec<u8> = (0..128 << 10)
             .map(|_| {

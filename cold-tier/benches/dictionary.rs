@@ -4,8 +4,8 @@
 //! repository's Rust sources, and pieces of this program's own executable. For each, a segment of
 //! them: what it takes with `none`, `lz4` and `zstd:9` a value, and with `zstd:9` and a dictionary
 //! trained from a part of the same values, which the segment would carry. Bytes are those of frames
-//! (16 bytes of header each), with the dictionary. Times are CPU time of the thread, the best of some
-//! rounds, a value.
+//! (16 bytes of header each), with the dictionary. Times are CPU time of the thread, the best of
+//! some rounds, a value.
 
 #![allow(clippy::print_stdout)] // It is how a benchmark reports.
 #![allow(clippy::unwrap_used)]

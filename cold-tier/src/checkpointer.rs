@@ -16,8 +16,8 @@ use crate::store::{Body, ObjectKey, Operation};
 const PAGE: usize = 16 << 10;
 /// Bytes of an entry in a part.
 const ROW_BYTES: u64 = ROW_LEN as u64;
-/// Share of the memory for transfers that the entries of a part take: packed and unpacked, they fit into that for
-/// uploads where they are read again.
+/// Share of the memory for transfers that the entries of a part take: packed and unpacked, they fit
+/// into that for uploads where they are read again.
 const PART_SHARE: u64 = 8;
 /// Checkpoints of a region that are kept.
 const KEPT: usize = 2;
@@ -141,8 +141,8 @@ async fn put(shared: &Shared, key: &ObjectKey, bytes: Vec<u8>) -> Result<(), Col
     Ok(shared.call(about, call).await?)
 }
 
-/// Deletes the objects of all checkpoints of the region but the newest, and what is left of some that
-/// were never finished.
+/// Deletes the objects of all checkpoints of the region but the newest, and what is left of some
+/// that were never finished.
 pub(crate) async fn remove_old(shared: &Shared) -> Result<(), ColdError> {
     let objects = restore::checkpoint_objects(shared).await?;
     let own = &shared.options.region;

@@ -19,8 +19,8 @@ pub trait ValueCodec: Debug + Send + Sync + 'static {
     /// Gets a value, decoded.
     fn sample(&self, _value: &[u8]) {}
 
-    /// Runs `encode` for a value of `len` bytes, and may measure it. It gives how the value will rest,
-    /// also where it stays as it was.
+    /// Runs `encode` for a value of `len` bytes, and may measure it. It gives how the value will
+    /// rest, also where it stays as it was.
     fn run(&self, _len: usize, encode: &mut dyn FnMut() -> Option<Encoded>) -> Option<Encoded> {
         encode()
     }

@@ -1,9 +1,9 @@
 //! Collecting garbage: carrying out what [`crate::plan`] plans.
 //!
 //! One node of a region does it, as the lease says; two at once copy some records twice and harm
-//! nothing. Whatever is cut off is planned again: a segment is doomed only after everything that counts
-//! in it is in the bucket elsewhere and in the index, and its row goes only after the bucket has
-//! confirmed its deletion.
+//! nothing. Whatever is cut off is planned again: a segment is doomed only after everything that
+//! counts in it is in the bucket elsewhere and in the index, and its row goes only after the bucket
+//! has confirmed its deletion.
 
 mod lease;
 mod news;
@@ -57,7 +57,8 @@ pub(crate) struct Collector {
     checkpoints: u64,
     /// A segment that carries all flushes, and how many marks there were.
     marks_in: Option<(u32, Vec<crate::segment::FlushMark>)>,
-    /// There may be checkpoints to remove: of a former self, too, that was stopped before it had removed them.
+    /// There may be checkpoints to remove: of a former self, too, that was stopped before it had
+    /// removed them.
     has_old_checkpoints: bool,
     /// Bytes of expired entries, by segment, and when they were counted.
     expired: Option<(Instant, HashMap<u32, u64>)>,
@@ -121,7 +122,7 @@ impl Collector {
         self.shared.options.collect_interval.min(lease::TTL / 3)
     }
 
-    /// Whether it is this node's turn to make room, by what it knows without asking anybody.
+    /// Whether it is this node's turn to make room, by what it knows without a request.
     fn exceeds_budget(&self) -> bool {
         if !self.holds_lease.load(Ordering::Relaxed) {
             return false;
@@ -169,7 +170,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Entries expire without anybody noticing, so they are counted now and then.
+    /// Entries expire without an event, so they are counted now and then.
     async fn count_expired(&mut self) -> Result<(), ColdError> {
         let interval = self.shared.options.reconcile_interval;
         let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < interval;
@@ -221,7 +222,7 @@ impl Collector {
     ) -> Result<SegmentName, ColdError> {
         let uploaded = upload(&self.shared, &self.names, Arc::new(sealed), TRIES).await;
         if uploaded.is_err() {
-            // Its name was given out and may never appear: nobody shall wait for it.
+            // Its name was given out and may never appear: no reader shall wait for it.
             self.names.lock().abandon(&self.shared);
         }
         uploaded
@@ -271,7 +272,8 @@ impl Collector {
         planned
     }
 
-    /// Everything that may be in the bucket: also what could not be read, in which any version may be.
+    /// Everything that may be in the bucket: also what could not be read, in which any version may
+    /// be.
     fn segments(&self) -> Vec<(u32, SegmentFacts)> {
         let mut segments = self.shared.index.table().all();
         let unreadable = self.shared.unreadable.lock();
@@ -331,8 +333,8 @@ impl Collector {
         Ok(!planned.steps.is_empty())
     }
 
-    /// Deletes a segment: its object, then what leads to it, then its row. Returns whether entries may
-    /// be left that lead nowhere.
+    /// Deletes a segment: its object, then what leads to it, then its row. Returns whether entries
+    /// may be left that lead nowhere.
     async fn delete(&self, id: u32) -> Result<bool, ColdError> {
         let Some(facts) = self.shared.index.table().facts(id) else {
             return Ok(false);
@@ -379,8 +381,8 @@ impl Collector {
         Ok(!is_known)
     }
 
-    /// Whether a segment that was lost is in the bucket again: it may have been asked for where it never was, as
-    /// in another bucket. Then it counts again.
+    /// Whether a segment that was lost is in the bucket again: it may have been asked for where it
+    /// never was, as in another bucket. Then it counts again.
     async fn is_back(&self, id: u32, name: &SegmentName) -> Result<bool, ColdError> {
         let key = name.key();
         let call = self.shared.store.head(&key);
@@ -412,8 +414,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Gives up what crashes left of uploads. It costs money and nothing else, so that whoever may not do
-    /// this still collects.
+    /// Gives up what crashes left of uploads. It costs money and nothing else, so a node that may
+    /// not do this still collects.
     async fn abort_uploads(&mut self) {
         // Rounds that only make room come often.
         let interval = self.interval();

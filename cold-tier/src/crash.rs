@@ -1,4 +1,5 @@
-//! Crashes at named places, for tests: whoever gets there stops for ever, and the test drops it.
+//! Crashes at named places, for tests: a task that reaches the place stops for ever, and the test
+//! drops it.
 
 use std::collections::BTreeMap;
 

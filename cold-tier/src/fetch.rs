@@ -1,11 +1,11 @@
-//! Reading one entry from the bucket: one ranged request for exactly its record, which is checked and decoded
-//! while it comes ([`read`]).
+//! Reading one entry from the bucket: one ranged request for exactly its record, which is checked
+//! and decoded while it arrives ([`read`]).
 //!
-//! Whoever wants the same record until it is in another tier shares the request. What comes back is believed only
-//! after its checksum, its key and its version were compared with what led to it. A failed read is a
-//! miss, never an error to a client, and repairs what it can: a segment that is gone is marked, so that
-//! its other entries are misses without a request; damaged bytes are read a second time, then the entry
-//! is made unreadable.
+//! All clients that want the same record share the request, until the record is in another tier.
+//! The node compares checksum, key and version with the index before it uses the record. A failed
+//! read is a miss, never an error to a client. It also repairs the index. If a segment is gone, it
+//! is marked, so that its other entries are misses without a request. Damaged bytes are read a
+//! second time, then the entry is made unreadable.
 
 mod read;
 
@@ -78,8 +78,8 @@ pub struct ColdEntry {
     pub facts: Facts,
     /// The value, decoded.
     pub value: Bytes,
-    /// The value's frame where it is compressed and short, to be kept in another tier as it is. That of a long
-    /// one would be in memory beside it.
+    /// The value's frame where it is compressed and short, to be kept in another tier as it is.
+    /// That of a long one would be in memory beside it.
     pub frame: Option<Bytes>,
 }
 
@@ -124,7 +124,7 @@ impl Durations {
     }
 }
 
-/// What a read came to, for all who share it.
+/// The result of a read, for all callers that share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Landed {
     fetched: Fetched,
@@ -184,7 +184,7 @@ pub(crate) async fn fetch(
     (fetched, reading)
 }
 
-/// The one read for all who wait.
+/// The one read for all callers that wait.
 async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location) -> Landed {
     let deadline = Instant::now() + shared.options.read_timeout;
     let counters = &shared.counters;
@@ -284,8 +284,8 @@ async fn attempt(
     shared.counters.note_error(&error, shared.wall_ms());
     Landed::without(match error.kind {
         StoreErrorKind::NotFound => Fetched::Gone,
-        // The object is shorter than the index says. Whatever else is answered, such as that there is
-        // no such bucket or that it is elsewhere, says nothing about the record.
+        // The object is shorter than the index says. Whatever else is answered, such as that there
+        // is no such bucket or that it is elsewhere, says nothing about the record.
         StoreErrorKind::OutOfRange => Fetched::Damaged,
         StoreErrorKind::Timeout => Fetched::Deadline,
         _ => Fetched::Unavailable,

@@ -13,8 +13,9 @@ use crate::store::{Operation, StoreErrorKind, Suffix};
 /// Footers that are read at the same time when many are.
 const PARALLEL: usize = 16;
 
-/// A footer that is longer than this when it is decoded, in bytes, is not read beside others. So what all footers take that
-/// are read at the same time is a multiple of 32 MiB, whatever is in the bucket.
+/// A footer that is longer than this when it is decoded, in bytes, is not read beside others. So
+/// what all footers take that are read at the same time is a multiple of 32 MiB, whatever is in the
+/// bucket.
 const PARALLEL_LEN_MAX: u64 = 1 << 20;
 
 /// How many times a footer is read again that seems damaged: it may have been so on its way.
@@ -81,7 +82,8 @@ async fn read_from(
     })
 }
 
-/// The last `suffix_len` bytes of a segment. None of an object without a single byte: it is there, and is no segment.
+/// The last `suffix_len` bytes of a segment. None of an object without a single byte: it is there,
+/// and is no segment.
 async fn fetch(
     shared: &Shared,
     name: &SegmentName,
@@ -102,7 +104,8 @@ fn decode(end: Option<Suffix>) -> Result<(Tail, u64), SegmentError> {
     decode_tail(&end.bytes, size).map(|tail| (tail, size))
 }
 
-/// Reads many footers, several at a time unless they are long, and gives them to `each` in the order of the names.
+/// Reads many footers, several at a time unless they are long, and gives them to `each` in the
+/// order of the names.
 ///
 /// # Errors
 /// The first of `each`. A footer that cannot be read is given as the error.

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How long everything must have failed before the bucket counts as failing: eviction waits until then.
+/// How long everything must have failed before the bucket counts as failing: eviction waits until
+/// then.
 const PATIENCE_MS: u64 = 2_000;
 
 /// The time since which every call has failed.

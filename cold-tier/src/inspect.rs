@@ -51,8 +51,8 @@ pub struct VerifyReport {
     pub damaged: Vec<(SegmentName, String)>,
     /// Segments that the index does not know. The next full comparison merges them.
     pub unknown: Vec<SegmentName>,
-    /// Segments that the index leads to and that are not in the bucket, besides those that are marked as
-    /// lost already.
+    /// Segments that the index leads to and that are not in the bucket, besides those that are
+    /// marked as lost already.
     pub missing: Vec<SegmentName>,
     /// Entries of the index whose record is not where it says.
     pub wrong_entries: u64,
@@ -107,8 +107,8 @@ pub struct Comparison {
     pub listed: Vec<(SegmentName, u64)>,
     /// Those that the index does not know. The next full comparison merges them.
     pub unknown: Vec<SegmentName>,
-    /// Those that the index leads to and that are not in the bucket, besides those that are marked as
-    /// lost already.
+    /// Those that the index leads to and that are not in the bucket, besides those that are marked
+    /// as lost already.
     pub missing: Vec<SegmentName>,
 }
 

@@ -7,8 +7,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Granularity: a semaphore counts in 32 bits.
 const UNIT: u64 = 1024;
 
-/// Bytes that may be held at a time. What is larger than all of it passes when nothing else is held:
-/// one large value at a time.
+/// Bytes that may be held at a time. What is larger than all of it passes when nothing else is
+/// held: one large value at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryGate {
     units: Arc<Semaphore>,
@@ -34,8 +34,9 @@ impl Held {
         drop(self.permit.split(beyond));
     }
 
-    /// Holds `bytes` together, if it does so or more may be held at once; else nothing changes. Who waited for
-    /// more while holding some could wait for another who does the same.
+    /// Holds `bytes` together, if it does so or more may be held at once; else nothing changes. A
+    /// caller that waited for more while holding some could wait for another caller that does the
+    /// same.
     #[must_use]
     pub(crate) fn try_extend(&mut self, bytes: u64) -> bool {
         let missing = self.gate.units_for(bytes) as usize;
@@ -62,7 +63,7 @@ impl MemoryGate {
         Self { units, units_max }
     }
 
-    /// Waits until `bytes` may be held; those who came first go first.
+    /// Waits until `bytes` may be held; the callers that came first go first.
     ///
     /// # Cancel safety
     /// Cancelling it gives up the place in the queue.

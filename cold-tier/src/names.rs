@@ -9,8 +9,9 @@
 //! v1/probe/<random>                               written and deleted by the doctor
 //! ```
 //!
-//! `seq` and `n` are 16 hexadecimal digits, `part` at least 4. A writer's id is minted at each start
-//! of a process, so no name is used twice. Every name has one spelling: what parses prints the same.
+//! `seq` and `n` are 16 hexadecimal digits, `part` at least 4. A writer's id is minted at each
+//! start of a process, so no name is used twice. Every name has one spelling: what parses prints
+//! the same.
 
 use std::fmt;
 use std::str::FromStr;
@@ -203,7 +204,7 @@ impl fmt::Debug for WriterId {
 pub struct SegmentName {
     /// Where its writer runs.
     pub region: Region,
-    /// Who wrote it.
+    /// Its writer.
     pub writer: WriterId,
     /// Counts a writer's segments from 0 without gaps.
     pub seq: u64,
@@ -271,7 +272,7 @@ impl fmt::Display for SegmentName {
 pub struct CheckpointName {
     /// Where its writer runs.
     pub region: Region,
-    /// Who wrote it.
+    /// Its writer.
     pub writer: WriterId,
     /// Counts a writer's checkpoints from 0.
     pub n: u64,

@@ -24,7 +24,8 @@ pub enum SpillMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreFrom {
     /// The newest checkpoint, and the segments after it: fast. A checkpoint has no keys, so copies
-    /// that this node holds elsewhere are not reported as superseded: only for a node that holds none.
+    /// that this node holds elsewhere are not reported as superseded: only for a node that holds
+    /// none.
     Checkpoint,
     /// The footer of every segment: one request a segment. Reports every superseded copy.
     Footers,
@@ -41,9 +42,9 @@ pub struct ColdOptions {
     pub dir: PathBuf,
     /// The region whose segments this node writes and collects.
     pub region: Region,
-    /// Bytes of segments that the bucket may hold, of all regions; None: no bound. Each region gives up
-    /// segments of its own alone, and of the budget it has what others do not take, or a fair part. From
-    /// some twenty segments on it is kept within 10 %.
+    /// Bytes of segments that the bucket may hold, of all regions; None: no bound. Each region
+    /// gives up segments of its own alone, and of the budget it has what others do not take, or a
+    /// fair part. From some twenty segments on it is kept within 10 %.
     pub budget_bytes: Option<u64>,
     /// Whole time of a cold read, from the request to the value.
     pub read_timeout: Duration,
@@ -78,7 +79,8 @@ pub struct ColdOptions {
     pub restore: RestoreFrom,
     /// Segments merged since the last checkpoint that make a new one due.
     pub checkpoint_segments: u64,
-    /// Most bytes of entries in a part of a checkpoint, before it is packed; less where there is little memory.
+    /// Most bytes of entries in a part of a checkpoint, before it is packed; less where there is
+    /// little memory.
     pub checkpoint_part_bytes: usize,
     /// Wall clock for expiry and ages, monotonic clock for waits.
     pub clock: Clock,
@@ -141,15 +143,16 @@ impl ColdOptions {
         self.memory_bytes / 4
     }
 
-    /// The length at which a segment is closed: [`LANES_MIN`] are uploaded, one is filled, and a quarter
-    /// as much is being read for it, all within three quarters of the transfers' memory.
+    /// The length at which a segment is closed: [`LANES_MIN`] are uploaded, one is filled, and a
+    /// quarter as much is being read for it, all within three quarters of the transfers' memory.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment_target_bytes
             .min(self.transfer_bytes() * 3 / 13)
             .max(64 << 10)
     }
 
-    /// How many segments are uploaded at a time: more where memory has room for more of full length.
+    /// How many segments are uploaded at a time: more where memory has room for more of full
+    /// length.
     pub(crate) fn upload_lanes(&self) -> usize {
         let fit = self.transfer_bytes() * 3 / self.segment_bytes();
         // In quarters of a segment, but for the one and a quarter that are not on their way.

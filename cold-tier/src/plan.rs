@@ -1,31 +1,32 @@
-//! Collection of garbage, planned: which segments to delete, which to rewrite. It does nothing itself;
-//! what it plans is safe whatever part of it is carried out, and when.
+//! Collection of garbage, planned: which segments to delete, which to rewrite. It does nothing
+//! itself; what it plans is safe whatever part of it is carried out, and when.
 //!
-//! What the one who carries it out (the collector) does for a step:
+//! What the collector does for a step:
 //!
-//! - [`Step::Delete`]: deletes the object; when the bucket has confirmed that, removes the segment and
-//!   the entries that still lead to it from the index.
-//! - [`Step::Rewrite`]: (several in a row into one segment) takes the entries of the index that lead to the segment. A value that has not
-//!   expired, was not flushed and is to be kept is copied, byte for byte, into a new segment. Of any
-//!   other entry that was not flushed a tombstone of its version is written if
-//!   [`tombstone_needed`] says so, or the segment is not [settled](is_settled); tombstones for which
-//!   neither holds are left out. (A flush hides all older copies itself.) When the new segments are in the bucket, one batch puts their entries into
-//!   the index, removes what was dropped, and marks the old segment as doomed. Tombstones go into
-//!   segments of their own: one without values hinders nothing.
+//! - [`Step::Delete`]: deletes the object; when the bucket has confirmed that, removes the segment
+//!   and the entries that still lead to it from the index.
+//! - [`Step::Rewrite`]: (several in a row into one segment) takes the entries of the index that
+//!   lead to the segment. A value that has not expired, was not flushed and is to be kept is
+//!   copied, byte for byte, into a new segment. Of any other entry that was not flushed a tombstone
+//!   of its version is written if [`tombstone_needed`] says so, or the segment is not
+//!   [old enough](is_settled); tombstones for which neither holds are left out. (A flush hides all
+//!   older copies itself.) When the new segments are in the bucket, one batch puts their entries
+//!   into the index, removes what was dropped, and marks the old segment as doomed. Tombstones go
+//!   into segments of their own: one without values hinders nothing.
 //!
 //! Every new segment has a later creation time than those it was made from, and carries all flushes
 //! known. Steps are taken in order, each before the next begins.
 //!
 //! Invariants, which the tests try to break with a model of bucket, writers and collector:
 //!
-//! - **No resurrection.** An index that is built from whatever objects there are at any moment never
-//!   leads to a version older than the newest one that was in the bucket.
+//! - **No resurrection.** An index that is built from whatever objects there are at any moment
+//!   never leads to a version older than the newest one that was in the bucket.
 //! - Without a budget nothing is dropped that is the newest of its key, unless expired or flushed.
 //! - With a budget, what stays after a few rounds is within 10 % of it, and nothing is dropped
 //!   while what stays is below it. (The budget must be at least some twenty segments.)
 //!
-//! They rest on this: the index has merged every object older than the grace. What a writer could not
-//! upload for longer than that it must compare with the index again before it does.
+//! They rest on this: the index has merged every object older than the grace. What a writer could
+//! not upload for longer than that it must compare with the index again before it does.
 
 mod budget;
 mod merge;
@@ -51,9 +52,10 @@ pub struct PlanInput<'a> {
     pub tombstone_age_min_ms: u64,
     /// What was read since then (Unix time in milliseconds) is kept longer under a budget.
     pub hot_since_ms: u64,
-    /// The segment whose footer carries every flush known, of several the one created last (then, of the
-    /// highest name: two collectors must not each keep one and delete the other's). It stays. `None`
-    /// only if no flush is known: otherwise the collector first writes an empty segment with all.
+    /// The segment whose footer carries every flush known, of several the one created last (then,
+    /// of the highest name: two collectors must not each keep one and delete the other's). It
+    /// stays. `None` only if no flush is known: otherwise the collector first writes an empty
+    /// segment with all.
     pub marks_in: Option<u32>,
     /// How much one round may do.
     pub limits: PlanLimits,
@@ -73,8 +75,8 @@ pub struct PlanLimits {
     pub garbage_bytes_min: u64,
     /// How long a full segment is, in bytes; those of less than an eighth are small.
     pub segment_bytes: u64,
-    /// So many small segments of about one size are merged at least. (More than eight, or what they are merged
-    /// into is small again.)
+    /// So many small segments of about one size are merged at least. (More than eight, or what they
+    /// are merged into is small again.)
     pub merge_min: usize,
 }
 
@@ -135,7 +137,8 @@ pub enum Reason {
     GraceCut,
     /// It has only tombstones, and there is no older value any more.
     TombstonesDone,
-    /// The bucket does not have it, and there is no older value that its entries would have to hide.
+    /// The bucket does not have it, and there is no older value that its entries would have to
+    /// hide.
     LostForgotten,
     /// All its values have expired.
     Expired,
@@ -176,9 +179,9 @@ pub struct Plan {
     pub is_cut: bool,
 }
 
-/// Whether dropping an entry must leave a tombstone (or a tombstone must stay), because an older value
-/// of its key may be in one of `others`: all segments that may exist, doomed and lost ones too, besides
-/// the one the entry is in. `shadows` is the entry's bit.
+/// Whether dropping an entry must leave a tombstone (or a tombstone must stay), because an older
+/// value of its key may be in one of `others`: all segments that may exist, doomed and lost ones
+/// too, besides the one the entry is in. `shadows` is the entry's bit.
 pub fn tombstone_needed<'a>(
     at: CopyVersion,
     shadows: bool,
@@ -187,8 +190,8 @@ pub fn tombstone_needed<'a>(
     shadows && others.any(|other| has_values(other) && other.min_version < at)
 }
 
-/// Whether every copy older than what is in the segment has been merged into every index: it is older
-/// than the grace.
+/// Whether every copy older than what is in the segment has been merged into every index: it is
+/// older than the grace.
 #[must_use]
 pub fn is_settled(facts: &SegmentFacts, now_ms: u64, grace_ms: u64) -> bool {
     now_ms >= facts.created_ms.saturating_add(grace_ms)
@@ -366,8 +369,8 @@ impl<'a> Round<'a> {
     }
 }
 
-/// The two segments with the oldest values, to ask for the oldest besides one of them: among all, and
-/// among those that are not lost.
+/// The two segments with the oldest values, to ask for the oldest besides one of them: among all,
+/// and among those that are not lost.
 struct OldestValues {
     all: [Option<(CopyVersion, u32)>; 2],
     present: [Option<(CopyVersion, u32)>; 2],

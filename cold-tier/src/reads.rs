@@ -1,12 +1,14 @@
-//! What a node read from the bucket, as it tells those who collect garbage: an object of lines, `v1/read/<region>/<writer>`.
+//! What a node read from the bucket, as it reports to the collecting nodes: an object of lines,
+//! `v1/read/<region>/<writer>`.
 //!
 //! ```text
 //! fonn-reads 1 <checksum>
 //! <region>/<writer>/<seq> <Unix time in milliseconds of the last read>
 //! ```
 //!
-//! The checksum is the CRC-32C of all behind the first line, in hexadecimal. Nothing rests on these objects but which
-//! segments a budget gives up first: one that is damaged or of another format tells nothing.
+//! The checksum is the CRC-32C of all behind the first line, in hexadecimal. Nothing rests on these
+//! objects but which segments a budget gives up first: one that is damaged or of another format
+//! tells nothing.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -25,7 +27,8 @@ pub(crate) const LEN_MAX: u64 = 1 << 20;
 
 const FIRST: &str = "fonn-reads 1 ";
 
-/// When segments were read last by this node: Unix time in milliseconds, by their numbers in the index.
+/// When segments were read last by this node: Unix time in milliseconds, by their numbers in the
+/// index.
 #[derive(Debug, Default)]
 pub(crate) struct OwnReads {
     last_ms: HashMap<u32, u64>,
@@ -41,8 +44,8 @@ impl OwnReads {
         self.is_news = true;
     }
 
-    /// All of them if some were not told yet; those of which there is no segment any more, as `is_known` says, are
-    /// forgotten.
+    /// All of them if some were not told yet; those of which there is no segment any more, as
+    /// `is_known` says, are forgotten.
     pub(crate) fn take_news(&mut self, is_known: impl Fn(u32) -> bool) -> Option<Vec<(u32, u64)>> {
         if !std::mem::take(&mut self.is_news) {
             return None;

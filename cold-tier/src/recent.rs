@@ -1,4 +1,5 @@
-//! What was read lately, within bounds: two sets, of which the older is dropped when the newer is full.
+//! What was read lately, within bounds: two sets, of which the older is dropped when the newer is
+//! full.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,8 +1,8 @@
 //! From the queue of the node into segments, and from there into the bucket.
 //!
 //! Two tasks: the spiller reads the queue and fills a segment; the uploader has a few on their way
-//! ([`uploader`]). What does not fit into memory waits in the queue, which is on disk. A position of
-//! the queue is acknowledged only after everything before it is in the bucket and in the index.
+//! ([`uploader`]). What does not fit into memory waits in the queue, which is on disk. A position
+//! of the queue is acknowledged only after everything before it is in the bucket and in the index.
 
 mod open;
 mod recode;
@@ -64,8 +64,8 @@ impl SpillHandle {
         let _ = self.0.try_send(Command::FlushMarks);
     }
 
-    /// Notes that copies were lost. If that cannot be queued, they are found with the next ones, or at
-    /// the next start.
+    /// Notes that copies were lost. If that cannot be queued, they are found with the next ones, or
+    /// at the next start.
     pub(crate) fn lost(&self) {
         let _ = self.0.try_send(Command::Lost);
     }
@@ -158,14 +158,15 @@ enum Filled {
 impl Spiller {
     async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let mut progress = self.shared.progress.subscribe();
-        // Before that a newer copy may be in the bucket that nobody here knows of.
+        // Before that a newer copy may be in the bucket that this node does not know.
         let is_go = |progress: &crate::shared::Progress| progress.is_ready && progress.is_caught_up;
         if progress.wait_for(is_go).await.is_err() {
             return;
         }
         loop {
             let (is_drained, failed) = match self.read_and_fill().await {
-                // All of a backlog is due, and the next batch is there at once: full segments save requests.
+                // All of a backlog is due, and the next batch is there at once: full segments save
+                // requests.
                 Ok(Filled::Full) => continue,
                 Ok(filled) => (filled == Filled::Nothing, false),
                 Err(Ok(Stopped)) => return,
@@ -382,8 +383,8 @@ impl Spiller {
         sent.map_err(|_| Stopped)
     }
 
-    /// There is nothing to read: what was skipped needs no segment to be acknowledged, and memory is
-    /// given back.
+    /// There is nothing to read: what was skipped needs no segment to be acknowledged, and memory
+    /// is given back.
     async fn settle(&mut self) -> Result<(), Stopped> {
         self.held = None;
         if self.open.is_none() && self.wants_marks {

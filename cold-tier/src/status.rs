@@ -113,8 +113,8 @@ impl Counters {
     }
 }
 
-/// A footer that the bucket does not give although it is there. It may hide newer copies of anything, so the index is
-/// not complete without it.
+/// A footer that the bucket does not give although it is there. It may hide newer copies of
+/// anything, so the index is not complete without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedFooter {
     /// The segment.

@@ -7,10 +7,10 @@
 //! - A write, delete or list that was acknowledged is seen by every later read.
 //! - Listing is in the byte order of keys.
 //!
-//! Two keys must not collide as file and directory (`a` and `a/b`): a backend may refuse the second.
-//! Retries, limits and metrics are decorators, not part of a backend: [`open()`] puts them around one,
-//! the meter innermost, so that it sees each attempt; then the limit, which each attempt has to pass;
-//! and outermost the retries.
+//! Two keys must not collide as file and directory (`a` and `a/b`): a backend may refuse the
+//! second. Retries, limits and metrics are decorators, not part of a backend: [`open()`] puts them
+//! around one, the meter innermost, so that it sees each attempt; then the limit, which each
+//! attempt has to pass; and outermost the retries.
 
 mod around;
 pub mod body;
@@ -62,8 +62,7 @@ pub use url::Location;
 /// Most objects in a page of a list, as in S3.
 pub const PAGE_MAX: usize = 1000;
 
-/// Most bytes that one read takes into memory; whatever else may lie in a bucket, it does not make
-/// the process grow without bound.
+/// The most bytes that one read loads into memory. A longer range is refused.
 pub const READ_BYTES_MAX: u64 = 1 << 30;
 
 /// The future of a call; boxed, since which backend is used is decided at start.
@@ -95,14 +94,15 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     /// Reads the bytes `range` of an object; an end beyond the object is cut to it.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::OutOfRange`] for a range that begins at or behind
-    /// the end; [`StoreErrorKind::Invalid`] for an empty one, and for one that selects more than
-    /// [`READ_BYTES_MAX`].
+    /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::OutOfRange`] for a range that begins at or
+    /// behind the end; [`StoreErrorKind::Invalid`] for an empty one, and for one that selects more
+    /// than [`READ_BYTES_MAX`].
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes>;
 
-    /// Reads like [`ObjectStore::get_range`], with the same request, and hands the bytes over as they come: a
-    /// [`Piece::Begin`], then the bytes in order, and once more from the beginning where it is tried again. After an
-    /// error they are of no use. Stores that have the bytes together anyway need not implement it.
+    /// Reads like [`ObjectStore::get_range`], with the same request, and hands the bytes over as
+    /// they come: a [`Piece::Begin`], then the bytes in order, and once more from the beginning
+    /// where it is tried again. After an error they are of no use. Stores that have the bytes
+    /// together anyway need not implement it.
     ///
     /// # Errors
     /// Those of [`ObjectStore::get_range`], also after some of the bytes.
@@ -145,16 +145,16 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> StoreFuture<'a, Page>;
 
-    /// Lists uploads of large objects that were begun and neither finished nor aborted, of keys that
-    /// begin with `prefix`: what a crash leaves, which costs as much as objects and is not listed
-    /// among them. At most the first [`PAGE_MAX`] in the order of keys.
+    /// Lists uploads of large objects that were begun and neither finished nor aborted, of keys
+    /// that begin with `prefix`: what a crash leaves, which costs as much as objects and is not
+    /// listed among them. At most the first [`PAGE_MAX`] in the order of keys.
     ///
     /// # Errors
     /// [`StoreErrorKind::Unsupported`]: not every store can.
     fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>>;
 
-    /// Gives up an unfinished upload and frees its space; succeeds also when there is none. If it is
-    /// still going on, its put fails.
+    /// Gives up an unfinished upload and frees its space; succeeds also when there is none. If it
+    /// is still going on, its put fails.
     ///
     /// # Errors
     /// [`StoreErrorKind::Unsupported`].
@@ -201,8 +201,8 @@ pub struct Page {
     pub next: Option<Continuation>,
 }
 
-/// Where a list goes on: behind a key. Every store lists in the byte order of keys, so one made from
-/// any key is good for any store.
+/// Where a list goes on: behind a key. Every store lists in the byte order of keys, so one made
+/// from any key is good for any store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuation(String);
 

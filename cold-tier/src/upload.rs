@@ -1,15 +1,14 @@
-//! Bringing a segment into the bucket and then into the index, in this order.
+//! Uploading a segment, and then adding it to the index, in this order.
 //!
-//! A segment's name and bytes never change, so an upload whose answer was lost is repeated. If the
-//! name turns out to be taken by other bytes (a part of our own, on a store that is less than atomic),
-//! the records get another name, of another writer, and the part goes: as long as it is there nobody can
-//! tell what is in it.
+//! A segment's name and bytes never change, so an upload with a lost answer is repeated. The name
+//! may be taken by other bytes: a part of this upload, on a store that is not atomic. Then the
+//! records get a name of another writer, and the part is deleted, because its contents are unknown.
 //!
-//! A segment that the bucket would not take for longer than the grace is compared with it before it is
-//! tried again: what has been deleted or overwritten meanwhile, its tombstone collected even, must not
-//! appear late.
+//! The bucket may refuse a segment for longer than the grace. Before the next try it is compared
+//! with the bucket. A record must not appear late if it was deleted or overwritten meanwhile, even
+//! if its tombstone has been collected.
 //!
-//! One upload at a time for each writer, so that its segments appear without gaps.
+//! Each writer has one upload at a time, so that its segments appear without gaps.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,8 +42,8 @@ const BACKOFF: Backoff = Backoff {
 /// Names that a segment gets, should the bucket keep torn objects under those before.
 const NAMES_MAX: usize = 8;
 
-/// The names that a stream of segments gets. Its writer comes into being with the first: others look for
-/// new writers among those that began lately.
+/// The names that a stream of segments gets. Its writer comes into being with the first: others
+/// look for new writers among those that began lately.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     writer: Option<WriterId>,
@@ -112,8 +111,9 @@ pub(crate) async fn upload(
     Ok(name)
 }
 
-/// Uploads a segment, and gives it as it is in the bucket: with another name if its own was taken, without
-/// what was replaced meanwhile if that took long. `is_replaced` knows of copies that are in no index yet.
+/// Uploads a segment, and gives it as it is in the bucket: with another name if its own was taken,
+/// without what was replaced meanwhile if that took long. `is_replaced` knows of copies that are in
+/// no index yet.
 ///
 /// # Cancel safety, errors
 /// As [`upload`].
@@ -158,8 +158,8 @@ pub(crate) async fn put_in_bucket(
     Ok(sealed)
 }
 
-/// Deletes what an upload left under a name of this process. What is a segment stays: the copy of a virtual
-/// machine may have minted the same name, and it is another one's then.
+/// Deletes what an upload left under a name of this process. What is a segment stays: the copy of a
+/// virtual machine may have minted the same name, and it is another one's then.
 async fn remove_torn(shared: &Shared, name: &SegmentName) {
     match footers::read(shared, name).await {
         Err(ColdError::Segment {
@@ -225,8 +225,8 @@ fn other_name(shared: &Shared, names: &Mutex<Names>, sealed: &SealedSegment) -> 
     names.next(shared, sealed.footer.header.created_ms)
 }
 
-/// What still counts of a segment, after everything in the bucket was merged. Tries until the bucket lets
-/// itself be read.
+/// What still counts of a segment, after everything in the bucket was merged. Tries until the
+/// bucket lets itself be read.
 async fn compared(
     shared: &Arc<Shared>,
     names: &Mutex<Names>,

@@ -28,7 +28,8 @@ const MEMORY_BYTES: u64 = 32 << 20;
 /// Entries in a part: what a writer with as much memory makes of them.
 const PART_ENTRIES: u64 = MEMORY_BYTES / 8 * 5 / 8 / 56;
 
-/// Writes a checkpoint of [`ENTRIES`] into the bucket, part by part; gives the length of its parts together.
+/// Writes a checkpoint of [`ENTRIES`] into the bucket, part by part; gives the length of its parts
+/// together.
 async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
     let writer = WriterId::mint(1_750_000_000_000, 7);
     let segment = SegmentName {

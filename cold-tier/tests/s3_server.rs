@@ -127,7 +127,8 @@ fn key(text: &str) -> ObjectKey {
     ObjectKey::new(text).unwrap()
 }
 
-/// The suite makes each call once, so that a 5xx of a server that is overtaxed fails it: then another server gets a try.
+/// The suite makes each call once, so that a 5xx of a server that is overtaxed fails it: then
+/// another server gets a try.
 async fn keeps_the_contract(checksum: UploadChecksum) {
     for tries_left in (0..3).rev() {
         let Some(mut server) = start().await else {
@@ -179,7 +180,8 @@ async fn wrong_secrets_are_denied() {
 #[tokio::test]
 async fn an_upload_that_was_left_is_listed_and_aborted() {
     let Some(server) = start().await else { return };
-    // As the cold tier uses it: this server fails to abort what a part is just written to, for a moment.
+    // As the cold tier uses it: this server fails to abort what a part is just written to, for a
+    // moment.
     let random = SplitMix64::new(1);
     let inner = Arc::new(server.store().await);
     let store = RetryStore::new(inner, RetryOptions::default(), random);
@@ -202,7 +204,8 @@ async fn an_upload_that_was_left_is_listed_and_aborted() {
     for _ in 0..2 {
         store.abort_upload(&uploads[0]).await.unwrap();
     }
-    // A part that was under way may bring it back (S3's AbortMultipartUpload says so): it is listed again, and aborted.
+    // A part that was under way may bring it back (S3's AbortMultipartUpload says so): it is listed
+    // again, and aborted.
     let aborted = Instant::now();
     loop {
         let left = store.list_uploads("").await.unwrap();

@@ -1,12 +1,12 @@
 //! The web page of the admin port: its files, embedded, and the function that serves them.
 //!
 //! `web/` has the sources, `dist/` what `npm run build` makes of them, which is checked in so that
-//! building Fonn needs no Node.js; `.ci/dashboard-checks` makes it anew and compares. The page talks gRPC-web
-//! to the origin that served it, so node and router mount it unchanged. It loads nothing from elsewhere,
-//! which its Content-Security-Policy also forbids.
+//! building Fonn needs no Node.js; `.ci/dashboard-checks` makes it anew and compares. The page
+//! talks gRPC-web to the origin that served it, so node and router mount it unchanged. It loads
+//! nothing from elsewhere, which its Content-Security-Policy also forbids.
 
-/// The policy for the page. Scripts and styles come as files, never from within the markup, so text from
-/// outside cannot become code.
+/// The policy for the page. Scripts and styles come as files, never from within the markup, so text
+/// from outside cannot become code.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; img-src 'self' data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 
@@ -65,9 +65,9 @@ static FILES: [Row; 4] = [
     ),
 ];
 
-/// The file at `path`, the path of a URL without its query; `/` is the page itself. A query `v=TAG` with
-/// the entity tag (without quotes) names one version of the file; of another one the current version is
-/// served all the same, for a page that was loaded before an upgrade.
+/// The file at `path`, the path of a URL without its query; `/` is the page itself. A query `v=TAG`
+/// with the entity tag (without quotes) names one version of the file; of another one the current
+/// version is served all the same, for a page that was loaded before an upgrade.
 #[must_use]
 pub fn serve(path: &str, query: Option<&str>) -> Option<Asset> {
     let path = if path == "/" { "/index.html" } else { path };

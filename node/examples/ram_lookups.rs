@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Nanoseconds that this thread has run (proc(5), schedstat): other load on the machine does not count.
+/// Nanoseconds that this thread has run (proc(5), schedstat): other load on the machine does not
+/// count.
 fn cpu_ns() -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(text

@@ -1,9 +1,11 @@
 //! Resident memory that entries of the RAM tier take, against what the tier counts.
 //!
-//! `approximate` and `strict`: the memory bar's fill, random keys of 16 bytes with values of 100, in that
-//! mode. `churn`: values of mixed sizes, many times the budget, to see what fragmentation adds.
+//! `approximate` and `strict`: the memory bar's fill, random keys of 16 bytes with values of 100,
+//! in that mode. `churn`: values of mixed sizes, many times the budget, to see what fragmentation
+//! adds.
 //!
-//! Run: `cargo run --release -p fonn-node --example ram_memory -- approximate|strict|churn [BUDGET_MIB]`
+//! Run:
+//! `cargo run --release -p fonn-node --example ram_memory -- approximate|strict|churn [BUDGET_MIB]`
 
 #![allow(clippy::print_stdout, reason = "printing is its purpose")]
 
@@ -26,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Resident bytes of this process, from the kernel's exact count (smaps_rollup, not the batched statm).
+/// Resident bytes of this process, from the kernel's exact count (smaps_rollup, not the batched
+/// statm).
 fn resident_bytes() -> Result<usize, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = text

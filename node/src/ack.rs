@@ -1,8 +1,8 @@
 //! Waiting for the disk: one group of acknowledgements for all writes of one batch of requests.
 //!
-//! A connection executes every request that one read brought, then waits once for the group before it
-//! sends the replies. Writes that the disk refused are told by their index, so that their replies can
-//! be replaced.
+//! A connection executes all requests of one read from its socket. Then it waits once for the
+//! group, and sends the replies. The group names refused writes by their index, so that the
+//! connection can replace their replies.
 
 use std::pin::pin;
 use std::sync::Arc;

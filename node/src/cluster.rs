@@ -1,15 +1,20 @@
-//! Cluster membership: who is there, who owns what, agreed on by raft and nothing else.
+//! Cluster membership: the members and the owners of slots. Raft agrees on these and on nothing
+//! else.
 //!
-//! A [`Cluster`] is one member's part in it. It keeps the last [`map::Map`] that was agreed on and
-//! follows the next; without a quorum the map stays as it is, and only changes wait. Which parts there
-//! are: the state and its changes ([`state`]), the map made from it ([`map`]); under it raft (openraft
-//! 0.9, nowhere outside of this module) with its log, vote and snapshot in files; who answers
-//! (`detector`), who votes (`voters`), and when to stand for election (`election`), pure each; and tasks
-//! that act on these.
+//! A [`Cluster`] is one member's part in it. It keeps the last [`map::Map`] that the members agreed
+//! on, and follows the next. Without a quorum the map stays as it is, and only changes wait. The
+//! parts are:
+//!
+//! - the state and its changes ([`state`]), and the map that is made from it ([`map`]);
+//! - raft (openraft 0.9, nowhere outside of this module) with its log, vote and snapshot in files;
+//! - pure decisions: which members are up (`detector`), which vote (`voters`), and when to stand
+//!   for election (`election`);
+//! - the tasks that act on these.
 //!
 //! Invariants:
-//! - Whoever voted or acknowledged an entry remembers it or does not come back under the same raft id.
-//! - A member that is cut off raises no term and, where it leads, declares nobody down.
+//! - A participant that voted or acknowledged an entry remembers it, or does not come back under
+//!   the same raft id.
+//! - A member that is cut off raises no term. If it is the leader, it declares no member down.
 //! - Every call of another member has a deadline; every message has a bound.
 
 mod announce;
@@ -111,7 +116,8 @@ const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(5);
 const POOL_QUEUE_MAX: usize = 256;
 /// Requests that one connection may have under way, streams of the map included.
 const STREAMS_MAX: u32 = 256;
-/// A leader that was not heard for so long is not named any more; members are told something of it several times a second.
+/// A leader that was not heard for so long is not named any more; members are told something of it
+/// several times a second.
 const LEADER_FRESH: Duration = Duration::from_secs(3);
 
 /// How a member comes into a cluster.
@@ -152,14 +158,16 @@ pub struct Options {
     pub replace_voter_after: Duration,
     /// Where what happens to members is told, besides the log.
     pub events: Option<Events>,
-    /// The certificate by which members know each other, and their authority; with it nobody without one is
-    /// answered. It has to be one to call others with ([`Tls::client`]).
+    /// The certificate by which members know each other, and their authority; with it no client
+    /// without one is answered. It has to be one to call others with ([`Tls::client`]).
     pub tls: Option<Arc<Tls>>,
     /// What is served to other members besides.
     pub services: Routes,
-    /// The clock of the versions that the member gives; members bring theirs together. None if it gives none.
+    /// The clock of the versions that the member gives; members bring theirs together. None if it
+    /// gives none.
     pub versions: Option<Arc<Hlc>>,
-    /// The bucket of the member: members tell each other which segments they have brought there. None if it has none.
+    /// The bucket of the member: members tell each other which segments they have brought there.
+    /// None if it has none.
     pub segments: Option<ColdTier>,
     /// Which links are cut.
     #[cfg(test)]
@@ -280,7 +288,7 @@ pub struct Status {
     pub term: u64,
     /// The name of the leader it follows, if there is one that it heard a moment ago.
     pub leader: Option<String>,
-    /// The names of those who vote; a raft id where the name is not known.
+    /// The names of the voters; a raft id where the name is not known.
     pub voters: Vec<String>,
     /// Whether it leads, and a majority follows.
     pub is_leading: bool,
@@ -297,8 +305,8 @@ pub struct Status {
 pub struct Standing {
     /// How long ago it heard a leader; zero if it leads.
     pub leader_silence: Duration,
-    /// For how long it does not count as down yet, whatever happens. None if the leader is of a version that does not
-    /// promise that.
+    /// For how long it does not count as down yet, whatever happens. None if the leader is of a
+    /// version that does not promise that.
     pub lease: Option<Duration>,
 }
 
@@ -357,7 +365,7 @@ impl Cluster {
         let raft = Raft::new(identity.raft_id(), config, network, log.clone(), machine)
             .await
             .map_err(|error| ClusterError::Raft(error.to_string()))?;
-        // Nobody is listened to yet, so this is what the disk knows.
+        // No member is heard yet, so this is what the disk knows.
         let state_of_start = Arc::clone(&states.borrow());
         let state = Arc::clone(&state_of_start);
         let map = run_blocking(&pool, move || Map::new(&state)).await?;
@@ -380,7 +388,8 @@ impl Cluster {
             past,
             peers,
             routers,
-            // It may have voted, or acknowledged, a moment ago: whoever it heard then has its vote for as long as if that was now.
+            // It may have voted, or acknowledged, a moment ago: the leader it heard then has its
+            // vote for as long as if that was now.
             heard: watch::Sender::new(Some(Instant::now())),
             closing: watch::Sender::new(false),
         });
@@ -456,27 +465,30 @@ impl Cluster {
         self.address
     }
 
-    /// The map that was agreed on last, and each newer one. Of epoch 0 before the member has entered.
+    /// The map that was agreed on last, and each newer one. Of epoch 0 before the member has
+    /// entered.
     #[must_use]
     pub fn map(&self) -> watch::Receiver<Arc<Map>> {
         self.participant.maps.clone()
     }
 
-    /// HOST:PORT for clients of the routers that follow the map, at whichever member, in order; what is known of them
-    /// may be some seconds old.
+    /// HOST:PORT for clients of the routers that follow the map, at whichever member, in order;
+    /// what is known of them may be some seconds old.
     #[must_use]
     pub fn routers(&self) -> Arc<[String]> {
         Arc::clone(&self.participant.routers.all().borrow())
     }
 
-    /// What was agreed on before it started, as far as its disk knew: its map may be newer by the time that somebody looks.
+    /// What was agreed on before it started, as far as its disk knew: its map may be newer by the
+    /// time of the look.
     #[must_use]
     pub fn state_of_start(&self) -> Arc<State> {
         Arc::clone(&self.state_of_start)
     }
 
-    /// What was agreed on at the epochs between two, without these, in order: whoever waits for the newest map may miss
-    /// maps in between. None if one of them is not known any more, after a long absence.
+    /// What was agreed on at the epochs between two, without these, in order: a caller that waits
+    /// for the newest map may miss maps in between. None if one of them is not known any more,
+    /// after a long absence.
     #[must_use]
     pub fn states_between(&self, after: u64, before: u64) -> Vec<Arc<State>> {
         self.participant.past.between(after, before)
@@ -488,12 +500,12 @@ impl Cluster {
         self.participant.states.clone()
     }
 
-    /// Changes what members agree on, through the leader, wherever it is. Returns the epoch behind the
-    /// change; this member's own map may be a moment behind.
+    /// Changes what members agree on, through the leader, wherever it is. Returns the epoch behind
+    /// the change; this member's own map may be a moment behind.
     ///
     /// # Errors
-    /// [`ChangeError::Refused`] for good; [`ChangeError::Unavailable`] if it was not agreed on within
-    /// `deadline`.
+    /// [`ChangeError::Refused`] for good; [`ChangeError::Unavailable`] if it was not agreed on
+    /// within `deadline`.
     ///
     /// # Cancel safety
     /// Cancelling it loses the answer; the change may happen. Changes can be made twice.
@@ -519,7 +531,8 @@ impl Cluster {
             raft_id: participant.raft_id(),
             epoch: state.epoch,
             term: metrics.current_term,
-            // raft forgets its leader when another term begins, and there is none without a majority.
+            // raft forgets its leader when another term begins, and there is none without a
+            // majority.
             leader: metrics
                 .current_leader
                 .filter(|_| leader_silence < LEADER_FRESH)
@@ -532,19 +545,21 @@ impl Cluster {
         }
     }
 
-    /// Whether the leader, or one that it leads, has told it since its start how far versions are: before, its clock may be behind
-    /// what was acknowledged. Who is alone knows.
+    /// Whether the leader, or one that it leads, has told it since its start how far versions are:
+    /// before, its clock may be behind what was acknowledged. A lone member knows.
     #[must_use]
     pub fn is_told_the_time(&self) -> bool {
         let participant = &self.participant;
-        // One that was a leader takes itself for that after a start, before anybody was heard.
+        // One that was a leader takes itself for that after a start, before another member was
+        // heard.
         let leads = Role::of(&participant.metrics()).leads.is_some();
         let is_alone = || participant.state().live().nth(1).is_none();
         let is_answered = || participant.is_answered.load(Ordering::Acquire) || is_alone();
         leads && is_answered() || participant.lease.lock().has_heard()
     }
 
-    /// Whether it may answer for its slots, if it goes by the map of `epoch`; to be asked often.
+    /// Whether it may answer for its slots, if it has applied the map of `epoch`; to be asked
+    /// often.
     #[must_use]
     pub fn standing(&self, epoch: u64) -> Standing {
         let (participant, now) = (&self.participant, Instant::now());
@@ -558,7 +573,7 @@ impl Cluster {
         }
         let own_lease = role.own_lease(participant.options.election.lease);
         if let Some(left) = own_lease.filter(|_| !is_leaving) {
-            // Nobody is elected before, and holds it for down.
+            // No other leader is elected before, and declares it down.
             let member = state.by_raft_id(participant.raft_id());
             let since = member.map_or(state.epoch, |member| member.since);
             lease.promise(since, now + left, now);
@@ -569,7 +584,8 @@ impl Cluster {
         }
     }
 
-    /// Stops, to be called before the tasks are finished: streams end, calls are refused, raft writes what it has begun. The map stays readable.
+    /// Stops, to be called before the tasks are finished: streams end, calls are refused, raft
+    /// writes what it has begun. The map stays readable.
     pub async fn stop(&self) {
         self.participant.closing.send_replace(true);
         if let Err(error) = self.participant.raft.shutdown().await {
@@ -612,8 +628,8 @@ fn raft_config(options: &Options) -> Result<openraft::Config, ClusterError> {
     let config = openraft::Config {
         cluster_name: "fonn".to_owned(),
         heartbeat_interval: millis(options.election.heartbeat),
-        // The upper one is the lease that a leader has of its followers. Neither starts an election:
-        // that is `campaign`'s part.
+        // The upper one is the lease that a leader has of its followers. Neither starts an
+        // election: that is `campaign`'s part.
         election_timeout_min: lease.saturating_sub(1),
         election_timeout_max: lease,
         enable_elect: false,

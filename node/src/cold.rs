@@ -1,11 +1,12 @@
 //! The cold tier in the node: a bucket below the disk tier.
 //!
-//! [`fonn_cold_tier`] knows segments and buckets. Here is what ties it to this node: its queue is the
-//! disk tier's value logs ([`queue`]), no generation is dropped before what it holds is in the bucket or
-//! counted as lost ([`gate`]), and what other nodes wrote voids older copies here ([`observer`]).
+//! [`fonn_cold_tier`] knows segments and buckets. Here is what ties it to this node: its queue is
+//! the disk tier's value logs ([`queue`]), no generation is dropped before what it holds is in the
+//! bucket or counted as lost ([`gate`]), and what other nodes wrote voids older copies here
+//! ([`observer`]).
 //!
-//! Invariant: a copy in the bucket is served only if it is the newest there is. RAM and disk are asked
-//! first; what leaves the disk is in the bucket's index by then, as a copy or as a tombstone.
+//! Invariant: a copy in the bucket is served only if it is the newest there is. RAM and disk are
+//! asked first; what leaves the disk is in the bucket's index by then, as a copy or as a tombstone.
 
 mod codec;
 mod gate;
@@ -87,14 +88,16 @@ impl Cold {
         Arc::clone(&self.gate) as Arc<dyn Below>
     }
 
-    /// Tells it the disk tier that it lies under, and the clock that has to be ahead of what it holds.
+    /// Tells it the disk tier that it lies under, and the clock that has to be ahead of what it
+    /// holds.
     pub(crate) fn attach(&self, disk: &DiskTier, hlc: &Arc<Hlc>) {
         self.superseder.attach(disk.clone(), Arc::clone(hlc));
         self.superseder
             .catch_up(self.tier.version_max(), &self.tier.flush_marks());
     }
 
-    /// Begins to spill, follow and collect, in tasks on the current runtime. `hlc` gives the versions.
+    /// Begins to spill, follow and collect, in tasks on the current runtime. `hlc` gives the
+    /// versions.
     pub fn start(&self, disk: &DiskTier, hlc: Arc<Hlc>, tasks: &Tasks) {
         let is_on_evict = matches!(self.mode, SpillMode::OnEvict);
         let queue = LogQueue::new(disk.clone(), Arc::clone(&self.gate), hlc, is_on_evict);
@@ -115,8 +118,9 @@ impl Cold {
         &self.tier
     }
 
-    /// A member of the cluster is lost, which was the last to own `slots`: what it had brought into the bucket is read at
-    /// once, and lookups of these slots wait for that, for a time that is bounded.
+    /// A member of the cluster is lost, which was the last to own `slots`: what it had brought into
+    /// the bucket is read at once, and lookups of these slots wait for that, for a time that is
+    /// bounded.
     pub(crate) fn take_over(&self, member: &str, slots: SlotSet, now: tokio::time::Instant) {
         let caught_up = self.tier.take_over(member);
         self.takeovers.begin(member, slots, caught_up, now);
@@ -127,9 +131,9 @@ impl Cold {
         &self.takeovers
     }
 
-    /// Brings what is not in the bucket yet there, until `deadline` at most; for a node that stops. False
-    /// if there was not enough time. In the mode `on-evict` the disk is where entries are durable, so
-    /// there is nothing to do.
+    /// Brings what is not in the bucket yet there, until `deadline` at most; for a node that stops.
+    /// False if there was not enough time. In the mode `on-evict` the disk is where entries are
+    /// durable, so there is nothing to do.
     pub async fn drain(&self, deadline: Instant) -> bool {
         match self.mode {
             SpillMode::WriteBehind(_) => self.tier.drain(deadline.into()).await,

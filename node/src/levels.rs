@@ -23,7 +23,7 @@ pub enum Level {
     Ram,
     /// Fresh data on disk.
     Fresh,
-    /// Settled data on disk.
+    /// Compacted data on disk.
     Compacted,
     /// The bucket.
     Cold,
@@ -54,7 +54,7 @@ impl Level {
         }
     }
 
-    /// The codec that it has if none is given; `none` where the build left that one out.
+    /// The codec that it has if none is given; `none` where the build left that codec out.
     #[must_use]
     pub fn default_codec(self) -> CodecChoice {
         let name = match self {
@@ -81,7 +81,7 @@ impl FromStr for Level {
 /// What an operator chose for a level: `auto`, or a codec.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CodecChoice {
-    /// Always this one.
+    /// Always this codec.
     Fixed(CodecSpec),
     /// What fits the data and the load best at the time.
     Auto,

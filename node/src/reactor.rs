@@ -1,14 +1,14 @@
 //! One wake a turn between a reactor and the threads of the disk tier, in either direction.
 //!
-//! To wake a task from another thread costs a system call, and its reactor one more pass of the event loop. So what
-//! other threads wake on a reactor is collected: the first of them wakes the reactor, and those that come before
-//! it has looked are only added. Likewise, what a reactor wants of other threads is told to them once, when
-//! all that was ready in this turn has run. Neither holds anything up: a turn is what the reactor does
-//! anyway before it waits.
+//! To wake a task from another thread costs a system call, and its reactor one more pass of the
+//! event loop. So the wakes of other threads on a reactor are collected. The first one wakes the
+//! reactor, and later ones are only added until it looks. Likewise, a reactor tells other threads
+//! once what it wants of them, when all ready work of this turn has run. Neither delays anything: a
+//! turn is what the reactor does anyway before it waits.
 //!
-//! Each reactor has a task for both, which is made when it is needed first, and nothing else ever runs in it: so
-//! nobody's wake waits for what another task does. On a runtime of several threads there is no such
-//! task; wakes go their usual way.
+//! Each reactor has a task for both, which is made at its first use. Nothing else runs in it, so no
+//! wake waits for what another task does. On a runtime of several threads there is no such task;
+//! wakes go their usual way.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -51,7 +51,7 @@ pub fn wakes() -> Wakes {
     }
 }
 
-/// Who is told when a reactor has run all that was ready.
+/// The tasks to tell when a reactor has run all that was ready.
 pub(crate) trait TurnEnd: Send + Sync {
     /// Called on the reactor's thread; must be short.
     fn turn_ended(&self);
@@ -69,14 +69,15 @@ struct State {
     task: Option<Waker>,
     /// Tasks to wake.
     woken: Vec<Waker>,
-    /// Who waits for the end of the turn.
+    /// The tasks that wait for the end of the turn.
     at_end: Vec<Weak<dyn TurnEnd>>,
     /// The runtime is gone: nothing would be looked at any more.
     has_ended: bool,
 }
 
 impl Reactor {
-    /// The reactor that the caller runs on. None outside of a runtime, and on one of several threads.
+    /// The reactor that the caller runs on. None outside of a runtime, and on one of several
+    /// threads.
     pub(crate) fn current() -> Option<Arc<Self>> {
         let runtime = Handle::try_current().ok()?;
         let id = runtime.id();
@@ -111,8 +112,8 @@ impl Reactor {
         CURRENT.try_with(is_it).unwrap_or(false)
     }
 
-    /// Has `who` told when all that is ready has run, unless it is gone by then. To be called on the reactor's
-    /// thread.
+    /// Registers an observer of the end of this turn. The reactor calls it after all ready tasks
+    /// have run, unless it was dropped. Call this on the reactor's thread.
     pub(crate) fn at_turn_end(&self, who: &Arc<impl TurnEnd + 'static>) {
         let mut state = self.state.lock();
         if state.has_ended {
@@ -144,7 +145,7 @@ impl Reactor {
         }
         state.woken.push(task);
         if state.woken.len() > 1 {
-            // Who added the first has woken the reactor.
+            // The thread that added the first has woken the reactor.
             return;
         }
         let task = state.task.clone();
@@ -371,7 +372,7 @@ mod tests {
         assert_eq!(told.0.load(Ordering::SeqCst), 1);
         reactor.at_turn_end(&told);
         assert_eq!(told.0.load(Ordering::SeqCst), 2);
-        // Who is gone by then is not kept for it.
+        // A task that is gone by then is not kept for it.
         let next = self::runtime();
         next.block_on(async {
             let told = Arc::new(Told::default());

@@ -31,7 +31,7 @@ fn process(shared: &Shared) -> Pairs {
     ]
 }
 
-/// `stats`, for who may know everything.
+/// `stats`, for a user with all rights.
 #[must_use]
 pub fn general(shared: &Shared) -> Pairs {
     let engine = &shared.service.engine;
@@ -88,8 +88,8 @@ pub fn general(shared: &Shared) -> Pairs {
     pairs
 }
 
-/// `stats`, for who is told about one namespace alone: under the same names what is counted by namespace, and
-/// nothing of the rest.
+/// `stats`, for a user of one namespace: under the same names what is counted by
+/// namespace, and nothing of the rest.
 #[must_use]
 pub fn of_namespace(shared: &Shared, namespace: u16) -> Pairs {
     let namespaces = shared.service.engine.namespaces();
@@ -130,7 +130,7 @@ fn entries_in_ram(shared: &Shared, namespace: u16) -> usize {
         .sum()
 }
 
-/// `stats items`, for who is told about one namespace alone.
+/// `stats items`, for a user of one namespace.
 #[must_use]
 pub fn items_of_namespace(shared: &Shared, namespace: u16) -> Pairs {
     vec![pair("items:1:number", entries_in_ram(shared, namespace))]
@@ -226,7 +226,8 @@ pub async fn keyspace(shared: &Shared, namespace: u16) -> Vec<(u16, u64)> {
     counts
 }
 
-/// `INFO`; for who is told about one namespace alone without the sections that are of the whole node.
+/// `INFO`; for a user of one namespace without the sections that are of the whole
+/// node.
 #[must_use]
 pub fn info(
     shared: &Shared,

@@ -84,7 +84,7 @@ counters! {
     Unavailable => "unavailable",
     /// Writes refused because their user may only read.
     ReadOnly => "read_only",
-    /// Requests refused because nobody had logged in.
+    /// Requests refused for want of a login.
     AuthRequired => "auth_required",
     /// User names or passwords that were wrong.
     AuthErrors => "auth_errors",

@@ -1,8 +1,8 @@
-//! What clients that find the owners of keys by themselves are told of the cluster, and how they are
-//! sent to another member.
+//! What clients that find the owners of keys by themselves are told of the cluster, and how they
+//! are sent to another member.
 //!
-//! Redis Cluster clients ask any member for all of them (`CLUSTER SLOTS`), and go straight to a key's
-//! owner from then on. A [`ClusterView`] is what there is to tell; the RESP dialect words it.
+//! Redis Cluster clients ask any member for all of them (`CLUSTER SLOTS`), and go straight to a
+//! key's owner from then on. A [`ClusterView`] is what there is to tell; the RESP dialect words it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -103,7 +103,8 @@ pub enum Health {
 pub struct ClusterMember {
     /// Its id.
     pub id: NodeId,
-    /// Its address for clients, without brackets; empty stands for the one that the client has used.
+    /// Its address for clients, without brackets; empty stands for the one that the client has
+    /// used.
     pub host: String,
     /// Its port for clients.
     pub port: u16,
@@ -146,10 +147,10 @@ impl SlotRange {
     }
 }
 
-/// Who owns which slot, as one member tells it.
+/// The owners of slots, as one member reports them.
 ///
-/// Invariants: the member that tells it is one of the members; ranges are in order and have no slot in
-/// common; owners are members.
+/// Invariants: the member that tells it is one of the members; ranges are in order and have no slot
+/// in common; owners are members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterView {
     epoch: u64,
@@ -159,9 +160,10 @@ pub struct ClusterView {
     worded: Worded,
 }
 
-/// The long answers that are made of a view, each made once for all who ask.
+/// The long answers that are made of a view, each made once for all clients.
 ///
-/// They say no more than the view: a copy of it has none yet, and views with and without are the same.
+/// They say no more than the view: a copy of it has none yet, and views with and without are the
+/// same.
 #[derive(Default)]
 struct Worded([OnceLock<Bytes>; ClusterView::ANSWERS]);
 
@@ -189,8 +191,9 @@ impl ClusterView {
     /// How many long answers are kept with a view.
     pub const ANSWERS: usize = 6;
 
-    /// The long answer of that number, below [`Self::ANSWERS`], made by `word` for the first who asks for it. Thousands of
-    /// ranges take a millisecond, and a megabyte: with many clients that ask at once there is one such buffer.
+    /// The long answer of that number, below [`Self::ANSWERS`], made by `word` for the first client
+    /// that asks for it. Thousands of ranges take a millisecond, and a megabyte: with many clients
+    /// that ask at once there is one such buffer.
     pub fn worded(&self, number: usize, word: impl FnOnce() -> Bytes) -> Bytes {
         match self.worded.0.get(number) {
             Some(cell) => cell.get_or_init(word).clone(),
@@ -238,8 +241,8 @@ impl ClusterView {
         })
     }
 
-    /// The view of who owns all slots alone, under the name `name`, at the address that the client
-    /// reached; without one (a Unix socket) host and port are empty and 0.
+    /// The view of a process that owns all slots alone, under the name `name`, at the address that
+    /// the client reached; without one (a Unix socket) host and port are empty and 0.
     #[must_use]
     pub fn alone(name: &str, address: Option<SocketAddr>) -> Self {
         let member = ClusterMember {
@@ -262,9 +265,10 @@ impl ClusterView {
         }
     }
 
-    /// The view of the router at `own`, which divides all slots with the routers at `others` (HOST:PORT each, in any
-    /// order, as often as they come): each has a run of neighboring slots, in the order of the addresses. All routers that
-    /// know of each other say the same. Addresses that are none are left out, and so are those beyond [`ROUTERS_MAX`].
+    /// The view of the router at `own`, which divides all slots with the routers at `others`
+    /// (HOST:PORT each, in any order, as often as they come): each has a run of neighboring slots,
+    /// in the order of the addresses. All routers that know of each other say the same. Addresses
+    /// that are none are left out, and so are those beyond [`ROUTERS_MAX`].
     ///
     /// None if `own` is no address.
     #[must_use]
@@ -335,8 +339,8 @@ impl ClusterView {
         (slot <= range.last).then_some(range.owners)
     }
 
-    /// Where a client has to go with a command on a key of `slot`, instead of being answered by the member
-    /// that tells this view.
+    /// Where a client has to go with a command on a key of `slot`, instead of being answered by the
+    /// member that tells this view.
     #[must_use]
     pub fn moved(&self, slot: u16, redirects: Redirects) -> Option<Moved> {
         if redirects == Redirects::Never {
@@ -357,7 +361,7 @@ impl ClusterView {
         })
     }
 
-    /// Whom a member that is the primary of no slot replicates, if that is one member alone.
+    /// The member that a member without primary slots replicates, if there is exactly one.
     #[must_use]
     pub fn primary_of(&self, position: usize) -> Option<usize> {
         let mut primary = None;
@@ -377,8 +381,8 @@ impl ClusterView {
     }
 }
 
-/// All slots divided between `count` owners, the first of which has the first slots: no two have numbers of slots that
-/// differ by more than one. Who would have none has no range.
+/// All slots divided between `count` owners, the first of which has the first slots: no two have
+/// numbers of slots that differ by more than one. An owner without slots has no range.
 #[must_use]
 pub fn division(count: u16) -> Vec<SlotRange> {
     let (slots, count) = (u32::from(SLOT_COUNT), u32::from(count));
@@ -412,8 +416,8 @@ fn router(address: &str) -> Option<ClusterMember> {
     })
 }
 
-/// Whether clients may be sent to HOST:PORT: a name or an address that is not that of all, and a port. Such
-/// addresses come from other processes, and are shown to clients in lines of words.
+/// Whether clients may be sent to HOST:PORT: a name or an address that is not that of all, and a
+/// port. Such addresses come from other processes, and are shown to clients in lines of words.
 #[must_use]
 pub fn is_router_address(text: &str) -> bool {
     let Some((host, port)) = host_and_port(text) else {
@@ -480,8 +484,8 @@ pub enum Redirects {
 }
 
 impl Redirects {
-    /// Whether the client is told, by the rank that the member has among the owners of the slot: 0 is the
-    /// primary, none is no owner.
+    /// Whether the client is told, by the rank that the member has among the owners of the slot: 0
+    /// is the primary, none is no owner.
     #[must_use]
     pub const fn applies_at(self, rank: Option<usize>) -> bool {
         match (self, rank) {
@@ -492,8 +496,8 @@ impl Redirects {
     }
 }
 
-/// Another member owns the slot of the command's key; nothing was done. Only clients that asked for it
-/// are told so ([`Redirects`]).
+/// Another member owns the slot of the command's key; nothing was done. Only clients that asked for
+/// it are told so ([`Redirects`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// The slot.

@@ -1,20 +1,21 @@
 //! Drives a parser the way a connection does, and writes down what it produced.
 //!
-//! For the tests and fuzz targets of all dialects. A parser has to give the same requests however the
-//! network cuts the stream into reads: [`drive`] with different `reads` has to return equal vectors.
+//! For the tests and fuzz targets of all dialects. A parser has to give the same requests however
+//! the network cuts the stream into reads: [`drive`] with different `reads` has to return equal
+//! vectors.
 
 use crate::request::{Body, Step};
 
-/// Feeds `bytes` to a parser in reads of the sizes in `reads`, over and over (0 counts as 1; an empty
-/// slice means one read of everything), and returns the requests in order, each as
+/// Feeds `bytes` to a parser in reads of the sizes in `reads`, over and over (0 counts as 1; an
+/// empty slice means one read of everything), and returns the requests in order, each as
 /// `"<offset in bytes of its end> <Debug of the request>"`.
 ///
-/// Stops at the first request that closes the connection, and when the bytes are used up. Call it as
-/// `drive(&mut parser, text::Parser::parse, bytes, &[1])`.
+/// Stops at the first request that closes the connection, and when the bytes are used up. Call it
+/// as `drive(&mut parser, text::Parser::parse, bytes, &[1])`.
 ///
 /// # Panics
-/// If the parser breaks the contract of [`Step`]: wants no more than it was given, skips nothing, or
-/// takes a request of no bytes or of more than there are.
+/// If the parser breaks the contract of [`Step`]: wants no more than it was given, skips nothing,
+/// or takes a request of no bytes or of more than there are.
 pub fn drive<P>(
     parser: &mut P,
     parse: impl for<'a> Fn(&'a mut P, &'a [u8]) -> Step<'a>,

@@ -5,15 +5,15 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Values from this length on are sent from where they are; below it a copy is cheaper than one more
-/// element in the vectored write.
+/// Values from this length on are sent from where they are; below it a copy is cheaper than one
+/// more element in the vectored write.
 pub const SHARE_LEN_MIN: usize = 16 * 1024;
 
 /// Bytes to send, in order.
 ///
 /// Copied bytes gather in `tail`; a shared value closes the tail as a chunk of its own. Positions
-/// ([`Out::position`]) count all bytes ever put in, so that a reply which turns out to be wrong before
-/// it was sent can be replaced ([`Out::replace`]).
+/// ([`Out::position`]) count all bytes ever put in, so that a reply which turns out to be wrong
+/// before it was sent can be replaced ([`Out::replace`]).
 #[derive(Debug, Default)]
 pub struct Out {
     chunks: VecDeque<Bytes>,
@@ -58,8 +58,8 @@ impl Out {
         }
     }
 
-    /// Gives the allocation for copied bytes away, if there is one and nothing is left to send: what is
-    /// idle holds no memory.
+    /// Gives the allocation for copied bytes away, if there is one and nothing is left to send:
+    /// what is idle holds no memory.
     #[must_use]
     pub fn take_back(&mut self) -> Option<BytesMut> {
         (self.is_empty() && self.tail.capacity() > 0).then(|| std::mem::take(&mut self.tail))
@@ -115,8 +115,8 @@ impl Out {
 
     /// Replaces the unsent bytes from position `start` to `end` by others.
     ///
-    /// For the rare case that a reply was composed before it turned out to be false. Costs a copy of
-    /// all that is unsent and not shared.
+    /// For the rare case that a reply was composed before it turned out to be false. Costs a copy
+    /// of all that is unsent and not shared.
     ///
     /// # Panics
     /// If the range was sent already or does not exist.
@@ -240,8 +240,8 @@ impl Out {
         all
     }
 
-    /// The buffer for copied bytes, for an encoder that fills in a length behind itself. It may only
-    /// append, or write over what it appended since it last put a shared value in.
+    /// The buffer for copied bytes, for an encoder that fills in a length behind itself. It may
+    /// only append, or write over what it appended since it last put a shared value in.
     pub(crate) fn tail_mut(&mut self) -> &mut BytesMut {
         &mut self.tail
     }

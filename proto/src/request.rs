@@ -1,8 +1,9 @@
 //! One client request: what a dialect's parser hands to the connection.
 //!
-//! A parser is a small state machine that is fed the *unconsumed* bytes of a connection, always from
-//! the start of the next request, and answers with a [`Step`]. The connection never looks into bytes
-//! itself: it reads at least `total` bytes, swallows `len` bytes, or takes a request, in a loop.
+//! A parser is a small state machine that is fed the *unconsumed* bytes of a connection, always
+//! from the start of the next request, and answers with a [`Step`]. The connection never looks into
+//! bytes itself: it reads at least `total` bytes, swallows `len` bytes, or takes a request, in a
+//! loop.
 
 pub(crate) mod within;
 
@@ -21,16 +22,16 @@ use crate::{Out, resp};
 #[derive(Debug)]
 pub enum Step<'a> {
     /// No complete request yet. Call again when the connection holds at least `total` bytes
-    /// (`total > buf.len()`), counted from the start of `buf`. It is a lower bound as exact as is known
-    /// (a large body's end, for example), so that the connection can size one buffer and does not call
-    /// for each arriving segment.
+    /// (`total > buf.len()`), counted from the start of `buf`. It is a lower bound as exact as is
+    /// known (a large body's end, for example), so that the connection can size one buffer and does
+    /// not call for each arriving segment.
     Need {
         /// Bytes needed in all.
         total: usize,
     },
-    /// The next `len` bytes (`len >= 1`, may exceed `buf.len()`) are of no interest: drop them from the
-    /// stream as they arrive, without keeping them, then call again. This is how a refused body is
-    /// swallowed.
+    /// The next `len` bytes (`len >= 1`, may exceed `buf.len()`) are of no interest: drop them from
+    /// the stream as they arrive, without keeping them, then call again. This is how a refused body
+    /// is swallowed.
     Skip {
         /// Bytes to drop.
         len: u64,
@@ -44,14 +45,15 @@ pub enum Step<'a> {
     },
 }
 
-/// Longest request in bytes of a client that has to log in and has not: as long as the receive buffer that
-/// connections share, so that no memory is ever reserved for one.
+/// Longest request in bytes of a client that has to log in and has not: as long as the receive
+/// buffer that connections share, so that no memory is ever reserved for one.
 pub const UNAUTHENTICATED_LEN_MAX: usize = 16 * 1024;
 
 /// Most arguments of a RESP request of such a client (Redis has the same bound).
 pub const UNAUTHENTICATED_ARGUMENT_COUNT_MAX: usize = 10;
 
-/// Longest data block in bytes of a memcached text command of such a client: user name and password.
+/// Longest data block in bytes of a memcached text command of such a client: user name and
+/// password.
 pub const UNAUTHENTICATED_BLOCK_LEN_MAX: u64 = 2 * 1024;
 
 /// Bounds that a parser enforces.
@@ -79,21 +81,23 @@ pub type Commands<'a> = SmallVec<[Command<'a>; 1]>;
 #[derive(Debug)]
 pub enum Body<'a> {
     /// Commands on keys, to be executed in order. For each, `Reply::each` is called in order, then
-    /// `Reply::finish` once. May be empty (`MGET` of nothing is refused by the parser, a meta `mn` is an
-    /// `Answer`).
+    /// `Reply::finish` once. May be empty (`MGET` of nothing is refused by the parser, a meta `mn`
+    /// is an `Answer`).
     Data(Commands<'a>),
     /// Something about the whole store; answered by `Reply::server`.
     Server(ServerCommand<'a>),
-    /// The answer is known already and is written by `Reply::finish`: `VERSION`, `PING`, `SELECT`, an
-    /// error in the request. Nothing is executed.
+    /// The answer is known already and is written by `Reply::finish`: `VERSION`, `PING`, `SELECT`,
+    /// an error in the request. Nothing is executed.
     Answer,
     /// As `Answer`, for a client that may carry out these commands: they are kept for later.
     Queued(Commands<'a>),
     /// As `Answer`; the client is no longer logged in.
     LogOut,
-    /// As `Answer`; then the connection is closed, once the answer was sent: the client wants it so.
+    /// As `Answer`; then the connection is closed, once the answer was sent: the client wants it
+    /// so.
     Close,
-    /// As `Close`, because the client broke the protocol and its bytes cannot be followed any further.
+    /// As `Close`, because the client broke the protocol and its bytes cannot be followed any
+    /// further.
     Broken,
 }
 
@@ -115,7 +119,8 @@ pub enum ServerCommand<'a> {
     Info(Vec<String>),
     /// RESP `CONFIG GET pattern …`. Answered with `Pairs`.
     ConfigGet(Vec<&'a [u8]>),
-    /// RESP `CONFIG SET name value …`. Answered with `Done`, or `Invalid`; nothing was changed then.
+    /// RESP `CONFIG SET name value …`. Answered with `Done`, or `Invalid`; nothing was changed
+    /// then.
     ConfigSet(Vec<(&'a [u8], &'a [u8])>),
     /// RESP `TIME`. Answered with `Integer`: Unix time in microseconds.
     Time,
@@ -137,10 +142,12 @@ pub enum ServerCommand<'a> {
     },
     /// RESP `RANDOMKEY`. Answered with `Key`.
     RandomKey,
-    /// RESP `MSETNX`: stores all pairs, at most [`STORE_ALL_PAIRS_MAX`](crate::command::STORE_ALL_PAIRS_MAX), if none
-    /// of the keys exists. Answered with `Integer` 1 or 0.
+    /// RESP `MSETNX`: stores all pairs, at most
+    /// [`STORE_ALL_PAIRS_MAX`](crate::command::STORE_ALL_PAIRS_MAX), if none of the keys exists.
+    /// Answered with `Integer` 1 or 0.
     StoreAllIfNone(Vec<(&'a [u8], &'a [u8])>),
-    /// RESP `CLIENT INFO`/`CLIENT LIST`-like facts are kept by the connection. Answered with `Text`.
+    /// RESP `CLIENT INFO`/`CLIENT LIST`-like facts are kept by the connection. Answered with
+    /// `Text`.
     ClientInfo,
     /// A name and password. Answered with `Done` or `Failed`.
     Auth {
@@ -149,14 +156,15 @@ pub enum ServerCommand<'a> {
         /// The password.
         password: &'a [u8],
     },
-    /// Who owns which slot (RESP `CLUSTER SLOTS` and others). Answered with `Cluster`.
+    /// The owners of slots (RESP `CLUSTER SLOTS` and others). Answered with `Cluster`.
     ClusterView,
     /// RESP `CLUSTER COUNTKEYSINSLOT`: entries of one slot, which exists. Answered with `Integer`.
     CountInSlot(u16),
 }
 
 impl ServerCommand<'_> {
-    /// Whether the command is given up when its client has gone. What others would see half done is finished.
+    /// Whether the command is given up when its client has gone. What others would see half done is
+    /// finished.
     #[must_use]
     pub fn ends_with_client(&self) -> bool {
         match self {
@@ -192,7 +200,8 @@ pub enum StatsKind {
     Empty,
     /// `stats reset`.
     Reset,
-    /// `stats`, of one namespace alone: what a router asks of members for a client that is told no more.
+    /// `stats`, of one namespace alone: what a router asks of members for a client that is told no
+    /// more.
     Namespace,
 }
 
@@ -222,7 +231,7 @@ pub enum ServerOutcome {
     WrongPassword,
     /// Authentication is not configured.
     AuthNotConfigured,
-    /// Who owns which slot.
+    /// The owners of slots.
     Cluster(Arc<ClusterView>),
     /// What came of each step of a batch.
     Outcomes(Vec<Outcome<'static>>),
@@ -282,8 +291,8 @@ impl Reply<'_> {
         }
     }
 
-    /// Whether the client wants to be told when the request is for another member. Only RESP has words
-    /// for it, and only for requests of a single command.
+    /// Whether the client wants to be told when the request is for another member. Only RESP has
+    /// words for it, and only for requests of a single command.
     #[inline]
     #[must_use]
     pub fn redirects(&self) -> Redirects {

@@ -2,12 +2,12 @@
 //!
 //! [`Parser`] turns bytes into requests and keeps what a RESP connection chooses: protocol version,
 //! database, names. What concerns the connection alone (`PING`, `SELECT`, `HELLO`, `COMMAND`,
-//! `CLIENT …`) it answers itself. [`Reply`] words the outcomes. The words and the edge cases are those
-//! of Redis 7.0; the tests hold the bytes that it was seen to answer.
+//! `CLIENT …`) it answers itself. [`Reply`] words the outcomes. The words and the edge cases are
+//! those of Redis 7.0; the tests hold the bytes that it was seen to answer.
 //!
-//! Invariants: a request is the same however its bytes were cut into reads; the work is linear in the
-//! bytes; memory is bounded by the longest value and [`Limits`]; a refused request leaves the stream in
-//! step; broken framing is answered once and closes the connection.
+//! Invariants: a request is the same however its bytes were cut into reads; the work is linear in
+//! the bytes; memory is bounded by the longest value and [`Limits`]; a refused request leaves the
+//! stream in step; broken framing is answered once and closes the connection.
 
 mod batch;
 mod cluster;
@@ -98,8 +98,8 @@ impl Parser {
 
     /// Reads the request at the front of `buf`.
     ///
-    /// `buf` begins with the same request at each call, and holds at least what it held before, until a
-    /// [`Step::Request`] or [`Step::Skip`] has taken bytes from its front.
+    /// `buf` begins with the same request at each call, and holds at least what it held before,
+    /// until a [`Step::Request`] or [`Step::Skip`] has taken bytes from its front.
     #[inline]
     pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
         if self.framing.is_between_requests()

@@ -1,7 +1,7 @@
 //! A connection's dialect and its parser: what the server holds for each client.
 //!
-//! All dialects share one port. [`detect`] decides from the first bytes which one a client speaks; the
-//! connection then keeps its [`Session`] until it closes.
+//! All dialects share one port. [`detect`] decides from the first bytes which one a client speaks;
+//! the connection then keeps its [`Session`] until it closes.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -49,9 +49,10 @@ impl Session {
         }
     }
 
-    /// Tells whether the client has logged in, or need not, as is assumed at first. The requests of a client
-    /// that has not are bounded by [`UNAUTHENTICATED_LEN_MAX`](crate::request::UNAUTHENTICATED_LEN_MAX) and
-    /// its neighbours. A request beyond them is answered with the dialect's error and ends the connection.
+    /// Tells whether the client has logged in, or need not, as is assumed at first. The requests of
+    /// a client that has not are bounded by
+    /// [`UNAUTHENTICATED_LEN_MAX`](crate::request::UNAUTHENTICATED_LEN_MAX) and its neighbours. A
+    /// request beyond them is answered with the dialect's error and ends the connection.
     pub fn set_authenticated(&mut self, is_authenticated: bool) {
         match self {
             Self::Text(parser) => parser.set_authenticated(is_authenticated),
@@ -60,8 +61,8 @@ impl Session {
         }
     }
 
-    /// Arguments of the request at the front that were read so far, where a command may come of each and they
-    /// are not few.
+    /// Arguments of the request at the front that were read so far, where a command may come of
+    /// each and they are not few.
     #[must_use]
     pub fn argument_count(&self) -> usize {
         match self {
@@ -71,8 +72,8 @@ impl Session {
     }
 
     /// Has the request at the front of the stream refused with `failure`, as if its value were too
-    /// long: if it has a value that has not arrived as a whole, the next [`Session::parse`] asks to skip
-    /// it, and the error is the answer. Any other request goes on as before.
+    /// long: if it has a value that has not arrived as a whole, the next [`Session::parse`] asks to
+    /// skip it, and the error is the answer. Any other request goes on as before.
     pub fn refuse(&mut self, failure: Failure) {
         match self {
             Self::Text(parser) => parser.refuse(failure),

@@ -1,5 +1,5 @@
-//! The admin port of a router: the page of the cluster, and the services of its members, who are asked for
-//! everything.
+//! The admin port of a router: the page of the cluster, and the services of its members, to which
+//! it forwards every call.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The entry by which sccache finds out whether its cache works.
 //!
 //! It is read and written at every start of sccache, under this name behind any prefix. If the read
-//! fails the build fails, and if the write fails sccache only reads from then on; so a router answers
-//! both itself, whatever has become of the members.
+//! fails the build fails, and if the write fails sccache only reads from then on; so a router
+//! answers both itself, whatever has become of the members.
 
 use std::collections::VecDeque;
 

@@ -51,46 +51,59 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER", value_delimiter = ',', help_heading = "Cluster")]
         #[serde(deserialize_with = "one_or_many")]
         pub cluster: Vec<MemberAddr>,
-        /// HOST:PORT at which clients reach this router, told to Redis Cluster clients by all routers [default: the first --listen that is not loopback, if it names one address of this machine]
+        /// HOST:PORT at which clients reach this router, told to Redis Cluster clients by all
+        /// routers [default: the first --listen that is not loopback, if it names one address of
+        /// this machine]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
         pub advertise: Option<ClientAddr>,
-        /// From the arrival of a command to its answer at most; a read is a miss then, a write refused [default: 5s]
+        /// From the arrival of a command to its answer at most; a read is a miss then, a write
+        /// refused [default: 5s]
         #[arg(long, value_name = "DURATION", env = "FONN_TIMEOUT", help_heading = "Cluster")]
         pub timeout: Option<Span>,
 
-        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default: 127.0.0.1:11211]
+        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default:
+        /// 127.0.0.1:11211]
         #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
         #[serde(deserialize_with = "one_or_many")]
         pub listen: Vec<ListenAddr>,
-        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx, Turborepo), or none [default: none]
+        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx,
+        /// Turborepo), or none [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_HTTP_LISTEN", help_heading = "Listeners")]
         pub http_listen: Option<HttpAddr>,
-        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is a miss [default: 2s]
+        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is
+        /// a miss [default: 2s]
         #[arg(long, value_name = "DURATION", env = "FONN_HTTP_DEADLINE", help_heading = "Listeners")]
         pub http_deadline: Option<Span>,
         /// Address of the admin port: /metrics, /healthz, /readyz [default: 127.0.0.1:11281]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
         pub admin_listen: Option<AdminAddr>,
-        /// Name by which the admin port answers without TLS, besides addresses, localhost and the names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default: none]
+        /// Name by which the admin port answers without TLS, besides addresses, localhost and the
+        /// names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default:
+        /// none]
         #[arg(long, value_name = "NAME", env = "FONN_ADMIN_HOST", value_delimiter = ',', help_heading = "Listeners")]
         #[serde(deserialize_with = "one_or_many")]
         pub admin_host: Vec<HostName>,
-        /// Serve addresses that other machines can reach, although nobody has to authenticate or there is no TLS
+        /// Serve addresses that other machines can reach, although clients need no login or there
+        /// is no TLS
         #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
         pub insecure: Option<bool>,
-        /// Users, their roles and namespaces (TOML): the same file as that of the members [default: none]
+        /// Users, their roles and namespaces (TOML): the same file as that of the members [default:
+        /// none]
         #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
         pub users_file: Option<PathBuf>,
-        /// Certificate of all ports, PEM, with those between it and its authority; members see it too [default: none]
+        /// Certificate of all ports, PEM, with those between it and its authority; members see it
+        /// too [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CERT", help_heading = "Security")]
         pub tls_cert: Option<PathBuf>,
         /// Private key of the certificate, PEM [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
         pub tls_key: Option<PathBuf>,
-        /// Authorities of the certificates of members and clients, PEM; members are asked under TLS then [default: none]
+        /// Authorities of the certificates of members and clients, PEM; members are asked under TLS
+        /// then [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
         pub tls_client_ca: Option<PathBuf>,
-        /// Certificates that these authorities have revoked, PEM; connections that show one end [default: none]
+        /// Certificates that these authorities have revoked, PEM; connections that show one end
+        /// [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CRL", help_heading = "Security")]
         pub tls_client_crl: Option<PathBuf>,
 
@@ -98,10 +111,12 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
         pub threads: Option<usize>,
 
-        /// Longest value, at most half of --ram-budget; a longer one is refused and the connection goes on [default: 256m, or that half if it is less]
+        /// Longest value, at most half of --ram-budget; a longer one is refused and the connection
+        /// goes on [default: 256m, or that half if it is less]
         #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "Memory")]
         pub max_value: Option<ByteCount>,
-        /// Memory for requests that are arriving and replies that clients do not read: SIZE, or N% of what the process may use (its cgroup's limit, else the host's memory) [default: 50%]
+        /// Memory for requests that are arriving and replies that clients do not read: SIZE, or N%
+        /// of what the process may use (its cgroup's limit, else the host's memory) [default: 50%]
         #[arg(long, value_name = "SIZE|N%", env = "FONN_RAM_BUDGET", help_heading = "Memory")]
         pub ram_budget: Option<Budget>,
 
@@ -158,7 +173,7 @@ impl FromStr for ClientAddr {
 /// The settings in force: every default filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whom to ask for the map.
+    /// The members to ask for the map.
     pub cluster: Vec<String>,
     /// Where clients reach the router, if that was said.
     pub advertise: Option<String>,
@@ -172,7 +187,7 @@ pub struct Config {
     pub admin_listen: String,
     /// By which names the admin port answers without TLS, as given.
     pub admin_host: Vec<HostName>,
-    /// Whether others than this machine may connect without proving who they are.
+    /// Whether others than this machine may connect without a login.
     pub insecure: bool,
     /// Users, if clients have to log in, and certificate, if the router speaks TLS.
     pub security: SecurityConfig,
@@ -193,7 +208,8 @@ pub struct Config {
 /// The settings that a reload applies; the rest takes a restart.
 const LIVE: [&str; 1] = ["log"];
 
-/// The default budget, in percent of the memory that the process may use: the rest is for connections.
+/// The default budget, in percent of the memory that the process may use: the rest is for
+/// connections.
 const RAM_BUDGET_PERCENT: u8 = 50;
 
 /// Smallest budget for requests and replies that a router works with.
@@ -271,8 +287,8 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     })
 }
 
-/// The longest value of a router with such a budget. Two of them have to fit into it: one that arrives, and one that a
-/// client reads.
+/// The longest value of a router with such a budget. Two of them have to fit into it: one that
+/// arrives, and one that a client reads.
 fn max_value(given: Option<ByteCount>, ram_budget: ByteCount) -> Result<ByteCount, ConfigError> {
     let half = ByteCount::new(ram_budget.bytes() / 2);
     let max_value = config::max_value(given)?;
@@ -308,7 +324,7 @@ impl Config {
         )
     }
 
-    /// All names by which the HTTP port answers without TLS where nobody has to log in.
+    /// All names by which the HTTP port answers without TLS where no login is needed.
     #[must_use]
     pub fn http_hosts(&self) -> HostNames {
         HostNames::new(&self.admin_host, self.http.address())

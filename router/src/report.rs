@@ -56,8 +56,8 @@ pub fn sum(answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
     sums.into_iter().map(text).collect()
 }
 
-/// `stats`: of the router itself, and the sums over the members; for who is told about one namespace alone nothing
-/// but these of the router's clients.
+/// `stats`: of the router itself, and the sums over the members; for a user of one
+/// namespace only these of the router's clients.
 pub fn general(
     shared: &Shared,
     client: Client<'_>,
@@ -94,7 +94,7 @@ pub fn general(
     pairs
 }
 
-/// `stats items`, for who is told about one namespace alone.
+/// `stats items`, for a user of one namespace.
 pub fn items_of_namespace(answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
     let stats = sum(answers);
     let entries = stats.into_iter().find(|(name, _)| name == "curr_items");
@@ -151,7 +151,8 @@ fn wants(sections: &[String], title: &str) -> bool {
         })
 }
 
-/// Whether `INFO` with these sections tells how many keys there are, which every member has to count.
+/// Whether `INFO` with these sections tells how many keys there are, which every member has to
+/// count.
 #[must_use]
 pub fn wants_keyspace(sections: &[String]) -> bool {
     wants(sections, "Keyspace")
@@ -235,7 +236,7 @@ pub fn info(
     let mut text = String::new();
     for (title, pairs) in table {
         let is_wanted = wants(sections, title);
-        // For who is told about one namespace alone there is nothing in these.
+        // For a user of one namespace there is nothing in these.
         let is_told = !client.is_confined || !["Clients", "Memory"].contains(&title);
         if !is_wanted || !is_told {
             continue;

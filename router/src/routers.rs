@@ -1,5 +1,6 @@
-//! Which routers there are, and what a Redis Cluster client is told of them: this router and the others as the owners of
-//! all slots, divided. Each of them serves any slot, so a client that goes by what was before is served as well.
+//! Which routers there are, and what a Redis Cluster client is told of them: this router and the
+//! others as the owners of all slots, divided. Each of them serves any slot, so a client that goes
+//! by what was before is served as well.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use parking_lot::Mutex;
 pub struct Routers {
     /// Where clients reach it, as others may tell them; none if that is not known.
     own: Option<String>,
-    /// Somebody said so: it is told to clients also where there are no others.
+    /// The operator set it: it is told to clients also where there are no others.
     is_advertised: bool,
     /// What clients are told; none while it is alone.
     view: Mutex<Option<Arc<ClusterView>>>,
 }
 
 impl Routers {
-    /// The router that clients reach at `advertised`, else at the first of its listeners `names` (HOST:PORT as they were
-    /// bound) that is not for this machine alone, or at the first one if all are; at none that others cannot be told of,
-    /// where it listens on all addresses.
+    /// The router that clients reach at `advertised`, else at the first of its listeners `names`
+    /// (HOST:PORT as they were bound) that is not for this machine alone, or at the first one if
+    /// all are; at none that others cannot be told of, where it listens on all addresses.
     #[must_use]
     pub fn new(advertised: Option<&str>, names: &[String]) -> Arc<Self> {
         let tcp = || names.iter().filter(|name| !name.starts_with("unix:"));
@@ -45,7 +46,8 @@ impl Routers {
     /// A member said which routers there are, with the map of `epoch`.
     pub fn told(&self, epoch: u64, all: &[String]) {
         let view = self.own().and_then(|own| {
-            // Whom members do not tell to others is not among them: clients do not come back from there.
+            // A router that members do not announce is not among them: clients do not come back
+            // from there.
             let is_known = all.iter().any(|it| it == own);
             let is_alone = all.len() < 2 && !self.is_advertised;
             let others = all.iter().map(String::as_str);
@@ -65,15 +67,15 @@ impl Routers {
         self.told(1, &[]);
     }
 
-    /// How many there are that slots are divided between, this one among them.
+    /// The number of routers that divide the slots, with this router.
     #[must_use]
     pub fn count(&self) -> usize {
         let view = self.view.lock();
         view.as_ref().map_or(1, |it| it.members().len())
     }
 
-    /// Who owns which slot, for a client that reached the router at `local`. A router that is alone is told at that
-    /// address.
+    /// The owners of slots, for a client that reached the router at `local`. A router that is alone
+    /// is told at that address.
     #[must_use]
     pub fn view(&self, local: Option<SocketAddr>) -> Arc<ClusterView> {
         if let Some(view) = &*self.view.lock() {

@@ -48,7 +48,7 @@ impl Router {
         })
     }
 
-    /// Who sends commands to members.
+    /// The sender of commands to members.
     #[must_use]
     pub fn forwarder(&self) -> &Forwarder {
         &self.forwarder

@@ -1,5 +1,5 @@
-//! Following the users that members agreed on: from one member after the other, since one that is cut off from the
-//! others does not know better. The last ones are kept when nobody can be asked.
+//! Following the users that members agreed on. The router asks one member after the other, because
+//! a member that is cut off has old users. It keeps the last ones when it reaches no member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,8 @@ enum FollowError {
 }
 
 impl FollowError {
-    /// Whether the member agrees with nobody on users: it is older, or knows others by no certificate.
+    /// Whether the member agrees with no other member on users: it is older, or knows others by no
+    /// certificate.
     fn means_none(&self) -> bool {
         let code = match self {
             Self::Refused(status) => status.code(),
@@ -91,7 +92,7 @@ impl Followed {
                     failures += 1;
                 }
             }
-            // Every member has its turn before anybody is asked again.
+            // Every member has its turn before any member is asked again.
             let round = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
             if failures > 0 && failures.is_multiple_of(round) {
                 if failures == round && self.users.records().revision > 0 {
@@ -104,7 +105,7 @@ impl Followed {
         }
     }
 
-    /// Whom to ask: the members in the map that are not down, else those it began with.
+    /// The members to ask: those in the map that are not down, else those it began with.
     fn addresses(&self) -> Vec<String> {
         let topology = self.map.topology();
         let members = topology.iter().flat_map(|it| it.members());
@@ -153,7 +154,7 @@ impl Followed {
     }
 }
 
-/// What a message says. Who has a role that is not known here is nobody.
+/// What a message says. A user with an unknown role is left out.
 fn records(told: v1::ClusterUsers) -> Records {
     let users = told.users.into_iter().filter_map(|it| {
         let role = match it.role() {

@@ -20,14 +20,14 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The longest wait after `attempt` failures before this one (0 for the first failure).
+    /// The longest wait after `attempt` earlier failures (0 for the first failure).
     #[must_use]
     pub fn bound(&self, attempt: u32) -> Duration {
         let factor = 1u32.checked_shl(attempt).unwrap_or(u32::MAX);
         self.base.saturating_mul(factor).min(self.cap)
     }
 
-    /// The wait after `attempt` failures before this one, uniform from zero to
+    /// The wait after `attempt` earlier failures, uniform from zero to
     /// [`Backoff::bound`]; `None` when it is time to give up.
     #[must_use]
     pub fn delay(&self, attempt: u32, random: &mut SplitMix64) -> Option<Duration> {

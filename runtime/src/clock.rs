@@ -137,8 +137,8 @@ mod tests {
     fn coarse_time_is_close_behind_and_never_ahead() {
         let clock = Clock::system();
         let is_close = |before: u64, coarse: u64, after: u64| {
-            // The slowest tick of a supported kernel is 10 ms; the rest is for a machine whose ticks are late. Between the
-            // reads the thread may stand still for any time.
+            // The slowest tick of a supported kernel is 10 ms; the rest is for a machine whose
+            // ticks are late. Between the reads the thread may stand still for any time.
             let is_so = coarse + 1000 > before && coarse <= after;
             assert!(is_so, "{before} {coarse} {after}");
         };

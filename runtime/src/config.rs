@@ -4,8 +4,8 @@
 //! [`layer!`](crate::layer), deriving `clap::Args` or `clap::Parser` (flags, and the environment
 //! through `#[arg(env = "FONN_…")]`) and `serde::Deserialize`. [`parse_args`] reads the first two
 //! layers, [`load_file`] the third, [`Layer::over`] combines them ([`load_layers`] is all that, and
-//! tells where each value comes from), and the program fills in its defaults. What is in force while it
-//! runs is kept in [`InForce`].
+//! tells where each value comes from), and the program fills in its defaults. What is in force
+//! while it runs is kept in [`InForce`].
 //!
 //! Invariant: every [`ConfigError`] is one sentence that names the flag or key, the value, and what
 //! would be accepted.
@@ -169,7 +169,7 @@ impl<T> Layer for Vec<T> {
 /// Declares structs and implements [`Layer`](crate::config::Layer) for them.
 ///
 /// Every field must be a layer itself: an `Option`, a `Vec`, or another such struct that is
-/// flattened into this one. TOML keys are the field names, so do not rename fields with serde.
+/// flattened into the struct. TOML keys are the field names, so do not rename fields with serde.
 ///
 /// ```
 /// fonn_runtime::layer! {
@@ -265,8 +265,8 @@ pub fn parse_file<T: Layer + DeserializeOwned>(path: &Path, text: &str) -> Resul
     toml::from_str(text).map_err(|error| file_error(path, text, Some(table.get_ref()), &error))
 }
 
-/// A layer with one setting, whose value is spelled as on the command line. One that may be repeated is
-/// a list, divided by commas.
+/// A layer with one setting, whose value is spelled as on the command line. One that may be
+/// repeated is a list, divided by commas.
 ///
 /// # Errors
 /// What is wrong with the value.
@@ -363,7 +363,7 @@ impl Early {
     /// Prints the text to standard output, or the error to standard error, and gives the exit code.
     #[must_use]
     pub fn report(self) -> ExitCode {
-        // Nobody is left to tell when the standard streams are closed.
+        // There is no other place to report it when the standard streams are closed.
         match self {
             Self::Info(text) => {
                 let _ = io::stdout().write_all(text.as_bytes());
@@ -390,7 +390,7 @@ where
     parse_matches(args).map(|(parsed, _)| parsed)
 }
 
-/// The same, and who gave each value.
+/// The same, and the source of each value.
 fn parse_matches<T, I>(args: I) -> Result<(T, ArgMatches), Early>
 where
     T: clap::Parser,

@@ -1,8 +1,8 @@
-//! What happened lately, for people: a bounded log of sentences.
+//! Recent events, for people: a bounded log of sentences.
 //!
-//! Whoever notices something that an operator would want to know records it here: members that come and
-//! go, settings that change, uploads that fail. It is no replacement for the log: nothing is written
-//! anywhere, and only the newest events are kept. No keys, values or secrets belong in it.
+//! A component records what an operator would want to know: members that join and leave, settings
+//! that change, uploads that fail. It is no replacement for the log: nothing is written anywhere,
+//! and only the newest events are kept. No keys, values or secrets belong in it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

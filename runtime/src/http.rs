@@ -1,19 +1,19 @@
-//! The admin port: a small server of HTTP/1.1 and HTTP/2 (without TLS: by prior knowledge, RFC 9113,
-//! section 3.3) for health, metrics, gRPC and whatever else is mounted. Whether a connection is under TLS its
-//! first byte tells, as on the client port.
+//! The admin port: a small server of HTTP/1.1 and HTTP/2 (without TLS: by prior knowledge, RFC
+//! 9113, section 3.3) for health, metrics, gRPC and whatever else is mounted. Whether a connection
+//! is under TLS its first byte tells, as on the client port.
 //!
-//! Invariant: it is bounded in connections, calls, header size and time, so that nobody who reaches the
-//! port can exhaust the process. It accepts every connection: when all places are taken, the source with
-//! the most connections loses one (`places`), so that health checks and administrators get in. It serves until
-//! its own shutdown, which the program requests last, so that health stays visible while everything else
-//! drains.
+//! Invariant: it is bounded in connections, calls, header size and time, so that no client can
+//! exhaust the process. It accepts every connection: when all places are taken, the source with the
+//! most connections loses one (`places`), so that health checks and administrators get in. It
+//! serves until its own shutdown, which the program requests last, so that health stays visible
+//! while everything else drains.
 //!
-//! Where there are users a call needs a login (`login`), and a role that its method asks for; a method for
-//! which no role was said is for admins.
+//! Where there are users a call needs a login (`login`), and a role that its method asks for; a
+//! method for which no role was said is for admins.
 //!
 //! Pages are plain functions from a request without body to a complete response; gRPC services
-//! ([`Grpc`]) get whatever else has a content type of gRPC or gRPC-web. Both run on the runtime that
-//! drives the server and must not block.
+//! ([`Grpc`]) get whatever else has a content type of gRPC or gRPC-web. Both run on the runtime
+//! that drives the server and must not block.
 
 mod base64;
 mod body;
@@ -63,8 +63,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Limits of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Connections served at once; one more ends the oldest connection without calls of the source that has
-    /// most. Above the calls of both kinds together, since a call may hold its connection as long as it lasts.
+    /// Connections served at once; one more ends the oldest connection without calls of the source
+    /// that has most. Above the calls of both kinds together, since a call may hold its connection
+    /// as long as it lasts.
     pub connections_max: usize,
     /// From the start of waiting for a request until its headers are complete. (HTTP/2: for the
     /// beginning of the connection; afterwards its age counts.)
@@ -134,14 +135,14 @@ impl Server {
         })
     }
 
-    /// Asks who calls.
+    /// Asks for the caller.
     #[must_use]
     pub fn with_security(self, security: Security) -> Self {
         Self { security, ..self }
     }
 
-    /// Binds `addr`, HOST:PORT, and serves it in a task that ends when `stopped` is requested. Returns
-    /// the address that was bound.
+    /// Binds `addr`, HOST:PORT, and serves it in a task that ends when `stopped` is requested.
+    /// Returns the address that was bound.
     ///
     /// # Errors
     /// If the address cannot be resolved or bound, with the address in the message.

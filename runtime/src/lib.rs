@@ -1,8 +1,8 @@
 //! What node and router would otherwise copy: the socket server, configuration, telemetry, metrics,
 //! the admin HTTP server, tasks, shutdown, clocks.
 //!
-//! It moves requests and knows no tier. Nothing here decides policy; every limit and period arrives as an
-//! option.
+//! It moves requests and knows no tier. Nothing here decides policy; every limit and period arrives
+//! as an option.
 
 pub mod allocator;
 pub mod backoff;

@@ -30,7 +30,7 @@ pub enum LimitSource {
 pub struct MemoryLimit {
     /// How much.
     pub bytes: ByteCount,
-    /// Who says so.
+    /// The source of the value.
     pub source: LimitSource,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics: a registry that is passed around, and what is read only when somebody scrapes.
+//! Metrics: a registry that is passed around, and sources that are read only at a scrape.
 //!
 //! There are two ways to publish. Things that change rarely own a `prometheus` counter, gauge or
 //! histogram made by [`Metrics`]. Hot paths count into cells of their own thread

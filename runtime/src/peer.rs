@@ -1,20 +1,20 @@
 //! The client of other members: many callers' requests over few connections.
 //!
-//! A [`Client`] speaks the peer protocol ([`fonn_proto::peer`]) with one member. Each reactor has its
-//! own, so a request never crosses cores: the caller encodes it into the buffer of a connection, the
-//! connection's task sends what has gathered since it last ran in one vectored write, and replies wake
-//! their callers on the same thread. A request costs one slot in a table; there is no task, channel or
-//! timer for it.
+//! A [`Client`] speaks the peer protocol ([`fonn_proto::peer`]) with one member. Each reactor has
+//! its own, so a request never crosses cores: the caller encodes it into the buffer of a
+//! connection, the connection's task sends what has gathered since it last ran in one vectored
+//! write, and replies wake their callers on the same thread. A request costs one slot in a table;
+//! there is no task, channel or timer for it.
 //!
 //! - **Lanes.** Small requests share [`Options::connections`] connections. Large values have one of
 //!   their own: a connection says in its hello how long a reply it takes, a longer one is refused
-//!   by the node ([`Refusal::TooLong`](fonn_proto::peer::Refusal)), and the request is repeated there
-//!   ([`Client::call`]). What changes an entry *and* returns its value goes there at once.
+//!   by the node ([`Refusal::TooLong`](fonn_proto::peer::Refusal)), and the request is repeated
+//!   there ([`Client::call`]). What changes an entry *and* returns its value goes there at once.
 //! - **Bounds.** A lane takes so many requests and bytes; one more is [`CallError::Busy`] at once.
-//! - **Deadlines.** A request that is not answered in time is given up. Its id is not used again until
-//!   the late reply came, which is dropped, or the connection ended.
-//! - **Failures.** When a connection ends, all its callers are told, and whether their request may have
-//!   been executed. A [`breaker`] then refuses requests for a while, longer each time.
+//! - **Deadlines.** A request that is not answered in time is given up. Its id is not used again
+//!   until the late reply came, which is dropped, or the connection ended.
+//! - **Failures.** When a connection ends, all its callers are told, and whether their request may
+//!   have been executed. A [`breaker`] then refuses requests for a while, longer each time.
 
 mod answer;
 pub mod breaker;
@@ -55,8 +55,8 @@ pub struct Options {
     pub connections: usize,
     /// Requests under way on one connection at most; no more than 65,536 count.
     pub requests_max: usize,
-    /// Bytes of requests that are not answered, and of answers that are not taken, on one connection
-    /// at most. One request is always taken, whatever its size.
+    /// Bytes of requests that are not answered, and of answers that are not taken, on one
+    /// connection at most. One request is always taken, whatever its size.
     pub bytes_max: usize,
     /// The longest body on the connections for small requests, in bytes.
     pub small_len_max: u32,
@@ -72,8 +72,8 @@ pub struct Options {
     pub tick: Duration,
     /// When to stop asking.
     pub breaker: breaker::Options,
-    /// With what to prove who we are, and by which authority the member has to: if it is one to call members
-    /// with ([`Tls::client`]), connections are under TLS.
+    /// Our certificate, and by which authority the member has to: if it is one to
+    /// call members with ([`Tls::client`]), connections are under TLS.
     pub tls: Option<Arc<Tls>>,
 }
 
@@ -118,11 +118,12 @@ pub enum CallError {
     /// The member cannot be reached, or was not lately. Nothing was sent.
     #[error("the member cannot be reached")]
     Unavailable,
-    /// The member ended the connection, or itself. The request may have been executed, but is not any more.
+    /// The member ended the connection, or itself. The request may have been executed, but is not
+    /// any more.
     #[error("the member ended the connection before it answered")]
     Closed,
-    /// The cluster declared the member down. The request may have been executed before that, and is not any more: the
-    /// member's lease is over.
+    /// The cluster declared the member down. The request may have been executed before that, and is
+    /// not any more: the member's lease is over.
     #[error("the member is down")]
     Down,
     /// The connection was given up. The request may have been executed, or still will be.

@@ -1,8 +1,8 @@
 //! A pool of threads for calls that block: files, fsync, long compression.
 //!
 //! Unlike tokio's own pool it has a fixed number of threads, a name, and a bounded queue that
-//! answers [`PoolError::Busy`] when full. Invariant: a job that was accepted is run, also while the
-//! pool is closed and when nobody waits for it any more.
+//! answers [`PoolError::Busy`] when full. Invariant: an accepted job runs, also while the pool is
+//! closed and when no caller waits for it any more.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -127,7 +127,7 @@ impl BlockingPool {
         let name = self.shared.name;
         let job = Box::new(
             move || match std::panic::catch_unwind(AssertUnwindSafe(job)) {
-                // Nobody may be waiting any more.
+                // There may be no waiting caller any more.
                 Ok(result) => drop(tx.send(result)),
                 Err(panic) => {
                     tracing::error!(

@@ -1,4 +1,5 @@
-//! The frame around the life of a program: its configuration is checked, the log begins, it runs, and its end is an exit code.
+//! The frame around the life of a program: its configuration is checked, the log begins, it runs,
+//! and its end is an exit code.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -16,7 +17,7 @@ use crate::telemetry::{self, LogControl, LogFilter, LogFormat};
 /// What of a configuration is in effect before the program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'c> {
-    /// Who is let in.
+    /// The users.
     pub security: &'c SecurityConfig,
     /// Whether the network is trusted.
     pub insecure: bool,
@@ -38,8 +39,8 @@ pub struct Prepared {
     pub log: LogControl,
 }
 
-/// Runs a program on a runtime of the thread that calls it, with at most `blocking_threads` beside it; the whole of `main`. What goes
-/// wrong is one line on standard error.
+/// Runs a program on a runtime of the thread that calls it, with at most `blocking_threads` beside
+/// it; the whole of `main`. What goes wrong is one line on standard error.
 pub fn run<C, F, E>(
     config: Result<C, Early>,
     frame: for<'c> fn(&'c C) -> Frame<'c>,
@@ -108,7 +109,7 @@ fn with_sources(error: &dyn Error) -> String {
 }
 
 fn fail(text: &str, code: u8) -> ExitCode {
-    // Nobody is left to tell when standard error is closed.
+    // There is no other place to report it when standard error is closed.
     let _ = writeln!(io::stderr(), "error: {text}");
     ExitCode::from(code)
 }

@@ -12,7 +12,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// This one.
+    /// The release of this build.
     #[must_use]
     pub fn this() -> Self {
         Self {

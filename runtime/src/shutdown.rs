@@ -1,4 +1,4 @@
-//! Stopping in an orderly way: one token that everybody watches, and the signals that trigger it.
+//! Stopping in an orderly way: one token that all tasks watch, and the signals that trigger it.
 
 use std::future;
 use std::io;
@@ -18,7 +18,7 @@ pub fn channel() -> (ShutdownTrigger, Shutdown) {
 }
 
 /// Requests the stop; cheap to clone. When the last clone is dropped the stop counts as requested,
-/// with no time left, since nobody could request it any more.
+/// with no time left, since no task could request it any more.
 #[derive(Clone, Debug)]
 pub struct ShutdownTrigger(Arc<watch::Sender<Option<Instant>>>);
 
@@ -124,7 +124,7 @@ impl StopSignals {
     }
 
     /// Requests the stop at the first signal and ends the process at the second one, with exit code
-    /// 1: whoever asks twice does not want to wait.
+    /// 1: an operator that asks twice does not want to wait.
     pub async fn run(mut self, trigger: ShutdownTrigger, grace: Duration) {
         let name = self.recv().await;
         tracing::info!(signal = name, grace_secs = grace.as_secs(), "stopping");

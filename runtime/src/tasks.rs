@@ -220,7 +220,7 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
     fn poll(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let poll = AssertUnwindSafe(|| this.future.as_mut().poll(ctx));
-        // The future is not polled again after a panic, so nobody sees it half changed.
+        // The future is not polled again after a panic, so no task sees it half changed.
         std::panic::catch_unwind(poll).unwrap_or_else(|panic| {
             let name = this.name;
             tracing::error!(task = name, panic = panic_text(&*panic), "task panicked");

@@ -41,8 +41,8 @@ impl Default for LogFilter {
     }
 }
 
-/// What openraft says while members come and go belongs to every start and end of a cluster; who wants
-/// to hear it names it.
+/// What openraft says while members come and go belongs to every start and end of a cluster; an
+/// operator that wants to read it names it.
 fn quiet() -> Targets {
     Targets::new()
         .with_target("openraft", LevelFilter::ERROR)
@@ -124,7 +124,8 @@ pub struct AlreadyInstalled;
 pub struct LogControl(Arc<dyn Fn(&LogFilter) -> bool + Send + Sync>);
 
 impl LogControl {
-    /// Applies another filter. Returns `false` when the logger is gone, which ends with the process.
+    /// Applies another filter. Returns `false` when the logger is gone, which ends with the
+    /// process.
     pub fn set(&self, filter: &LogFilter) -> bool {
         (self.0)(filter)
     }

@@ -2,8 +2,8 @@
 //!
 //! A [`Tls`] is in one of two roles at a time for each connection: it answers clients and members
 //! ([`Tls::server`]), and it calls other members, showing the same certificate ([`Tls::client`]).
-//! Connections that exist keep what they began with, as long as the certificate of the other end is good by
-//! what is in force ([`Standing`]).
+//! Connections that exist keep what they began with, as long as the certificate of the other end is
+//! good by what is in force ([`Standing`]).
 
 mod expiry;
 mod standing;
@@ -54,12 +54,12 @@ const CA: &str = "--tls-ca";
 const CLIENT_CA: &str = "--tls-client-ca";
 const CLIENT_CRL: &str = "--tls-client-crl";
 
-/// Whether who connects has to show a certificate of `--tls-client-ca`.
+/// Whether a peer has to show a certificate of `--tls-client-ca`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peers {
-    /// Anybody may come; a certificate that is shown has to be good.
+    /// Every peer may connect; a certificate that is shown has to be good.
     Anybody,
-    /// Nobody without a good certificate.
+    /// No peer without a good certificate.
     Certified,
 }
 
@@ -90,7 +90,7 @@ pub enum TlsError {
 
 /// What one reading of the files gave.
 struct Loaded {
-    /// For anybody, and for holders of a certificate alone.
+    /// For every peer, and for holders of a certificate alone.
     servers: [Arc<ServerConfig>; 2],
     client: Option<Arc<ClientConfig>>,
     judges: Option<Judges>,
@@ -131,8 +131,8 @@ impl Tls {
         })
     }
 
-    /// Reads the files again. What is in force stays so if they are not usable. Connections whose certificate is no
-    /// longer good by what was read end ([`Standing`]).
+    /// Reads the files again. What is in force stays so if they are not usable. Connections whose
+    /// certificate is no longer good by what was read end ([`Standing`]).
     ///
     /// # Errors
     /// As [`Tls::load`].
@@ -177,8 +177,8 @@ impl Tls {
         }
     }
 
-    /// How to answer who connects. Without `--tls-client-ca` nobody is [`Peers::Certified`], so every
-    /// handshake of that kind fails.
+    /// How to answer a peer. Without `--tls-client-ca` no peer is [`Peers::Certified`], so
+    /// every handshake of that kind fails.
     #[must_use]
     pub fn server(&self, peers: Peers) -> Arc<ServerConfig> {
         let [anybody, certified] = &self.loaded.read().servers;
@@ -332,7 +332,7 @@ fn identity(
     Ok(Arc::new(SingleCertAndKey::from(certified)))
 }
 
-/// Whom to trust, and where that was said.
+/// The trusted authority, and where it was set.
 struct Trust<'t> {
     flag: &'static str,
     path: &'t Path,

@@ -18,7 +18,8 @@ impl Certified {
     pub fn new() -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let mut params = CertificateParams::new(Vec::new())?;
-        // A name of its own: to some clients a certificate with the name of its issuer is signed by itself.
+        // A name of its own: to some clients a certificate with the name of its issuer is signed by
+        // itself.
         let name = &mut params.distinguished_name;
         name.push(DnType::CommonName, "fonn test authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

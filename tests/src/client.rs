@@ -16,7 +16,8 @@ pub use self::http::{HttpAnswer, HttpClient};
 pub use self::resp::{RespClient, RespReply, request as resp_request};
 pub use self::text::{MetaClient, TextClient, TextItem};
 
-/// A reply that does not come within this time fails the test: it hangs. A busy machine is slow, and that is no failure.
+/// A reply that does not come within this time fails the test: it hangs. A busy machine is slow,
+/// and that is no failure.
 pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The server answered with its protocol's error; the connection goes on.
@@ -37,7 +38,8 @@ pub fn is_refusal(error: &anyhow::Error) -> bool {
     error.is::<Refused>()
 }
 
-/// Opens a connection from an address of its own, for limits that are by source. Waits for replies as the clients do.
+/// Opens a connection from an address of its own, for limits that are by source. Waits for replies
+/// as the clients do.
 ///
 /// # Errors
 /// When the server does not accept it.

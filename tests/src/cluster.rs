@@ -21,10 +21,10 @@ use crate::router::FonnRouter;
 
 /// A busy machine needs its time; what is asked for is far less.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Who was down often has to answer for a minute before it is up again.
+/// A member that was down often has to answer for a minute before it is up again.
 const AGREEMENT_LIMIT: Duration = Duration::from_secs(300);
 
-/// How often a test begins at most that somebody else's work disturbed.
+/// How often a test begins at most that other work disturbed.
 const BEGUN_MAX: usize = 3;
 
 /// What members and routers log where one of them did not answer for a second or more.
@@ -36,9 +36,11 @@ const SIGNS: [&str; 3] = [
 /// What they tell clients then.
 const REFUSALS: [&str; 2] = ["TRYAGAIN", "SERVER_ERROR busy"];
 
-/// Runs a test that has no member fall. Who is silent for a second and a half counts as down, and what it alone has is missed; who
-/// does not take a write within seconds makes it fail, to be tried again: that is promised, and on a machine that stands still for
-/// longer it happens to members of which nothing is wrong. A test that fails after that, by what members log and tell, begins anew.
+/// Runs a test that has no member fall. A member that is silent for a second and a half counts as
+/// down, and what it alone has is missed; an owner that does not take a write within seconds makes
+/// it fail, to be tried again: that is promised, and on a machine that stands still for longer it
+/// happens to members of which nothing is wrong. A test that fails after that, by what members log
+/// and tell, begins anew.
 ///
 /// # Errors
 /// As the test, if nothing of that kind happened, or it did each time.
@@ -79,7 +81,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Forms a cluster of `count` members, each with a bucket if there is one, and waits until all serve.
+    /// Forms a cluster of `count` members, each with a bucket if there is one, and waits until all
+    /// serve.
     ///
     /// # Errors
     /// When one does not start, or they do not find together within a minute.
@@ -106,7 +109,8 @@ impl Cluster {
         Self::form_in(count, None, Vec::new(), Some(links.clone()))
     }
 
-    /// The same with a bucket, if there is one. The members reach it by no link that the test can cut.
+    /// The same with a bucket, if there is one. The members reach it by no link that the test can
+    /// cut.
     ///
     /// # Errors
     /// As [`Cluster::form`].
@@ -240,7 +244,8 @@ impl Cluster {
         FonnRouter::start_as(&self.listens, release)
     }
 
-    /// Stops a member by SIGTERM, starts it again as one of that release, and waits until all are active and lack nothing.
+    /// Stops a member by SIGTERM, starts it again as one of that release, and waits until all are
+    /// active and lack nothing.
     ///
     /// # Errors
     /// When it does not end or start, or they do not agree within five minutes.
@@ -252,7 +257,8 @@ impl Cluster {
         self.wait_agreed()
     }
 
-    /// Starts a member again that has lost its disk: it asks the others to be taken in, whoever formed the cluster.
+    /// Starts a member again that has lost its disk: it asks the others to be taken in, whichever
+    /// member formed the cluster.
     ///
     /// # Errors
     /// When it does not start.
@@ -326,7 +332,7 @@ impl Cluster {
     /// Waits until all members are active, go by the same map, and lack nothing by it.
     ///
     /// # Errors
-    /// When they do not within five minutes: who was down often is waited for longest.
+    /// When they do not within five minutes: a member that was down often takes longest.
     pub fn wait_agreed(&self) -> Result<()> {
         let begun = Instant::now();
         let mut agreed = 0;
@@ -425,7 +431,8 @@ fn filling(node: &FonnNode) -> Result<f64> {
     )
 }
 
-/// The epoch of a member's map, how many are active by it, how many slots it lacks something of, and whether it answers for its own.
+/// The epoch of a member's map, how many are active by it, how many slots it lacks something of,
+/// and whether it answers for its own.
 fn view(node: &FonnNode) -> Result<[f64; 4]> {
     let page = node.http_get("/metrics")?.body;
     Ok([
@@ -453,7 +460,8 @@ mod tests {
     use super::*;
     use crate::process::Daemon;
 
-    /// How often a test begins that fails the first `failures` times, each time after a member said `line`; and how it ends.
+    /// How often a test begins that fails the first `failures` times, each time after a member said
+    /// `line`; and how it ends.
     fn begun(failures: usize, line: &str) -> (usize, Result<()>) {
         let count = Cell::new(0);
         let ended = undisturbed(|| {

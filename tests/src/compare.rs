@@ -1,5 +1,5 @@
-//! Side-by-side measurements of Fonn, memcached and Redis in one run on one machine, and of sccache with a bucket
-//! and with Fonn; and of the router beside twemproxy.
+//! Side-by-side measurements of Fonn, memcached and Redis in one run on one machine, and of sccache
+//! with a bucket and with Fonn; and of the router beside twemproxy.
 //!
 //! Each contender gets a fresh process with one serving thread; the rounds go over all
 //! contenders in turn, so that a slow minute of the machine hits all of them; what is compared

@@ -56,8 +56,8 @@ impl DelayProxy {
     }
 }
 
-/// A connection, until either side closes it. The client's was open at once, without a handshake over the
-/// distance, so that its first bytes wait for one.
+/// A connection, until either side closes it. The client's was open at once, without a handshake
+/// over the distance, so that its first bytes wait for one.
 async fn pass_on(client: TcpStream, server: SocketAddr, round_trip: Duration) {
     tokio::time::sleep(round_trip).await;
     let Ok(server) = TcpStream::connect(server).await else {
@@ -74,8 +74,8 @@ async fn pass_on(client: TcpStream, server: SocketAddr, round_trip: Duration) {
     );
 }
 
-/// One direction. Bytes are read as they come and written when their time is over, so what is delayed is
-/// the time and not the throughput.
+/// One direction. Bytes are read as they come and written when their time is over, so what is
+/// delayed is the time and not the throughput.
 async fn carry(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,

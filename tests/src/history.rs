@@ -1,20 +1,22 @@
 //! Judges what concurrent clients saw of single keys, against what a cluster promises.
 //!
-//! Every value is written by one operation, so a read names the write that it saw. An operation took effect
-//! between its beginning and the moment by which that is *certain*: its acknowledgement, or the end of a read
-//! that saw it. Only sets are not certain before they are acknowledged, since they are repeated when an answer is
-//! lost on the way. Operations without an answer may take effect at any later time, or never. A miss is always
-//! allowed: a cache may forget.
+//! Every value is written by one operation, so a read names the write that it saw. An operation
+//! took effect between its beginning and the moment by which that is *certain*: its
+//! acknowledgement, or the end of a read that saw it. Only sets are not certain before they are
+//! acknowledged, since they are repeated when an answer is lost on the way. Operations without an
+//! answer may take effect at any later time, or never. A miss is always allowed: a cache may
+//! forget.
 //!
 //! What must hold:
 //! - A read returns the value of an operation on that key that had begun.
-//! - No read that begins after an overwrite was acknowledged returns what was certain before that overwrite
-//!   began.
-//! - A compare-and-store that was acknowledged compared with the newest: the same goes for what it was
-//!   given to compare with, and no two are acknowledged for the same token.
+//! - No read that begins after an overwrite was acknowledged returns what was certain before that
+//!   overwrite began.
+//! - A compare-and-store that was acknowledged compared with the newest: the same goes for what it
+//!   was given to compare with, and no two are acknowledged for the same token.
 //!
-//! While members are cut off from each other, one of them may go on by its last map. Reads that overlap such
-//! a [`Window`] answer only for overwrites acknowledged before it began; all others answer for all.
+//! While members are cut off from each other, one of them may go on by its last map. Reads that
+//! overlap such a [`Window`] answer only for overwrites acknowledged before it began; all others
+//! answer for all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,8 +32,8 @@ pub enum Action {
     Set(u64),
     /// The key was removed.
     Delete {
-        /// Whether it was there. Where it was not there is nothing to replicate: the answer is that of a
-        /// read.
+        /// Whether it was there. Where it was not there is nothing to replicate: the answer is that
+        /// of a read.
         was_there: bool,
     },
     /// It was read.
@@ -59,7 +61,7 @@ pub struct Seen {
 /// One operation on a key; times are since the beginning of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who.
+    /// The client.
     pub client: usize,
     /// What.
     pub action: Action,
@@ -83,8 +85,8 @@ pub struct Window {
 pub struct Rules<'w> {
     /// When members were cut off.
     pub windows: &'w [Window],
-    /// Whether a member that is cut off cannot acknowledge anything, since another owner would have to
-    /// take it. Then compare-and-store is exact at all times.
+    /// Whether a member that is cut off cannot acknowledge anything, since another owner would have
+    /// to take it. Then compare-and-store is exact at all times.
     pub cut_off_cannot_write: bool,
 }
 
@@ -192,7 +194,8 @@ pub fn check(operations: &[Operation], rules: Rules<'_>) -> Result<(), Box<Viola
         if begun.is_none_or(|begun| begun > answered) {
             return violation("a value read before it was written", &[write.at, at]);
         }
-        // A set whose answer was lost between members is repeated: it may come back until its client is told.
+        // A set whose answer was lost between members is repeated: it may come back until its
+        // client is told.
         let is_repeatable = operations
             .get(write.at)
             .is_some_and(|it| matches!(it.action, Action::Set(_)));
@@ -427,7 +430,8 @@ mod tests {
         assert_eq!(strict(&history), Some("two stores for the same token"));
         let history = [set(1, 0, 5), set(2, 6, 7), cas(1, 3, 8, 9)];
         assert_eq!(strict(&history), LOST);
-        // Where a member may write by itself, two may store at the same time, but not before or after.
+        // Where a member may write by itself, two may store at the same time, but not before or
+        // after.
         let window = [Window {
             from: ms(6),
             until: ms(40),
@@ -457,12 +461,14 @@ mod tests {
         assert_eq!(judge(&before), STALE);
         let behind = [set(1, 0, 5), set(2, 110, 120), get(1, 201, 202)];
         assert_eq!(judge(&behind), STALE);
-        // Who is cut off may not know what there is to delete, but what it deletes is gone.
+        // A member that is cut off may not know what there is to delete, but what it deletes is
+        // gone.
         let unknown = [set(1, 0, 5), delete(false, 110, 120), get(1, 201, 202)];
         assert_eq!(judge(&unknown), None);
         let known = [set(1, 0, 5), delete(true, 110, 120), get(1, 201, 202)];
         assert_eq!(judge(&known), STALE);
-        // Both written in it, by members that do not hear each other, in the same tick of their clocks.
+        // Both written in it, by members that do not hear each other, in the same tick of their
+        // clocks.
         let tied = [set(1, 110, 112), set(2, 114, 120), get(1, 201, 202)];
         assert_eq!(judge(&tied), None);
         let apart = [set(1, 110, 112), set(2, 118, 120), get(1, 201, 202)];

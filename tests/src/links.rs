@@ -1,9 +1,9 @@
 //! Links between processes that a test cuts, delays and heals, each direction by itself.
 //!
-//! Every server of the test has a proxy in front of it, whose address is what others are told. Whose a
-//! connection is, the kernel knows: the sockets of each process are listed in `/proc`. So one proxy a
-//! server is enough for rules by pairs of processes. Connections of the test's own clients do not go
-//! through proxies, and are never cut.
+//! Every server of the test has a proxy in front of it, whose address is what others are told.
+//! Whose a connection is, the kernel knows: the sockets of each process are listed in `/proc`. So
+//! one proxy a server is enough for rules by pairs of processes. Connections of the test's own
+//! clients do not go through proxies, and are never cut.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -36,7 +36,7 @@ pub enum Rule {
 
 #[derive(Clone, Debug, Default)]
 struct Rules {
-    /// From whom to whom.
+    /// Both ends.
     links: BTreeMap<(String, String), Rule>,
     /// Names of processes.
     names: HashMap<u32, String>,
@@ -245,7 +245,8 @@ impl Link {
                     return;
                 }
             }
-            // The end comes no sooner than the bytes before it, and the other side may still answer.
+            // The end comes no sooner than the bytes before it, and the other side may still
+            // answer.
             writing.open(is_forward).await;
             let _ = to.shutdown().await;
         };
@@ -299,7 +300,8 @@ mod tests {
 
     use super::*;
 
-    /// A process that sends what it is told, and shows what it gets: an endless echo through a proxy.
+    /// A process that sends what it is told, and shows what it gets: an endless echo through a
+    /// proxy.
     fn remote(links: &Links) -> (std::process::Child, net::TcpStream, net::TcpStream) {
         let server = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = links.proxy("server").unwrap();

@@ -97,8 +97,8 @@ impl Peer {
         Self::start("twemproxy", command, addr, (b"get none\r\n", b"END\r\n"))
     }
 
-    /// Starts bazel-remote with one thread that runs code and blobs as they are in `dir`, without a check of action
-    /// results and without a log of requests.
+    /// Starts bazel-remote with one thread that runs code and blobs as they are in `dir`, without a
+    /// check of action results and without a log of requests.
     ///
     /// # Errors
     /// When it does not answer within a minute.

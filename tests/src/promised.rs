@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What is `promised` where `FONN_STRICT_TIMES` is set, on a machine that has nothing else to do with
-/// programs that are optimized; else what a machine under load may need.
+/// What is `promised` where `FONN_STRICT_TIMES` is set, on a machine that has nothing else to do
+/// with programs that are optimized; else what a machine under load may need.
 #[must_use]
 pub fn at_most(promised: Duration, patient: Duration) -> Duration {
     if is_strict() { promised } else { patient }

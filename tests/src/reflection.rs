@@ -34,10 +34,11 @@ pub struct Reflected {
 }
 
 impl Reflected {
-    /// Connects to an admin port, HOST:PORT; logged in as `login`, a name and a password, if there is one.
+    /// Connects to an admin port, HOST:PORT; logged in as `login`, a name and a password, if there
+    /// is one.
     ///
     /// # Errors
-    /// When nobody speaks HTTP/2 there.
+    /// When no server speaks HTTP/2 there.
     pub fn connect(admin: &str, login: Option<(&str, &str)>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -97,7 +98,7 @@ impl Reflected {
         }
     }
 
-    /// The methods of a service, from the file that it is in and from those that this one imports.
+    /// The methods of a service, from the file that it is in and from those that the file imports.
     ///
     /// # Errors
     /// When the descriptors cannot be had, or do not fit together.

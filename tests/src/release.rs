@@ -5,7 +5,7 @@ use fonn_node::cli::Release;
 /// The variable that has the version of the software, and behind a space that of the peer protocol.
 pub const VARIABLE: &str = "RELEASE_UNDER_TEST";
 
-/// The next minor version of this one, with the next version of the peer protocol.
+/// The next minor version of this version, with the next version of the peer protocol.
 #[must_use]
 pub fn next() -> Release {
     let this = Release::this();

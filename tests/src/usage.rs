@@ -33,8 +33,9 @@ impl Usage {
     }
 }
 
-/// Name and processor time of each living thread of a process, to the nanosecond: `comm` and the first
-/// field of `schedstat` of `/proc/PID/task/TID`. A thread that runs just now is behind by up to a tick.
+/// Name and processor time of each living thread of a process, to the nanosecond: `comm` and the
+/// first field of `schedstat` of `/proc/PID/task/TID`. A thread that runs just now is behind by up
+/// to a tick.
 ///
 /// # Errors
 /// When the process is gone, or the kernel was built without this accounting.

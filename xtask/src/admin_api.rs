@@ -1,4 +1,5 @@
-//! `cargo xtask admin-api`: the reference of the admin port in docs/admin-api.md, from the comments of the .proto files.
+//! `cargo xtask admin-api`: the reference of the admin port in docs/admin-api.md, from the comments
+//! of the .proto files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +21,8 @@ pub const FILES: [File; 1] = [File {
     make,
 }];
 
-/// Numbers of fields in descriptors, of which paths to comments are made (descriptor.proto, `SourceCodeInfo`).
+/// Numbers of fields in descriptors, of which paths to comments are made (descriptor.proto,
+/// `SourceCodeInfo`).
 mod place {
     pub const MESSAGE: i32 = 4;
     pub const ENUM: i32 = 5;
@@ -80,7 +82,8 @@ impl<'s> Api<'s> {
         Self { set, types }
     }
 
-    /// The services that have roles, which are those of the admin port, by name; and the types that they speak of.
+    /// The services that have roles, which are those of the admin port, by name; and the types that
+    /// they speak of.
     fn calls(&self) -> Result<(String, BTreeSet<String>)> {
         let role = |method: &str| ROLES.iter().find(|(row, _)| *row == method).map(|it| it.1);
         let (mut services, mut used) = (BTreeMap::new(), BTreeSet::new());

@@ -1,8 +1,8 @@
 //! `cargo xtask cluster`: nodes, routers and a bucket on this machine, for trying them out.
 //!
-//! Everything is one directory, which is removed at the end unless it is to be kept. The programs are
-//! children in process groups of their own, so that Ctrl-C reaches this process alone, which stops them
-//! in order.
+//! Everything is one directory, which is removed at the end unless it is to be kept. The programs
+//! are children in process groups of their own, so that Ctrl-C reaches this process alone, which
+//! stops them in order.
 
 mod children;
 mod home;
@@ -55,7 +55,8 @@ struct Options {
     /// Routers
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
     routers: u16,
-    /// Where everything is kept; empty, or what an earlier run kept [default: a temporary directory]
+    /// Where everything is kept; empty, or what an earlier run kept [default: a temporary
+    /// directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Keeps the data: the next run with --dir goes on with it, on the same ports
@@ -95,7 +96,7 @@ pub fn run(args: &[String], root: &Path) -> Result<ExitCode> {
     let options = match Options::try_parse_from(words) {
         Ok(options) => options,
         Err(error) => {
-            // Nobody is left to tell when the standard streams are closed.
+            // There is no other place to report it when the standard streams are closed.
             let _ = error.print();
             return Ok(ExitCode::from(error.exit_code() as u8));
         }
@@ -177,7 +178,7 @@ fn signals() -> Result<Receiver<()>> {
             runtime.block_on(async {
                 loop {
                     stop.recv().await;
-                    // Who sends more than anybody waits for has been heard.
+                    // A second signal needs no second wake.
                     let _ = sender.try_send(());
                 }
             });
@@ -257,7 +258,7 @@ fn bucket(options: &Options, home: &Home) -> String {
     }
 }
 
-/// The steps of a start: who forms the cluster, who joins it, who stands before it.
+/// The steps of a start: the node that forms the cluster, those that join it, the routers.
 const STEPS: [fn(&Ports, usize) -> bool; 3] = [
     |ports, at| at == ports.first_node(),
     |ports, at| at > ports.first_node(),
@@ -379,7 +380,8 @@ impl Shown {
     }
 }
 
-/// Waits for a signal. A program that ends meanwhile is told of: whoever tries out a failure does that.
+/// Waits for a signal. A program that ends meanwhile is told of: a user that tries out a failure
+/// does that.
 fn serve(children: &mut Children, signals: &Receiver<()>) -> Result<()> {
     while !is_signalled(signals, LOOK_INTERVAL) {
         if let Some(child) = children.ended() {
@@ -390,8 +392,8 @@ fn serve(children: &mut Children, signals: &Receiver<()>) -> Result<()> {
     Ok(())
 }
 
-/// Stops all programs; whatever is left when the time is over, or at another signal, is killed. True if
-/// all ended by themselves and cleanly.
+/// Stops all programs; whatever is left when the time is over, or at another signal, is killed.
+/// True if all ended by themselves and cleanly.
 fn stop(children: &mut Children, signals: &Receiver<()>) -> Result<bool> {
     if !children.is_empty() {
         let _ = writeln!(io::stderr(), "stopping");

@@ -149,7 +149,8 @@ mod tests {
         FILES.iter().for_each(File::assert_up_to_date);
     }
 
-    /// The documentation is made from the comments, and an undocumented field is a field nobody knows.
+    /// The documentation is made from the comments, and an undocumented field is a field that no
+    /// reader knows.
     #[test]
     fn everything_in_the_proto_files_has_a_comment() {
         for file in compile().unwrap().file {

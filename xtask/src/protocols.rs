@@ -1,4 +1,5 @@
-//! `cargo xtask protocols`: the tables of docs/protocols.md, from the tables and encoders in `proto`.
+//! `cargo xtask protocols`: the tables of docs/protocols.md, from the tables and encoders in
+//! `proto`.
 
 use anyhow::Result;
 use fonn_proto::differences::DIFFERENCES;

@@ -1,9 +1,9 @@
-//! `cargo xtask sample-config`: the sample configuration and the table of settings, from the flags of
-//! the node.
+//! `cargo xtask sample-config`: the sample configuration and the table of settings, from the flags
+//! of the node.
 //!
-//! What a setting means, its default and its environment variable all come from the command line's own
-//! definition. Only where a default cannot be written down (it depends on the machine) an example is
-//! given here.
+//! What a setting means, its default and its environment variable all come from the command line's
+//! own definition. Only where a default cannot be written down (it depends on the machine) an
+//! example is given here.
 
 use std::fmt::Write as _;
 

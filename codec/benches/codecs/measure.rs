@@ -122,8 +122,8 @@ pub fn measure(corpus: &Corpus, contender: Contender, effort: Effort) -> Line {
                 }
             },
             &mut || {
-                // Each block to its place in the value, as the path does: always to the same 128 KiB is
-                // faster, and makes no value.
+                // Each block to its place in the value, as the path does: always to the same 128
+                // KiB is faster, and makes no value.
                 for value in &compressed {
                     let mut rest = &mut expanded[..];
                     for (block, len) in value {

@@ -1,5 +1,5 @@
-//! Any bytes are an error or a value of the length they claim, within the limit. The checksum, which
-//! a fuzzer does not guess, is asked but not relied on: the codecs get the bytes in any case.
+//! Any bytes are an error or a value of the length they claim, within the limit. The checksum,
+//! which a fuzzer does not guess, is asked but not relied on: the codecs get the bytes in any case.
 
 #![no_main]
 

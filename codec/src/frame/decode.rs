@@ -44,8 +44,8 @@ impl<'a> Frame<'a> {
     /// Allocates nothing; cost grows with the number of blocks, not with the bytes.
     ///
     /// # Errors
-    /// [`FrameError`]: the bytes are not a frame, not all of one, or of a value of more than `limit`
-    /// bytes.
+    /// [`FrameError`]: the bytes are not a frame, not all of one, or of a value of more
+    /// than `limit` bytes.
     pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Self, FrameError> {
         let header = Header::parse(bytes, limit)?;
         if bytes.len() != header.frame_len() {
@@ -117,9 +117,9 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Makes `out` the value. What `out` held before is overwritten and is better not cleared: for codecs
-    /// whose library writes to initialized memory only (LZ4, Snappy) what is missing in length is filled with
-    /// zeros first. Allocates only if its capacity is short, then exactly
+    /// Makes `out` the value. What `out` held before is overwritten and is better not cleared: for
+    /// codecs whose library writes to initialized memory only (LZ4, Snappy) what is missing in
+    /// length is filled with zeros first. Allocates only if its capacity is short, then exactly
     /// [`original_len`](Self::original_len) bytes.
     ///
     /// # Errors
@@ -150,13 +150,13 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Makes `out`, which has [`original_len`](Self::original_len) bytes, the value. For callers with
-    /// a buffer that is used again: a vector that grows is filled with zeros first for LZ4 and Snappy, which
-    /// costs up to 8 % of LZ4's speed.
+    /// Makes `out`, which has [`original_len`](Self::original_len) bytes, the value. For callers
+    /// with a buffer that is used again: a vector that grows is filled with zeros first for LZ4 and
+    /// Snappy, which costs up to 8 % of LZ4's speed.
     ///
     /// # Errors
-    /// [`FrameError::Range`] if `out` has another length, [`FrameError::Decode`] if the stored bytes
-    /// are damaged: what `out` holds then is unspecified.
+    /// [`FrameError::Range`] if `out` has another length, [`FrameError::Decode`] if the stored
+    /// bytes are damaged: what `out` holds then is unspecified.
     pub fn decode_to(&self, out: &mut [u8]) -> Result<(), FrameError> {
         if out.len() != self.original_len() {
             return Err(FrameError::Range {
@@ -172,9 +172,9 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Like [`decode_into`](Self::decode_into), with up to `threads` threads if the value has several
-    /// MiB: the caller's and others that end before this returns. `threads` is how many processors
-    /// are idle now. Starting one takes some 0.1 ms.
+    /// Like [`decode_into`](Self::decode_into), with up to `threads` threads if the value has
+    /// several MiB: the caller's and others that end before this returns. `threads` is how many
+    /// processors are idle now. Starting one takes some 0.1 ms.
     ///
     /// # Errors
     /// [`FrameError::Decode`] if the stored bytes are damaged; `out` is empty then.
@@ -330,7 +330,8 @@ impl<'a> Blocks<'a> {
         self.stored.get(start..self.end(block)?)
     }
 
-    /// Appends all blocks to `out`, which is empty and has room for them. Else which of them cannot be had.
+    /// Appends all blocks to `out`, which is empty and has room for them. Else which of them cannot
+    /// be had.
     fn append_all(&self, append: Append, out: &mut Vec<u8>) -> Result<(), usize> {
         for block in 0..self.original_len.div_ceil(BLOCK_LEN) {
             self.append(block, append, out).ok_or(block)?;

@@ -57,7 +57,8 @@ pub fn encode(
 
 /// Like [`encode`], to the same bytes, with up to `threads` threads if `raw` has several MiB: the
 /// caller's and others that end before this returns. `threads` is how many processors are idle now.
-/// Takes up to 4 MiB of memory for each thread besides, and the time of starting threads (some 0.1 ms).
+/// Takes up to 4 MiB of memory for each thread besides, and the time of starting threads (some 0.1
+/// ms).
 ///
 /// # Errors
 /// [`EncodeError`]; `out` is as it was then.
@@ -78,8 +79,8 @@ pub fn encode_shared(
     encode_verbatim(reason, raw, out)
 }
 
-/// Why `raw` is better left as it is without an attempt, as [`encode`] decides it: from its length, its
-/// first bytes, and a look at a sample of it.
+/// Why `raw` is better left as it is without an attempt, as [`encode`] decides it: from its length,
+/// its first bytes, and a look at a sample of it.
 #[must_use]
 pub fn reason_to_leave(spec: CodecSpec, min_bytes: usize, raw: &[u8]) -> Option<Verbatim> {
     match sniff::before_a_look(spec, min_bytes, raw) {
@@ -88,13 +89,13 @@ pub fn reason_to_leave(spec: CodecSpec, min_bytes: usize, raw: &[u8]) -> Option<
     }
 }
 
-/// Appends the frame of `raw` to `out` if `spec` makes it shorter by at least 1/32. The attempt alone: for
-/// callers that have asked [`reason_to_leave`] or [`Runs`](crate::sniff::Runs), and may have another place
-/// for what stays as it is than a copy. `threads` as for [`encode_shared`].
+/// Appends the frame of `raw` to `out` if `spec` makes it shorter by at least 1/32. The attempt
+/// alone: for callers that have asked [`reason_to_leave`] or [`Runs`](crate::sniff::Runs), and may
+/// have another place for what stays as it is than a copy. `threads` as for [`encode_shared`].
 ///
 /// # Errors
-/// Why the value is to rest verbatim; `out` is as it was then. (A value that is too long for a frame is
-/// among these.)
+/// Why the value is to rest verbatim; `out` is as it was then. (A value that is too long for a
+/// frame is among these.)
 pub fn compress(
     spec: CodecSpec,
     raw: &[u8],

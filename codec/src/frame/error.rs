@@ -21,7 +21,7 @@ pub enum FrameError {
         /// Its version.
         found: u8,
     },
-    /// A codec id that nobody has used yet.
+    /// A codec id that no build uses yet.
     #[error("codec id {id} is not known here")]
     UnknownCodec {
         /// The id.

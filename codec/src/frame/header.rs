@@ -28,8 +28,8 @@ pub enum Encoding {
 /// try again what is known to fail. The numbers are stored and never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verbatim {
-    /// No codec was asked: it was `none`, or the value came behind many that did not shrink and was not
-    /// looked at ([`Runs`](crate::sniff::Runs)).
+    /// No codec was asked: it was `none`, or the value came behind many that did not shrink and was
+    /// not looked at ([`Runs`](crate::sniff::Runs)).
     NoCodec = 0,
     /// The value was shorter than the threshold.
     BelowThreshold = 1,
@@ -74,8 +74,8 @@ pub struct Header {
     pub(super) checksum: u32,
 }
 
-/// Whether `frame` is what was written, as far as its checksum tells. It needs no codec: what a build with
-/// other features wrote is not taken for damage. Costs one pass over the bytes.
+/// Whether `frame` is what was written, as far as its checksum tells. It needs no codec: what a
+/// build with other features wrote is not taken for damage. Costs one pass over the bytes.
 #[must_use]
 pub fn is_intact(frame: &[u8]) -> bool {
     let Some((header, payload)) = frame.split_first_chunk::<HEADER_LEN>() else {

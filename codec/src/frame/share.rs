@@ -1,7 +1,7 @@
 //! The work on the blocks of a large value, shared among threads.
 //!
-//! Threads are started for one value and end with it: nothing is left running, and nothing has to be
-//! configured. That costs some 0.1 ms a thread (its stack, and the codec's context, which is the
+//! Threads are started for one value and end with it: nothing is left running, and nothing has to
+//! be configured. That costs some 0.1 ms a thread (its stack, and the codec's context, which is the
 //! thread's own), so a part of less than [`PART_LEN`] is not worth one.
 
 use std::sync::Mutex;
@@ -12,8 +12,8 @@ use crate::frame::BLOCK_LEN;
 /// Bytes of the value in one part: whole blocks.
 pub(super) const PART_LEN: usize = 8 * BLOCK_LEN;
 
-/// Bytes of the value whose parts are made before they are put together: enough work that threads are
-/// worth starting.
+/// Bytes of the value whose parts are made before they are put together: enough work that threads
+/// are worth starting.
 pub(super) fn window_len(threads: usize) -> usize {
     threads.saturating_mul(4 * PART_LEN)
 }

@@ -1,8 +1,8 @@
 //! From a frame to its value while the frame is still coming, as from a network.
 //!
-//! What it takes in memory is the value and at most one stored block: the rest of the frame is gone when
-//! it was decoded. Input is hostile until [`FrameStream::finish`] has compared the checksum, which covers the
-//! whole frame: nothing of the value is given out before.
+//! What it takes in memory is the value and at most one stored block: the rest of the frame is gone
+//! when it was decoded. Input is hostile until [`FrameStream::finish`] has compared the checksum,
+//! which covers the whole frame: nothing of the value is given out before.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -36,7 +36,8 @@ enum Body {
     Foreign(FrameError),
 }
 
-/// Blocks that come one after the other, behind their index. A value of one piece is one block without.
+/// Blocks that come one after the other, behind their index. A value of one piece is one block
+/// without.
 #[derive(Debug)]
 struct Blocks {
     codec: &'static str,
@@ -52,10 +53,12 @@ struct Blocks {
 }
 
 impl FrameStream {
-    /// Begins with the frame's first bytes, [`HEADER_LEN`] of them or more, of which only the header is
-    /// looked at. `frame_len` is how many bytes the frame has together, as its reader knows them.
+    /// Begins with the frame's first bytes, [`HEADER_LEN`] of them or more, of which only the
+    /// header is looked at. `frame_len` is how many bytes the frame has together, as its reader
+    /// knows them.
     ///
-    /// A codec that is unknown or left out is no error yet: nobody knows by now whether the bytes are in order.
+    /// A codec that is unknown or left out is no error yet: it is unknown by now whether the bytes
+    /// are in order.
     ///
     /// # Errors
     /// [`FrameError`] as of [`Frame::parse`](crate::Frame::parse).
@@ -125,7 +128,8 @@ impl FrameStream {
     ///
     /// # Errors
     /// [`FrameError`]: it is not all there, or not what was written; of the kind
-    /// [`Unsupported`](crate::frame::ErrorKind::Unsupported) only if it is, and of a codec that this build does not have.
+    /// [`Unsupported`](crate::frame::ErrorKind::Unsupported) only if it is, and of a codec that
+    /// this build does not have.
     pub fn finish(self) -> Result<Vec<u8>, FrameError> {
         if self.left > 0 {
             return Err(FrameError::Length {

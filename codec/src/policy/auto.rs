@@ -17,15 +17,15 @@ const SPARE: f32 = 0.6;
 /// Gains below this are not worth a change.
 const GAIN_MIN: f32 = 0.03;
 
-/// Gains of the last intervals add up; a change needs this sum: 10 % for three intervals, or 3 % for
-/// ten.
+/// Gains of the last intervals add up; a change needs this sum: 10 % for three intervals, or 3 %
+/// for ten.
 const EVIDENCE_MIN: f32 = 0.3;
 
 /// One interval's gain counts as this at most, so that a change takes three intervals at least.
 const EVIDENCE_STEP_MAX: f32 = 0.1;
 
-/// A candidate whose bottleneck is this close to the best one's is as good; the one that stores less
-/// is taken then.
+/// A candidate whose bottleneck is this close to the best one's is as good; the one that stores
+/// less is taken then.
 const TIE: f32 = 0.01;
 
 /// A codec stays for so long at least.

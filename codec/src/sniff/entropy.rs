@@ -1,16 +1,16 @@
 //! Judges from a sample whether bytes look random.
 //!
-//! The measure is how many different byte values 128 bytes hold. Random bytes hold 100.9 on average,
-//! with a standard deviation of 3.7; base64 56, C sources 33 and never over 54, object files 31 in
-//! the median. Unlike an entropy it needs no counts: marking a value is one store, so 128 bytes cost
-//! some 40 ns.
+//! The measure is how many different byte values 128 bytes hold. Random bytes hold 100.9 on
+//! average, with a standard deviation of 3.7; base64 56, C sources 33 and never over 54, object
+//! files 31 in the median. Unlike an entropy it needs no counts: marking a value is one store, so
+//! 128 bytes cost some 40 ns.
 //!
 //! There are two steps, because one look is enough for nearly all values. First a glance: 128 bytes
-//! from four places together, which are plainly random (24 of 25 random values are), plainly not, or
-//! neither. Then, if neither, a window of 128 bytes at each of the places, all of which must look
-//! random. There are 4 to 32 places, about one in each 128 KiB. A compressible stretch of twice their
-//! distance has one in it for sure, and leaves the value to the codec; text in no more than a quarter
-//! of a value that is random otherwise does so three times in four.
+//! from four places together, which are plainly random (24 of 25 random values are), plainly not,
+//! or neither. Then, if neither, a window of 128 bytes at each of the places, all of which must
+//! look random. There are 4 to 32 places, about one in each 128 KiB. A compressible stretch of
+//! twice their distance has one in it for sure, and leaves the value to the codec; text in no more
+//! than a quarter of a value that is random otherwise does so three times in four.
 //!
 //! Bytes can be spread evenly and be compressible all the same, if they repeat. So a run of the
 //! value's first bytes is looked for at short distances and at powers of two.
@@ -26,8 +26,8 @@ const PLACES_PER_GLANCE: usize = 4;
 /// Fewer different values than this in a glance are not random: 4.5 standard deviations from the
 /// mean. (Random bytes from half of the places, and text from the others, have 77.)
 const GLANCE_MIN: u32 = 84;
-/// So many are random: bytes spread evenly over 158 values (7.3 bits each, of which an entropy coder
-/// could save 9 %) have as many once in twenty times.
+/// So many are random: bytes spread evenly over 158 values (7.3 bits each, of which an entropy
+/// coder could save 9 %) have as many once in twenty times.
 const GLANCE_RANDOM: u32 = 94;
 
 /// Fewer or more different values than this in a window are not random: 6 standard deviations from
@@ -94,8 +94,8 @@ impl<'a> Places<'a> {
 
     /// The first `N` bytes there; at most [`WINDOW_LEN`].
     fn at<const N: usize>(&self, index: usize) -> &'a [u8; N] {
-        // It differs from part to part, or a stride of the sample could fall in step with one of the
-        // data. Scaled by a product, which takes less time than a remainder.
+        // It differs from part to part, or a stride of the sample could fall in step with one of
+        // the data. Scaled by a product, which takes less time than a remainder.
         let slack = (self.stride - WINDOW_LEN) as u64;
         let part = (index as u32)
             .wrapping_mul(0x9E37_79B9)
@@ -158,7 +158,8 @@ impl Seen {
     }
 
     fn count(&self) -> u32 {
-        // At most 128 are marked, so bytes can hold the sum, of which the compiler adds 16 at a time.
+        // At most 128 are marked, so bytes can hold the sum, of which the compiler adds 16 at a
+        // time.
         u32::from(self.0.iter().fold(0u8, |sum, &mark| sum.wrapping_add(mark)))
     }
 }

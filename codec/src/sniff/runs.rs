@@ -1,12 +1,13 @@
 //! How often to look, where nothing has shrunk for long.
 //!
-//! A run is values of about the same length of which none shrank, one after the other. The longer it is
-//! the rarer is a look: at all of the first 64, then at one in `n` / 32 of a run of `n` values, and never
-//! at fewer than one in 16. The first value that shrinks ends the run. So, whatever the order of the
-//! values, no more than about 1/32 of them is left as it is and would have shrunk, and where one in ten
-//! or more shrinks hardly any: a run of 64 is as good as never reached. When data changes from noise to
-//! text, up to 30 values of the text are left, 15 on average. Which ones are looked at is drawn by lot, or a
-//! period of the data could fall in step with that of the looks.
+//! A run is values of about the same length of which none shrank, one after the other. The longer
+//! it is the rarer is a look: at all of the first 64, then at one in `n` / 32 of a run of `n`
+//! values, and never at fewer than one in 16. The first value that shrinks ends the run. So,
+//! whatever the order of the values, no more than about 1/32 of them is left as it is and would
+//! have shrunk, and where one in ten or more shrinks hardly any: a run of 64 is as good as never
+//! reached. When data changes from noise to text, up to 30 values of the text are left, 15 on
+//! average. Which ones are looked at is drawn by lot, or a period of the data could fall in step
+//! with that of the looks.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -16,8 +17,8 @@ use crate::frame::Verbatim;
 use crate::sniff::{before_a_look, looks_random};
 use crate::spec::CodecSpec;
 
-/// From this length on all values are looked at: beside what else is done for them a look is nothing,
-/// and one of them is worth many short ones.
+/// From this length on all values are looked at: beside what else is done for them a look is
+/// nothing, and one of them is worth many short ones.
 const LOOKED_AT_FROM_LEN: usize = 64 << 10;
 
 /// Lengths of one run differ by less than a factor of two. Those below 2 bytes are one class.
@@ -32,17 +33,18 @@ const INTERVAL_MAX: u32 = 16;
 /// Longer runs are not told apart.
 const RUN_MAX: u32 = RUN_PER_INTERVAL * INTERVAL_MAX;
 
-/// The runs of one level. For several threads at once, without locks: where two come together, one of
-/// both values may not be counted, which costs a look at most.
+/// The runs of one level. For several threads at once, without locks: where two come together, one
+/// of both values may not be counted, which costs a look at most.
 #[derive(Debug, Default)]
 pub struct Runs {
     classes: [AtomicU64; CLASSES],
 }
 
 impl Runs {
-    /// Why `raw` is better left as it is without an attempt; like [`reason_to_leave`](crate::reason_to_leave),
-    /// but it does not look at all values of a run. [`Verbatim::NoCodec`] for those, since no codec was asked.
-    /// If this is None, [`tell`](Self::tell) what came of the attempt.
+    /// Why `raw` is better left as it is without an attempt; like
+    /// [`reason_to_leave`](crate::reason_to_leave), but it does not look at all values of a run.
+    /// [`Verbatim::NoCodec`] for those, since no codec was asked. If this is None,
+    /// [`tell`](Self::tell) what came of the attempt.
     pub fn reason_to_leave(
         &self,
         spec: CodecSpec,
@@ -76,7 +78,8 @@ impl Runs {
         };
         let mut run = Run::from_bits(class.load(Ordering::Relaxed));
         if did_shrink && run.length == 0 {
-            // As nearly always where values shrink: nothing to write, which others would have to read again.
+            // As nearly always where values shrink: nothing to write, which others would have to
+            // read again.
             return;
         }
         if did_shrink {

@@ -93,7 +93,8 @@ fn a_new_vector_and_one_that_is_used_again_get_the_same() {
             let Ok(frame) = Frame::parse(&bad, LIMIT) else {
                 continue;
             };
-            // Room for more than the value: a block that gives too much must be found by its length.
+            // Room for more than the value: a block that gives too much must be found by its
+            // length.
             let (mut new, mut used) = (Vec::with_capacity(2 * len), vec![7; len]);
             let results = (frame.decode_into(&mut new), frame.decode_into(&mut used));
             assert_eq!(results.0, results.1, "{spec} at {at}");

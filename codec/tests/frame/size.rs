@@ -62,7 +62,8 @@ fn values_of_200_kib_shrink_to_less_than_a_quarter() {
     value.truncate(200 << 10);
     assert_eq!(value.len(), 200 << 10);
     for spec in compressing_specs() {
-        // What has no entropy coder (zstd leaves most of its own out below level 0) gets to about 4.
+        // What has no entropy coder (zstd leaves most of its own out below level 0) gets to
+        // about 4.
         let is_fast = spec.level().is_none_or(|level| level < 0);
         let ratio_min = if is_fast { 3.0 } else { 4.25 };
         let (frame, _) = framed(spec, &value);

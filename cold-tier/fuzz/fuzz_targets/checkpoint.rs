@@ -1,4 +1,5 @@
-//! Any manifest, part and entry, also behind right checksums: an error, or what encodes to the same.
+//! Any manifest, part and entry, also behind right checksums: an error, or what encodes to the
+//! same.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as a record that comes in pieces: what the record gives that is there at once, at any split.
+//! Any bytes as a record that comes in pieces: what the record gives that is there at once, at any
+//! split.
 
 #![no_main]
 

@@ -59,11 +59,12 @@ impl IndexEntry {
     }
 
     /// The entry for a key of which an index has two copies, one in each segment; `created_ms` are
-    /// those of the segments. The order of merging does not matter, and merging again changes nothing.
+    /// those of the segments. The order of merging does not matter, and merging again changes
+    /// nothing.
     ///
     /// The higher version wins. Of one version a tombstone wins over the value (the value was
-    /// dropped), else the copy in the segment created later (it was moved there), else the one in the
-    /// segment with the higher number.
+    /// dropped), else the copy in the segment created later (it was moved there), else the one in
+    /// the segment with the higher number.
     #[must_use]
     pub fn merge(self, created_ms: u64, other: Self, other_created_ms: u64) -> Self {
         let rank = |entry: &Self, created_ms: u64| {
@@ -114,8 +115,8 @@ impl IndexEntry {
     /// Reads the value of the key `hash`.
     ///
     /// # Errors
-    /// [`CheckpointError`]: it is of another layout, or damaged in a way that shows. An entry has no
-    /// checksum: what is around it has one, and the record that it leads to.
+    /// [`CheckpointError`]: it is of another layout, or damaged in a way that shows. An entry
+    /// has no checksum: what is around it has one, and the record that it leads to.
     pub fn decode(hash: KeyHash, bytes: &[u8]) -> Result<Self, CheckpointError> {
         let wrong = |field| CheckpointError::Field { part: PART, field };
         let mut fields = Fields(bytes);

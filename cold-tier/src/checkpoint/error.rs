@@ -7,7 +7,7 @@ use crate::checkpoint::{MANIFEST_LEN_MAX, PART_LEN_MAX};
 /// Why bytes are not a checkpoint's, or cannot become one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// Another program, or another version of this one, wrote it.
+    /// Another program, or another version of Fonn, wrote it.
     #[error(
         "{part} has format version {found}, this build reads version {known}: \
          the index is built from an older checkpoint or from the segments"

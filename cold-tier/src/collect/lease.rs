@@ -1,8 +1,8 @@
-//! Who collects garbage in a region.
+//! The lease of the node that collects garbage in a region.
 //!
-//! A guard against double work, no more: it rests on clocks and on a store that may not know
-//! conditions. An object with the holder's id and the time until when it holds; whoever finds it
-//! expired writes itself into it, and holds it if it is still there the next time.
+//! The lease only avoids double work. It depends on clocks, and on a store that may not support
+//! conditional writes. It is an object with the holder's id and the end of the lease. A node that
+//! finds it expired writes its own id. It holds the lease if the id is still there the next time.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) const TTL: Duration = Duration::from_secs(900);
 
 const TTL_MS: u64 = 900_000;
 
-/// The lease, as one who wants it sees it.
+/// The lease, as a node that wants it sees it.
 #[derive(Debug)]
 pub(super) struct Lease {
     key: ObjectKey,
@@ -39,9 +39,9 @@ enum Action {
     Hold,
     /// It is ours, and should be renewed.
     Renew,
-    /// Nobody holds it.
+    /// No node holds it.
     Take,
-    /// Somebody else holds it.
+    /// Another node holds it.
     Leave,
 }
 
@@ -50,7 +50,7 @@ fn decide(found: Option<Holder>, me: WriterId, now_ms: u64) -> Action {
         return Action::Take;
     };
     let left_ms = holder.until_ms.saturating_sub(now_ms);
-    // Nobody may take it for longer than that: a clock was wrong.
+    // No node may take it for longer than that: a clock was wrong.
     if left_ms == 0 || left_ms > 2 * TTL_MS {
         return Action::Take;
     }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(decide(held(me, TTL_MS), me, 0), Action::Hold);
         assert_eq!(decide(held(me, TTL_MS), me, TTL_MS / 2), Action::Renew);
         assert_eq!(decide(held(me, TTL_MS), me, TTL_MS), Action::Take);
-        // Written by somebody whose clock is years ahead.
+        // Written by a node whose clock is years ahead.
         assert_eq!(decide(held(other, u64::MAX), me, 5), Action::Take);
     }
 

@@ -373,7 +373,7 @@ impl<'a> Rewriter<'a> {
         let sealed = Arc::new(builder.finish(header, marks));
         let uploaded = upload(self.shared, self.names, sealed, self.persistence).await;
         if uploaded.is_err() {
-            // Its name was given out and may never appear: nobody shall wait for it.
+            // Its name was given out and may never appear: no reader shall wait for it.
             self.names.lock().abandon(self.shared);
         }
         uploaded.map(|_| ())

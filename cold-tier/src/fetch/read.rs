@@ -1,9 +1,10 @@
-//! The bytes of one record on their way: as one stream, or as parts of it side by side, decoded as they come.
+//! The bytes of one record on their way: as one stream or as concurrent parts, decoded as they
+//! arrive.
 //!
-//! What a read holds in memory is the decoded value and a window of what is still encoded, and both are held at
-//! the gate for reads before they are there. How long the value is, is in the record's first bytes. If there is no
-//! room for it then, the request is given up, and made again when there is: nobody waits for more memory
-//! while holding some.
+//! A read holds the decoded value and a window of encoded bytes in memory. It reserves both at the
+//! gate for reads first. The record's first bytes tell the length of the value. If there is no room
+//! for it, the request is dropped, and repeated when there is. So no read waits for more memory
+//! while it holds some.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,13 +23,15 @@ use crate::status::Counters;
 use crate::store::pieces::PIECE_LEN;
 use crate::store::{ObjectKey, Operation, Piece, Pieces, StoreError, StoreErrorKind};
 
-/// Records longer than this are read in parts of this length, in bytes, where there is memory for some.
+/// Records longer than this are read in parts of this length, in bytes, where there is memory for
+/// some.
 const PART_BYTES: u64 = 8 << 20;
 /// Parts of one record that are read at the same time.
 const PARTS_PARALLEL: u64 = 4;
 /// Share of the memory for reads that the parts of one record may take.
 const PARTS_SHARE: u64 = 2;
-/// What one stream has of a record beside its value: two pieces that wait, one at hand, and a block.
+/// What one stream has of a record beside its value: two pieces that wait, one at hand, and a
+/// block.
 const STREAM_BYTES: u64 = 4 * PIECE_LEN as u64;
 
 /// No read is sent a second time before that.
@@ -45,8 +48,8 @@ enum Stop {
     Memory(u64),
 }
 
-/// Reads a record, and sends the request a second time if it takes unusually long, as far as memory and
-/// the share of such reads allow: a bucket that is slow as a whole must not get twice as many.
+/// Reads a record, and sends the request a second time if it takes unusually long, as far as memory
+/// and the share of such reads allow: a bucket that is slow as a whole must not get twice as many.
 pub(super) async fn read(
     shared: &Arc<Shared>,
     wanted: Wanted<'_>,
@@ -207,7 +210,7 @@ async fn read_parts(
         })??;
         early.insert(from, bytes);
         while let Some(bytes) = early.remove(&at) {
-            // One that is too short leaves the record too short, which is found by who decodes it.
+            // One that is too short leaves the record too short, which the decoder finds.
             at = (at + PART_BYTES).min(range.end);
             to.bytes(key, bytes).await?;
         }
@@ -215,8 +218,8 @@ async fn read_parts(
     Ok(())
 }
 
-/// Takes the pieces of a record until the last; `held` is extended by what the value takes beyond the
-/// `window` and the record's own length.
+/// Takes the pieces of a record until the last; `held` is extended by what the value takes beyond
+/// the `window` and the record's own length.
 async fn decode(
     shared: &Arc<Shared>,
     wanted: Wanted<'_>,

@@ -1,11 +1,12 @@
 //! What the members of this cluster announce of their segments, and which of them are lost: pure.
 //!
-//! A member announces each of its writers with the number of segments that the bucket has of it. So a segment is
-//! followed when it is announced, and the bucket is asked about a writer that is announced only as a safety net.
+//! A member announces each of its writers with the number of segments that the bucket has of it. So
+//! a segment is followed when it is announced, and the bucket is asked about a writer that is
+//! announced only as a safety net.
 //!
-//! A takeover is complete when the bucket has been listed for new writers and has been asked for the end of every
-//! writer of the lost member, both after the takeover began. Invariant: everything here is bounded by the number of
-//! members.
+//! A takeover is complete when the bucket has been listed for new writers and has been asked for
+//! the end of every writer of the lost member, both after the takeover began. Invariant: everything
+//! here is bounded by the number of members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,8 +28,8 @@ const MEMBERS_MAX: usize = 256;
 pub struct Announcement {
     /// The region that it writes for.
     pub region: Region,
-    /// Its writers, each with the number of its segments that are in the bucket. One without a segment is about to
-    /// have its first.
+    /// Its writers, each with the number of its segments that are in the bucket. One without a
+    /// segment is about to have its first.
     pub writers: BTreeMap<WriterId, u64>,
 }
 

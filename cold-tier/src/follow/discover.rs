@@ -1,9 +1,9 @@
 //! Finding writers that are not followed yet, with few requests.
 //!
-//! Ids of writers sort by the time of their first segment. So what is new in a region is behind the newest
-//! that is known, but for clocks that differ and uploads that took long: the list begins [`QUIET`]
-//! earlier, and passes over the segments of a writer where they are many. A writer that was later than that
-//! is found by the full comparison.
+//! Ids of writers sort by the time of their first segment. So what is new in a region is behind the
+//! newest that is known, but for clocks that differ and uploads that took long: the list begins
+//! [`QUIET`] earlier, and passes over the segments of a writer where they are many. A writer that
+//! was later than that is found by the full comparison.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn newer(
     from: Option<&WriterId>,
 ) -> Result<Vec<SegmentName>, ColdError> {
     let prefix = region.segments_prefix();
-    // The characters of a number sort before this one.
+    // The characters of a number sort before this character.
     let mut after = from.and_then(|writer| behind(&format!("{prefix}{writer}/g")));
     let mut found: Vec<SegmentName> = Vec::new();
     loop {

@@ -26,8 +26,8 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// How long the first comparison with the bucket waits at most.
 const FIRST_MAX: Duration = Duration::from_secs(60);
 
-/// When the bucket is compared with the index for the first time: soon, as nothing is collected before. Not
-/// at once, as all nodes of a cluster may just have started.
+/// When the bucket is compared with the index for the first time: soon, as nothing is collected
+/// before. Not at once, as all nodes of a cluster may just have started.
 fn first(interval: Duration, random: u64) -> Duration {
     let longest = (interval / 10).min(FIRST_MAX);
     longest / 2 + (longest / 2).mul_f64((random % 1024) as f64 / 1024.0)
@@ -226,7 +226,7 @@ async fn find_lost(
     Ok(())
 }
 
-/// What could not be read and is gone by now keeps nobody from anything any more.
+/// Forgets unreadable segments that the bucket no longer lists. They delay no read any more.
 async fn forget_unreadable(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
     let unreadable: Vec<SegmentName> = shared.unreadable.lock().iter().cloned().collect();
     for name in unreadable.iter().filter(|name| !listed.contains(name)) {

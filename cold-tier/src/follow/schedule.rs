@@ -61,8 +61,8 @@ impl Candidate {
         heard.is_some_and(|heard| heard.segments > self.cursor.next_seq)
     }
 
-    /// The number before which it is followed; None: as far as the bucket has segments. A request for a segment that its
-    /// member has not told of would be one in vain.
+    /// The number before which it is followed; None: as far as the bucket has segments. A request
+    /// for a segment that its member has not told of would be one in vain.
     pub(super) fn end(&self) -> Option<u64> {
         let is_told = self.has_ended() && self.is_ahead() && !self.is_taken_over;
         let heard = self.heard.filter(|_| is_told);
@@ -139,8 +139,8 @@ pub(super) enum Step {
     Wait(Instant),
 }
 
-/// The next step of a follower that asks active writers every `interval`. `candidates` are not being asked at present;
-/// `asking` others are.
+/// The next step of a follower that asks active writers every `interval`. `candidates` are not
+/// being asked at present; `asking` others are.
 pub(super) fn next(
     candidates: &[Candidate],
     asking: usize,

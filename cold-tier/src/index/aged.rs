@@ -9,7 +9,8 @@ use super::{Cursor, Index, follow_key, rows};
 /// RAM of each part of the database while it is open here.
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// Makes the index in `dir`, of a node that does not run, say that the last segment of every writer is older by `by`.
+/// Makes the index in `dir`, of a node that does not run, say that the last segment of every writer
+/// is older by `by`.
 ///
 /// # Errors
 /// [`IndexError`]: the index cannot be opened or written, for instance because its node runs.

@@ -1,9 +1,9 @@
 //! The database under the local index: fjall, with what keeps it from harm.
 //!
-//! Nothing in it is the only copy of anything, so its journal is never synced: what survives a crash
-//! is a prefix of the batches, and the bucket has the rest. fjall's own threads may fail and leave the
-//! database *poisoned*: it still reads, and writes no more. A panic out of fjall is caught and counts as
-//! an error. All calls block.
+//! Nothing in it is the only copy of anything, so its journal is never synced: what survives a
+//! crash is a prefix of the batches, and the bucket has the rest. fjall's own threads may fail and
+//! leave the database *poisoned*: it still reads, and writes no more. A panic out of fjall is
+//! caught and counts as an error. All calls block.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
 //! Copies that left the node before the bucket had them: what they hid must stay hidden.
 //!
-//! Each leaves a tombstone that is in no segment yet, and a row with its key, from which the spiller
-//! writes one into the next segment. Merging that segment gives the tombstone its place.
+//! Each leaves a tombstone that is in no segment yet, and a row with its key, from which the
+//! spiller writes one into the next segment. Merging that segment gives the tombstone its place.
 
 use super::database::Batch;
 use super::table::Deltas;
@@ -37,8 +37,8 @@ pub(crate) struct LostRow {
 }
 
 impl Index {
-    /// Notes copies that are gone. Those that the index has, or has something newer for, are not lost;
-    /// returns how many are, and their bytes.
+    /// Notes copies that are gone. Those that the index has, or has something newer for, are not
+    /// lost; returns how many are, and their bytes.
     pub(crate) fn lose(&self, copies: &[LostCopy<'_>]) -> Result<(u64, u64), IndexError> {
         let _writer = self.writer.lock();
         let mut batch = Batch::default();

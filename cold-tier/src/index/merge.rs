@@ -1,7 +1,7 @@
 //! What becomes of a copy that arrives: whether it takes the place of the present one.
 //!
-//! Pure. Which of two copies counts, [`IndexEntry::merge`] decides; here it meets what the index knows
-//! of the segments.
+//! Pure. Which of two copies counts, [`IndexEntry::merge`] decides; here it meets what the index
+//! knows of the segments.
 
 use crate::checkpoint::IndexEntry;
 
@@ -21,8 +21,8 @@ pub(crate) enum Merge {
     },
 }
 
-/// A copy, and when its segment was made: Unix time in milliseconds. None: the segment is gone, as far
-/// as anybody knows.
+/// A copy, and when its segment was made: Unix time in milliseconds. None: the segment is gone, as
+/// far as this node knows.
 pub(crate) type Placed<'a> = (&'a IndexEntry, Option<u64>);
 
 /// Merges an arriving copy with the present one.

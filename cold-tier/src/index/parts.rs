@@ -40,16 +40,16 @@ pub(crate) struct Arrival<'a> {
     pub(crate) spilled: Option<&'a SpillCursor>,
 }
 
-/// Who is told about copies elsewhere that are out of date, before the index knows it itself: what is
-/// cut off by a crash is told again.
+/// The receiver of reports about copies elsewhere that are out of date, before the index knows it
+/// itself: what is cut off by a crash is told again.
 pub(crate) trait Witness {
     /// `entry` is newer than anything the index had of its key.
     fn superseded(&self, entry: &FooterEntry);
-    /// Everything in `space` with a version below `cutoff` was flushed.
+    /// Everything that `mark` is about, with a version below its cutoff, is gone.
     fn flushed(&self, mark: &FlushMark);
 }
 
-/// A witness who wants to know nothing: for segments of this process.
+/// A witness that ignores every report: for segments of this process.
 pub(crate) struct NoWitness;
 
 impl Witness for NoWitness {

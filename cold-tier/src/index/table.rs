@@ -1,4 +1,5 @@
-//! The segments that the index knows, in RAM: small (some hundred bytes each), and asked at each read.
+//! The segments that the index knows, in RAM: small (some hundred bytes each), and asked at each
+//! read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Row {
     facts: SegmentFacts,
-    /// Raised by readers, who do not lock for writing.
+    /// Raised by readers, which do not lock for writing.
     last_read_ms: AtomicU64,
 }
 
@@ -49,8 +50,8 @@ impl Table {
         }
     }
 
-    /// The number of the next new segment. Numbers are never used twice, so that an entry left behind
-    /// by a crash leads nowhere instead of to another segment.
+    /// The number of the next new segment. Numbers are never used twice, so that an entry left
+    /// behind by a crash leads nowhere instead of to another segment.
     pub(crate) fn next(&self) -> u32 {
         self.next
     }
@@ -88,8 +89,8 @@ impl Table {
         ids.filter_map(|&id| Some((id, self.facts(id)?))).collect()
     }
 
-    /// Bytes of each region's segments that are in the bucket. Of other regions than `own` only those in
-    /// which anything counts: what they have replaced, they delete unseen.
+    /// Bytes of each region's segments that are in the bucket. Of other regions than `own` only
+    /// those in which anything counts: what they have replaced, they delete unseen.
     pub(crate) fn region_bytes(&self, own: &Region) -> BTreeMap<Region, u64> {
         let mut sizes: BTreeMap<Region, u64> = BTreeMap::new();
         for Row { facts, .. } in self.rows.values() {

@@ -1,21 +1,23 @@
-//! Making few segments out of many small ones, which a node with little to spill leaves every few seconds.
+//! Making few segments out of many small ones, which a node with little to spill leaves every few
+//! seconds.
 //!
-//! An object costs something for as long as it is there, however little is in it: a row in every index, a GET
-//! for whoever builds an index from footers or verifies the bucket, and its share of each comparison with the
-//! bucket (a LIST names 1,000). With S3's prices the last alone is $3.60 a month for a million segments,
-//! each node and one comparison an hour. Merging a million of them costs $0.80 of GETs (footer and
-//! records), and $5 of PUTs and $0.40 of each follower's GETs, divided by how many go into one: with 16,
-//! some $1.20, which is back after ten days with one node, after three with three.
+//! An object costs something for as long as it is there, however little is in it: a row in every
+//! index, a GET for each node that builds an index from footers or verifies the bucket, and its
+//! share of each comparison with the bucket (a LIST names 1,000). With S3's prices the last alone
+//! is $3.60 a month for a million segments, each node and one comparison an hour. Merging a million
+//! of them costs $0.80 of GETs (footer and records), and $5 of PUTs and $0.40 of each follower's
+//! GETs, divided by how many go into one: with 16, some $1.20, which is back after ten days with
+//! one node, after three with three.
 //!
-//! Segments are merged with others of about their size, so that a byte is copied once for each factor of
-//! [`STEP`] that its segment grows by, and with those made at about the same time, so that old and new are
-//! given up apart. Values and tombstones alone are not mixed.
+//! Segments are merged with others of about their size, so that a byte is copied once for each
+//! factor of [`STEP`] that its segment grows by, and with those made at about the same time, so
+//! that old and new are given up apart. Values and tombstones alone are not mixed.
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::plan::{Keep, Reason, Round, Step, has_values, is_settled};
 
-/// Segments of which the larger has less than so many times the bytes are of about one size. A merged
-/// segment is larger than that as long as the fewest that are merged are more.
+/// Segments of which the larger has less than so many times the bytes are of about one size. A
+/// merged segment is larger than that as long as the fewest that are merged are more.
 const STEP: u64 = 8;
 
 /// How small a segment is: 0 if it is not, then one more for each factor of [`STEP`].

@@ -10,7 +10,7 @@ fn at(version: u64) -> CopyVersion {
     CopyVersion { epoch: 0, version }
 }
 
-/// A settled segment of 10 values, of which all count.
+/// An old segment of 10 values, of which all count.
 fn segment(id: u32) -> (u32, SegmentFacts) {
     let facts = SegmentFacts {
         name: SegmentName {
@@ -34,7 +34,7 @@ fn segment(id: u32) -> (u32, SegmentFacts) {
     (id, facts)
 }
 
-/// A settled segment of tombstones.
+/// An old segment of tombstones.
 fn tombstones(id: u32) -> (u32, SegmentFacts) {
     let (id, facts) = segment(id);
     let facts = SegmentFacts {
@@ -316,7 +316,7 @@ fn a_round_is_bounded() {
     assert_eq!(plan(&PlanInput { limits, ..input }).steps.len(), 1);
 }
 
-/// A settled segment of 10 values of 1 KiB.
+/// An old segment of 10 values of 1 KiB.
 fn small(id: u32) -> (u32, SegmentFacts) {
     let (id, facts) = segment(id);
     let facts = SegmentFacts {

@@ -7,7 +7,7 @@ use crate::segment::{FOOTER_LEN_MAX, KEY_LEN_MAX};
 /// Why bytes are not a segment, or a record cannot be put into one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    /// Another program, or another version of this one, wrote it.
+    /// Another program, or another version of Fonn, wrote it.
     #[error(
         "segment has format version {found}, this build reads version {known}: \
          use a build that reads it, or another prefix in the bucket"

@@ -1,7 +1,8 @@
 //! A record that is still coming: checked and decoded piece by piece.
 //!
-//! What it holds is the decoded value, and a stored block of it that is not complete. Nothing is given out
-//! before the last byte: the checksums of record and frame cover all of it, and a block has none of its own.
+//! What it holds is the decoded value, and a stored block of it that is not complete. Nothing is
+//! given out before the last byte: the checksums of record and frame cover all of it, and a block
+//! has none of its own.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -13,7 +14,7 @@ use fonn_codec::frame::{BLOCK_LEN, ErrorKind, FrameStream, HEADER_LEN as FRAME_H
 use crate::segment::record::{CHECKSUM_LEN, Start};
 use crate::segment::{CopyVersion, Facts, RECORD_HEAD_LEN};
 
-/// What is expected of a record by who asks for it.
+/// What the caller expects of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The keyspace: namespace × 16 + database.
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn what_is_in_order_and_cannot_be_decoded_is_not_damage() {
-        // A codec id that nobody has, in a frame and a record that are in order.
+        // A codec id that no build has, in a frame and a record that are in order.
         let mut frame = vec![0xF1, 0xEE, 0, 0, 200, 0, 0, 0, 100, 0, 0, 0];
         let payload = [7; 100];
         let checksum = checksum::crc32c_append(checksum::crc32c(&frame), &payload);

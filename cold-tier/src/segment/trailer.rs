@@ -13,8 +13,8 @@ pub const TRAILER_LEN: usize = 36;
 
 const PART: &str = "trailer";
 
-/// Bytes before the checksum. After it come only the format version and the magic number, which stay
-/// at the end of every version.
+/// Bytes before the checksum. After it come only the format version and the magic number, which
+/// stay at the end of every version.
 const CHECKED_LEN: usize = 20;
 
 /// Where the footer is and what it should be.

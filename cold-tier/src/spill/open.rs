@@ -25,7 +25,7 @@ pub(super) struct OpenSegment {
 pub(super) enum Added {
     /// It is in the segment.
     Yes,
-    /// It does not fit into this one.
+    /// It does not fit into this segment.
     Full,
     /// It fits into none.
     Unreadable,

@@ -7,8 +7,8 @@ use fonn_codec::{CodecId, CodecSpec, Encoded, Frame};
 use crate::codec::ValueCodec;
 
 /// Gives the frame for the bucket: the same bytes where nothing would be gained, that is, if it has
-/// that codec already, does not shrink or is known not to, or no codec is asked for; and where this build
-/// cannot decode it, so that others can.
+/// that codec already, does not shrink or is known not to, or no codec is asked for; and where this
+/// build cannot decode it, so that others can.
 ///
 /// # Errors
 /// [`FrameError`]: it is damaged or of a value of more than `limit` bytes. A wrong byte must not be

@@ -19,7 +19,7 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) at: CopyVersion,
-    /// Whether it can be read, as far as anybody knows.
+    /// Whether it can be read, as far as this node knows.
     pub(crate) is_readable: bool,
 }
 
@@ -137,7 +137,7 @@ mod tests {
         },
         /// The queue is read: in order, and of each key only what is the newest by then.
         Spill,
-        /// The segment of the newest copy vanishes, and somebody notices.
+        /// The segment of the newest copy vanishes, and a reader notices.
         Vanish,
     }
 

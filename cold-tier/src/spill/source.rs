@@ -15,8 +15,8 @@ impl SpillCursor {
     /// Longest cursor in bytes; longer ones are cut, so they must not be made.
     pub const LEN_MAX: usize = 4096;
 
-    /// A position from the source's own bytes. Empty means the beginning: everything that the source
-    /// has.
+    /// A position from the source's own bytes. Empty means the beginning: everything that the
+    /// source has.
     #[must_use]
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
@@ -114,8 +114,8 @@ pub trait SpillSource: Send + Sync + 'static {
     /// What is behind `cursor`.
     fn backlog(&self, cursor: &SpillCursor) -> Backlog;
 
-    /// Waits until there may be something new. May return for no reason; must not miss anything that
-    /// was added after the last [`SpillSource::read`] began.
+    /// Waits until there may be something new. May return for no reason; must not miss anything
+    /// that was added after the last [`SpillSource::read`] began.
     fn wait(&self) -> BoxFuture<'_, ()>;
 }
 

@@ -1,9 +1,9 @@
 //! Segments on their way into the bucket, several at a time.
 //!
-//! A writer's segments appear in the order of their numbers, so each lane is a writer of its own. A segment
-//! gets its name when its upload begins, from the first lane that is free: as long as one keeps up, followers
-//! have no others to ask. Segments may reach the bucket in any order; the index takes them, and the queue is
-//! acknowledged, in the order of the queue.
+//! A writer's segments appear in the order of their numbers, so each lane is a writer of its own. A
+//! segment gets its name when its upload begins, from the first lane that is free: as long as one
+//! keeps up, followers have no others to ask. Segments may reach the bucket in any order; the index
+//! takes them, and the queue is acknowledged, in the order of the queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,7 +116,8 @@ impl Uploader {
                     while let Some(carried) = waiting.remove(&settled) {
                         settled += 1;
                         if let Err(error) = self.settle(carried).await {
-                            // The index failed: what is in the queue is spilled after the next start.
+                            // The index failed: what is in the queue is spilled after the next
+                            // start.
                             tracing::error!(%error, "spilling has stopped");
                             return;
                         }
@@ -134,7 +135,7 @@ impl Uploader {
         let Job { work, cursor, slot } = job;
         let work = match work {
             Work::Segment(open, marks) => {
-                // There are as many slots as lanes, and whoever carries has one.
+                // There are as many slots as lanes, and each upload has one.
                 let is_free = |lane: &&Arc<Lane>| !lane.is_taken.swap(true, Ordering::AcqRel);
                 Ok((open, marks, self.lanes.iter().find(is_free).cloned()))
             }
@@ -167,7 +168,7 @@ impl Uploader {
         match carried.outcome {
             Outcome::Failed(error) => return Err(error),
             Outcome::Fence(done) => {
-                // Who asked may have gone away.
+                // The caller may have gone away.
                 let _ = done.send(());
                 return Ok(());
             }

@@ -1,5 +1,5 @@
-//! What decorators have in common: something happens around each call of an inner store, the same for
-//! all operations.
+//! What decorators have in common: something happens around each call of an inner store, the same
+//! for all operations.
 
 use std::fmt;
 use std::ops::Range;

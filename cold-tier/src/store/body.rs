@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes in pieces that need not lie side by side, so that what is collected over time is not copied
-/// together in order to be written. Cheap to clone: a retry sends the same bytes.
+/// Bytes in pieces that need not lie side by side, so that what is collected over time is not
+/// copied together in order to be written. Cheap to clone: a retry sends the same bytes.
 #[derive(Clone, Default)]
 pub struct Body {
     chunks: Arc<[Bytes]>,

@@ -67,7 +67,7 @@ impl Operation {
         self as usize
     }
 
-    /// Whether it reads an object: somebody waits for it. All others are the work of background
+    /// Whether it reads an object: a client waits for it. All others are the work of background
     /// tasks.
     #[must_use]
     pub const fn is_read(self) -> bool {
@@ -178,7 +178,7 @@ impl StoreErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without any change.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         match self {
@@ -218,7 +218,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without any change.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         self.kind.is_retryable()

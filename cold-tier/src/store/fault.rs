@@ -27,7 +27,7 @@ pub enum Fault {
     FlipBit,
     /// A list does not know the objects that were written last.
     StaleList,
-    /// The object is gone for good, as if somebody else had deleted it.
+    /// The object is gone for good, as if another process had deleted it.
     Vanish,
     /// The answer takes so long.
     Slow(Duration),

@@ -6,8 +6,8 @@ use std::str::FromStr;
 /// The name of an object: `/`-separated segments.
 ///
 /// It is restricted to what is safe as an S3 key, in a URL and as a path: at most 1024 bytes;
-/// segments of 1 to 200 bytes out of ASCII letters, digits and `-_.=`, that do not begin with a dot.
-/// So no key can leave a directory or name one of its hidden files.
+/// segments of 1 to 200 bytes out of ASCII letters, digits and `-_.=`, that do not begin with a
+/// dot. So no key can leave a directory or name one of its hidden files.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Box<str>);
 

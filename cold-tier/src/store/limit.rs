@@ -2,12 +2,13 @@
 //!
 //! The limit grows by about one for each round of answers while it is used up, and is halved when
 //! the store throttles or does not answer in time: additive increase, multiplicative decrease
-//! (Chiu, Jain: "Analysis of the Increase and Decrease Algorithms", 1989). It is halved once for all
-//! calls that were on their way together. Calls that were dropped before their answer say nothing.
+//! (Chiu, Jain: "Analysis of the Increase and Decrease Algorithms", 1989). It is halved once for
+//! all calls that were on their way together. Calls that were dropped before their answer say
+//! nothing.
 //!
 //! What does not fit waits in two queues, each first come, first served, and bounded: a full one
-//! answers [`StoreErrorKind::Throttled`]. Reads go before writes, lists and deletes, so that spilling
-//! never starves a client:
+//! answers [`StoreErrorKind::Throttled`]. Reads go before writes, lists and deletes, so that
+//! spilling never starves a client:
 //!
 //! - a quarter of the limit is for reads alone, and a read does not wait where only writes run: it
 //!   may be one call above the limit;

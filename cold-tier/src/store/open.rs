@@ -82,8 +82,8 @@ pub enum OpenError {
     },
 }
 
-/// Opens a store. Does not ask a bucket for anything, so it succeeds while S3 is down; a directory is
-/// made if needed. `pool` does the blocking work of a directory.
+/// Opens a store. Does not ask a bucket for anything, so it succeeds while S3 is down; a directory
+/// is made if needed. `pool` does the blocking work of a directory.
 ///
 /// # Errors
 /// When the options are not sufficient, or the directory cannot be used.

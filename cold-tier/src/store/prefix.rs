@@ -10,8 +10,8 @@ use super::{
     StoreErrorKind, StoreFuture, Streamed, Suffix, Upload,
 };
 
-/// The objects of `inner` whose key begins with a prefix and a slash, named without them. Errors name
-/// the whole key.
+/// The objects of `inner` whose key begins with a prefix and a slash, named without them. Errors
+/// name the whole key.
 #[derive(Debug)]
 pub struct PrefixStore {
     inner: Arc<dyn ObjectStore>,
@@ -41,7 +41,7 @@ impl PrefixStore {
         format!("{}{text}", self.prefix)
     }
 
-    /// The key without the prefix; `None` for one of somebody else.
+    /// The key without the prefix; `None` for a key outside of it.
     fn inner_key(&self, key: &ObjectKey) -> Option<ObjectKey> {
         ObjectKey::new(key.as_str().strip_prefix(&self.prefix)?).ok()
     }

@@ -1,8 +1,8 @@
 //! Looks whether a store can be used as the cold tier, and says what to do where it cannot.
 //!
-//! It writes one small object below `v1/probe/`, reads it in every way, lists it, writes it again on
-//! the condition that there is none, and deletes it: about ten requests. Meant to be run on a store
-//! without retries, or one that gives up soon.
+//! It writes one small object below `v1/probe/`, reads it in every way, lists it, writes it again
+//! on the condition that there is none, and deletes it: about ten requests. Meant to be run on a
+//! store without retries, or one that gives up soon.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,16 +1,18 @@
 //! A store in a bucket of S3, or of a server that speaks its protocol.
 //!
 //! One call is one request, without retries (these are a decorator's), except that objects above
-//! [`PART_BYTES`] are uploaded in parts, a few at once. An upload that fails is aborted; what a crash
-//! or a dropped call leaves of one is found by [`ObjectStore::list_uploads`].
+//! [`PART_BYTES`] are uploaded in parts, a few at once. An upload that fails is aborted; what a
+//! crash or a dropped call leaves of one is found by [`ObjectStore::list_uploads`].
 //!
 //! Integrity: a body is sent with its CRC-32C in a header, which S3, MinIO, versitygw and others
 //! verify before they acknowledge, and which servers that do not know it ignore or refuse (for the
-//! latter there is [`UploadChecksum::None`]). The checksums that the SDK would add by itself are off:
-//! they travel in trailers, which many servers reject. Bodies that are read are checked against the
-//! length and the range that were announced; their bytes are for the formats in them to check.
+//! latter there is [`UploadChecksum::None`]). The checksums that the SDK would add by itself are
+//! off: they travel in trailers, which many servers reject. Bodies that are read are checked
+//! against the length and the range that were announced; their bytes are for the formats in them to
+//! check.
 //!
-//! Anything in the bucket whose name is no [`ObjectKey`] is not an object of ours and is not listed.
+//! Anything in the bucket whose name is no [`ObjectKey`] is not an object of ours and is not
+//! listed.
 
 mod failure;
 mod options;
@@ -113,8 +115,8 @@ impl S3Store {
         }
     }
 
-    /// Begins to read what a GET answers: all of it if `range` is `None`, and otherwise what that HTTP
-    /// range selects. With the length of the body, which is still to come.
+    /// Begins to read what a GET answers: all of it if `range` is `None`, and otherwise what that
+    /// HTTP range selects. With the length of the body, which is still to come.
     async fn begin_read(
         &self,
         subject: Subject<'_>,

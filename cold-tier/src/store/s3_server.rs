@@ -1,8 +1,9 @@
 //! An S3 server in the process of a test: real HTTP, real signatures, on a port of its own.
 //!
 //! It is `s3s` over `s3s-fs`, in a temporary directory. Where that differs from S3, it is put right
-//! here: conditional writes are checked and made in one step, a suffix longer than the object is cut
-//! to it, a directory is no object, and a bucket does not come to be by a write. Lists of unfinished uploads are answered 501, as some servers do.
+//! here: conditional writes are checked and made in one step, a suffix longer than the object is
+//! cut to it, a directory is no object, and a bucket does not come to be by a write. Lists of
+//! unfinished uploads are answered 501, as some servers do.
 //!
 //! The server can also be told to answer otherwise ([`S3Server::answer`]): to fail, or to break the
 //! connection.
@@ -145,7 +146,7 @@ impl S3Server {
             endpoint: Some(self.endpoint()),
             region: Some("us-east-1".to_owned()),
             credentials: Some(self.credentials()),
-            // Who asks is in this process, on a machine that may be busy.
+            // The client is in this process, on a machine that may be busy.
             timeout: Duration::from_secs(60),
             ..S3Options::new(BUCKET)
         }

@@ -77,7 +77,8 @@ async fn a_writer_that_is_announced_is_asked_about_every_five_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_takeover_finds_what_a_lost_member_did_not_live_to_announce() {
-    // What the other member had heard: of the writer with its first segment, of no writer, of no member.
+    // What the other member had heard: of the writer with its first segment, of no writer, of no
+    // member.
     for heard in [Some(true), Some(false), None] {
         let mut world = World::new(602);
         let (writer, other) = pair(&mut world).await;

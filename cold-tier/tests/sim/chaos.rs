@@ -74,8 +74,8 @@ async fn settle(world: &mut World, options: &dyn Fn(&mut ColdOptions)) {
     assert!(is_whole || world.may_be_torn, "{report:?}");
     assert!(report.missing.is_empty(), "{report:?}");
     assert_eq!(report.wrong_entries, 0);
-    // Two checkpoints are kept; one more may have been finished and not yet cleaned up after. What is left of those that crashed is removed
-    // by who holds the lease next.
+    // Two checkpoints are kept; one more may have been finished and not yet cleaned up after. What
+    // is left of those that crashed is removed by the next holder of the lease.
     let mut waits = 0;
     loop {
         let objects = world.objects("v1/idx/").await;

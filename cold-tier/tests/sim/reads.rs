@@ -133,8 +133,8 @@ async fn a_segment_that_was_not_found_for_a_while_is_not_deleted_when_it_is_back
     node.crash().await;
 }
 
-/// A node with `hedge`, whose reads were quick so far, and one read that hangs: what came of that, and how many requests
-/// it made.
+/// A node with `hedge`, whose reads were quick so far, and one read that hangs: what came of that,
+/// and how many requests it made.
 async fn with_one_that_hangs(hedge: bool) -> (Option<Fetched>, u64) {
     let mut world = World::new(61);
     let node = world.start(&|options: &mut ColdOptions| options.hedge = hedge);
@@ -196,7 +196,8 @@ async fn a_bucket_that_is_slow_as_a_whole_gets_few_reads_twice() {
     node.crash().await;
 }
 
-/// A node with so much memory for its cold tier, and entries of `len` equal bytes that zstd makes next to nothing.
+/// A node with so much memory for its cold tier, and entries of `len` equal bytes that zstd makes
+/// next to nothing.
 async fn with_values(seed: u64, memory_bytes: u64, count: u8, len: usize) -> (World, Node) {
     let mut world = World::new(seed);
     let node = world.start(&|options| {
@@ -251,7 +252,8 @@ async fn values_take_memory_until_they_are_elsewhere_and_others_wait_for_it() {
             used()
         );
     }
-    // There is room for the bytes as they are in the bucket, not for the value: it is asked for again.
+    // There is room for the bytes as they are in the bucket, not for the value: it is asked for
+    // again.
     let before = world.calls(Operation::GetRange);
     let third_key = key(2);
     let third = tier.fetch_shared(1, &third_key, &locations[2]);
@@ -304,7 +306,8 @@ async fn long_records_are_read_in_parts_where_there_is_memory_for_them() {
         let before = world.calls(Operation::GetRange);
         world.check(&node, true).await;
         assert_eq!(world.calls(Operation::GetRange) - before, requests);
-        // A wrong bit in any of them is found, wherever it is, and helped by a second try unless it is there again.
+        // A wrong bit in any of them is found, wherever it is, and helped by a second try unless it
+        // is there again.
         let flipped = Rule::new(Fault::FlipBit).on(Operation::GetRange);
         world.faults.add(flipped.after(requests - 1).times(1));
         world.check(&node, true).await;

@@ -1,4 +1,4 @@
-//! Several who write, or read, the same keys, each at its own pace.
+//! Several nodes that write, or read, the same keys, each at its own pace.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ async fn two_regions_that_write_the_same_keys_agree_on_the_newest_whatever_fails
         for node in nodes {
             node.crash().await;
         }
-        // Nobody remembers anything but the bucket.
+        // Only the bucket remembers anything.
         world.lose_index();
         let node = world.start_in(&world.dir(), &Arc::new(Queue::default()), &busy);
         node.until("ready", |tier| tier.status().ready).await;
@@ -76,8 +76,8 @@ async fn two_regions_that_write_the_same_keys_agree_on_the_newest_whatever_fails
     }
 }
 
-/// What a reader has, by its own index: entries that it serves in their newest version, in an older one, and
-/// reads of which the segment was gone.
+/// What a reader has, by its own index: entries that it serves in their newest version, in an older
+/// one, and reads of which the segment was gone.
 async fn read_all(world: &World, reader: &Node) -> (u64, u64, u64) {
     let (mut newest, mut older, mut gone) = (0, 0, 0);
     for (key, ops) in &world.model {
@@ -132,7 +132,7 @@ async fn a_reader_whose_index_is_old_misses_nothing_within_the_grace_and_is_neve
         .until("caught up", |tier| tier.status().caught_up)
         .await;
     assert_eq!(read_all(&world, &reader).await, (KEYS, 0, 0));
-    // Its segments are settled, then mostly garbage, then rewritten.
+    // Its segments become old, then mostly garbage, then rewritten.
     tokio::time::sleep(grace + Duration::from_secs(60)).await;
     for number in 0..KEYS {
         if number % 5 != 0 {
@@ -145,8 +145,8 @@ async fn a_reader_whose_index_is_old_misses_nothing_within_the_grace_and_is_neve
         .await;
     world.check(&writer, true).await;
     tokio::time::sleep(grace / 2).await;
-    // What counts was moved, and is there still where it was. Where nothing counts any more, the segment is
-    // gone at once.
+    // What counts was moved, and is there still where it was. Where nothing counts any more, the
+    // segment is gone at once.
     let (newest, older, _) = read_all(&world, &reader).await;
     assert_eq!(newest, KEYS / 5);
     assert!(older > 0);

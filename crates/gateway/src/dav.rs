@@ -1,7 +1,7 @@
 //! The answer to PROPFIND (RFC 4918, section 9.1), as far as clients of a cache need it.
 //!
-//! Collections are not stored: every path that ends in a slash is one. A client asks for the collection before it stores,
-//! and would create it otherwise.
+//! Collections are not stored: every path that ends in a slash is one. A client asks for the
+//! collection before it stores, and would create it otherwise.
 
 use std::fmt::Write as _;
 

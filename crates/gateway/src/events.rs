@@ -22,7 +22,8 @@ struct Event {
     event: String,
 }
 
-/// The events in a body; those of an unknown kind are left out. `None` if it is not a list of events.
+/// The events in a body; those of an unknown kind are left out. `None` if it is not a list of
+/// events.
 pub(crate) fn parse(body: &[u8]) -> Option<Vec<TurborepoEvent>> {
     let events: Vec<Event> = serde_json::from_slice(body).ok()?;
     let known = events

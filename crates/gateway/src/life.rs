@@ -1,5 +1,5 @@
-//! How long a connection may live without doing anything: the deadlines that no client can hold off by sending a byte now
-//! and then.
+//! How long a connection may live without doing anything: the deadlines that no client can hold off
+//! by sending a byte now and then.
 
 use std::io;
 use std::pin::Pin;
@@ -19,14 +19,16 @@ const LINGER_LEN_MAX: usize = 64 << 20;
 /// Times of a connection. The defaults are what node and router run with; tests shorten them.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// From the first byte of a request to the end of its head. Also from the start of a connection to its first request that
-    /// was let in, if clients have to log in or speak TLS.
+    /// From the first byte of a request to the end of its head. Also from the start of a connection
+    /// to its first request that was let in, if clients have to log in or speak TLS.
     pub head_max: Duration,
     /// How long a connection may wait for its next request.
     pub idle_max: Duration,
-    /// A client that stops in the middle of a body, or of reading a response, for this long is cut off.
+    /// A client that stops in the middle of a body, or of reading a response, for this long is cut
+    /// off.
     pub stall_max: Duration,
-    /// A connection that is closed with a body unread reads on for this long, so that the response is not lost.
+    /// A connection that is closed with a body unread reads on for this long, so that the response
+    /// is not lost.
     pub linger: Duration,
 }
 
@@ -176,22 +178,23 @@ impl Life {
         }
     }
 
-    /// Wakes [`Life::over`] if the deadline is earlier than the time it sleeps until. It finds a later one by itself, so most
-    /// requests cost no wake.
+    /// Wakes [`Life::over`] if the deadline is earlier than the time it sleeps until. It finds a
+    /// later one by itself, so most requests cost no wake.
     fn hasten(&self, state: &mut LifeState) {
         let deadline = state.deadline(&self.times, self.opened);
         let Some(until) = state.asleep_until else {
             return;
         };
         if deadline.is_none_or(|it| it < until) {
-            // It sleeps no longer than this, although the request may be complete before it has woken up.
+            // It sleeps no longer than this, although the request may be complete before it has
+            // woken up.
             state.asleep_until = deadline;
             self.changed.notify_one();
         }
     }
 
-    /// When the connection ends if nothing happens until then, and until when to sleep, which may be earlier. `None` if the
-    /// connection ends now.
+    /// When the connection ends if nothing happens until then, and until when to sleep, which may
+    /// be earlier. `None` if the connection ends now.
     fn sleep(&self) -> Option<(Instant, Instant)> {
         let mut state = self.state.lock();
         let deadline = state.deadline(&self.times, self.opened)?;
@@ -237,7 +240,8 @@ pub(crate) struct Watch<S> {
     first: Vec<u8>,
     stream: S,
     life: Arc<Life>,
-    /// Whether a first byte begins the head of a request: not in HTTP/2, where frames come at any time.
+    /// Whether a first byte begins the head of a request: not in HTTP/2, where frames come at any
+    /// time.
     has_heads: bool,
     linger: Option<(Pin<Box<Sleep>>, usize)>,
 }
@@ -311,8 +315,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watch<S> {
         Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
-    /// Says that nothing more comes. Where a body was left unread it reads on for a moment: closing a socket with unread
-    /// input resets the connection, and the client would lose the response.
+    /// Says that nothing more comes. Where a body was left unread it reads on for a moment: closing
+    /// a socket with unread input resets the connection, and the client would lose the response.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let it = self.get_mut();
         if it.linger.is_none() {

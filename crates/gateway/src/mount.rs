@@ -32,7 +32,8 @@ pub fn bind_given(config: &HttpConfig, origins: &Origins) -> Result<Option<Bound
     }
 }
 
-/// Binds the default address. If it is taken, there is no HTTP port: several nodes may share a host.
+/// Binds the default address. If it is taken, there is no HTTP port: several nodes may share a
+/// host.
 ///
 /// # Errors
 /// If it cannot be had for another reason.

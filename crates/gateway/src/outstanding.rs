@@ -1,7 +1,8 @@
 //! Bodies of responses that clients have not read yet.
 //!
-//! Invariant: together they hold no more than the store allows; one body alone is always admitted. A body waits for room.
-//! Meanwhile connections are cut whose bodies have stood still for a while, first the one that stands still for longest.
+//! Invariant: together they hold no more than the store allows; one body alone is always admitted.
+//! A body waits for room. Meanwhile connections are cut whose bodies have stood still for a while,
+//! first the one that stands still for longest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub(crate) struct Outstanding(Mutex<Table>);
 struct Table {
     last_ticket: u64,
     bytes: usize,
-    /// By ticket. A body gets a new ticket with each progress, so the first one stands still for the longest time.
+    /// By ticket. A body gets a new ticket with each progress, so the first one stands still for
+    /// the longest time.
     bodies: BTreeMap<u64, Body>,
 }
 

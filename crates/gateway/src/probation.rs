@@ -1,8 +1,8 @@
 //! Connections on probation: their clients have to log in or to speak TLS, and have not done so.
 //!
-//! A connection on probation costs memory for a client that is not known. Connections on probation are bounded by source
-//! address and in total. Beyond a bound the oldest one is cut, so an honest client gets in although another client keeps
-//! all places taken.
+//! A connection on probation costs memory for a client that is not known. Connections on probation
+//! are bounded by source address and in total. Beyond a bound the oldest one is cut, so an honest
+//! client gets in although another client keeps all places taken.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 
 use crate::life::Life;
 
-/// Connections on probation, of all sources and of one. Each may hold the head of a request and a window of HTTP/2, 112 KiB.
+/// Connections on probation, of all sources and of one. Each may hold the head of a request and a
+/// window of HTTP/2, 112 KiB.
 const ALL_MAX: usize = 512;
 const BY_SOURCE_MAX: usize = 128;
 
@@ -28,7 +29,8 @@ struct Table {
 }
 
 impl Probation {
-    /// Counts a connection; returns its number. Cuts the oldest one of its source, or of all, if there are too many then.
+    /// Counts a connection; returns its number. Cuts the oldest one of its source, or of all, if
+    /// there are too many then.
     pub(crate) fn begin(&self, source: Source, life: &Arc<Life>) -> u64 {
         let mut table = self.0.lock();
         table.last_number += 1;

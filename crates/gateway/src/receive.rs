@@ -138,7 +138,8 @@ impl<'r, S: Store> Terms<'r, S> {
                     return Err(ReceiveError::NoMemory);
                 }
                 charged += more;
-                // The kernel provides memory as it is written to, so room for all of it costs nothing yet.
+                // The kernel provides memory as it is written to, so room for all of it costs
+                // nothing yet.
                 let capacity = total.unwrap_or(charged);
                 value.reserve_exact(capacity.saturating_sub(value.len()));
             }

@@ -1,6 +1,7 @@
 //! Threads that serve connections: HTTP/1.1, or HTTP/2 by its preface, under TLS or not.
 //!
-//! Each thread has a runtime of its own and takes connections from the same socket, and a connection stays on its thread.
+//! Each thread has a runtime of its own and takes connections from the same socket, and a
+//! connection stays on its thread.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -37,7 +38,8 @@ use crate::store::Store;
 struct Room {
     /// Bytes of a request's line and headers together.
     head_max: usize,
-    /// What a client of HTTP/2 may send before it was asked for: in one request, and in all of its connection.
+    /// What a client of HTTP/2 may send before it was asked for: in one request, and in all of its
+    /// connection.
     stream_window: u32,
     connection_window: u32,
 }
@@ -49,7 +51,8 @@ impl Room {
         stream_window: 128 << 10,
         connection_window: 256 << 10,
     };
-    /// Where clients have to log in, a stranger may hold this much. 64 KiB is the least window that HTTP/2 has.
+    /// Where clients have to log in, a stranger may hold this much. 64 KiB is the least window that
+    /// HTTP/2 has.
     const GUARDED: Self = Self {
         head_max: 48 << 10,
         stream_window: 64 << 10,
@@ -63,7 +66,8 @@ const STREAMS_MAX: u32 = 32;
 /// Bytes of a response that HTTP/2 buffers for a reader that is slow.
 const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
 
-/// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of HTTP/1.1 has it too.
+/// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of
+/// HTTP/1.1 has it too.
 const HTTP2_MARK: &[u8; 3] = b"PRI";
 
 /// Wait after a failed accept, which usually means that file descriptors ran out.
@@ -162,7 +166,8 @@ impl Gateway {
         &self.address
     }
 
-    /// Stops accepting, and ends each connection after its current responses, at the latest in `grace`.
+    /// Stops accepting, and ends each connection after its current responses, at the latest in
+    /// `grace`.
     pub fn stop(&self, grace: Duration) {
         self.stop.request(grace);
     }
@@ -246,7 +251,8 @@ impl<S: Store> Drop for Place<S> {
     }
 }
 
-/// A connection that was accepted. It is on probation, where there is any, until its client is let in or this is dropped.
+/// A connection that was accepted. It is on probation, where there is any, until its client is let
+/// in or this is dropped.
 struct Entered<S: Store> {
     place: Place<S>,
     life: Arc<Life>,
@@ -397,7 +403,8 @@ async fn serve_http<S: Store + Unpin>(
     }
 }
 
-/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for HTTP/2.
+/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for
+/// HTTP/2.
 async fn detect(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
     while HTTP2_MARK.starts_with(first) && first.len() < HTTP2_MARK.len() {
         let mut rest = stream.take((HTTP2_MARK.len() - first.len()) as u64);

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 pub struct Claims(BTreeMap<String, Vec<String>>);
 
 impl Claims {
-    /// The claims of a JSON object. A text, a number or a truth value is one text; an array is the texts of its elements. Claims
-    /// of other forms are left out.
+    /// The claims of a JSON object. A text, a number or a truth value is one text; an array is the
+    /// texts of its elements. Claims of other forms are left out.
     pub(crate) fn of(object: Map<String, Value>) -> Self {
         let texts = |value: Value| match value {
             Value::Array(elements) => elements.into_iter().filter_map(text).collect(),

@@ -86,8 +86,8 @@ impl Verifier {
     /// [`Rejection`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: a fetch that is cancelled counts, and its keys are lost. A caller that may be cancelled runs it in a
-    /// task of its own.
+    /// Not cancel safe: a fetch that is cancelled counts, and its keys are lost. A caller that may
+    /// be cancelled runs it in a task of its own.
     pub async fn verify(
         &self,
         presented: &Presented<'_>,

@@ -15,8 +15,9 @@ const SYMLINKS_ALLOWED: i32 = 2;
 
 /// The capabilities of a cache with blobs of so many bytes at most.
 ///
-/// Results may be stored, also to a client that may not: Bazel 2.1 fails if it is told otherwise, and takes the refusal of a
-/// write for a warning. The oldest version is 2.0, without which Bazel 2.1 refuses the server.
+/// Results may be stored, also to a client that may not: Bazel 2.1 fails if it is told otherwise,
+/// and takes the refusal of a write for a warning. The oldest version is 2.0, without which Bazel
+/// 2.1 refuses the server.
 #[must_use]
 pub fn of_cache(blob_len_max: usize) -> ServerCapabilities {
     let version = |minor| Some(SemVer { major: 2, minor });

@@ -61,8 +61,8 @@ impl DigestFunction {
         }
     }
 
-    /// The function that a request names by its number. Older clients send 0, and the length of the hash says which one
-    /// is meant.
+    /// The function that a request names by its number. Older clients send 0, and the length of the
+    /// hash says which one is meant.
     fn named(number: i32, hash_len: usize) -> Option<Self> {
         let find = |fits: &dyn Fn(Self) -> bool| Self::ALL.into_iter().find(|it| fits(*it));
         match number {
@@ -120,7 +120,8 @@ impl fmt::Debug for Digest {
 }
 
 impl Digest {
-    /// A digest by the hexadecimal hash, the length and the number of the function; the number 0 leaves it to the hash.
+    /// A digest by the hexadecimal hash, the length and the number of the function; the number 0
+    /// leaves it to the hash.
     ///
     /// # Errors
     /// [`DigestError`].
@@ -227,8 +228,8 @@ impl Digest {
         self.key(instance, "ac")
     }
 
-    /// The path of the HTTP dialect for SHA-256. Other functions have an empty segment in their keys, which HTTP refuses: what is
-    /// stored over HTTP is verified as SHA-256 alone.
+    /// The path of the HTTP dialect for SHA-256. Other functions have an empty segment in their
+    /// keys, which HTTP refuses: what is stored over HTTP is verified as SHA-256 alone.
     fn key(&self, instance: &Instance, kind: &str) -> Vec<u8> {
         let hash = self.hash_hex();
         let prefix = instance.prefix();

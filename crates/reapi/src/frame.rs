@@ -1,4 +1,5 @@
-//! The framing of gRPC: each message follows a byte that says whether it is compressed, and its length in big endian.
+//! The framing of gRPC: each message follows a byte that says whether it is compressed, and its
+//! length in big endian.
 //!
 //! | offset | size | type | meaning |
 //! |---|---|---|---|
@@ -9,7 +10,8 @@
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message;
 
-/// Longest message that is received: what clients of gRPC send at most, unless they were told otherwise.
+/// Longest message that is received: what clients of gRPC send at most, unless they were told
+/// otherwise.
 pub const MESSAGE_LEN_MAX: usize = 4 << 20;
 
 /// Bytes before a message.
@@ -121,7 +123,8 @@ fn put_head(bytes: &mut BytesMut, len: usize) {
     bytes.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
 }
 
-/// What stands before the data of a [`ReadResponse`](crate::messages::ReadResponse): so the data are sent from where they are.
+/// What stands before the data of a [`ReadResponse`](crate::messages::ReadResponse): so the data
+/// are sent from where they are.
 #[must_use]
 pub fn frame_read(data_len: usize) -> Bytes {
     let varint_len = prost::length_delimiter_len(data_len);

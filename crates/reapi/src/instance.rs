@@ -56,7 +56,8 @@ impl Instance {
         Ok(Self(format!("{name}/")))
     }
 
-    /// The instance of a key of the HTTP dialect: what stands before `ac/` or `cas/`. HTTP has checked its segments.
+    /// The instance of a key of the HTTP dialect: what stands before `ac/` or `cas/`. HTTP has
+    /// checked its segments.
     #[must_use]
     pub fn of_key(key: &[u8], kind: &str) -> Option<Self> {
         let key = std::str::from_utf8(key).ok()?;

@@ -1,15 +1,17 @@
 //! What the Remote Execution API of build tools says: the part of it that a cache needs.
 //!
-//! Messages, the framing of gRPC, names of blobs, digests, compression, and what an action result refers to. It knows no
-//! socket, no store and no runtime. It does not execute actions.
+//! Messages, the framing of gRPC, names of blobs, digests, compression, and what an action result
+//! refers to. It knows no socket, no store and no runtime. It does not execute actions.
 //!
 //! Invariants:
 //! - Nothing that a client sends reserves more memory than it has sent, or than the caller allows.
 //! - Two names of one blob give one key, and two blobs never share a key.
-//! - The keys of SHA-256 are those of the HTTP dialect of Bazel. The keys of other functions cannot be had over HTTP.
+//! - The keys of SHA-256 are those of the HTTP dialect of Bazel. The keys of other functions cannot
+//!   be had over HTTP.
 //!
-//! Entry points: [`method`] says what a call asks for, [`Deframer`] cuts messages out of a body, [`Resource`] and [`Digest`]
-//! name blobs, [`References`] are what has to be there for a result to be returned.
+//! Entry points: [`method`] says what a call asks for, [`Deframer`] cuts messages out of a body,
+//! [`Resource`] and [`Digest`] name blobs, [`References`] are what has to be there for a result to
+//! be returned.
 
 pub mod capabilities;
 mod digest;

@@ -95,8 +95,8 @@ impl References {
         }
     }
 
-    /// The next message among the blobs that refers to more, which the caller gives to [`References::extend`]. Each
-    /// is returned once.
+    /// The next message among the blobs that refers to more, which the caller gives to
+    /// [`References::extend`]. Each is returned once.
     pub fn next_referrer(&mut self) -> Option<(Referrer, Digest)> {
         let tree = self.trees.pop_first();
         let next = tree.map(|tree| (Referrer::Tree, tree)).or_else(|| {

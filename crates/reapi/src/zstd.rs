@@ -5,7 +5,8 @@ use zstd::stream::raw::{DParameter, Decoder, Encoder, InBuffer, Operation as _, 
 /// A step reads or writes at most so many bytes.
 pub const STEP_LEN: usize = 128 << 10;
 
-/// Logarithm of the longest window that a client may have chosen: 8 MiB, what all levels but the `--ultra` ones have.
+/// Logarithm of the longest window that a client may have chosen: 8 MiB, what all levels but the
+/// `--ultra` ones have.
 const WINDOW_LOG_MAX: u32 = 23;
 
 /// The level of what is sent.
@@ -43,7 +44,8 @@ impl std::fmt::Debug for Inflater {
 }
 
 impl Inflater {
-    /// Bytes that an inflater of a blob of `len` bytes holds besides what it returns: steps, and as much of the window as it fills.
+    /// Bytes that an inflater of a blob of `len` bytes holds besides what it returns: steps, and as
+    /// much of the window as it fills.
     #[must_use]
     pub fn memory_len(len: usize) -> usize {
         len.min(1 << WINDOW_LOG_MAX) + 2 * STEP_LEN
@@ -66,8 +68,8 @@ impl Inflater {
         })
     }
 
-    /// Takes a part of `input`, which it shortens, and returns what came out. The input is used up when both it and what
-    /// came out are empty.
+    /// Takes a part of `input`, which it shortens, and returns what came out. The input is used up
+    /// when both it and what came out are empty.
     ///
     /// # Errors
     /// [`ZstdError`], before more than the length of the blob has come out.

@@ -92,8 +92,9 @@ pub struct Topology {
     pub next_layout: Option<Arc<Layout>>,
     /// The epoch at which the latest of the two layouts was proposed.
     pub proposed: Epoch,
-    /// The slots of which no placed owner is in sync. A stand-in keeps its slot until a placed owner
-    /// is in sync or the stand-in is down: a member that returns meanwhile has none of its writes.
+    /// The slots of which no placed owner is in sync. A stand-in keeps its slot until a placed
+    /// owner is in sync or the stand-in is down: a member that returns meanwhile has none of its
+    /// writes.
     pub stand_ins: BTreeMap<Slot, StandIn>,
 }
 

@@ -119,7 +119,8 @@ impl<E: Clone> Core<E> {
         self.drop_answered();
     }
 
-    /// Stores a pending write and sends it to all other owners and learners, under the applied epoch.
+    /// Stores a pending write and sends it to all other owners and learners, under the applied
+    /// epoch.
     fn distribute(&mut self, index: usize, out: &mut Vec<Command<E>>) {
         let Some(topology) = &self.topology else {
             return;

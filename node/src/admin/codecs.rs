@@ -1,4 +1,5 @@
-//! The codecs of the levels, which may change while the node runs: by the admin service, or by a reload.
+//! The codecs of the levels, which may change while the node runs: by the admin service, or by a
+//! reload.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::levels::{CodecChoice, Level, LevelSetting};
 /// The setting.
 const KEY: &str = "codec";
 
-/// The codecs that were chosen. Whoever changes one does it here, so that what is told is what is done.
+/// The codecs that were chosen. Every change goes through here, so that what is told is what is
+/// done.
 pub struct Codecs {
     engine: Arc<Engine>,
     chosen: Mutex<Chosen>,
@@ -78,7 +80,8 @@ impl Codecs {
         }
     }
 
-    /// Notes what was chosen; the lock on it is held, so that what is told last is what was done last.
+    /// Notes what was chosen; the lock on it is held, so that what is told last is what was done
+    /// last.
     fn note(&self, chosen: Chosen, origin: Origin) {
         let now_ms = self.engine.now_ms();
         self.settings.set(KEY, chosen.setting(), origin, now_ms);
@@ -94,8 +97,8 @@ impl Codecs {
         self.note(new, config.origins.of(KEY));
     }
 
-    /// The levels that there are with their codecs, the fastest first, and the length below which values
-    /// are stored verbatim.
+    /// The levels that there are with their codecs, the fastest first, and the length below which
+    /// values are stored verbatim.
     #[must_use]
     pub fn list(&self) -> (Vec<CodecInForce>, usize) {
         let mut chosen = *self.chosen.lock();
@@ -109,7 +112,8 @@ impl Codecs {
         (levels.collect(), chosen.min_bytes)
     }
 
-    /// Changes the codec of a level, both as in `--codec`; returns what was chosen before and what is now.
+    /// Changes the codec of a level, both as in `--codec`; returns what was chosen before and what
+    /// is now.
     ///
     /// # Errors
     /// A sentence that says what would be accepted.

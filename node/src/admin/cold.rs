@@ -1,8 +1,8 @@
 //! What the admin services ask of a cold tier.
 //!
-//! [`ColdAdmin`] mirrors `fonn/v1/cold.proto` in plain types, so that the tier knows no protobuf and its
-//! tests no server. The service (`fonn.v1.Cold`) translates, bounds pages, and lets one long piece of work
-//! run at a time.
+//! [`ColdAdmin`] mirrors `fonn/v1/cold.proto` in plain types, so that the tier knows no protobuf
+//! and its tests no server. The service (`fonn.v1.Cold`) translates, bounds pages, and lets one
+//! long piece of work run at a time.
 
 pub(super) mod message;
 pub(super) mod news;
@@ -23,8 +23,8 @@ pub use tier::TierAdmin;
 /// An answer that may take I/O.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// News of a longer piece of work, which goes on only while the stream is polled, and ends when it is
-/// dropped.
+/// News of a longer piece of work, which goes on only while the stream is polled, and ends when it
+/// is dropped.
 pub type News<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
 /// A cold tier, as the operator sees it. No method blocks its thread.
@@ -48,10 +48,12 @@ pub trait ColdAdmin: Send + Sync {
     /// Header and footer of a segment, read from the bucket.
     fn inspect(&self, query: InspectQuery) -> Answer<'_, Result<Inspection, ColdError>>;
 
-    /// Reads a segment, or all, in full and checks every record. The last news is the last progress.
+    /// Reads a segment, or all, in full and checks every record. The last news is the last
+    /// progress.
     fn verify(&self, segment: Option<String>) -> News<Result<VerifyNews, ColdError>>;
 
-    /// Merges everything in the bucket into the index again. Dropped before its end, what was merged stays.
+    /// Merges everything in the bucket into the index again. Dropped before its end, what was
+    /// merged stays.
     fn rebuild(&self) -> News<Result<RebuildProgress, ColdError>>;
 }
 

@@ -33,8 +33,8 @@ impl MembershipService {
         })
     }
 
-    /// Refuses to take its slots from a member while no other one that is up could own them: without owners there is no
-    /// map, and everybody would go on by the last one.
+    /// Refuses to take its slots from a member while no other one that is up could own them:
+    /// without owners there is no map, and all members would go on by the last map.
     fn check_slots_stay(&self, node: &str) -> Result<(), Status> {
         let map = self.cluster()?.map().borrow().clone();
         let owns = |it: &MapMember| it.share > 0;
@@ -49,7 +49,8 @@ impl MembershipService {
         )))
     }
 
-    /// Has a change agreed on; answers when this member knows it too, with what `tell` says of its map.
+    /// Has a change agreed on; answers when this member knows it too, with what `tell` says of its
+    /// map.
     async fn change(
         &self,
         change: Change,

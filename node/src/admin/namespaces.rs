@@ -5,7 +5,7 @@ use fonn_proto::grpc::v1::{ListNamespacesResponse, Namespace};
 use crate::engine::Engine;
 use crate::namespaces::{Asked, Known};
 
-/// A namespace without a quota that was counted longer ago is counted again when somebody asks.
+/// A namespace without a quota that was counted longer ago is counted again at the next request.
 const STALE_MS: u64 = 60_000;
 
 /// It rests this many times as long as the count took.

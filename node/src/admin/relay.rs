@@ -25,7 +25,7 @@ use super::telemetry::TelemetryService;
 use super::users::UsersService;
 use crate::cluster::Cluster;
 
-/// The services that answer for a member, whoever is asked.
+/// The services that answer for a member, whichever member is asked.
 pub(super) const SERVICES: [&str; 6] = [
     AdminServer::<AdminService>::NAME,
     ColdServer::<ColdService>::NAME,
@@ -35,8 +35,8 @@ pub(super) const SERVICES: [&str; 6] = [
     UsersServer::<UsersService>::NAME,
 ];
 
-/// The services for the port of members: what is asked there is asked of this one, with the limits of an
-/// admin port of its own.
+/// The services for the port of members: what is asked there is asked of this member, with the
+/// limits of an admin port of its own.
 pub(super) fn at_member(admin: &Admin) -> Result<Routes, GrpcError> {
     let only_here = Arc::new(OnlyHere(admin.clone()));
     let grpc = admin.services()?.with_relay(only_here, &SERVICES);

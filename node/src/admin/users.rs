@@ -1,7 +1,7 @@
 //! `fonn.v1.Users`.
 //!
-//! A change is made of what is in force here, judged beside the users file here, and agreed on only if nobody changed
-//! users meanwhile; else it is made anew.
+//! A change starts from the users in force here, and is judged beside this member's users file. The
+//! members agree on it only if the users have not changed meanwhile. Otherwise it is made anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use crate::cluster::{ChangeError, Cluster};
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long this member may be behind what was agreed on.
 const FOLLOW_DEADLINE: Duration = Duration::from_secs(2);
-/// How often a change is made anew because somebody else was faster.
+/// How often a change is made anew because another change was faster.
 const ATTEMPTS: usize = 5;
 
 /// The service.
 pub(super) struct UsersService(pub Admin);
 
-/// What somebody asks for, checked as far as it can be without knowing the other users.
+/// The requested change, checked as far as it can be without knowing the other users.
 struct Wanted {
     name: String,
     /// Its hash, if it gets another one.
@@ -70,8 +70,8 @@ impl UsersService {
         }
     }
 
-    /// Has members agree on what `make` makes of the users as they are. Answers when it is in force here, or after a
-    /// while.
+    /// Has members agree on what `make` makes of the users as they are. Answers when it is in force
+    /// here, or after a while.
     async fn agree(
         &self,
         make: impl Fn(&mut Records) -> Result<(), Status>,
@@ -117,7 +117,7 @@ impl UsersService {
         }
     }
 
-    /// Tells what was done by whom.
+    /// Reports a change and its author.
     fn tell(&self, message: &str, caller: &Caller) {
         tracing::info!("{message} by {caller}");
         let message = format!("{message} by {caller}");
@@ -125,7 +125,7 @@ impl UsersService {
     }
 }
 
-/// Forgets what was said of namespaces that nobody of these users is in.
+/// Forgets what was said of namespaces without any of these users.
 fn prune(records: &mut Records) {
     let users = &records.users;
     records

@@ -22,8 +22,8 @@ use crate::server::Tiers;
 /// Bytes of records a second, if the caller does not say.
 const BYTES_PER_S: u64 = 128 << 20;
 
-/// Entries that are read at once: few beside what a client's burst is to the disk, enough to make up for the
-/// latency of a bucket.
+/// Entries that are read at once: few beside what a client's burst is to the disk, enough to make
+/// up for the latency of a bucket.
 pub(super) const AT_ONCE: usize = 16;
 
 /// Entries of which keys are collected at once.
@@ -71,7 +71,7 @@ pub(super) fn warm(tiers: Arc<Tiers>, wanted: Wanted) -> Result<Responses, Statu
     Ok(news(move |teller| async move {
         let mut work = Work::new(tiers, wanted, teller.clone());
         let last = work.run().await.map(|end| work.told(end));
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = teller.send(last).await;
     }))
 }
@@ -338,7 +338,7 @@ impl Work {
     async fn tell(&mut self) {
         if self.told_at.elapsed() >= NEWS_INTERVAL {
             self.told_at = Instant::now();
-            // Whoever asked is gone: the stream that drives this is dropped too.
+            // The caller is gone: the stream that drives this is dropped too.
             let _ = self.teller.send(Ok(self.so_far)).await;
         }
     }

@@ -1,8 +1,10 @@
-//! When a node counts as ready: as soon as it serves, or, where its index of the bucket has to be made first, when it has it.
+//! When a node counts as ready: as soon as it serves, or, where its index of the bucket has to be
+//! made first, when it has it.
 //!
-//! Until then what only the bucket has is a miss. A rollout that went on meanwhile would put a cold cluster in the place of a
-//! warm one. Clients that come all the same are served. Whatever the bucket does, the wait ends: at once where the index is on the
-//! disk or there is no bucket, soon where the bucket is seen to fail, and after [`INDEX_WAIT_MAX`] in any case.
+//! Until then what only the bucket has is a miss. A rollout that went on meanwhile would put a cold
+//! cluster in the place of a warm one. Clients that come all the same are served. Whatever the
+//! bucket does, the wait ends: at once where the index is on the disk or there is no bucket, soon
+//! where the bucket is seen to fail, and after [`INDEX_WAIT_MAX`] in any case.
 
 use std::time::Duration;
 
@@ -55,8 +57,8 @@ impl Ready {
         awaited
     }
 
-    /// Waits for the index as long as that makes sense, and notes when it is there after all. For ever: to be
-    /// aborted before the node is not ready any more.
+    /// Waits for the index as long as that makes sense, and notes when it is there after all. For
+    /// ever: to be aborted before the node is not ready any more.
     pub(super) async fn wait(self, tier: ColdTier) {
         if let Err(words) = index(&tier).await {
             self.readiness.set_ready_as(words);

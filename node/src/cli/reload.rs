@@ -1,4 +1,5 @@
-//! What SIGHUP does: the configuration is read again, and what can change in a running node is applied.
+//! What SIGHUP does: the configuration is read again, and what can change in a running node is
+//! applied.
 
 use fonn_runtime::config::{Early, InForce, Layer as _, parse_setting};
 use fonn_runtime::events::{Events, Topic};
@@ -18,7 +19,7 @@ pub(super) struct Reload<'n> {
     pub config: Config,
     /// What of it an administrator has set, until the next reload.
     pub set: Settings,
-    /// The same, for who asks.
+    /// The same, for a caller.
     pub settings: InForce,
     /// What the tiers were opened with.
     pub sizes: Sizes,
@@ -47,7 +48,8 @@ impl Reload<'_> {
         self.log.set(&new.log);
         self.security();
         self.apply(new);
-        // Last, since whoever changes a codec meanwhile is to be overruled in what is done and in what is told.
+        // Last, since a change of a codec meanwhile is to be overruled in what is done and in
+        // what is told.
         self.codecs.reload(&self.config);
         let new = &self.config;
         tracing::info!(

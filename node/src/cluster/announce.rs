@@ -1,7 +1,9 @@
-//! A member tells the others which segments it has brought into the bucket, and hears from them about theirs.
+//! A member tells the others which segments it has brought into the bucket, and hears from them
+//! about theirs.
 //!
-//! Each message has all that there is to tell, so one that is lost costs no more than the time until the next one. The
-//! messages are sent by each member to each other one, since only voters ask others whether they are there.
+//! Each message has all that there is to tell, so one that is lost costs no more than the time
+//! until the next one. The messages are sent by each member to each other one, since only voters
+//! ask others whether they are there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -116,7 +118,8 @@ async fn send(
 }
 
 impl Participant {
-    /// Takes what another member tells. A message of a member that is none any more changes nothing.
+    /// Takes what another member tells. A message of a member that is none any more changes
+    /// nothing.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for what is malformed.

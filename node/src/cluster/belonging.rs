@@ -1,4 +1,4 @@
-//! To which cluster a participant belongs, and the check of who asks it for something.
+//! The cluster to which a participant belongs, and the check of its callers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,8 +46,8 @@ impl Belonging {
         }
     }
 
-    /// Refuses what is meant for another: a message of another cluster, or to somebody who had this
-    /// address before.
+    /// Refuses what is meant for another: a message of another cluster, or to a member that had
+    /// this address before.
     pub(super) fn check(&self, ends: Option<&RaftEnds>) -> Result<(), Status> {
         let Some(ends) = ends else {
             return Err(Status::invalid_argument("a message without its ends"));

@@ -1,4 +1,5 @@
-//! The task that stands for election when no leader is heard; when, is up to [`election`](super::election).
+//! The task that stands for election when no leader is heard; when, is up to
+//! [`election`](super::election).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Who answers and who does not: from the times of answers to a decision, without a clock or a socket.
+//! Which members are up: a decision from the times of their answers, without a clock or a socket.
 //!
 //! A member is down after [`Options::silence`] without an answer. It is up again only after it has
-//! answered without a gap for a while, and for twice that while with each fall that came soon after the
-//! last one, so that a bad link makes one change and not a hundred. A pause of this process itself (it
-//! was stopped, or its machine slept) is not counted as anybody's silence.
+//! answered without a gap for a while. Each failure soon after the last one doubles that while, so
+//! that a bad link makes one change and not a hundred. A pause of this process itself (it was
+//! stopped, or its machine slept) does not count as silence of a member.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ pub(super) const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 /// Times of the detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How often everybody is asked.
+    /// How often all members are asked.
     pub period: Duration,
     /// Silence after which a member is down.
     pub silence: Duration,
@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// What is known of everybody.
+/// What is known of all members.
 #[derive(Debug)]
 pub(super) struct Detector {
     options: Options,
@@ -68,7 +68,7 @@ impl Detector {
         }
     }
 
-    /// Sets whom to watch. Somebody new has the whole silence before the first answer is due.
+    /// Sets the watched members. A new one has the whole silence before the first answer is due.
     pub(super) fn watch(&mut self, ids: &BTreeSet<RaftId>, now: Instant) {
         self.watched.retain(|id, _| ids.contains(id));
         for id in ids {
@@ -95,7 +95,8 @@ impl Detector {
         watched.last_answer = watched.last_answer.max(now);
     }
 
-    /// To be called each [`Options::period`] at least: a longer time between two calls was a pause of our own.
+    /// To be called each [`Options::period`] at least: a longer time between two calls was a pause
+    /// of our own.
     pub(super) fn tick(&mut self, now: Instant) {
         let last = self.last_tick.replace(now).unwrap_or(now);
         let pause = now
@@ -107,8 +108,8 @@ impl Detector {
         }
     }
 
-    /// Whether a member is to be held for down, by what it is held for now. `is_down` comes from the
-    /// agreed state, so that whoever leads next goes on where the last one was.
+    /// Whether a member is to be held for down, by what it is held for now. `is_down` comes from
+    /// the agreed state, so that the next leader goes on where the last one was.
     pub(super) fn is_down(&mut self, id: RaftId, is_down: bool, now: Instant) -> bool {
         let options = self.options;
         let Some(watched) = self.watched.get_mut(&id) else {

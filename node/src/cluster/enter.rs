@@ -1,5 +1,5 @@
-//! The task by which a member enters its cluster: it forms one, joins one, or tells the one it belongs
-//! to that it is back.
+//! The task by which a member enters its cluster: it forms one, joins one, or tells the one it
+//! belongs to that it is back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn enter(participant: &Arc<Participant>) {
     let mut random = SplitMix64::from_entropy();
     for attempt in 0.. {
         let entered = match &participant.options.start {
-            // Who belongs to a cluster forms no second one, whatever it was started with.
+            // A member of a cluster forms no second one, whatever it was started with.
             Start::Bootstrap if participant.belonging.cluster() == 0 => form(participant).await,
             Start::Bootstrap => announce(participant, &[]).await,
             Start::Join(addresses) => announce(participant, addresses).await,

@@ -1,7 +1,8 @@
-//! The tasks that ask everybody whether they are there, and note what changed.
+//! The tasks that probe all members, and record changes.
 //!
-//! Every voter asks, so that whoever leads next knows already who is silent; the leader alone decides. Its questions carry what it
-//! promises ([`lease`](super::lease)), so it asks for as long as it leads.
+//! Every voter probes, so that the next leader already knows which members are silent. Only the
+//! leader decides. Its probes carry its leases ([`lease`](super::lease)), so it probes as long as
+//! it leads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ const DECIDE_PERIOD: Duration = Duration::from_millis(100);
 /// How long an agreement on it may take.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Asks everybody, each period; runs until the member stops.
+/// Asks all members, each period; runs until the member stops.
 pub(super) async fn ask(participant: Arc<Participant>) {
     let mut period = tokio::time::interval(participant.options.detector.period);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -45,7 +46,7 @@ pub(super) async fn ask(participant: Arc<Participant>) {
                 }
                 participant.routers.refresh(now);
                 for (raft_id, address) in targets {
-                    // One question at a time to each: who is silent costs no more than who is not.
+                    // One question at a time to each: a silent member costs no more than others.
                     if waiting.insert(raft_id) {
                         asked.spawn(ping(Arc::clone(&participant), raft_id, address));
                     }
@@ -67,7 +68,8 @@ pub(super) async fn ask(participant: Arc<Participant>) {
     }
 }
 
-/// Whom this member asks, if it votes, or leads without a vote while it is drained: everybody else.
+/// The members that this member asks, if it votes, or leads without a vote while it is drained: all
+/// others.
 fn targets(participant: &Participant) -> BTreeMap<RaftId, String> {
     let metrics = participant.metrics();
     let mut voters = metrics.membership_config.membership().voter_ids();
@@ -89,7 +91,7 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
     let role = Role::of(&participant.metrics());
     let (epoch, sequence, granted) = {
         let mut grants = participant.grants.lock();
-        // Only now: who is not falling any more is down in it.
+        // Only now: a member that is not failing any more is down in it.
         let state = participant.state();
         let member = state.by_raft_id(raft_id);
         let is_down = member.is_none_or(|it| it.is_down);
@@ -114,7 +116,8 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
     if let Ok(answer) = &answer {
         participant.observe_version(raft_id, answer.version);
         participant.is_answered.store(true, Ordering::Release);
-        // One that comes later, to a process that was stopped, promises nothing: others may lead by then.
+        // One that comes later, to a process that was stopped, promises nothing: others may lead by
+        // then.
         if sent.elapsed() <= ANSWER_DEADLINE {
             participant.grants.lock().answered(raft_id, sequence);
         }
@@ -124,7 +127,7 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
     (raft_id, answer.is_ok())
 }
 
-/// Notes who fell and who returned, while this member leads; runs until it stops.
+/// Notes which members failed and returned, while this member leads; runs until it stops.
 pub(super) async fn decide(participant: Arc<Participant>) {
     let mut period = tokio::time::interval(DECIDE_PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -133,17 +136,18 @@ pub(super) async fn decide(participant: Arc<Participant>) {
             _ = period.tick() => {}
             () = participant.closed() => return,
         }
-        // In this order: an entry of another leader ends that this one leads, before that is looked at.
+        // In this order: an entry of another leader ends that this one leads, before that is looked
+        // at.
         let last = participant.log.last().map(|it| it.leader_id.node_id);
         let metrics = participant.metrics();
         let (now, ends) = (Instant::now(), (participant.raft_id(), last));
         let role = Role::of(&metrics);
         participant.grants.lock().look(role, ends, now);
-        // A leader that is cut off hears nobody; what it found out then must not hold later.
+        // A leader that is cut off hears no member; what it found out then must not hold later.
         if !leads(&metrics) {
             continue;
         }
-        // One after the other: who is named later may be heard of again meanwhile.
+        // One after the other: a member that is named later may be heard again meanwhile.
         while let Some(change) = next_change(&participant) {
             tracing::info!(?change, "the state of a member changes");
             let Change::SetDown { raft_id, .. } = change else {
@@ -174,15 +178,15 @@ fn next_change(participant: &Participant) -> Option<Change> {
     fall_or_return(&state, participant.raft_id(), watched, Instant::now())
 }
 
-/// Somebody whom the leader `own` holds for something else than what was agreed on. Who falls is promised nothing from here
-/// on.
+/// A member whose state, as the leader `own` sees it, differs from the agreed one. A failing one is
+/// promised nothing from here on.
 pub(super) fn fall_or_return(
     state: &State,
     own: RaftId,
     (detector, grants): (&mut Detector, &mut Grants),
     now: Instant,
 ) -> Option<Change> {
-    // After a pause of this process, this may be looked at before anybody is asked again.
+    // After a pause of this process, this may be looked at before any member is asked again.
     detector.tick(now);
     for member in state.live() {
         let raft_id = member.info.raft_id;

@@ -1,4 +1,4 @@
-//! Who this data directory is: the name it was first used under, the raft id drawn then, and the cluster.
+//! The identity of this data directory: the name of its first use, its raft id, and its cluster.
 //!
 //! A JSON file, replaced whole. The directory is locked while a process uses it.
 
@@ -169,7 +169,7 @@ fn is_newer(bytes: &[u8]) -> bool {
     serde_json::from_slice::<Versioned>(bytes).is_ok_and(|it| it.version > VERSION)
 }
 
-/// A number that nobody else has drawn, and not 0.
+/// A number that no other member has drawn, and not 0.
 pub(super) fn draw() -> u64 {
     SplitMix64::from_entropy().next_u64().max(1)
 }

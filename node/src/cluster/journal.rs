@@ -12,10 +12,10 @@
 //! | 18 | 1 | kind, see [`Record`] |
 //! | 19 | – | payload, JSON |
 //!
-//! Invariant: what was acknowledged is read again or the journal does not open. What a crash left behind
-//! the last acknowledged record was acknowledged to nobody, in whatever order its pages reached the
-//! disk, and is cut off. Damage that a later record knows to have been on disk is an error, since a
-//! participant that forgot what it promised may break the agreement of the others.
+//! Invariant: what was acknowledged is read again or the journal does not open. What a crash left
+//! behind the last acknowledged record was never acknowledged, in whatever order its pages
+//! reached the disk, and is cut off. Damage that a later record knows to have been on disk is an
+//! error, since a participant that forgot what it promised may break the agreement of the others.
 
 #[cfg(test)]
 mod tests;
@@ -163,8 +163,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Checks that there is a journal in `dir`, of a member whose identity names a cluster. Without it, an empty one
-    /// would be made, and a second vote given in a term that had one.
+    /// Checks that there is a journal in `dir`, of a member whose identity names a cluster. Without
+    /// it, an empty one would be made, and a second vote given in a term that had one.
     pub(super) fn require(dir: &Path) -> Result<(), JournalError> {
         let path = dir.join(NAME);
         match path.try_exists() {
@@ -221,7 +221,8 @@ impl Journal {
         Ok((journal, contents))
     }
 
-    /// Appends records and waits until they are on disk. After an error the journal takes nothing more.
+    /// Appends records and waits until they are on disk. After an error the journal takes nothing
+    /// more.
     pub(super) fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
         self.write(records, true)
     }
@@ -417,7 +418,8 @@ fn read_all(bytes: &[u8], mut take: impl FnMut(Record) -> bool) -> ReadLen {
     }
 }
 
-/// Whether a whole record somewhere in `rest` knows that more than `len` bytes were on disk before it.
+/// Whether a whole record somewhere in `rest` knows that more than `len` bytes were on disk before
+/// it.
 fn was_durable(rest: &[u8], len: u64) -> bool {
     let tails = (1..rest.len()).filter_map(|at| rest.get(at..));
     tails.filter_map(frame).any(|frame| frame.durable_len > len)

@@ -1,17 +1,18 @@
-//! Who may go on answering for its slots: what a leader promises, and what a member makes of it. Pure.
+//! Leases: what a leader grants, and for how long a member may answer for its slots. Pure.
 //!
-//! A member counts as down when its answers do not reach the leader, and may hear the leader all the same. So hearing is not
-//! enough: each question of a leader says which of its last questions it has an answer to, and a member goes on until
-//! [silence](super::detector::Options::silence) after it *got* that question. The leader missed it later than that, whatever
-//! becomes of the answers since.
+//! A member is down when its answers do not reach the leader, although it may hear the leader. So
+//! each probe of a leader names the last probe whose answer it has. A member goes on until
+//! [silence](super::detector::Options::silence) after it *received* that earlier probe. The leader
+//! noticed the silence later than that, whatever becomes of the answers since.
 //!
-//! Nobody is promised anything between the proposal that it is down and its return, nor before the leader has applied what leaders
-//! before it had proposed. A new leader does not know what the last one promised: it waits until that is over ([`Grants::may_fall`]).
-//! Less for the one that led before it, who is promised nothing by anybody: that goes on as long as nobody else can be elected, and a
-//! moment longer.
+//! The leader grants no lease to a member between the proposal that it is down and its return. It
+//! grants none before it has applied the proposals of earlier leaders. A new leader does not know
+//! the leases of the last one, so it waits until they are over ([`Grants::may_fall`]). The previous
+//! leader itself has no lease. It goes on until another member can be elected, and a moment longer.
 //!
-//! A member that is removed as it is may not hear of it, so the same is waited for: nothing is promised to it any more, and it is
-//! removed when all that was promised before is over ([`Grants::is_over`]). The leader that removes itself promises itself nothing.
+//! A member that is removed without a drain may not hear of it. The leader grants it no new lease,
+//! and removes it when the last lease is over ([`Grants::is_over`]). A leader that removes itself
+//! grants itself nothing.
 
 #[cfg(test)]
 mod tests;
@@ -26,11 +27,13 @@ use super::types::{Metrics, RaftId};
 
 /// A leader that a majority has answered within this time promises: as long as it decides.
 const PROMISE_FRESH: Duration = QUORUM_FRESH;
-/// Beyond the silence: how long a new leader waits for promises of the last one. Those are about a question that was got at most
-/// [`PROMISE_FRESH`] and the [deadline](super::detector::ANSWER_DEADLINE) of answers after a majority had answered that one, and nobody is elected before the
-/// [lease](super::election::Options::lease) is over that this gave it.
+/// Beyond the silence: how long a new leader waits for promises of the last one. Those are about a
+/// question that was got at most [`PROMISE_FRESH`] and the
+/// [deadline](super::detector::ANSWER_DEADLINE) of answers after a majority had answered it, and no
+/// leader is elected before the [lease](super::election::Options::lease) is over that this gave it.
 const NEW_LEADER_EXTRA: Duration = Duration::from_secs(1);
-/// How long a new leader waits for the one before it: that goes on for as long beyond the time at which somebody can be elected.
+/// How long a new leader waits for the one before it: that goes on for as long beyond the time at
+/// which another member can be elected.
 const OLD_LEADER_EXTRA: Duration = Duration::from_millis(400);
 /// Questions of one member whose receipt is remembered.
 const ASKED_MAX: usize = 8;
@@ -42,15 +45,15 @@ const PROMISES_MAX: usize = 16;
 /// A question as far as it is about this.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
-    /// Who asks.
+    /// The asking member.
     pub(super) from: RaftId,
-    /// Its number; 0 if who asks does not count.
+    /// Its number; 0 if the asking member does not count.
     pub(super) sequence: u64,
     /// The question whose answer arrived, if something is promised by that.
     pub(super) granted: u64,
-    /// Whether who asks leads.
+    /// Whether the asking member leads.
     pub(super) is_leading: bool,
-    /// The map since which who is asked has been up, by which something is promised.
+    /// The map since which the asked member has been up, by which something is promised.
     pub(super) epoch: u64,
 }
 
@@ -68,7 +71,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Takes a question in. `leader` is who leads, as far as raft knows here.
+    /// Takes a question in. `leader` is the leader, as far as raft knows here.
     pub(super) fn hear(
         &mut self,
         question: Question,
@@ -102,7 +105,8 @@ impl Lease {
         }
     }
 
-    /// It may go on until then, by the map of `epoch` or a newer one: promised by the leader, or known by itself if it is that.
+    /// It may go on until then, by the map of `epoch` or a newer one: promised by the leader, or
+    /// known by itself if it is that.
     pub(super) fn promise(&mut self, epoch: u64, until: Instant, now: Instant) {
         self.promising = Some(now);
         self.promises.retain(|(_, end)| *end > now);
@@ -115,13 +119,14 @@ impl Lease {
         }
     }
 
-    /// It leads: the one that leads next takes it for no more than that, so what others promised it before is over.
+    /// It leads: the one that leads next takes it for no more than that, so what others promised it
+    /// before is over.
     pub(super) fn lead(&mut self) {
         self.promises.clear();
     }
 
-    /// For how long a member may go on that goes by the map of `epoch`. None if the leader does not know of
-    /// promises.
+    /// For how long a member may go on that has applied the map of `epoch`. None if the leader does
+    /// not know of promises.
     pub(super) fn left(&self, epoch: u64, now: Instant) -> Option<Duration> {
         if self.unpromising > self.promising {
             return None;
@@ -131,7 +136,8 @@ impl Lease {
         Some(end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now)))
     }
 
-    /// Whether another member was heard as the leader since the start, and told how far its clock is.
+    /// Whether another member was heard as the leader since the start, and told how far its clock
+    /// is.
     pub(super) const fn has_heard(&self) -> bool {
         self.has_heard
     }
@@ -148,7 +154,8 @@ impl Lease {
 pub(super) struct Role {
     /// The term, if it leads.
     pub(super) leads: Option<u64>,
-    /// How long ago a majority had answered, if it leads and has applied what leaders before it proposed.
+    /// How long ago a majority had answered, if it leads and has applied what leaders before it
+    /// proposed.
     pub(super) acked: Option<Duration>,
 }
 
@@ -164,7 +171,8 @@ impl Role {
         }
     }
 
-    /// How long it may go on itself, as a leader that others do not vote against for `lease` after they answered.
+    /// How long it may go on itself, as a leader that others do not vote against for `lease` after
+    /// they answered.
     pub(super) fn own_lease(self, lease: Duration) -> Option<Duration> {
         let left = (lease + OLD_LEADER_EXTRA).checked_sub(self.acked?)?;
         (!left.is_zero()).then_some(left)
@@ -183,11 +191,12 @@ pub(super) struct Grants {
     answered: BTreeMap<RaftId, u64>,
     /// Proposed to be down, and not agreed on as far as is known.
     falling: BTreeSet<RaftId>,
-    /// To be removed, or it may have been agreed on: since when nothing is promised to them, and how many want it.
+    /// To be removed, or it may have been agreed on: since when nothing is promised to them, and
+    /// how many want it.
     leaving: BTreeMap<RaftId, (Instant, usize)>,
     /// The term in which it leads, and since when.
     leads: Option<(u64, Instant)>,
-    /// Who led last before it: nobody else can have promised anything since.
+    /// The last leader before it: no other one can have promised anything since.
     before: Option<RaftId>,
 }
 
@@ -216,7 +225,8 @@ impl Grants {
         self.answered.insert(id, sequence);
     }
 
-    /// Looks at raft, often; `last` is the leader that made the last entry of the log, `own` this member.
+    /// Looks at raft, often; `last` is the leader that made the last entry of the log, `own` this
+    /// member.
     pub(super) fn look(&mut self, role: Role, (own, last): (RaftId, Option<RaftId>), now: Instant) {
         match role.leads {
             Some(term) if self.leads.is_some_and(|(of, _)| of == term) => {}
@@ -227,7 +237,8 @@ impl Grants {
             }
             None => {
                 self.leads = None;
-                // Where nobody has led since this one did, nobody but this one has promised anything since.
+                // Where no other leader followed, only this leader has promised
+                // anything since.
                 if last != Some(own) {
                     self.before = last;
                 }
@@ -235,7 +246,8 @@ impl Grants {
         }
     }
 
-    /// The question by which a member is promised something; 0 if nothing is. `is_down` is what was agreed on.
+    /// The question by which a member is promised something; 0 if nothing is. `is_down` is what was
+    /// agreed on.
     pub(super) fn granted(&self, id: RaftId, is_down: bool) -> u64 {
         let is_going = self.falling.contains(&id) || self.is_leaving(id);
         if self.leads.is_none() || is_down || is_going {
@@ -244,7 +256,8 @@ impl Grants {
         self.answered.get(&id).copied().unwrap_or(0)
     }
 
-    /// Whether a member that has been silent may be held for down: no promise of another leader can be left.
+    /// Whether a member that has been silent may be held for down: no promise of another leader can
+    /// be left.
     pub(super) fn may_fall(&self, id: RaftId, silence: Duration, now: Instant) -> bool {
         self.leads.is_some_and(|(_, since)| {
             let leads = now.saturating_duration_since(since);
@@ -261,12 +274,13 @@ impl Grants {
         self.falling.insert(id);
     }
 
-    /// Somebody wants a member removed, to which nothing is promised from here on.
+    /// A caller wants a member removed, to which nothing is promised from here on.
     pub(super) fn leave(&mut self, id: RaftId, now: Instant) {
         self.leaving.entry(id).or_insert((now, 0)).1 += 1;
     }
 
-    /// That one does not want it any more, and it is clear that it has not been agreed on, or known what was.
+    /// The caller does not want it any more, and it is clear that it has not been agreed on, or
+    /// known what was.
     pub(super) fn stay(&mut self, id: RaftId) {
         if let Some((_, count)) = self.leaving.get_mut(&id) {
             *count -= 1;
@@ -276,13 +290,14 @@ impl Grants {
         }
     }
 
-    /// Whether somebody wants a member removed.
+    /// Whether a caller wants a member removed.
     pub(super) fn is_leaving(&self, id: RaftId) -> bool {
         self.leaving.contains_key(&id)
     }
 
-    /// Whether all is over that was promised to a member that is leaving, whatever it hears: what a question on its way promises began when
-    /// the member got one whose answer arrived before it was to leave.
+    /// Whether all is over that was promised to a member that is leaving, whatever it hears: what a
+    /// question on its way promises began when the member got one whose answer arrived before it
+    /// was to leave.
     pub(super) fn is_over(&self, id: RaftId, silence: Duration, now: Instant) -> bool {
         let since = self.leaving.get(&id).map(|(since, _)| *since);
         let is_over = since.is_some_and(|since| now.saturating_duration_since(since) >= silence);
@@ -294,7 +309,7 @@ impl Grants {
         self.falling.remove(&id);
     }
 
-    /// Members that are not there any more are nobody's concern.
+    /// Members that are not there any more are no concern.
     pub(super) fn watch(&mut self, ids: impl Fn(RaftId) -> bool) {
         self.answered.retain(|id, _| ids(*id));
         self.falling.retain(|id| ids(*id));

@@ -1,4 +1,5 @@
-//! The connections that are accepted on `--cluster-listen`: so many and no more, and none that is silent.
+//! The connections that are accepted on `--cluster-listen`: so many and no more, and none that is
+//! silent.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,8 +27,8 @@ use fonn_runtime::tls::{Peers, Side, Tls, Watched};
 pub(super) struct Limits {
     /// Of members that have proved to be such, where they have to. One more is refused.
     connections_max: usize,
-    /// Those whose handshake is under way. The oldest of them gives way to one more: a member is done in
-    /// milliseconds, so silent strangers go first.
+    /// Those whose handshake is under way. The oldest of them gives way to one more: a member is
+    /// done in milliseconds, so silent strangers go first.
     handshakes_max: usize,
     handshake_max: Duration,
 }
@@ -43,18 +44,18 @@ impl Default for Limits {
 }
 
 /// A connection from which nothing comes for so long is closed. Those in use are tested more often
-/// ([`TEST_PERIOD`]), so it hits who says nothing at all.
+/// ([`TEST_PERIOD`]), so it hits only silent ones.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How long a connection is idle before it is tested, and how long the answer may take: a router or a member that lost its
-/// link counts as gone after twice this time.
+/// How long a connection is idle before it is tested, and how long the answer may take: a router or
+/// a member that lost its link counts as gone after twice this time.
 pub(super) const TEST_PERIOD: Duration = Duration::from_secs(1);
 /// Wait after the operating system could not give a connection.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 /// Refused connections are logged so often: a stranger makes as many as it likes.
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
-/// Accepts connections until the other end of the channel is gone. With `tls`, nobody comes in without a
-/// certificate of the members' authority.
+/// Accepts connections until the other end of the channel is gone. With `tls`, no client comes in
+/// without a certificate of the members' authority.
 pub(super) async fn accept(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
@@ -80,7 +81,7 @@ pub(super) async fn accept(
             Some(begun) = handshakes.tasks.join_next() => match begun {
                 Ok(Ok((link, from))) => match Arc::clone(&places).try_acquire_owned() {
                     Ok(place) => {
-                        // Without a receiver nobody is served any more.
+                        // Without a receiver no client is served any more.
                         if out.send(Ok(Guarded::new(link, from, place))).await.is_err() {
                             return;
                         }

@@ -17,7 +17,8 @@ use fonn_runtime::pool::{BlockingPool, run_blocking};
 use super::journal::{Contents, Journal, JournalError, Record};
 use super::types::{Entry, LogId, RaftId, StorageError, TypeConfig, Vote};
 
-/// Most bytes of entries in one message to another member; a first entry goes alone if it is longer.
+/// Most bytes of entries in one message to another member; a first entry goes alone if it is
+/// longer.
 const BATCH_LEN_MAX: usize = 1 << 20;
 
 /// The log of one participant; clones are the same log.
@@ -135,8 +136,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             return Ok(());
         };
         let job = move |journal: &mut Journal, contents: &Mutex<Contents>| {
-            // Not worth a wait: it only says how much of the log may be applied before anybody is
-            // asked. A lower one than the true one costs nothing but an older map at the start.
+            // Not worth a wait: it only says how much of the log may be applied before any member
+            // is asked. A lower one than the true one costs nothing but an older map at the start.
             journal.append_lazily(&[Record::Committed(committed)])?;
             contents.lock().committed = Some(committed);
             Ok(())

@@ -1,6 +1,6 @@
-//! The map: who is a member and who owns which slot, a pure function of the [`State`].
+//! The map: the members and the owners of slots, a pure function of the [`State`].
 //!
-//! Members and routers serve by the last map they have, also while nothing can be agreed on.
+//! Members and routers serve by the last map that they have, also while no agreement is possible.
 
 use fonn_proto::placement::{Placed, Table};
 
@@ -16,9 +16,9 @@ pub struct Map {
     pub epoch: u64,
     /// Owners that each slot should have.
     pub replicas: u8,
-    /// Everybody but those removed, by name. The positions in [`Map::table`] are positions here.
+    /// All members but those removed, by name. The positions in [`Map::table`] are positions here.
     pub members: Vec<MapMember>,
-    /// The owners; none before the cluster is formed and where nobody has a weight.
+    /// The owners; none before the cluster is formed and where no member has a weight.
     pub table: Option<Table>,
 }
 
@@ -48,7 +48,8 @@ pub struct MapMember {
 }
 
 impl Map {
-    /// The map of a state. The owners of 16,384 slots are computed: milliseconds, not for a reactor.
+    /// The map of a state. The owners of 16,384 slots are computed: milliseconds, not for a
+    /// reactor.
     #[must_use]
     pub fn new(state: &State) -> Self {
         let members = members(state);
@@ -91,8 +92,8 @@ impl Map {
 pub(super) fn members(state: &State) -> Vec<MapMember> {
     let is_active = |member: &Member| member.phase == Phase::Active && member.info.weight > 0;
     let any_up = state.live().any(|it| is_active(it) && !it.is_down);
-    // With nobody up the slots stay where they are: a map without owners would serve nobody when the
-    // first of them returns.
+    // With no member up the slots stay where they are: a map without owners would serve no client
+    // when the first of them returns.
     let owns = |member: &Member| is_active(member) && (!member.is_down || !any_up);
     let shown = |member: &Member| MapMember {
         id: member.info.id.clone(),

@@ -1,4 +1,4 @@
-//! A member of the cluster, as everybody in it knows it.
+//! A member of the cluster, as all members know it.
 
 use std::net::IpAddr;
 
@@ -18,8 +18,8 @@ pub fn is_name(text: &str) -> bool {
     (1..=NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// Whether it is a HOST:PORT at which others may reach somebody: not all addresses of a machine, not a
-/// port that is yet to be found.
+/// Whether it is a HOST:PORT at which others may reach a member: not all addresses of a machine,
+/// not a port that is yet to be found.
 #[must_use]
 pub fn is_reachable(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
@@ -156,7 +156,7 @@ impl Member {
         }
     }
 
-    /// Whether it takes part: everybody but those removed.
+    /// Whether it takes part: all but those removed.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Removed)

@@ -92,7 +92,7 @@ impl Participant {
 
     /// Waits until the member stops.
     pub(super) async fn closed(&self) {
-        // An error means the same: nobody is left to close it.
+        // An error means the same: no receiver is left to close it.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
@@ -123,7 +123,8 @@ impl Participant {
         versions.map_or(0, |versions| versions.newest())
     }
 
-    /// Another member knows of this version: what is given here is above it, once this member certainly has its slots.
+    /// Another member knows of this version: what is given here is above it, once this member
+    /// certainly has its slots.
     pub(super) fn observe_version(&self, from: RaftId, version: u64) {
         let Some(versions) = &self.options.versions else {
             return;
@@ -202,8 +203,8 @@ impl Participant {
         change: Change,
         deadline: Duration,
     ) -> Result<u64, ChangeError> {
-        // Not only when it is applied: a member may be older than what it says of itself, and is not to find in its log
-        // what it does not know.
+        // Not only when it is applied: a member may be older than what it says of itself, and is
+        // not to find in its log what it does not know.
         let known = self.state().check_known(&change);
         known.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
         let mut leaving = match &change {
@@ -212,8 +213,9 @@ impl Participant {
         };
         let written = tokio::time::timeout(deadline, self.raft.client_write(change)).await;
         if matches!(written, Ok(Ok(_))) {
-            // Followers learn with the next message what was agreed on: not only with the next heartbeat
-            // that is due. An error means that raft has stopped, and was told above or will be.
+            // Followers learn with the next message what was agreed on: not only with the next
+            // heartbeat that is due. An error means that raft has stopped, and was told above or
+            // will be.
             let _ = self.raft.trigger().heartbeat().await;
         }
         if let Some(leaving) = leaving.as_mut().filter(|_| written.is_err()) {
@@ -238,12 +240,13 @@ impl Participant {
         }
     }
 
-    /// Waits, as the leader, until nothing is promised any more to a member that is to be removed: others own its slots as soon as that
-    /// is agreed on, and it may not hear of it. Nothing is promised to it while what is returned exists. None if nothing is
-    /// promised to it anyway.
+    /// Waits, as the leader, until nothing is promised any more to a member that is to be removed:
+    /// others own its slots as soon as that is agreed on, and it may not hear of it. Nothing is
+    /// promised to it while what is returned exists. None if nothing is promised to it anyway.
     ///
     /// # Errors
-    /// [`ChangeError::Refused`] at once if it cannot be removed; [`ChangeError::Unavailable`] if this member leads no more.
+    /// [`ChangeError::Refused`] at once if it cannot be removed; [`ChangeError::Unavailable`] if
+    /// this member leads no more.
     async fn let_go(&self, id: &str) -> Result<Option<Leaving<'_>>, ChangeError> {
         let state = self.state();
         let removed = State::clone(&state).apply(Change::Remove { id: id.to_owned() });
@@ -281,7 +284,7 @@ impl Participant {
     /// Takes a member in, as the leader.
     ///
     /// # Errors
-    /// A status for whoever asked.
+    /// A status for the caller.
     pub(super) async fn admit(&self, info: MemberInfo, deadline: Duration) -> Result<(), Status> {
         let state = self.state();
         if let Some(member) = state.members.get(&info.id)
@@ -323,7 +326,8 @@ impl Participant {
 struct Leaving<'a> {
     grants: &'a Mutex<Grants>,
     id: RaftId,
-    /// It is not known whether that was agreed on: nothing is promised to it as long as this member leads.
+    /// It is not known whether that was agreed on: nothing is promised to it as long as this member
+    /// leads.
     is_open: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Connections to other members: one a member, made when it is first needed, with a deadline on every
-//! call.
+//! Connections to other members: one a member, made when it is first needed, with a deadline on
+//! every call.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -87,7 +87,7 @@ impl Peers {
         }
     }
 
-    /// The connection to a member, for whoever sets deadlines by other means.
+    /// The connection to a member, for callers that set deadlines by other means.
     pub(super) fn channel(&self, address: &str) -> Result<Channel, Status> {
         let mut channels = self.channels.lock();
         if let Some(channel) = channels.get(address) {

@@ -1,6 +1,7 @@
 //! The task by which the leader brings raft's voters and learners in line with the members.
 //!
-//! One step at a time, each a pure function of what the leader sees; whoever leads next goes on.
+//! It takes one step at a time. Each is a pure function of what the leader sees, so the next leader
+//! can continue.
 
 #[cfg(test)]
 mod tests;
@@ -111,7 +112,7 @@ pub(super) struct Sighting<'a> {
 }
 
 impl Sighting<'_> {
-    /// What it sees of everybody.
+    /// What it sees of all members.
     pub(super) fn of(self, state: &State, detector: &Detector) -> BTreeMap<RaftId, Sight> {
         let last = self.metrics.last_log_index.unwrap_or(0);
         let sight = |member: &Member| {
@@ -168,7 +169,8 @@ pub(super) fn next_step(
             .iter()
             .find(|(id, node)| nodes.get(id).is_some_and(|known| known != node));
         if let Some((id, node)) = moved {
-            // Who came to an old address is not taken for who was there: messages name their target.
+            // A new member at an old address is not taken for the old one: messages name their
+            // target.
             let set = BTreeMap::from([(*id, node.clone())]);
             return Some(Step::Raft(ChangeMembers::SetNodes(set)));
         }

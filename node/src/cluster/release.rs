@@ -1,21 +1,23 @@
-//! Major and minor version of a member's software: members of the same one understand the same changes.
+//! Major and minor version of a member's software: members of the same one understand the same
+//! changes.
 //!
-//! Every member says its version when it joins and at each start, so it is in the state that all agree on. A
-//! kind of change that came with a newer version than the lowest of them is refused by all, at the same place of the log
-//! (`State::check_known`), so a member that does not know the kind at all does what the others do: nothing.
+//! Every member says its version when it joins and at each start, so it is in the state that all
+//! agree on. A kind of change that came with a newer version than the lowest of them is refused by
+//! all, at the same place of the log (`State::check_known`), so a member that does not know the
+//! kind at all does what the others do: nothing.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Major and minor version. The lowest is that of whoever does not say.
+/// Major and minor version. The lowest is that of a member that does not say.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Release(pub u16, pub u16);
 
 impl Release {
-    /// That of whoever does not say: what it knows, everybody knows.
+    /// That of a member that does not say: what it knows, all members know.
     pub const FIRST: Self = Self(0, 0);
 
     /// The release that a version like `1.4.2` or `1.4.0-rc.1` belongs to.

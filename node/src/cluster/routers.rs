@@ -1,13 +1,14 @@
-//! Which routers there are: those that follow the map at any member.
+//! The known routers: those that follow the map at any member.
 //!
-//! A router says with its request for the map where clients reach it, and counts for as long as that stream lives, and a
-//! moment longer: it may be on its way to another member. Members learn of each other's routers by the pings: who answers
-//! tells those that follow the map here, who asks (a voter) tells those and all that it was answered. So nothing is told
-//! that was heard from a third, and a router that is gone is forgotten everywhere: what comes with pings is forgotten when no
-//! more pings come.
+//! A router sends its address with its request for the map. It counts as long as that stream lives,
+//! and a moment longer, because it may be on its way to another member. Members exchange their
+//! routers with the pings. The answering member names the routers that follow the map there. The
+//! asking voter names its own routers and those of all answers. So no member repeats what a third
+//! one told it. A router that is gone is forgotten everywhere, because entries from pings expire
+//! without further pings.
 //!
-//! A list is told until the other end has said that it has it, since it seldom changes. Nothing is agreed on: routers that do
-//! not know of each other serve all the same.
+//! A list is repeated until the other end confirms it, since it seldom changes. There is no
+//! agreement: routers that do not know of each other serve all the same.
 
 #[cfg(test)]
 mod tests;
@@ -69,8 +70,8 @@ impl Routers {
         })
     }
 
-    /// A router follows the map here. None if it is not to be told to others: it names no address that they could reach,
-    /// or there are too many.
+    /// A router follows the map here. None if it is not to be told to others: it names no address
+    /// that they could reach, or there are too many.
     pub(super) fn attach(self: &Arc<Self>, address: &str) -> Option<Attached> {
         let is_found = is_router_address(address) && (self.is_local || !is_loopback(address));
         if !is_found || !self.known.lock().attach(address) {
@@ -116,7 +117,8 @@ impl Routers {
 }
 
 impl Participant {
-    /// Takes what came with a ping, and makes what is told with its answer: nothing to who told nothing, or is no member.
+    /// Takes what came with a ping, and makes what is told with its answer: nothing to a member
+    /// that told nothing, or is no member.
     pub(super) fn hear_routers(
         &self,
         ends: Option<&RaftEnds>,
@@ -187,7 +189,7 @@ impl List {
         }
     }
 
-    /// The list for who says that it has `has`.
+    /// The list for a member that has `has`.
     fn news(&self, has: u64, heard: Option<&Heard>) -> RouterNews {
         let list = || RouterList {
             addresses: self.addresses.to_vec(),

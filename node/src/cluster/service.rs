@@ -58,8 +58,8 @@ impl Raft for Service {
         let request = request.into_inner();
         self.0.belonging.check(request.ends.as_ref())?;
         let mut vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
-        // Raft compares with all of the log, and is told what suffices where less is to be defended. If the log
-        // grows meanwhile, it does not suffice any more.
+        // Raft compares with all of the log, and is told what suffices where less is to be
+        // defended. If the log grows meanwhile, it does not suffice any more.
         let last_log = self.0.log.last();
         if vote.last_log_id >= self.0.defended().await {
             vote.last_log_id = vote.last_log_id.max(last_log);

@@ -1,9 +1,9 @@
-//! Membership under simulated time: thousands of runs, each a function of its seed, without a clock, a
-//! thread or a socket. Messages are late, lost and out of order; members crash, come back, and lose their
-//! disks; links are cut, each direction by itself.
+//! Membership under simulated time: thousands of runs, each a function of its seed, without a
+//! clock, a thread or a socket. Messages are late, lost and out of order; members crash, come back,
+//! and lose their disks; links are cut, each direction by itself.
 //!
-//! `FONN_SIMULATION_SEEDS` says how many seeds (100; CI runs 2,000 in a step of its own), `FONN_SIMULATION_SEED` which
-//! one alone.
+//! `FONN_SIMULATION_SEEDS` says how many seeds (100; CI runs 2,000 in a step of its own),
+//! `FONN_SIMULATION_SEED` which one alone.
 
 mod asking;
 mod data;
@@ -29,14 +29,15 @@ use super::map::Map;
 const SEEDS: u64 = 100;
 /// Down within this time of its last sign of life.
 const FALL_MAX: Duration = Duration::from_secs(2);
-/// The same for who led: another leader has to be found first.
+/// The same for the leader: another leader has to be found first.
 const LEADER_FALL_MAX: Duration = Duration::from_secs(2);
-/// The same if that one does not stay: the next waits for what it may have promised.
+/// The same if the next leader does not stay: the next waits for what it may have promised.
 const TWO_ELECTIONS_FALL_MAX: Duration = Duration::from_secs(5);
 /// When a cluster of up to seven has come together, and when faults end.
 const FORMED: Duration = Duration::from_secs(6);
 const FAULTS: Duration = Duration::from_secs(12);
-/// From the end of all faults until nobody falls any more: who was silent is missed a little later.
+/// From the end of all faults until no member fails any more: a silent member is missed a little
+/// later.
 const RESTLESS: Duration = Duration::from_secs(4);
 /// From the end of all faults until all agree.
 const AGREEMENT_MAX: Duration = Duration::from_secs(12);
@@ -97,7 +98,7 @@ impl Totals {
     }
 }
 
-/// Messages arrive within bounds: nobody falls, nobody stands for election.
+/// Messages arrive within bounds: no member fails or stands for election.
 fn calm(seed: u64) {
     let mut world = World::form(seed, 3 + 2 * (seed / 4 % 3) as usize);
     let (fallen, leaders) = (world.verdicts.len(), world.leaders.clone());
@@ -147,7 +148,7 @@ fn losses(seed: u64, totals: &mut Totals) {
             "seed {seed}: {id} fell {fall:?} after its crash"
         );
         seen.0.push(fall);
-        // With two left there is nobody to vote in its place.
+        // With two left no member can vote in its place.
         let leader = world
             .leader()
             .unwrap_or_else(|| panic!("seed {seed}: nobody leads\n{}", world.describe()));

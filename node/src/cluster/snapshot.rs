@@ -10,8 +10,8 @@
 //! | 16 | – | meta data (what the snapshot covers), JSON |
 //! | – | – | the [`State`](super::state::State), JSON |
 //!
-//! It is replaced whole: at any crash the old or the new one is there. The entries that it covers are
-//! gone from the log, so a damaged one is an error and never read as none.
+//! It is replaced whole: at any crash the old or the new one is there. The entries that it covers
+//! are gone from the log, so a damaged one is an error and never read as none.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ use super::types::SnapshotMeta;
 const MAGIC: &[u8; 8] = b"FONNRS01";
 /// The part of it that every version has.
 const MAGIC_KEPT: &[u8] = b"FONNRS";
-/// Longest snapshot that is taken from another member, in bytes. The bounds of the state keep it below.
+/// Longest snapshot that is taken from another member, in bytes. The bounds of the state keep it
+/// below.
 pub(super) const LEN_MAX: u64 = 64 << 20;
 
 /// Why a snapshot is not read or written.
@@ -38,7 +39,7 @@ pub enum SnapshotError {
         /// What it said.
         source: io::Error,
     },
-    /// A newer version wrote the file, or agreed on what this one does not know.
+    /// A newer version wrote the file, or agreed on what this version does not know.
     #[error("{path} was written by a newer version of fonn-node: start that one again")]
     Newer {
         /// The file.

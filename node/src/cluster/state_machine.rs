@@ -1,7 +1,7 @@
 //! The state machine under raft: a [`State`] in memory, and its last snapshot on disk.
 //!
-//! What was applied behind the snapshot is applied again from the log at the next start, as far as it
-//! was known to hold; so a member knows its last map before it reaches anybody.
+//! The next start applies the log behind the snapshot again, as far as it was known to hold. So a
+//! member knows its last map before it reaches another member.
 
 use std::collections::VecDeque;
 use std::io::Cursor;
@@ -22,7 +22,7 @@ use super::types::{
     Entry, LogId, Snapshot, SnapshotMeta, StorageError, StoredMembership, TypeConfig,
 };
 
-/// States of past epochs that are kept for who follows the map step by step.
+/// States of past epochs that are kept for members that follow the map step by step.
 const PAST_MAX: usize = 8;
 
 /// The state machine of one participant; clones are the same one.
@@ -37,7 +37,7 @@ pub(super) struct StateMachine {
     release: Release,
 }
 
-/// The states of the last epochs, one each: whoever looks at the newest alone may miss some.
+/// The states of the last epochs, one each: a reader of the newest alone may miss some.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Past(Arc<Mutex<VecDeque<Arc<State>>>>);
 
@@ -50,7 +50,8 @@ impl Past {
         past.push_back(Arc::new(state.clone()));
     }
 
-    /// The states of all epochs between two, without these, in order; none if one of them is not known any more.
+    /// The states of all epochs between two, without these, in order; none if one of them is not
+    /// known any more.
     pub(super) fn between(&self, after: u64, before: u64) -> Vec<Arc<State>> {
         let wanted = after.saturating_add(1)..before;
         let past = self.0.lock();

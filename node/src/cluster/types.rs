@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use super::state::{Change, Outcome};
 
-/// Names one raft participant, drawn at random when a data directory is first used: who comes back
-/// with an empty disk is somebody else to raft, so nobody votes twice.
+/// Names one raft participant, drawn at random when a data directory is first used: a member that
+/// returns with an empty disk is another one to raft, so none votes twice.
 pub type RaftId = u64;
 
 openraft::declare_raft_types!(

@@ -1,7 +1,7 @@
 //! The users that members agreed on, as the state machine has them: a text each, in JSON.
 //!
-//! A record that a newer version made in a form not known here is skipped: nobody is let in by what is only half
-//! understood.
+//! A record in an unknown form of a newer version is skipped: a half understood record admits no
+//! user.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,8 +1,8 @@
 //! Which members vote: one, three or five, in as many zones as there are, those that answer first.
 //!
-//! A pure function of what the leader sees. It changes as little as it can: a voter stays unless it left,
-//! is leaving, has been silent for long while another could take its place, or shares its zone while
-//! a zone with somebody able has none.
+//! A pure function of what the leader sees. It changes as little as it can. A voter stays unless it
+//! left, is leaving, or has been silent for long while another member could take its place. It also
+//! goes if it shares its zone while a zone with an eligible member has no voter.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use super::types::RaftId;
 /// A member that takes part, as the planner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate<'a> {
-    /// Who.
+    /// The member.
     pub(super) raft_id: RaftId,
     /// In which failure zone.
     pub(super) zone: &'a str,
@@ -49,7 +49,7 @@ pub(super) fn plan(
     let is_voter = |it: &Candidate<'_>| current.contains(&it.raft_id);
     let mut seats = Seats::default();
 
-    // Those who vote keep their seats, the best of them first.
+    // Voters keep their seats, the best of them first.
     let mut voters: Vec<&Candidate<'_>> = candidates.iter().filter(|it| is_voter(it)).collect();
     voters.sort_by_key(|it| {
         let is_leader = it.raft_id == leader;
@@ -79,13 +79,13 @@ pub(super) fn plan(
     {
         seats.take(next);
     }
-    // Where nobody is able, a voter that is silent or leaves is better than none.
+    // Where no member is able, a voter that is silent or leaves is better than none.
     for voter in voters.iter().filter(|it| !keeps(it)) {
         if seats.len() < target {
             seats.take(voter);
         }
     }
-    // Growing to an even number would only add somebody whose loss hurts.
+    // Growing to an even number would only add a member whose loss hurts.
     if seats.len() > current.len() && seats.len() % 2 == 0 {
         let newest = able.clone().rfind(|it| seats.ids.contains(&it.raft_id));
         if let Some(newest) = newest {

@@ -197,12 +197,14 @@ mod tests {
         // Neither is: what it begins with stays.
         assert_eq!(spill.run(1e9, 1e6, 0.1), zstd_9);
         assert_eq!(spill.changes(), []);
-        // The processor is busy, the bucket is not: with as much to encode as counts on any machine.
+        // The processor is busy, the bucket is not: with as much to encode as counts on any
+        // machine.
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cheap = spill.run(1e12, 1e8 * cpus as f32, 1.0);
         assert_ne!(cheap, zstd_9);
         assert_eq!(spill.changes(), [("cpu_scarce", 1)]);
-        // The bucket is slow; the processor is neither scarce nor so idle that it would be reason enough.
+        // The bucket is slow; the processor is neither scarce nor so idle that it would be reason
+        // enough.
         let small = spill.run(1e5, 1e6, 0.7);
         let stored = |spec: CodecSpec| {
             let mut frame = Vec::new();

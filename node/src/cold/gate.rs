@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use crate::entry::Space;
 use crate::lsm::{Below, Leave, Leaving, TailPosition};
 
-/// How long a generation waits for a bucket that makes no progress and lets requests fail. Less than
-/// writes wait for room.
+/// How long a generation waits for a bucket that makes no progress and lets requests fail. Less
+/// than writes wait for room.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A pause in the asking after which waiting begins anew.
@@ -55,8 +55,8 @@ impl Gate {
         *passed = position.max(*passed);
     }
 
-    /// Whether it is pointless to wait on: the bucket has failed again and again since it was first waited
-    /// for, and nothing has got there.
+    /// Whether it is pointless to wait on: the bucket has failed again and again since it was first
+    /// waited for, and nothing has got there.
     fn is_stuck(&self) -> bool {
         let (now, passed, retries) = (Instant::now(), self.passed(), self.retries.retries());
         let mut waiting = self.waiting.lock();

@@ -1,7 +1,8 @@
 //! Slots of a member that is lost: what the bucket has of them may be more than is known here.
 //!
-//! A lookup of such a slot waits until the segments of the lost member are followed to their end, all of them until one
-//! deadline. Invariant: without a takeover under way a lookup costs the reading of one number.
+//! A lookup of such a slot waits until the segments of the lost member are followed to their end,
+//! all of them until one deadline. Invariant: without a takeover under way a lookup costs the
+//! reading of one number.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -45,7 +46,8 @@ pub(crate) struct TakeoverStatus {
 }
 
 impl Takeovers {
-    /// A member is lost, which was the last to own `slots`; `caught_up` tells when its segments are known.
+    /// A member is lost, which was the last to own `slots`; `caught_up` tells when its segments are
+    /// known.
     pub(crate) fn begin(&self, member: &str, slots: SlotSet, caught_up: CatchUp, now: Instant) {
         let mut open = self.open.lock();
         open.retain(|it| it.member != member);

@@ -176,9 +176,9 @@ impl ClusterConfig {
         .to_vec()
     }
 
-    /// Where clients reach the node: what is advertised for them, else the first of its listeners `names`
-    /// (HOST:PORT as they were bound) that is not for this machine alone, or the first one if all are; with
-    /// the host that is advertised, where it listens on all addresses.
+    /// Where clients reach the node: what is advertised for them, else the first of its listeners
+    /// `names` (HOST:PORT as they were bound) that is not for this machine alone, or the first one
+    /// if all are; with the host that is advertised, where it listens on all addresses.
     #[must_use]
     pub fn client_address(&self, names: &[String]) -> String {
         if let Some(advertised) = &self.advertise_client {

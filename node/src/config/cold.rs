@@ -136,7 +136,8 @@ impl ColdConfig {
 
 /// A URL without the user and the password that may be in it.
 fn without_login(url: &str) -> String {
-    // By the last @, since a password may have one and a slash too; the path of an endpoint has none.
+    // By the last @, since a password may have one and a slash too; the path of an endpoint has
+    // none.
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
         (None, Some((_, rest))) => rest.to_owned(),

@@ -1,9 +1,9 @@
 //! Holding the process, not just the entries, within the RAM budget.
 //!
-//! The RAM tier counts what its entries take from the allocator. What the allocator loses between them
-//! when sizes change, and what other parts of the process hold for a while, it cannot see. So the
-//! resident memory of the process is looked at now and then, and what is too much is taken from the
-//! entries' budget until it is gone.
+//! The RAM tier counts what its entries take from the allocator. What the allocator loses between
+//! them when sizes change, and what other parts of the process hold for a while, it cannot see. So
+//! the resident memory of the process is looked at now and then, and what is too much is taken from
+//! the entries' budget until it is gone.
 
 /// Beyond the budget, a process may be this share of it larger…
 const SHARE_OVER: usize = 15;
@@ -11,15 +11,16 @@ const SHARE_OVER: usize = 15;
 /// …and this many bytes: the program itself, its threads and buffers.
 const BYTES_OVER: usize = 64 << 20;
 
-/// The resident memory up to which large requests are received without a look at the size of the process
-/// between them: what is allowed, less what reading from disk and compressing may take meanwhile.
+/// The resident memory up to which large requests are received without a look at the size of the
+/// process between them: what is allowed, less what reading from disk and compressing may take
+/// meanwhile.
 #[must_use]
 pub fn receive_limit(budget: usize) -> usize {
     budget + budget / 100 * SHARE_OVER + BYTES_OVER / 2
 }
 
-/// The resident memory above which something is done about it: a little less than what is allowed, so
-/// that it is not passed between two looks.
+/// The resident memory above which something is done about it: a little less than what is allowed,
+/// so that it is not passed between two looks.
 #[must_use]
 pub fn target(budget: usize) -> usize {
     budget + budget / 100 * (SHARE_OVER - 5) + BYTES_OVER / 2
@@ -27,9 +28,9 @@ pub fn target(budget: usize) -> usize {
 
 /// What to withhold from the entries, given the resident memory now and what is withheld already.
 ///
-/// Grows by the whole excess at once, since memory is short, and shrinks by a quarter of the slack, so that
-/// it does not swing. At most half of the budget is withheld: a process whose memory is elsewhere must not
-/// lose its cache over it.
+/// Grows by the whole excess at once, since memory is short, and shrinks by a quarter of the slack,
+/// so that it does not swing. At most half of the budget is withheld: a process whose memory is
+/// elsewhere must not lose its cache over it.
 #[must_use]
 pub fn withhold(resident: usize, budget: usize, withheld: usize) -> usize {
     let target = target(budget);

@@ -1,10 +1,11 @@
-//! Quotas on disk: what a namespace holds is counted when it may be too much, and its oldest entries are
-//! cut off.
+//! Quotas on disk: the engine counts a namespace that may be too large, and cuts off its oldest
+//! entries.
 //!
-//! A cut is a flush of what is older than a version: one number, saved before it counts, which hides
-//! entries in RAM, on disk and in the bucket at once, and goes where flushes go. What it hid is removed when its
-//! generation settles or is dropped; with quotas, generations that hold mostly such bytes are written anew
-//! before any generation is dropped for want of room (`lsm/settle/reclaim.rs`).
+//! A cut is a flush of what is older than a version. It is one number, saved before it counts. It
+//! hides entries in RAM, on disk and in the bucket at once, and goes where flushes go. Compaction
+//! or the drop of a generation removes the hidden entries. With quotas, generations with mostly
+//! hidden bytes are written anew before any generation is dropped for want of room
+//! (`lsm/settle/reclaim.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +19,15 @@ use crate::entry::Space;
 use crate::lsm::{Census, DiskError, DiskTier};
 use crate::namespaces::{Count, Namespaces};
 
-/// A namespace that holds more than its quota without this part of it is cut, so that a count is followed
-/// by many writes before the next.
+/// A namespace that holds more than its quota without this part of it is cut, so that a count is
+/// followed by many writes before the next.
 const HIGH_PART: u64 = 16;
 
 /// It is cut to its quota without this part of it.
 const LOW_PART: u64 = 8;
 
-/// How often it is looked whether anything is due, if nobody says so; and how long it rests after a count.
+/// How often it is looked whether anything is due, without a wake; and how long it rests after a
+/// count.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long it waits after a count that failed.
@@ -43,8 +45,8 @@ impl Engine {
 
     /// Takes over the namespaces of the users in force and their quotas.
     ///
-    /// `users` says which these are once nobody else is taking over any: so whoever is last goes by the newest, in
-    /// whatever order they noticed a change.
+    /// `users` says which these are once no other thread applies any: so the last thread applies
+    /// the newest, in whatever order threads noticed a change.
     pub fn set_users(&self, users: impl FnOnce() -> Option<Arc<Directory>>) {
         let _turn = self.taking_over.lock();
         self.hot.namespaces.set_users(users().as_deref());
@@ -129,8 +131,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Hides what is older than a version. If that cannot be saved it holds until a restart, after which the
-    /// namespace is counted again.
+    /// Hides what is older than a version. If that cannot be saved it holds until a restart, after
+    /// which the namespace is counted again.
     async fn cut(&self, census: &Census, below: u64) {
         let spaces = census.spaces().to_vec();
         let _ = self

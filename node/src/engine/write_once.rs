@@ -1,8 +1,9 @@
 //! Namespaces whose entries keep their first value (`write_once`).
 //!
-//! The owner of an entry decides under the lock of its shard, so the rule holds whatever protocol, router or member a command
-//! came by. A `set` becomes an `add`, and its client is told that it was stored. What would change or remove the entry in
-//! another way is refused as for a user that may only read. Expiry, eviction, quotas and flushes still remove entries.
+//! The owner of an entry decides under the lock of its shard, so the rule holds whatever protocol,
+//! router or member a command came by. A `set` becomes an `add`, and its client is told that it was
+//! stored. What would change or remove the entry in another way is refused as for a user that may
+//! only read. Expiry, eviction, quotas and flushes still remove entries.
 
 use fonn_proto::{Command, ExpirySpec, Failure, Outcome, Store, StoreMode, Stored};
 
@@ -11,7 +12,7 @@ use fonn_proto::{Command, ExpirySpec, Failure, Outcome, Store, StoreMode, Stored
 pub(super) enum Ruling<'a> {
     /// It is carried out as it is.
     Allowed,
-    /// It is carried out as this one. Its outcome is put right by [`as_of_set`].
+    /// It is executed as this command. Its outcome is put right by [`as_of_set`].
     AsAdd(Store<'a>),
     /// It is not carried out.
     Refused(Failure),
@@ -41,7 +42,8 @@ fn is_plain(store: &Store<'_>) -> bool {
     store.compare.is_none() && store.vivify.is_none() && store.expiry != ExpirySpec::Keep
 }
 
-/// The outcome of an `add` as that of the `set` that it was: the first value stays, and the client goes on.
+/// The outcome of an `add` as that of the `set` that it was: the first value stays, and the client
+/// goes on.
 pub(super) fn as_of_set(outcome: Outcome<'_>, value_len: usize) -> Outcome<'_> {
     match outcome {
         Outcome::NotStored(previous) => Outcome::Stored(Stored {

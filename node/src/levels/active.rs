@@ -78,8 +78,8 @@ impl LevelCodec {
         self.is_auto.load(Ordering::Relaxed)
     }
 
-    /// Changes the codec for values that come to the level from now on. What `auto` has learned is kept
-    /// if it goes on.
+    /// Changes the codec for values that come to the level from now on. What `auto` has learned is
+    /// kept if it goes on.
     pub fn set(&self, choice: CodecChoice, min_bytes: usize) {
         let mut auto = self.auto.lock();
         let is_same = auto.is_some() && self.active().1 == min_bytes;
@@ -115,12 +115,13 @@ impl LevelCodec {
         self.runs.forget();
     }
 
-    /// Whether a codec is to be tried on a value that comes to the level on the way of a request, and which
-    /// one. Takes a tenth of a microsecond, and a few nanoseconds for most of many values that do not shrink.
+    /// Whether a codec is to be tried on a value that comes to the level on the way of a request,
+    /// and which one. Takes a tenth of a microsecond, and a few nanoseconds for most of many values
+    /// that do not shrink.
     ///
     /// # Errors
-    /// Why it is to stay as it is: to be counted with [`left`](Self::left). [`Verbatim::NoCodec`] also where it
-    /// was not looked at; it may be tried when it settles.
+    /// Why it is to stay as it is: to be counted with [`left`](Self::left). [`Verbatim::NoCodec`]
+    /// also where it was not looked at; compaction may try it.
     pub fn plan(&self, value: &[u8]) -> Result<CodecSpec, Verbatim> {
         let (spec, min_bytes) = self.active();
         match self.runs.reason_to_leave(spec, min_bytes, value) {
@@ -133,7 +134,8 @@ impl LevelCodec {
         }
     }
 
-    /// Appends the frame of a value to `out` with the codec that was [planned](Self::plan), and counts that.
+    /// Appends the frame of a value to `out` with the codec that was [planned](Self::plan), and
+    /// counts that.
     ///
     /// # Errors
     /// Why it is to stay as it is, as for [`plan`](Self::plan); `out` is as it was then.
@@ -174,8 +176,8 @@ impl LevelCodec {
         }
     }
 
-    /// Counts a value of `len` bytes that comes to the level; whether `auto` wants to [`keep`](Self::keep) it.
-    /// Costs next to nothing for most.
+    /// Counts a value of `len` bytes that comes to the level; whether `auto` wants to
+    /// [`keep`](Self::keep) it. Costs next to nothing for most.
     #[must_use]
     pub fn wants(&self, len: usize) -> bool {
         self.is_auto() && self.wants_at(self.now_ms(), len)
@@ -197,8 +199,8 @@ impl LevelCodec {
         }
     }
 
-    /// Tries what was kept and decides. Takes milliseconds: for a thread that may. To be called about
-    /// every second.
+    /// Tries what was kept and decides. Takes milliseconds: for a thread that may. To be called
+    /// about every second.
     pub fn decide(&self, signals: Signals) -> Option<Decision> {
         if !self.is_auto() {
             return None;
@@ -209,7 +211,7 @@ impl LevelCodec {
     pub(crate) fn decide_at(&self, now_ms: u64, signals: Signals) -> Option<Decision> {
         let waiting = std::mem::take(&mut self.auto.lock().as_mut()?.waiting);
         for value in waiting {
-            // Not held for all of them: whoever offers a value waits for it.
+            // Not held for all of them: a caller that offers a value waits for it.
             let mut auto = self.auto.lock();
             auto.as_mut()?.sampler.measure(&value, || {
                 u64::try_from(thread_cpu().as_nanos()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Processors that nobody uses, lent to work that several threads can share.
+//! Idle processors, lent to work that several threads can share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -9,8 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// Codec ids that there are room for; later ones count as the last.
 const METERS: usize = 8;
 
-/// Shorter values are measured one of so many times, and counted as often: asking the kernel twice for the
-/// time of a thread takes about a microsecond, which may be more than all else that is done for a value.
+/// Shorter values are measured one of so many times, and counted as often: asking the kernel twice
+/// for the time of a thread takes about a microsecond, which may be more than all else that is done
+/// for a value.
 const SAMPLED_BELOW_LEN: usize = 64 << 10;
 const SAMPLED_EVERY: u32 = 16;
 
@@ -44,8 +45,8 @@ pub struct CodecUse {
 }
 
 impl LevelMeter {
-    /// Runs `encode` and tells how much processor time it took; values shorter than 64 KiB are measured
-    /// every now and then.
+    /// Runs `encode` and tells how much processor time it took; values shorter than 64 KiB are
+    /// measured every now and then.
     pub fn time<T>(&self, len: usize, encode: impl FnOnce() -> T) -> (T, Duration) {
         let weight = if len >= SAMPLED_BELOW_LEN {
             1

@@ -35,8 +35,8 @@ impl Cpu {
         }
     }
 
-    /// Since it was asked last: the share of the processors that was used, or the share of time in which
-    /// some thread waited for one, whichever is more.
+    /// Since it was asked last: the share of the processors that was used, or the share of time in
+    /// which some thread waited for one, whichever is more.
     pub fn busy(&mut self) -> f32 {
         let elapsed = self.looked_at.elapsed().as_secs_f32().max(0.001);
         let used = memory::cpu_time();
@@ -96,9 +96,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// Takes in the totals of bytes written and of time that writers waited for the device, `elapsed` after
-    /// the totals before. The share of time in which it was waited for, or the rate against the most
-    /// that it has taken while it was waited for, whichever is more.
+    /// Takes in the totals of bytes written and of time that writers waited for the device,
+    /// `elapsed` after the totals before. The share of time in which it was waited for, or the rate
+    /// against the most that it has taken while it was waited for, whichever is more.
     pub fn busy(&mut self, bytes: u64, stalled: Duration, elapsed: Duration) -> f32 {
         let elapsed = elapsed.as_secs_f32().max(0.001);
         let rate = bytes.saturating_sub(self.bytes) as f32 / elapsed;

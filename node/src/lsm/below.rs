@@ -6,8 +6,8 @@ use fonn_proto::Version;
 use super::tail::TailPosition;
 use crate::entry::Space;
 
-/// The tier below. Its methods are called by the disk tier's threads: they may read a local index, and
-/// must neither wait for a network nor call back.
+/// The tier below. Its methods are called by the disk tier's threads: they may read a local index,
+/// and must neither wait for a network nor call back.
 pub trait Below: Send + Sync {
     /// What it has of a key.
     fn find(&self, space: Space, key: &[u8]) -> Found;
@@ -18,12 +18,12 @@ pub trait Below: Send + Sync {
     /// Whether it has been told of everything before `end`.
     fn has_passed(&self, end: TailPosition) -> bool;
 
-    /// The oldest generation, which ends at `end`, shall be dropped. Asked again and again while the
-    /// answer is [`Leave::Wait`].
+    /// The oldest generation, which ends at `end`, shall be dropped. Asked again and again while
+    /// the answer is [`Leave::Wait`].
     fn leave(&self, end: TailPosition) -> Leave;
 
-    /// The newest records of these keys are dropped although this tier may lack them. From now on it must
-    /// not find anything older either.
+    /// The newest records of these keys are dropped although this tier may lack them. From now on
+    /// it must not find anything older either.
     fn lost(&self, records: &[Leaving]);
 }
 

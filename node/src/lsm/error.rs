@@ -55,9 +55,9 @@ pub enum DiskError {
     },
 }
 
-/// Whether a file is damaged, rather than the operating system in a mood that may pass: it is missing, ends
-/// early, is something else than it was, the device cannot read it, or what it holds led to a position that no file
-/// has.
+/// Whether a file is damaged, rather than the operating system in a mood that may pass: it is
+/// missing, ends early, is something else than it was, the device cannot read it, or what it holds
+/// led to a position that no file has.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     let is_unreadable = |errno| matches!(errno, Errno::IO | Errno::UCLEAN | Errno::OVERFLOW);

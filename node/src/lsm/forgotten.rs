@@ -1,8 +1,10 @@
-//! Up to which version records were dropped that may be known nowhere any more: a file beside the generations.
+//! Up to which version records were dropped that may be known nowhere any more: a file beside the
+//! generations.
 //!
-//! What another member sends for a key that is not known here is kept only if it is newer: it may be a copy of what was
-//! overwritten or deleted here, by a record that is gone since. The file is there from the first start on, and written
-//! before anything is dropped; where it is missing or damaged, all that was ever given out may have been dropped. Layout:
+//! What another member sends for a key that is not known here is kept only if it is newer: it may
+//! be a copy of what was overwritten or deleted here, by a record that is gone since. The file is
+//! there from the first start on, and written before anything is dropped; where it is missing or
+//! damaged, all that was ever given out may have been dropped. Layout:
 //! `docs/formats/disk-record.md`.
 
 use std::io::{self, Write as _};
@@ -23,8 +25,8 @@ pub(crate) fn load(dir: &Path) -> Option<Version> {
     parse(&std::fs::read(dir.join(FILE)).ok()?)
 }
 
-/// Notes the version; durable when it returns. If it cannot be written, the file is removed: an older version would be
-/// believed after a restart.
+/// Notes the version; durable when it returns. If it cannot be written, the file is removed: an
+/// older version would be believed after a restart.
 ///
 /// # Errors
 /// What the operating system said of writing, or of the removal if not even that is possible.

@@ -2,8 +2,8 @@
 //!
 //! Invariant: of all records of a key, the one in the newest generation that has any is the newest.
 //! The writer thread keeps it: it alone puts records into the newest generation, and copies an old
-//! one there only if no newer generation has the key. So a read takes the first record it finds, and
-//! the oldest generation can be dropped at any time.
+//! one there only if no newer generation has the key. So a read takes the first record it finds,
+//! and the oldest generation can be dropped at any time.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use super::record::IndexEntry;
 use super::state::StoreState;
 use super::stats::{DiskStats, add};
 
-/// All generations that count, newest first. A snapshot stays readable while generations come and go.
+/// All generations that count, newest first. A snapshot stays readable while generations come and
+/// go.
 pub(crate) type Snapshot = Arc<[Arc<Generation>]>;
 
 /// The list of generations.
@@ -35,7 +36,7 @@ pub(crate) struct Found {
     pub(crate) entry: IndexEntry,
 }
 
-/// An index that had to be asked could not be read: nobody knows what the key's newest record is.
+/// An index that had to be asked could not be read: the key's newest record is unknown.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     pub(crate) generation: u64,
@@ -160,7 +161,7 @@ impl Forgotten {
         let names = directory.generations()?;
         let is_complete = names.last().is_none_or(|oldest| oldest.id == 1);
         let version = known.unwrap_or(if is_complete { 0 } else { ceiling });
-        // Without the file the next start finds out what this one did, or takes more for dropped.
+        // Without the file the next start finds out what this start did, or takes more for dropped.
         if known.is_none()
             && let Err(error) = forgotten::save(directory.path(), version)
         {
@@ -233,8 +234,8 @@ impl Opening<'_> {
         })
     }
 
-    /// Removes remnants, incarnations that were replaced, and the oldest generations as far as there are
-    /// too many bytes, before anything is opened that would need some.
+    /// Removes remnants, incarnations that were replaced, and the oldest generations as far as
+    /// there are too many bytes, before anything is opened that would need some.
     fn keep_within_budget(
         &self,
         names: Vec<GenerationName>,
@@ -282,8 +283,8 @@ impl Opening<'_> {
         Ok(kept)
     }
 
-    /// Notes that generations are about to be removed which nobody has looked into: any version that was given out may be
-    /// in them. With a tier below that one knows.
+    /// Notes that generations are about to be removed which no reader has looked into: any version
+    /// that was given out may be in them. With a tier below, that tier knows.
     fn forget(&self) {
         let Forgotten { version, ceiling } = &self.forgotten;
         if !self.trim || version.get() >= *ceiling {

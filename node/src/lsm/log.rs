@@ -1,8 +1,8 @@
 //! The value log of a generation: an append-only file of records.
 //!
-//! It is the truth about its generation. The writer thread appends whole batches; a batch that could
-//! not be written completely is cut off again, so records follow each other without gaps up to
-//! [`Log::end`]. Reads may run at the same time from any thread.
+//! It is the truth about its generation. The writer thread appends whole batches; a batch that
+//! could not be written completely is cut off again, so records follow each other without gaps up
+//! to [`Log::end`]. Reads may run at the same time from any thread.
 
 mod damage;
 mod records;

@@ -16,7 +16,7 @@ pub const VALUE_LEN_LIMIT: usize = 1 << 30;
 /// Generations that share the budget.
 const GENERATIONS: u64 = 8;
 
-/// Percent of one core that settling uses at most, unless there is a reason for another share.
+/// Percent of one core that compaction uses at most, unless there is a reason for another share.
 pub const SETTLE_PERCENT: u32 = 25;
 
 /// When a write is acknowledged.
@@ -41,7 +41,7 @@ pub struct DiskOptions {
     pub durability: Durability,
     /// The codec of values that are written.
     pub fresh: CodecChoice,
-    /// The codec of values that settle.
+    /// The codec `compacted`.
     pub compacted: CodecChoice,
     /// Values shorter than this are stored verbatim.
     pub codec_min_bytes: usize,
@@ -53,7 +53,7 @@ pub struct DiskOptions {
     pub memory_bytes: usize,
     /// Threads that read.
     pub read_threads: usize,
-    /// Percent of its time that the settling thread works at most; 0 to settle nothing.
+    /// Percent of its time that the compaction thread works at most; 0 to compact nothing.
     pub settle_percent: u32,
     /// Bytes a second that are written to value logs at most, as if the device were as slow: for
     /// benchmarks.

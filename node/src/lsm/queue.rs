@@ -1,7 +1,7 @@
 //! What waits for the writer thread, bounded in bytes.
 //!
-//! Two lanes: writes, in their order, and carry-overs of old records, which may be refused at any time.
-//! Every batch takes from both, so that neither starves the other.
+//! Two lanes: writes, in their order, and carry-overs of old records, which may be refused at any
+//! time. Every batch takes from both, so that neither starves the other.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ const BATCH_WRITES_MAX: usize = 256;
 /// Bytes of each lane in a batch. At least one of each is taken.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// A copy of an old record, to be put into the newest generation if it is still the newest of its key.
+/// A copy of an old record, to be put into the newest generation if it is still the newest of its
+/// key.
 pub(crate) struct Carry {
     pub(crate) space: Space,
     /// The whole record, verified.
@@ -33,7 +34,7 @@ pub(crate) struct Carry {
     /// Number of the generation where it was read. (A handle would keep the generation from being
     /// removed.)
     pub(crate) generation: u64,
-    /// Its facts there. (Its position changes when the generation settles.)
+    /// Its facts there. (Its position changes when the generation is compacted.)
     pub(crate) fact: Fact,
 }
 
@@ -110,8 +111,8 @@ impl Queue {
         }
     }
 
-    /// Adds a write, if there is room for it. The writer takes it when it looks; if it sleeps, it is woken by
-    /// [`Queue::hand_over`].
+    /// Adds a write, if there is room for it. The writer takes it when it looks; if it sleeps, it
+    /// is woken by [`Queue::hand_over`].
     #[expect(
         clippy::result_large_err,
         reason = "a refused write goes back as it came, without allocating"
@@ -160,8 +161,8 @@ impl Queue {
         }
     }
 
-    /// Waits until a write of this cost would be taken, or the queue is closed; false if the time is
-    /// over before.
+    /// Waits until a write of this cost would be taken, or the queue is closed; false if the time
+    /// is over before.
     ///
     /// # Cancel safety
     /// Safe: nothing is reserved.

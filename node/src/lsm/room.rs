@@ -1,8 +1,9 @@
 //! The budget: what is in the data directory, and what is on its way there.
 //!
-//! Invariant: what is counted and what is reserved are within the budget together. Whoever writes values reserves
-//! their bytes before, under one lock, and gives them back when what was written counts by itself. Only
-//! deletions are written without, and the little that a new generation takes.
+//! Invariant: counted and reserved bytes are within the budget together. A thread that writes
+//! values reserves their bytes before, under one lock, and gives them back when the written bytes
+//! count. Only deletions are written without a reservation, and the little that a new generation
+//! takes.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +11,8 @@ use super::Shared;
 use super::generation::Generation;
 use super::options::Limits;
 
-/// Bytes of the budget that are about to be written. They are given back when it is dropped: by then what was
-/// written is counted.
+/// Bytes of the budget that are about to be written. They are given back when it is dropped: by
+/// then what was written is counted.
 #[must_use]
 pub(crate) struct Reservation<'a> {
     shared: &'a Shared,
@@ -26,7 +27,8 @@ impl Drop for Reservation<'_> {
 }
 
 impl Shared {
-    /// Reserves bytes, if what is on disk and all that is reserved do not exceed `ceiling` with them.
+    /// Reserves bytes, if what is on disk and all that is reserved do not exceed `ceiling` with
+    /// them.
     pub(crate) fn reserve(&self, bytes: u64, ceiling: u64) -> Option<Reservation<'_>> {
         let mut reserved = self.reserved.lock();
         if self.disk_bytes() + *reserved + bytes > ceiling {
@@ -39,9 +41,9 @@ impl Shared {
         })
     }
 
-    /// Bytes on disk of everything in the directory. What moves from one part to the next counts in the
-    /// next before it ceases to count where it was, and parts are read in that order: so what moves
-    /// meanwhile counts twice, and never not at all.
+    /// Bytes on disk of everything in the directory. What moves from one part to the next counts in
+    /// the next before it ceases to count where it was, and parts are read in that order: so what
+    /// moves meanwhile counts twice, and never not at all.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let settling = self.settling_bytes.load(Ordering::Acquire);
         let spare = self.spare_bytes();
@@ -58,8 +60,8 @@ impl Shared {
         settling + spare + listed + self.other_bytes.load(Ordering::Acquire)
     }
 
-    /// Up to where writes may lead. As long as room is asked for, and not begun to be made, what that takes for a
-    /// while is kept free for it.
+    /// Up to where writes may lead. As long as room is asked for, and not begun to be made, what
+    /// that takes for a while is kept free for it.
     pub(crate) fn writes_max(&self, limits: &Limits) -> u64 {
         let is_begun = self.settling_bytes.load(Ordering::Acquire) > 0;
         if self.reclaim.is_urgent() && !is_begun {

@@ -37,7 +37,8 @@ counters! {
     reads_corrupt,
     /// Reads turned away because too many were waiting.
     reads_rejected,
-    /// Read threads that were woken: one for all that a reactor read in a turn, and others while more waits.
+    /// Read threads that were woken: one for all that a reactor read in a turn, and others while
+    /// more waits.
     read_wakes,
     /// Bytes of records that were read for them.
     read_bytes,
@@ -89,13 +90,14 @@ counters! {
     values_shared,
     /// Nanoseconds of processor time that the writer used.
     writer_cpu_ns,
-    /// Nanoseconds in which the writer waited for the device: in writes, and in syncs that it asked for.
+    /// Nanoseconds in which the writer waited for the device: in writes, and in syncs that it asked
+    /// for.
     writer_stalled_ns,
     /// Nanoseconds that syncs in the background took.
     sync_ns,
-    /// Generations that were written anew when they settled.
+    /// Generations that were compacted.
     generations_settled,
-    /// Generations that could not be settled and stay as they are.
+    /// Generations that could not be compacted and stay as they are.
     settle_failures,
     /// Bytes of value logs read to be written anew.
     settle_read_bytes,

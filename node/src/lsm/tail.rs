@@ -1,8 +1,8 @@
 //! Reading everything that was written, in the order of writing: the queue of what lies below.
 //!
-//! The value logs are that queue: they are bounded by the disk budget, survive a kill, and are there
-//! anyway. A reader keeps a [`TailPosition`]; what was written since is behind it. Only the newest
-//! record of each key is given out, so a key that is written often passes once.
+//! The value logs are that queue: they are bounded by the disk budget, survive a kill, and are
+//! there anyway. A reader keeps a [`TailPosition`]; what was written since is behind it. Only the
+//! newest record of each key is given out, so a key that is written often passes once.
 
 use std::fmt::Display;
 
@@ -19,8 +19,8 @@ use crate::entry::Space;
 
 /// A position in the sequence of all records: everything before it was passed.
 ///
-/// A generation is rewritten when it settles, which moves its records; `rewrite` counts how often. Then a
-/// reader begins anew with that generation, unless the tier below had all of it before.
+/// Compaction rewrites a generation, which moves its records; `rewrite` counts how often.
+/// Then a reader begins anew with that generation, unless the tier below had all of it before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TailPosition {
     /// Number of the generation.
@@ -149,8 +149,8 @@ pub(crate) fn read(
                 });
             }
         }
-        // Settled meanwhile, its records had another place and were passed over: once more, from its
-        // beginning.
+        // Compacted meanwhile, its records had another place and were passed over: once more, from
+        // its beginning.
         let now = shared.generations.by_id(generation.id);
         if now.is_some_and(|now| now.name() != generation.name()) {
             return Ok(tailed);
@@ -205,7 +205,8 @@ fn position_in(generation: &Generation, from: TailPosition) -> TailPosition {
     if from.rewrite == start.rewrite {
         return from;
     }
-    // A node at rest writes its newest generation anew, with the reader at its end: none of that is late.
+    // A node at rest writes its newest generation anew, with the reader at its end: none of that is
+    // late.
     if generation.is_passed() {
         return end_of(generation);
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What such a device takes at once before anybody waits.
+/// What such a device takes at once before any writer waits.
 const BURST: Duration = Duration::from_millis(50);
 
 /// Makes writers wait as a device of a given speed would; one without a speed never.

@@ -1,4 +1,4 @@
-//! Writes as they are given to the disk tier, and who hears of what becomes of them.
+//! Writes as they are given to the disk tier, and the receivers of their results.
 
 use bytes::Bytes;
 
@@ -30,8 +30,8 @@ pub enum WriteKind {
         /// The value.
         value: Bytes,
     },
-    /// Gives other facts to a value that is there. It is written as it is stored on disk, if it is; else as
-    /// it is given.
+    /// Gives other facts to a value that is there. It is written as it is stored on disk, if it is;
+    /// else as it is given.
     Facts {
         /// The new facts.
         meta: Meta,
@@ -78,7 +78,7 @@ pub trait DiskObserver: Send + Sync {
     /// outdated write for which nothing had to be written counts as written.
     fn written(&self, space: Space, key: &[u8], version: Version, result: Result<(), Failure>);
 
-    /// The generation that holds this entry is about to be dropped: shall the entry live on? Called on
-    /// the upkeep thread. Yes, if RAM holds this version and it is neither flushed nor expired.
+    /// The generation that holds this entry is about to be dropped: shall the entry live on? Called
+    /// on the upkeep thread. Yes, if RAM holds this version and it is neither flushed nor expired.
     fn keep(&self, space: Space, key: &[u8], meta: &Meta) -> bool;
 }

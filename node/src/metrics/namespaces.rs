@@ -7,7 +7,8 @@ use crate::namespaces::{Asked, COUNTED_MAX};
 
 pub(super) fn namespaces(snapshot: &mut Snapshot, engine: &Engine) {
     let namespaces = engine.namespaces();
-    // Those whose requests are counted apart: fewer than `COUNTED_MAX`, as long as the process lives.
+    // Those whose requests are counted apart: fewer than `COUNTED_MAX`, as long as the process
+    // lives.
     let known = namespaces.known();
     let apart = known
         .iter()

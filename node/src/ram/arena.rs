@@ -1,15 +1,17 @@
 //! The blocks that payloads lie in: pages of 16 KiB, each cut into blocks of one size.
 //!
-//! A block is named by 4 bytes where a boxed slice takes 16, and sizes are as fine as a page divides:
-//! together that is a tenth of what a small entry takes. A page whose last block is freed serves any
-//! other size. Payloads longer than a quarter of a page get a page of their own, of just their length.
+//! A block is named by 4 bytes where a boxed slice takes 16, and sizes are as fine as a page
+//! divides: together that is a tenth of what a small entry takes. A page whose last block is freed
+//! serves any other size. Payloads longer than a quarter of a page get a page of their own, of just
+//! their length.
 //!
-//! Blocks are freed in the order of eviction, not of memory, so a class that shrinks would keep all of
-//! its pages until the last entries go. [`Arena::free`] therefore names a page to move the rest out of
-//! as soon as more than an eighth of a class is free, which bounds the memory that no entry accounts for.
+//! Blocks are freed in the order of eviction, not of memory, so a class that shrinks would keep all
+//! of its pages until the last entries go. [`Arena::free`] therefore names a page to move the rest
+//! out of as soon as more than an eighth of a class is free, which bounds the memory that no entry
+//! accounts for.
 //!
-//! Invariant: each page with both taken and free blocks is in its class's list, and no other page is,
-//! but for the time between [`Arena::detach`] and [`Arena::attach`].
+//! Invariant: each page with both taken and free blocks is in its class's list, and no other page
+//! is, but for the time between [`Arena::detach`] and [`Arena::attach`].
 
 use super::cost;
 
@@ -53,7 +55,7 @@ struct Page {
     taken: u16,
     /// The block freed last; each free block begins with the number of the next.
     free: u16,
-    /// Blocks from this one on were never taken.
+    /// Blocks from this number on were never taken.
     fresh: u16,
     /// Neighbors in the class's list.
     prev: u32,
@@ -95,7 +97,8 @@ pub(super) struct Arena {
     vacant: Vec<u32>,
     /// Sorted by the number of blocks in a page.
     classes: Vec<Class>,
-    /// The memory of one page, kept so that an entry that comes and goes does not allocate each time.
+    /// The memory of one page, kept so that an entry that comes and goes does not allocate each
+    /// time.
     spare: Option<Box<[u8]>>,
 }
 
@@ -133,7 +136,8 @@ pub(super) fn cost_of(len: usize) -> usize {
 }
 
 impl Arena {
-    /// Takes a block of at least `len` bytes, whose contents are anything. None when names have run out.
+    /// Takes a block of at least `len` bytes, whose contents are anything. None when names have run
+    /// out.
     pub fn take(&mut self, len: usize) -> Option<u32> {
         let blocks = blocks_for(len);
         if blocks == 1 {
@@ -171,8 +175,8 @@ impl Arena {
         Some(at << BLOCK_BITS | u32::from(block))
     }
 
-    /// Frees a taken block. May answer a page that should be emptied: [`Arena::detach`] it, move its
-    /// blocks with [`Arena::relocate`], and [`Arena::attach`] it again.
+    /// Frees a taken block. May answer a page that should be emptied: [`Arena::detach`] it, move
+    /// its blocks with [`Arena::relocate`], and [`Arena::attach`] it again.
     pub fn free(&mut self, block: u32) -> Option<u32> {
         let at = page_index(block);
         let page = &mut self.pages[at];
@@ -210,8 +214,8 @@ impl Arena {
             .unwrap_or(head)
     }
 
-    /// Takes a page that [`Arena::free`] named out of its class's list, so that it gets no new blocks, and
-    /// returns its taken blocks.
+    /// Takes a page that [`Arena::free`] named out of its class's list, so that it gets no new
+    /// blocks, and returns its taken blocks.
     pub fn detach(&mut self, at: u32) -> Vec<u32> {
         let class = self.class_of(at);
         self.unlist(class, at);
@@ -229,8 +233,8 @@ impl Arena {
         taken.map(|(_, index)| at << BLOCK_BITS | index).collect()
     }
 
-    /// Copies a block of a detached page into another page and gives it up. Returns its new name, or None
-    /// if names have run out, and then it stays.
+    /// Copies a block of a detached page into another page and gives it up. Returns its new name,
+    /// or None if names have run out, and then it stays.
     pub fn relocate(&mut self, block: u32) -> Option<u32> {
         let at = page_index(block);
         let new = self.take(self.pages[at].block_len as usize)?;

@@ -19,8 +19,8 @@ const CHUNK_MIN: usize = 32;
 /// the free list, and the reference count that `Bytes` allocates.
 const SHARED_OVERHEAD: usize = size_of::<Option<Bytes>>() + size_of::<u32>() + 48;
 
-/// Bytes that an allocation of `len` bytes takes from glibc's malloc: with its head, rounded up to a
-/// multiple of 16; large ones in whole pages, with a head of two words.
+/// Bytes that an allocation of `len` bytes takes from glibc's malloc: with its head, rounded up to
+/// a multiple of 16; large ones in whole pages, with a head of two words.
 pub(super) const fn allocation(len: usize) -> usize {
     match len {
         0 => 0,

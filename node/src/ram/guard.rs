@@ -56,14 +56,16 @@ impl<'t> ShardGuard<'t> {
         self.shard.get(id.0)
     }
 
-    /// Writes an entry over whatever the key had, in the same slot if it had one, as the most recently
-    /// used and not yet fetched. It does not compare versions: look with [`ShardGuard::find`] first.
+    /// Writes an entry over whatever the key had, in the same slot if it had one, as the most
+    /// recently used and not yet fetched. It does not compare versions: look with
+    /// [`ShardGuard::find`] first.
     ///
     /// Call [`RamTier::evict_to_budget`] after the guard is dropped.
     ///
     /// # Errors
-    /// [`Refused`] if the entry would take more than half of the budget, the key is longer than 65,535
-    /// bytes, or the shard has run out of addresses (100 GiB of small entries). What the key had before is then still there.
+    /// [`Refused`] if the entry would take more than half of the budget, the key is longer than
+    /// 65,535 bytes, or the shard has run out of addresses (100 GiB of small entries). What the key
+    /// had before is then still there.
     pub fn insert(
         &mut self,
         hash: u64,
@@ -74,8 +76,9 @@ impl<'t> ShardGuard<'t> {
         self.shard.insert(hash, entry, now_s, cost_max).map(SlotId)
     }
 
-    /// Puts a tombstone in the place of whatever the key had. Lookups find it, so that an absent key is
-    /// known to be absent until the disk knows too and [`ShardGuard::clear_dirty_if_version`] removes it.
+    /// Puts a tombstone in the place of whatever the key had. Lookups find it, so that an absent
+    /// key is known to be absent until the disk knows too and
+    /// [`ShardGuard::clear_dirty_if_version`] removes it.
     ///
     /// # Errors
     /// [`Refused`] as for [`ShardGuard::insert`], but never because of the budget.
@@ -108,12 +111,12 @@ impl<'t> ShardGuard<'t> {
         self.shard.counters.expired += 1;
     }
 
-    /// Changes an entry's facts. Value, recency, dirtiness and the fetched mark stay. Allocates only
-    /// when flags or CAS token become present or absent.
+    /// Changes an entry's facts. Value, recency, dirtiness and the fetched mark stay. Allocates
+    /// only when flags or CAS token become present or absent.
     ///
     /// # Errors
-    /// [`Refused`] if the shard has run out of addresses, at more than 100 GiB of small entries; then
-    /// nothing has changed.
+    /// [`Refused`] if the shard has run out of addresses, at more than 100 GiB of small entries;
+    /// then nothing has changed.
     ///
     /// # Panics
     /// If the entry was removed.
@@ -137,11 +140,11 @@ impl<'t> ShardGuard<'t> {
         self.shard.set_dirty(id.0);
     }
 
-    /// Tells that the disk has this version of the key. If it is still the one here, the entry may be
-    /// evicted from now on, or its tombstone is removed. Returns whether it was.
+    /// Tells that the disk has this version of the key. If it is still the one here, the entry may
+    /// be evicted from now on, or its tombstone is removed. Returns whether it was.
     ///
-    /// A change that keeps the version is not told apart from what was written before it: give every
-    /// write that must reach the disk a version of its own.
+    /// A change that keeps the version is not told apart from what was written before it: give
+    /// every write that must reach the disk a version of its own.
     pub fn clear_dirty_if_version(
         &mut self,
         hash: u64,
@@ -163,8 +166,8 @@ impl<'t> ShardGuard<'t> {
 
 impl Drop for ShardGuard<'_> {
     fn drop(&mut self) {
-        // The shard is still locked here, so that its differences are added up in their order and the
-        // sum never falls below zero.
+        // The shard is still locked here, so that its differences are added up in their order and
+        // the sum never falls below zero.
         let (before, after) = (self.used_known, self.shard.used);
         if after > before {
             self.tier
@@ -188,8 +191,8 @@ pub struct ManyGuard<'t> {
 }
 
 impl<'t> ManyGuard<'t> {
-    /// Locks the shards of all `hashes`, in the order of their index, so that two callers never wait for
-    /// each other.
+    /// Locks the shards of all `hashes`, in the order of their index, so that two callers never
+    /// wait for each other.
     pub(super) fn new(tier: &'t RamTier, hashes: impl IntoIterator<Item = u64>) -> Self {
         let mut wanted: SmallVec<[usize; 16]> = hashes
             .into_iter()

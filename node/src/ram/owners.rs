@@ -1,5 +1,6 @@
 //! Namespaces with a quota: their entries have a recency list of their own in each shard, so that a
-//! namespace over its quota gives up its own entries, the least recently used first, in constant time each.
+//! namespace over its quota gives up its own entries, the least recently used first, in constant
+//! time each.
 //!
 //! Invariant: an entry is in the list of its namespace, if that has one, else in the common one.
 //! [`Allowance::used`] is what the entries of all shards take that belong to the namespace.
@@ -11,7 +12,8 @@ use super::LruMode;
 use super::recency::Recency;
 use crate::entry::Space;
 
-/// Bytes that are counted for an entry beside its block and shared value: its slot and place in the table.
+/// Bytes that are counted for an entry beside its block and shared value: its slot and place in the
+/// table.
 pub(super) const ENTRY_OVERHEAD: usize = 40;
 
 /// What a namespace may take, and takes.
@@ -55,7 +57,8 @@ impl Lists {
         }
     }
 
-    /// Whether any namespace has a list of its own: without one nobody needs to know an entry's space.
+    /// Whether any namespace has a list of its own: without one no caller needs to know an entry's
+    /// space.
     pub fn are_many(&self) -> bool {
         !self.owners.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Quotas of namespaces in RAM: who is over gives up its own entries.
+//! Quotas of namespaces in RAM: a namespace past its quota gives up its own entries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub struct QuotaUse {
 }
 
 impl RamTier {
-    /// Sets what namespaces may take in bytes; others may take what there is. Entries that are there are
-    /// sorted anew, which locks each shard for as long as that takes. Call
+    /// Sets what namespaces may take in bytes; others may take what there is. Entries that are
+    /// there are sorted anew, which locks each shard for as long as that takes. Call
     /// [`RamTier::evict_to_quota`] afterwards.
     pub fn set_quotas(&self, quotas: &BTreeMap<u16, usize>) {
         let mut held = self.allowances.write();
@@ -65,8 +65,8 @@ impl RamTier {
     }
 
     /// Evicts clean entries of the namespace that `space` belongs to until its quota holds, at most
-    /// `entries_max` of them. Holds one lock at a time; cheap where there is no quota, or nothing is over.
-    /// No guard may be held by the caller. `near` is the hash of the key just written.
+    /// `entries_max` of them. Holds one lock at a time; cheap where there is no quota, or nothing
+    /// is over. No guard may be held by the caller. `near` is the hash of the key just written.
     pub fn evict_to_quota(&self, near: u64, space: Space, entries_max: usize) -> Evicted {
         let mut evicted = Evicted::default();
         let Some(allowance) = self.allowance(space.namespace()) else {

@@ -2,26 +2,26 @@
 //!
 //! In the approximate mode a use moves an entry only when a sixteenth to an eighth of the list has
 //! moved since the entry's last move. A hot entry is thus moved a few times per turn of the list
-//! instead of on each use, which spares the hit path two writes to foreign cache lines, and an entry
-//! leaves at most an eighth of the list early. The measure is moves, not seconds, because it then
-//! holds for a list that turns over in milliseconds as for one that takes a week.
+//! instead of on each use, which spares the hit path two writes to foreign cache lines, and an
+//! entry leaves at most an eighth of the list early. The measure is moves, not seconds, because it
+//! then holds for a list that turns over in milliseconds as for one that takes a week.
 //!
-//! Moves are counted in epochs of a sixteenth of the list, and a slot keeps the epoch (6 bits) of its
-//! last move. After 64 epochs without a move, four turns of the list, an entry can look freshly moved;
-//! it has been evicted long before that unless nothing is evicted at all, and then one lost move is
-//! harmless.
+//! Moves are counted in epochs of a sixteenth of the list, and a slot keeps the epoch (6 bits) of
+//! its last move. After 64 epochs without a move, four turns of the list, an entry can look freshly
+//! moved; it has been evicted long before that unless nothing is evicted at all, and then one lost
+//! move is harmless.
 //!
-//! Where all entries are read about as often as each other, each read is due by that measure, although nothing is
-//! evicted. So an entry that was used in this second already is not moved again, as long as less than a
-//! thirty-second of the list has come in it: that is as far as it can have come nearer to eviction than
-//! others that were used in the same second.
+//! Where all entries are read about as often as each other, each read is due by that measure,
+//! although nothing is evicted. So an entry that was used in this second already is not moved
+//! again, as long as less than a thirty-second of the list has come in it: that is as far as it can
+//! have come nearer to eviction than others that were used in the same second.
 
 use super::LruMode;
 use super::slab::{NIL, Slab};
 use super::state;
 
-/// The `prev` of a slot that is in no list: a tombstone, or an entry that waits for the disk and was
-/// passed by the evictor. Never the id of a slot.
+/// The `prev` of a slot that is in no list: a tombstone, or an entry that waits for the disk and
+/// was passed by the evictor. Never the id of a slot.
 const UNLINKED: u32 = u32::MAX - 1;
 
 /// Epochs in which the whole list moves once.

@@ -1,4 +1,5 @@
-//! The values that are too long to be copied about: kept as `Bytes`, shared with readers and writers.
+//! The values that are too long to be copied about: kept as `Bytes`, shared with readers and
+//! writers.
 
 use bytes::Bytes;
 

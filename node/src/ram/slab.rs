@@ -1,8 +1,8 @@
 //! Slots of fixed size in chunks that are allocated one by one: the tier never copies its slots to
 //! grow, and gives back a chunk when its last entry leaves.
 //!
-//! Invariant: a slot keeps its id as long as it is taken. Entries that came together lie in the same
-//! chunks and mostly leave together, so that eviction frees whole chunks.
+//! Invariant: a slot keeps its id as long as it is taken. Entries that came together lie in the
+//! same chunks and mostly leave together, so that eviction frees whole chunks.
 
 use std::mem::size_of;
 
@@ -84,7 +84,8 @@ impl Chunk {
 #[derive(Debug, Default)]
 pub(super) struct Slab {
     chunks: Vec<Option<Box<Chunk>>>,
-    /// Every chunk with a free slot, once; also chunks that have filled up since, until they are met.
+    /// Every chunk with a free slot, once; also chunks that have filled up since, until they are
+    /// met.
     open: Vec<u32>,
     /// Places in `chunks` that hold none.
     vacant: Vec<u32>,

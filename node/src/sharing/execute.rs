@@ -1,10 +1,13 @@
-//! Executing the command of a client, or of another member: here if this member is the primary of the slot, else there.
+//! Executing the command of a client, or of another member: here if this member is the primary of
+//! the slot, else there.
 //!
-//! A client's command answers later ([`Later`]) while another member executes it, or while other owners take a write. The
-//! requests behind it in the same connection begin meanwhile, as they do through a router.
+//! A client's command answers later ([`Later`]) while another member executes it, or while other
+//! owners take a write. The requests behind it in the same connection begin meanwhile, as they do
+//! through a router.
 //!
-//! A command that another process sent is never forwarded once more. Its sender may have given this member up as down,
-//! repeated the command at the next owner and acknowledged it. Forwarded later, it would undo newer writes.
+//! A command that another process sent is never forwarded once more. Its sender may have given this
+//! member up as down, repeated the command at the next owner and acknowledged it. Forwarded later,
+//! it would undo newer writes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -75,8 +78,9 @@ impl Sharing {
                 if let Err(outcome) = self.prepare(engine, job, flags, acks).await {
                     return Execution::Done(outcome);
                 }
-                // Another member may own the slot after a long wait, also one by a topology that is about to be applied: what is
-                // executed then has a newer version than what that member acknowledged meanwhile.
+                // Another member may own the slot after a long wait, also one by a topology that is
+                // about to be applied: what is executed then has a newer version than what that
+                // member acknowledged meanwhile.
                 if since == self.epoch() && self.is_sound() {
                     break since;
                 }

@@ -33,7 +33,8 @@ pub struct Peers {
     pub metrics: PeerMetrics,
 }
 
-/// Starts a member's part in the cluster's data: follows the map and takes slots over, until the tasks end.
+/// Starts a member's part in the cluster's data: follows the map and takes slots over, until the
+/// tasks end.
 pub fn start(
     cluster: &Cluster,
     engine: &Arc<Engine>,
@@ -81,14 +82,16 @@ pub fn start(
 
 async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
     let mut maps = cluster.map();
-    // The map of before the start comes first, however soon there are others: all that come are gone by behind it, in turn.
+    // The map of before the start comes first, however soon there are others: all that come are
+    // gone by behind it, in turn.
     let mut before = Some(cluster.state_of_start());
     loop {
         wait_for_time(&cluster).await;
         let newest = Arc::clone(&maps.borrow_and_update());
         let after = before.as_ref().map_or(sharing.epoch(), |it| it.epoch);
         let mut missed: Vec<_> = before.take().into_iter().collect();
-        // Who had a slot for one map alone has to be asked too. The map of before the start follows the one that is noted.
+        // An owner of a slot for one map alone has to be asked too. The map of before the start
+        // follows the one that is noted.
         if after != 0 {
             missed.extend(cluster.states_between(after, newest.epoch));
         }
@@ -109,8 +112,8 @@ async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
 }
 
 impl Sharing {
-    /// Shows that the process runs, and how it stands in the cluster. `versions` follow the clock as long as the slots of
-    /// this member are certainly its own.
+    /// Shows that the process runs, and how it stands in the cluster. `versions` follow the clock
+    /// as long as the slots of this member are certainly its own.
     pub fn beat(&self, mut standing: Standing, versions: &Hlc) {
         let topology = self.topology();
         if topology.is_some_and(|it| it.members().iter().all(|member| member.id == self.own)) {
@@ -130,11 +133,12 @@ impl Sharing {
         }
     }
 
-    /// Goes by a map of the cluster. Milliseconds, and writes of the disk; not for a reactor.
+    /// Applies a map of the cluster. Milliseconds, and writes of the disk; not for a reactor.
     fn follow_map(&self, engine: &Engine, map: &Map) {
         match topology(map) {
             Ok(topology) => {
-                // Before anything is written in its place: what it wrote is older, and comes back with it.
+                // Before anything is written in its place: what it wrote is older, and comes back
+                // with it.
                 let old = self.topology();
                 let since = |id: &str| map.member(id).map_or(u64::MAX, |member| member.since);
                 let has_fallen = old
@@ -157,8 +161,9 @@ impl Sharing {
     }
 }
 
-/// Waits, after a start, until the clock is with those of others, or nobody leads who could tell: who goes by a map by which
-/// somebody fell takes what it acknowledged for older than the clock and a margin.
+/// Waits, after a start, until the clock is with those of others, or there is no leader that could
+/// tell: a member that applies a map by which another one failed takes what it acknowledged for
+/// older than the clock and a margin.
 async fn wait_for_time(cluster: &Cluster) {
     let is_told = async {
         let mut ticks = tokio::time::interval(TIME_LOOK);
@@ -178,8 +183,8 @@ async fn beat(sharing: Arc<Sharing>, versions: Arc<Hlc>, cluster: Cluster) {
     }
 }
 
-/// Whether another member than `own` that may have written by the old map cannot be asked any more by the new one, and was not
-/// drained before.
+/// Whether another member than `own` that may have written by the old map cannot be asked any more
+/// by the new one, and was not drained before.
 fn has_fallen(own: &str, old: &Topology, new: &Topology) -> bool {
     fallen(own, old, new).next().is_some()
 }
@@ -202,7 +207,8 @@ fn fallen<'a>(
     })
 }
 
-/// The members that have fallen, each with the slots that it owned, and of which no owner by the old map is left.
+/// The members that have fallen, each with the slots that it owned, and of which no owner by the
+/// old map is left.
 fn lost(own: &str, old: &Topology, new: &Topology) -> Vec<(String, SlotSet)> {
     let fallen: Vec<&str> = fallen(own, old, new).map(|it| it.id.as_str()).collect();
     let is_left = |id: &str| {

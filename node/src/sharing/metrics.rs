@@ -30,9 +30,11 @@ pub enum Event {
     CopyDenied,
     /// Owners had different versions of a key, and have the newer one now.
     Repaired,
-    /// They may still have: there were too many such keys, or one of the owners did not take it for too long.
+    /// They may still have: there were too many such keys, or one of the owners did not take it for
+    /// too long.
     NotRepaired,
-    /// A member may know of a slot what this one does not, and is not asked: there are too many such members.
+    /// A member may know of a slot what this member does not, and is not asked: there are too many
+    /// such members.
     SourceLeftOut,
 }
 

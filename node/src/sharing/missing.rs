@@ -1,22 +1,27 @@
-//! Members that cannot be asked, and may know of slots what nobody else does: pure, and a file.
+//! Members that cannot be asked, and may know what no other member knows of slots: pure, and a
+//! file.
 //!
-//! An owner that falls takes along what it alone was given, until it is back with its disk. Whoever has older copies of these
-//! slots must not show them meanwhile, be it the one that stands in, or one that owned the slot before and comes back while
-//! the one that stood in for it is down. So each member notes for every slot, its own or not, which members are *missing*,
-//! from the maps that it goes by:
+//! An owner that fails takes its unreplicated entries along, until it is back with its disk.
+//! Members with older copies of these slots must not show them meanwhile. This holds for the member
+//! that stands in. It also holds for an earlier owner that returns while the stand-in is down. So
+//! each member notes for every slot, its own or not, which members are *missing*, from the maps
+//! that it applies:
 //!
-//! - who owned the slot, fell, and left no other owner that is up;
-//! - who was to be asked about the slot still when it fell: this holds for falls that were not seen too, since nobody else can
-//!   know of it.
+//! - an owner that failed and left no other owner that is up;
+//! - a member that still had to be asked about the slot when it failed. This holds for failures
+//!   that were not seen too, since no other member can know of it.
 //!
-//! A member is missing no more when it is back, and is asked first; or when it is removed, or has come in with an empty disk:
-//! then it is known that its copies are lost. What one that was removed without a drain had is never shown in an older
-//! version, nor what one had that was removed while it was to be asked still: a drain does not wait for who is down.
+//! A member is missing no more when it is back, and is asked first. It is also missing no more when
+//! it is removed, or has joined with an empty disk: then its copies are lost. Older versions of its
+//! entries never show after a removal without a drain. The same holds for a member that was removed
+//! while it still had to be asked, because a drain does not wait for members that are down.
 //!
-//! The notes outlive a restart. Where they do not reach (a fall was not seen), a member that is down may have owned any slot;
-//! that is a guess, which ends for a slot with the word of somebody who names nobody who is missing. But that word is worth
-//! something only of one who knows: who came up by a map that it has not seen may have had slots since which it had not taken
-//! over when somebody fell, and of that others know nothing. Then nobody is believed until the one that is down is back.
+//! The notes survive a restart. A failure may be in no note, because it was not seen. Then a member
+//! that is down may have owned any slot. That assumption ends for a slot with the reply of a member
+//! that names no missing member. But the reply counts only from a member that knows. A member may
+//! have come up by a map that this member has not seen. It may have had slots since, not yet
+//! copied, when another member failed, and other members do not know of that. Then no reply counts
+//! until the member that is down is back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -40,10 +45,10 @@ const LEN_MAX: u64 = 8 << 20;
 /// The name under which those are stored that were removed as they were.
 const REMOVED: &str = "";
 
-/// Who is missing.
+/// The missing member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// By the maps that were gone by, or for maps that were not, if nobody else can tell.
+    /// By the maps that were gone by, or for maps that were not, if no other member can tell.
     seen: ByMember,
     /// By what others said, for other slots.
     told: ByMember,
@@ -59,7 +64,7 @@ type ByMember = BTreeMap<Arc<str>, Lost>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Lost {
     slots: SlotSet,
-    /// What it wrote is older than this; what is newer was written by whoever stood in for it.
+    /// What it wrote is older than this; what is newer was written by its stand-in.
     up_to: Version,
 }
 
@@ -103,7 +108,8 @@ impl Known {
         self.down == later.down && self.epoch <= later.epoch && (is_settled || !later.is_settled)
     }
 
-    /// Whether a member that is down now has been so since that map. `since` is the epoch since which it was up last.
+    /// Whether a member that is down now has been so since that map. `since` is the epoch since
+    /// which it was up last.
     fn has_stayed(&self, id: &str, since: u64) -> bool {
         self.down.contains(id) && since <= self.epoch
     }
@@ -120,19 +126,20 @@ pub(super) struct Change<'a> {
     pub(super) known: Option<&'a Known>,
     /// Since which epoch a member is up, or was when it fell.
     pub(super) since: &'a dyn Fn(&str) -> u64,
-    /// Not older than what is here, and what others have whom the one that is missing can have overwritten.
+    /// Not older than what is here, and what others have that the missing one can have
+    /// overwritten.
     pub(super) now: Version,
 }
 
 impl Change<'_> {
-    /// Whether nobody has seen a map in between.
+    /// Whether no map in between was seen.
     fn is_next(&self) -> bool {
         let old = self.step.old.map(Topology::epoch);
         old.is_some_and(|old| self.step.new.epoch() == old.saturating_add(1))
     }
 
-    /// Whether others can tell what became of slots by the maps that were not seen: they had them until the new one, or all
-    /// there was to know was known by the one before it.
+    /// Whether others can tell what became of slots by the maps that were not seen: they had them
+    /// until the new one, or all there was to know was known by the one before it.
     fn do_others_know(&self) -> bool {
         let epoch = self.step.new.epoch();
         let is_up_by_the_last = |known: &Known| {
@@ -161,8 +168,9 @@ impl Change<'_> {
         member.is_some_and(|it| it.state.is_serving())
     }
 
-    /// Slots of which a member that is gone by the new map, and was there by the one before, may know more than others: those
-    /// about which it was to be `asked`, and those that it alone owned.
+    /// Slots of which a member that is gone by the new map, and was there by the one before, may
+    /// know more than others: those about which it was to be `asked`, and those that it alone
+    /// owned.
     fn lost_with(&self, id: &str, asked: &SlotSet) -> SlotSet {
         let is_alone = |old: &Topology, slot| {
             let (mut is_owner, mut is_left) = (false, false);
@@ -186,8 +194,9 @@ impl Change<'_> {
         asked.map(|(slot, _)| slot).collect()
     }
 
-    /// Those of them that are owned here, or were before the member was down itself. For others it is their owner who asks: what
-    /// that one has is right, however old, if the member is removed then.
+    /// Those of them that are owned here, or were before the member was down itself. For others it
+    /// is their owner that asks: its copy is right, however old, if the member is removed
+    /// then.
     fn asked_as_owner(&self, id: &str) -> SlotSet {
         let was_down = self.state_before(self.step.own) == Some(MemberState::Down);
         let asked = self.holdings.iter().filter(|(_, it)| it.asks(id));
@@ -195,7 +204,8 @@ impl Change<'_> {
         owned.map(|(slot, _)| slot).collect()
     }
 
-    /// Who was to be asked still, and is no member any more. By a map from before that by which they were they may be none yet.
+    /// The members that still had to be asked, and are none any more. By a map from before that by
+    /// which they were they may be none yet.
     fn gone_sources(&self) -> BTreeSet<Arc<str>> {
         let new = self.step.new;
         let sources = self.holdings.iter().flat_map(|(_, it)| &it.sources);
@@ -239,13 +249,13 @@ impl Missing {
                 let slots = change.lost_with(id, &change.asked(id));
                 add(&mut next.seen, id, &slots, change.now);
             } else {
-                // It may have stood in for anybody.
+                // It may have stood in for any member.
                 let to = match is_told {
                     true => &mut next.guessed,
                     false => &mut next.seen,
                 };
                 add(to, id, &SlotSet::all(), change.now);
-                // What it was to be asked about others need not know of, whoever they are.
+                // What it was to be asked about others need not know of, whichever they are.
                 add(&mut next.seen, id, &change.asked(id), change.now);
             }
         }
@@ -275,7 +285,7 @@ impl Missing {
         self.removed.retain(|lost| !lost.slots.is_empty());
     }
 
-    /// Notes that a member may know of slots what nobody else does, as another one has told.
+    /// Notes that a member may know of slots what no other member does, as another one has told.
     /// Of what is known already it is known better up to where.
     pub(super) fn add(&mut self, id: &str, slots: &SlotSet, up_to: Version) {
         let is_known = |slot| {
@@ -287,7 +297,8 @@ impl Missing {
         add(&mut self.told, id, &new, up_to);
     }
 
-    /// Guesses no more about slots of which somebody has told; `is_told` says of whom it did not deny it.
+    /// Guesses no more about slots of which a member has told; `is_told` says which member it did
+    /// not deny it.
     pub(super) fn trust(&mut self, slots: &SlotSet, is_told: impl Fn(&str, u16) -> bool) {
         for (id, lost) in &mut self.guessed {
             let is_open = |slot: &u16| {
@@ -298,7 +309,7 @@ impl Missing {
         self.guessed.retain(|_, lost| !lost.slots.is_empty());
     }
 
-    /// Those that can come back, each with slots of which it may know what nobody else does.
+    /// Those that can come back, each with slots of which it may know what no other member does.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &SlotSet)> {
         let all = self.seen.iter().chain(&self.told).chain(&self.guessed);
         all.map(|(id, lost)| (id, &lost.slots))
@@ -331,13 +342,15 @@ fn add(to: &mut ByMember, id: &str, slots: &SlotSet, up_to: Version) {
     }
 }
 
-/// Whether somebody is down by a map of whom it is not known since when, so that what it wrote may be ahead of the clock.
+/// Whether a member is down by a map of which it is not known since when, so that what it wrote may
+/// be ahead of the clock.
 pub(super) fn is_surprised(change: &Change<'_>) -> bool {
     let mut down = change.step.new.members().iter().filter(|it| is_down(it));
     !change.is_next() && down.any(|it| it.id != change.step.own && !change.has_stayed_down(&it.id))
 }
 
-/// The file. A field that a later version adds is passed over by this one; what must not be has another layout.
+/// The file. A field that a later version adds is skipped by this version; what must not be has
+/// another layout.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     layout: u32,
@@ -407,7 +420,8 @@ fn sync(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Loads the notes; None if there are none that can be understood. Then nothing is known of those that are down.
+/// Loads the notes; None if there are none that can be understood. Then nothing is known of those
+/// that are down.
 #[must_use]
 pub(super) fn load(dir: &Path) -> Option<(Known, Missing)> {
     let stored: Stored = read(dir, FILE)?;

@@ -1,10 +1,12 @@
-//! Bringing owners of a slot that have different versions of a key together again, outside of hand-over.
+//! Read repair: bringing owners of a slot with different versions of a key together, outside of a
+//! change of owners.
 //!
-//! They come apart when one of them does not take a write: it is refused then, and stays where it was taken. The first
-//! owner notes such a key; another one does when it is asked for its copy and the first has another version. What was
-//! noted is looked at a moment later, one key at a time and without a client waiting: the newer version, a tombstone as
-//! well, is given to whoever has the older one. So many keys are noted and no more; one that is not is found again by the
-//! next read of a copy, or overwritten by the next write.
+//! They differ when one of them does not accept a write: the write is refused then, and stays where
+//! it was accepted. The primary notes such a key. Another owner notes it when its copy is read and
+//! the primary has another version. A moment later each noted key is checked, one at a time and
+//! without a waiting client. The owner with the older version receives the newer one, be it a
+//! tombstone. The number of noted keys is bounded. A key beyond it is found again by the next read
+//! of a copy, or overwritten by the next write.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -31,10 +33,12 @@ const KEYS_MAX: usize = 1024;
 /// Bytes of these keys at most.
 const BYTES_MAX: usize = 256 << 10;
 
-/// From noting a key until it is looked at, and looked at again: a write that was under way is over by then.
+/// From noting a key until it is looked at, and looked at again: a write that was under way is over
+/// by then.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Looks at one key; an owner that takes nothing for so long is down, or will be asked when it is read.
+/// Looks at one key; an owner that takes nothing for so long is down, or will be asked when it is
+/// read.
 const TRIES_MAX: u32 = 30;
 
 /// The keys that are noted.
@@ -99,9 +103,9 @@ impl Repairs {
 /// What came of looking at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
-    /// The owners have the same, or this one has no say.
+    /// The owners have the same, or this member has no say.
     Agreed,
-    /// Who had the older version has the newer one now.
+    /// The owner with the older version has the newer one now.
     Repaired,
     /// Another owner does not answer, or does not take it yet.
     Open,
@@ -145,7 +149,7 @@ impl Sharing {
         if flags & (PRIMARY | REPLICA) == 0 || flags & SHARED == 0 {
             return Looked::Agreed;
         }
-        // Who takes the slot over, or was away, asks about each key itself.
+        // A new owner, or one that was away, asks about each key itself.
         if flags & FILLING != 0 || !self.is_sound() {
             return Looked::Open;
         }

@@ -1,10 +1,10 @@
-//! Giving the other owners of a slot what was written, before it is acknowledged.
+//! Replicating writes to the other owners of a slot before they are acknowledged.
 //!
-//! A member that is cut off goes by its last map, while the others may have put another one in its place. So
-//! nobody takes what comes by an older map than its own; and what was executed by a map since which this member
-//! was not there all the time is not acknowledged, since nobody waited for it. While no leader is heard, the
-//! other owners are asked before anything is executed at all: what is executed and not acknowledged is here all
-//! the same, and newer than what others acknowledge meanwhile.
+//! A member that is cut off applies its last map, while the others may have replaced it. So no
+//! member accepts a write by a map older than its own. A write is not acknowledged if its map was
+//! in force while this member was away, since no member waited for it. While no leader is heard,
+//! the member asks the other owners before it executes a write at all. A write that is executed and
+//! not acknowledged stays here, and is newer than what others acknowledge meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -22,10 +22,11 @@ use crate::engine::{Acks, Engine};
 use crate::entry::Space;
 
 impl Sharing {
-    /// Whether this member may execute writes on a slot. While a leader is heard it knows; else the other owners
-    /// have to be there, and go by no newer map.
+    /// Whether this member may execute writes on a slot. While a leader is heard it knows; else the
+    /// other owners have to be there, and go by no newer map.
     pub(crate) async fn check_standing(&self, slot: u16) -> Result<(), Failure> {
-        // Who has just lost its leader, and that one an owner, has a new one in a moment, and a map without it.
+        // A member that has just lost its leader, which was an owner, has a new one in a moment,
+        // and a map without it.
         let deadline = Instant::now() + self.owners_wait;
         loop {
             if !self.pulse.is_leaderless() || self.flags(slot) & SHARED == 0 {
@@ -39,8 +40,8 @@ impl Sharing {
         }
     }
 
-    /// What was executed while it became unclear whether this member owns the slot counts if it did all the time: waits until
-    /// that is known.
+    /// What was executed while it became unclear whether this member owns the slot counts if it did
+    /// all the time: waits until that is known.
     #[cold]
     pub(super) async fn stood(
         &self,
@@ -94,8 +95,9 @@ impl Sharing {
         answers.into_iter().collect()
     }
 
-    /// Gives the other owners what there is of a key now; returns when all that are up have it. `since` is the
-    /// epoch of the map by which it was executed. What one of them did not take is brought to it later, refused or not.
+    /// Gives the other owners what there is of a key now; returns when all that are up have it.
+    /// `since` is the epoch of the map by which it was executed. What one of them did not take is
+    /// brought to it later, refused or not.
     pub(super) async fn spread(
         &self,
         engine: &Engine,
@@ -113,9 +115,10 @@ impl Sharing {
         given
     }
 
-    /// Gives the other owners that a key is gone which this one does not have, from the version of `gone` on. They may have
-    /// it: a deletion that one of them did not take was refused, and is repeated now, or it was dropped from this disk
-    /// only. An older tombstone that is here may be no newer than what they have.
+    /// Gives the other owners that a key is gone which this member does not have, from the version
+    /// of `gone` on. They may have it: a deletion that an owner did not take was refused, and is
+    /// repeated now, or it was dropped from this disk only. An older tombstone that is here may be
+    /// no newer than what they have.
     pub(super) async fn spread_absence(
         &self,
         engine: &Engine,
@@ -170,7 +173,8 @@ impl Sharing {
                     Err(_) => continue,
                 };
                 match answer.reply() {
-                    // By a newer map this member may have no say; it is given again when that one is here.
+                    // By a newer map this member may have no say; it is given again when that map
+                    // is here.
                     Ok(Reply::Applied | Reply::NotNewer)
                         if answer.head().envelope.epoch <= epoch =>
                     {

@@ -1,5 +1,5 @@
-//! The binary parser must make progress on any bytes and find the same requests however they are cut
-//! into reads; the replies' lengths must add up.
+//! The binary parser must make progress on any bytes and find the same requests however they are
+//! cut into reads; the replies' lengths must add up.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Memcached text and meta: no input may panic or break the contract of a parser, and the requests must
-//! not depend on how the network cuts the stream into reads.
+//! Memcached text and meta: no input may panic or break the contract of a parser, and the requests
+//! must not depend on how the network cuts the stream into reads.
 //!
 //! The input's first byte is the number of read sizes that follow it; the rest is the stream.
 #![no_main]

@@ -62,8 +62,8 @@ fuzz_target!(|input: (bool, Vec<u8>)| {
     }
 });
 
-/// Gives every frame of the stream its right kind and checksum, as far as lengths lead: a fuzzer does
-/// not find checksums.
+/// Gives every frame of the stream its right kind and checksum, as far as lengths lead: a fuzzer
+/// does not find checksums.
 fn mend(kind: Kind, stream: &mut [u8]) {
     let mut start = 0;
     while let Some(frame) = stream.get_mut(start..).filter(|it| it.len() >= HEAD_LEN) {

@@ -1,5 +1,5 @@
-//! Any bytes, cut into any reads, give the same requests, and never a panic or a standstill; and what
-//! the cluster looks like can be worded whatever was asked.
+//! Any bytes, cut into any reads, give the same requests, and never a panic or a standstill; and
+//! what the cluster looks like can be worded whatever was asked.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! A connection as a server holds it: the dialect is decided once, from the first bytes; the requests do
-//! not depend on how the stream is cut into reads; and whatever comes of them can be put into words.
+//! A connection as a server holds it: the dialect is decided once, from the first bytes; the
+//! requests do not depend on how the stream is cut into reads; and whatever comes of them can be
+//! put into words.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! How fields that are numbers or bytes on the wire read in JSON. (Tested where JSON is written: fonnctl.)
+//! How fields that are numbers or bytes on the wire read in JSON. (Tested where JSON is written:
+//! fonnctl.)
 
 use serde::Serializer;
 

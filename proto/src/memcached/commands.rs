@@ -1,8 +1,9 @@
-//! Every command of the memcached dialects, as tables: what the reference of the protocols is made of.
+//! Every command of the memcached dialects, as tables: what the reference of the protocols is made
+//! of.
 //!
-//! The parsers do not read these tables (a `match` is faster). The tests hold both together: what is
-//! listed is understood, what is not listed is unknown, and a meta flag acts, returns or is ignored
-//! exactly where its row says so.
+//! The parsers do not read these tables (a `match` is faster). The tests hold both together: what
+//! is listed is understood, what is not listed is unknown, and a meta flag acts, returns or is
+//! ignored exactly where its row says so.
 
 #[cfg(test)]
 mod tests;

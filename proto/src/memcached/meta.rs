@@ -1,9 +1,10 @@
 //! The memcached meta protocol: `mg ms md ma me mn`.
 //!
-//! The lines come from the same stream as those of the [`text`](super::text) dialect, whose parser calls
-//! [`parse_line`] for them. Rules are those of memcached's `doc/protocol.txt` ("Meta Commands"); error
-//! lines and what quiet mode leaves out are those of memcached 1.6.18, compared reply by reply. `E`, `x`,
-//! and `s` and `N` of `ms` came with later versions of 1.6 and are here too.
+//! The lines come from the same stream as those of the [`text`](super::text) dialect, whose parser
+//! calls [`parse_line`] for them. Rules are those of memcached's `doc/protocol.txt` ("Meta
+//! Commands"); error lines and what quiet mode leaves out are those of memcached 1.6.18, compared
+//! reply by reply. `E`, `x`, and `s` and `N` of `ms` came with later versions of 1.6 and are here
+//! too.
 //!
 //! | command | codes | left out with `q` | flags that act | flags that return |
 //! |---|---|---|---|---|
@@ -14,8 +15,8 @@
 //! | `me` | `ME` `EN` | none | `b` | none |
 //! | `mn` | `MN` | none | none | none |
 //!
-//! As in memcached every command accepts every flag and ignores those that mean nothing to it, among
-//! them `P` and `L`, which are for proxies. Returned flags are in the order of the request.
+//! As in memcached every command accepts every flag and ignores those that mean nothing to it,
+//! among them `P` and `L`, which are for proxies. Returned flags are in the order of the request.
 
 #![deny(clippy::indexing_slicing)]
 

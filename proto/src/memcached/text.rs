@@ -2,10 +2,10 @@
 //!
 //! A [`Parser`] reads both dialects from one stream: a line, and for storage commands a data block
 //! behind it. Error lines are those of memcached 1.6.18, compared reply by reply; where this parser
-//! knowingly differs it keeps the stream in step instead: the data block of a storage command that is
-//! refused for its line is swallowed whenever its length is known, while memcached reads it as commands.
-//! A length that no block can have (negative, or more than `i32::MAX - 2`) counts as unknown.
-//! The rules are those of memcached's `doc/protocol.txt`.
+//! knowingly differs it keeps the stream in step instead: the data block of a storage command that
+//! is refused for its line is swallowed whenever its length is known, while memcached reads it as
+//! commands. A length that no block can have (negative, or more than `i32::MAX - 2`) counts as
+//! unknown. The rules are those of memcached's `doc/protocol.txt`.
 //!
 //! Nothing is allocated for a request on one key. A line is searched for its end once, also when it
 //! arrives byte by byte.
@@ -41,8 +41,8 @@ pub(super) const ERROR: &str = "ERROR";
 /// Reads the data block of an authenticating `set`: user and password with a space between
 /// (protocol.txt, "Authentication").
 ///
-/// Before a connection has authenticated, its `set` of any key carries these as its value; the outcome
-/// is worded by [`Reply::server`] for [`ServerCommand::Auth`](crate::ServerCommand::Auth).
+/// Before a connection has authenticated, its `set` of any key carries these as its value; the
+/// outcome is worded by [`Reply::server`] for [`ServerCommand::Auth`](crate::ServerCommand::Auth).
 #[must_use]
 pub fn credentials(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut tokens = Tokens::new(value);

@@ -1,7 +1,7 @@
 //! CRC-32C (Castagnoli, RFC 3720 B.4), the checksum of frames and entries.
 //!
-//! By crc-fast, as in `fonn-codec`, which this crate does not know: the entries that members hand over to each other are
-//! summed up whole.
+//! By crc-fast, as in `fonn-codec`, which this crate does not know: the entries that members hand
+//! over to each other are summed up whole.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

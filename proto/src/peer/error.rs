@@ -20,7 +20,7 @@ pub enum FrameError {
     },
 }
 
-/// A frame that arrived as it was sent, and makes no sense here. The stream stays in step.
+/// A frame that arrived as it was sent, and is malformed here. The stream stays in step.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
     /// An opcode of a newer version.

@@ -173,8 +173,8 @@ pub(super) fn text(bytes: &[u8], field: &'static str) -> Result<String, DecodeEr
 /// Opcode, flags and length of an element: see [`Writer::nested`].
 const NESTED_HEAD_LEN: usize = 1 + 2 + 4;
 
-/// Writes one frame into an [`Out`]: first the fields, then, with [`Writer::finish`], the payload and
-/// the head in front.
+/// Writes one frame into an [`Out`]: first the fields, then, with [`Writer::finish`], the payload
+/// and the head in front.
 pub(super) struct Writer<'o> {
     out: &'o mut Out,
     /// Where the frame begins in the buffer for copied bytes.
@@ -301,8 +301,8 @@ impl<'o> Writer<'o> {
         self.out.tail_mut().truncate(start);
     }
 
-    /// Puts the payload behind the fields and the head in front of them. Writes nothing at all if the
-    /// frame is too long.
+    /// Puts the payload behind the fields and the head in front of them. Writes nothing at all if
+    /// the frame is too long.
     #[inline]
     pub(super) fn finish(self, sealed: &Sealed, payload: &Value<'_>) -> Result<(), TooLong> {
         let Self { out, start } = self;

@@ -6,8 +6,8 @@ use super::{FrameError, head};
 /// What [`next`] found at the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// No whole frame yet: call again when there are at least `total` bytes, counted from the start of
-    /// the same frame. Only the head, once its checksum was right, makes `total` large.
+    /// No whole frame yet: call again when there are at least `total` bytes, counted from the start
+    /// of the same frame. Only the head, once its checksum was right, makes `total` large.
     Need {
         /// Bytes needed in all, more than there are.
         total: usize,
@@ -68,8 +68,8 @@ pub fn next(kind: Kind, buf: &[u8], body_len_max: u32) -> Result<Step<'_>, Frame
     })
 }
 
-/// Fills in head and checksum of a frame. `frame` begins with room for the head; `payload` is the rest
-/// of its body, elsewhere.
+/// Fills in head and checksum of a frame. `frame` begins with room for the head; `payload` is the
+/// rest of its body, elsewhere.
 pub(super) fn seal(frame: &mut [u8], kind: Kind, head: &Head, payload: &[u8]) {
     if let Some(place) = frame.first_chunk_mut() {
         *place = head.encode(kind);

@@ -1,11 +1,11 @@
-//! How a connection begins: each side says who it is and what it speaks.
+//! How a connection begins: each side names itself and its versions.
 //!
 //! The first 16 bytes never change, whatever the version of the frames behind them:
 //!
 //! | offset | bytes | field |
 //! |--------|-------|-------|
 //! | 0 | 4 | 0xFA, `FNP` |
-//! | 4 | 1 | verdict: 0 in the hello of who connects; in the answer 0 welcome, else a [`Rejection`] |
+//! | 4 | 1 | verdict: 0 in the hello of the caller; in the answer 0 welcome, else a [`Rejection`] |
 //! | 5 | 1 | length of the name |
 //! | 6 | 1 | length of the cluster's id |
 //! | 7 | 1 | 0 |
@@ -14,8 +14,8 @@
 //! | 12 | 4 | longest body taken |
 //! | 16 | | name, cluster's id (UTF-8) |
 //!
-//! Both sides then speak the newest version that both know. Who connects waits for the answer before
-//! it sends a request, since the answer says how long a request may be.
+//! Both sides then speak the newest version that both know. The caller waits for the answer
+//! before it sends a request, since the answer says how long a request may be.
 
 use thiserror::Error;
 
@@ -45,7 +45,7 @@ pub struct Hello {
     pub body_len_max: u32,
 }
 
-/// Why a member does not talk to who connected.
+/// Why a member refuses the caller.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 pub enum Rejection {
     /// No version that both know.
@@ -134,7 +134,7 @@ impl Hello {
         }
     }
 
-    /// Writes the hello of who connects (`Ok`), or the answer to one.
+    /// Writes the hello of the caller (`Ok`), or the answer to one.
     pub fn encode(&self, verdict: Result<(), Rejection>, out: &mut Out) {
         let (name, cluster) = (cut(&self.name), cut(&self.cluster));
         out.put(&MAGIC);
@@ -202,8 +202,8 @@ impl Hello {
     /// The version that both sides speak.
     ///
     /// # Errors
-    /// If they are of different clusters, or there is no such version. A side without a cluster's id
-    /// talks to every other.
+    /// If they are of different clusters, or there is no such version. A side without a cluster's
+    /// id talks to every other.
     pub fn agree(&self, other: &Self) -> Result<u16, Rejection> {
         let knows_clusters = !self.cluster.is_empty() && !other.cluster.is_empty();
         if knows_clusters && self.cluster != other.cluster {

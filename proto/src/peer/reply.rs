@@ -52,7 +52,7 @@ pub enum Reply<'a> {
     Unknown,
     /// A part of some slots.
     Page(Page<'a>),
-    /// Who else has to be asked about some slots.
+    /// The other members to ask about some slots.
     Sources(Sources<'a>),
     /// The member answers.
     Pong,
@@ -60,7 +60,8 @@ pub enum Reply<'a> {
     WrongOwner,
     /// The request was not understood. Nothing was done.
     Refused(Refusal),
-    /// The version of the entry that a get would find; 0 if it would find none. Of a flush, the one below which nothing counts.
+    /// The version of the entry that a get would find; 0 if it would find none. Of a flush, the one
+    /// below which nothing counts.
     Version(Version),
     /// What was flushed.
     Flushes(Flushes<'a>),
@@ -71,7 +72,7 @@ pub enum Reply<'a> {
 pub enum Refusal {
     /// The opcode or one of its flags is of a newer version.
     Unsupported,
-    /// Its fields make no sense.
+    /// Its fields are malformed.
     Malformed,
     /// It is longer than is taken.
     TooLong,
@@ -170,7 +171,7 @@ impl<'a> Reply<'a> {
     /// Reads a reply from a frame of replies. Keys and values are parts of `body`.
     ///
     /// # Errors
-    /// If it makes no sense.
+    /// If it is malformed.
     #[inline]
     pub fn decode(head: &Head, body: &'a [u8]) -> Result<Self, DecodeError> {
         Self::decode_from(head, body, None)

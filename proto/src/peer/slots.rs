@@ -8,8 +8,8 @@ const LEN: usize = SLOT_COUNT as usize / 8;
 
 /// A set of slots: 2 KiB, bit `slot % 8` of byte `slot / 8`.
 ///
-/// What moves at a change of membership is a scattered part of all slots, and whoever looks for
-/// their entries walks over all of them once, whatever their number.
+/// What moves at a change of membership is a scattered part of all slots, and a walk that looks for
+/// their entries goes over all of them once, whatever their number.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SlotSet(Box<[u8; LEN]>);
 

@@ -20,15 +20,15 @@ impl Move {
         self.from.first() != self.to.first()
     }
 
-    /// Who has to get the slot's entries, not having had them.
+    /// The members that need the slot's entries and lack them.
     pub fn receivers(&self) -> impl Iterator<Item = &str> {
         let is_new = |id: &&String| !self.from.contains(id);
         self.to.iter().filter(is_new).map(String::as_str)
     }
 }
 
-/// The slots whose owners differ, in order. Each map comes with the names of its members in the order in
-/// which it was made: positions mean nothing across maps.
+/// The slots whose owners differ, in order. Each map comes with the names of its members in the
+/// order in which it was made: positions mean nothing across maps.
 ///
 /// A name that is missing counts as an empty one.
 #[must_use]

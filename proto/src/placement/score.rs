@@ -1,9 +1,9 @@
 //! How much a slot wants a member: weighted rendezvous hashing.
 //!
-//! Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998), with the weights of
-//! Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005): each pair draws an
-//! exponential time with the weight as its rate, and the least time wins. Computed in integers, since
-//! all parties must come to the same result on every machine.
+//! Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998), with the
+//! weights of Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005): each pair
+//! draws an exponential time with the weight as its rate, and the least time wins. Computed in
+//! integers, since all parties must come to the same result on every machine.
 
 use super::Placed;
 
@@ -33,8 +33,8 @@ pub(super) fn score(slot: u16, seed: u64, member: &Placed<'_>) -> Score {
     }
 }
 
-/// `-log2((hash + 1) / 2^64)` with [`LOG_BITS`] fractional bits, scaled so that dividing it by a weight
-/// of up to 2^16 loses nothing that matters.
+/// `-log2((hash + 1) / 2^64)` with [`LOG_BITS`] fractional bits, scaled so that dividing it by a
+/// weight of up to 2^16 loses nothing that matters.
 fn exponential(hash: u64) -> u64 {
     // Never 0, so that there is a logarithm.
     let uniform = hash | 1;

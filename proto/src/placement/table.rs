@@ -1,10 +1,10 @@
 //! Which members own which slot: a pure function of the list of members.
 //!
-//! Every slot wants the members in the order of [`score`](super::score). No member takes more than its
-//! share of the slots and a bit ([`LOAD_MAX_PERMILLE`]): whoever wants one that is full goes to the next.
-//! Whom a full member keeps is decided by the same scores, so the outcome is the one stable
-//! assignment (Gale and Shapley, 1962), whatever the order of the list; and where a member comes or goes,
-//! only its own slots move and the few that it thereby pushes over a limit.
+//! Every slot wants the members in the order of [`score`](super::score). No member takes more than
+//! its share of the slots and a bit ([`LOAD_MAX_PERMILLE`]): a slot that wants a full member goes
+//! to the next. The same scores decide which slots a full member keeps, so the outcome is the one
+//! stable assignment (Gale and Shapley, 1962), whatever the order of the list; and where a member
+//! comes or goes, only its own slots move and the few that it thereby pushes over a limit.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,9 +12,9 @@ use std::collections::BinaryHeap;
 use super::score::{Score, score, seed};
 use super::{Owners, Placed, SLOT_COUNT};
 
-/// The most slots that a member gets, of what its weight entitles it to, in thousandths. A tighter limit
-/// makes more slots of others move when a member comes or goes: at 100 members, of the least that has to
-/// move, 1.11 times with 1,080, 1.35 times with 1,020.
+/// The most slots that a member gets, of what its weight entitles it to, in thousandths. A tighter
+/// limit makes more slots of others move when a member comes or goes: at 100 members, of the least
+/// that has to move, 1.11 times with 1,080, 1.35 times with 1,020.
 const LOAD_MAX_PERMILLE: u64 = 1_100;
 
 /// The owners of every slot.
@@ -24,8 +24,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Places the slots on members, each on `replicas` (1 to 3) of them as far as there are so many with
-    /// a weight. Replicas stand in different zones as far as there are zones.
+    /// Places the slots on members, each on `replicas` (1 to 3) of them as far as there are so many
+    /// with a weight. Replicas stand in different zones as far as there are zones.
     ///
     /// None if no member has a weight, or if there are more than `u16::MAX` of them.
     #[must_use]
@@ -76,8 +76,8 @@ struct Placing<'a> {
 }
 
 impl Placing<'_> {
-    /// Gives each slot one more owner. The pairs of slots and members are taken from the best score on,
-    /// which is how a stable assignment is found when both sides go by the same scores.
+    /// Gives each slot one more owner. The pairs of slots and members are taken from the best score
+    /// on, which is how a stable assignment is found when both sides go by the same scores.
     fn place(&mut self, rank: usize) {
         let limits = self.limits(rank as u64);
         let mut wishes: BinaryHeap<Reverse<(Score, u16, u16)>> = (0..SLOT_COUNT)
@@ -104,7 +104,7 @@ impl Placing<'_> {
         let slots = u64::from(SLOT_COUNT);
         let limit = |member: &Placed<'_>| {
             let entitled = slots * rank * u64::from(member.weight) * LOAD_MAX_PERMILLE;
-            // Nobody can own a slot twice.
+            // No member can own a slot twice.
             (entitled / (total * 1000)).clamp(1, slots)
         };
         self.members.iter().map(limit).collect()
@@ -124,8 +124,8 @@ impl Placing<'_> {
         best
     }
 
-    /// Who may own the slot too: members that do not, and of these only those in zones where it has no
-    /// owner, unless it has one in every zone.
+    /// The members that may own the slot too: members that do not, and of these only those in zones
+    /// where it has no owner, unless it has one in every zone.
     fn candidates(&self, slot: u16) -> impl Iterator<Item = u16> {
         let owners = &self.owners[usize::from(slot)];
         let is_able =
@@ -137,8 +137,8 @@ impl Placing<'_> {
         all.filter(move |it| is_able(it) && (!any_apart || is_apart(it)))
     }
 
-    /// Where everybody whom the slot may have is full (zones of unequal weight): the one that is so
-    /// least.
+    /// Where all members that the slot may have are full (zones of unequal weight): the one that is
+    /// so least.
     fn least_loaded(&self, slot: u16, limits: &[u64]) -> Option<u16> {
         self.candidates(slot).min_by_key(|&it| {
             let at = usize::from(it);

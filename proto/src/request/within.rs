@@ -1,8 +1,9 @@
 //! Requests that outlive their parser's next call.
 //!
-//! A request borrows from the bytes that it was parsed from, and in rare cases from its parser: a key in
-//! base64, an argument with escapes, the state of the connection. Where it borrows from the bytes alone,
-//! its parts are found again in them, and it can be kept while the next requests are parsed.
+//! A request borrows from the bytes that it was parsed from, and in rare cases from its parser: a
+//! key in base64, an argument with escapes, the state of the connection. Where it borrows from the
+//! bytes alone, its parts are found again in them, and it can be kept while the next requests are
+//! parsed.
 
 use super::Reply;
 use crate::command::{Arith, Command, Delete, Get, SetBit, SetRange, Store, Touch};
@@ -42,8 +43,8 @@ impl Command<'_> {
 }
 
 impl Reply<'_> {
-    /// The same reply, as far as it was worded, for as long as `buf` lives; None if not all it borrows
-    /// lies in `buf`. Go on with one of the two, not with both.
+    /// The same reply, as far as it was worded, for as long as `buf` lives; None if not all it
+    /// borrows lies in `buf`. Go on with one of the two, not with both.
     #[must_use]
     pub fn within<'b>(&self, buf: &'b [u8]) -> Option<Reply<'b>> {
         Some(match self {

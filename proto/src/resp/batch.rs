@@ -1,8 +1,8 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`, and commands that are queued (ADR 0003).
 //!
-//! The state of the connection changes when the answer is worded, so a request that the server refuses
-//! leaves nothing behind. The one exception: a command that is being queued spoils the transaction
-//! until it is admitted, so `EXEC` does not carry out the others without it.
+//! The state of the connection changes when the answer is worded, so a request that the server
+//! refuses leaves nothing behind. The one exception: a command that is being queued spoils the
+//! transaction until it is admitted, so `EXEC` does not carry out the others without it.
 
 use smallvec::smallvec;
 

@@ -16,9 +16,9 @@ use crate::command::{
 };
 use crate::request::Commands;
 
-/// The longest time from now, in ms. The sum with the present time has to stay in the range of Redis's
-/// signed 64 bits; as the present time is not known here, it is taken for the largest 42-bit number
-/// (the year 2109).
+/// The longest time from now, in ms. The sum with the present time has to stay in the range of
+/// Redis's signed 64 bits; as the present time is not known here, it is taken for the largest
+/// 42-bit number (the year 2109).
 const RELATIVE_EXPIRY_MS_MAX: i64 = i64::MAX - (1 << 42);
 
 /// What of the connection's state decides about a command.
@@ -31,7 +31,7 @@ pub(super) struct Context {
 /// Builds the commands of a request about keys, and says how its reply is worded.
 ///
 /// # Errors
-/// With the words of Redis for arguments that make no sense.
+/// With the words of Redis for malformed arguments.
 #[inline]
 pub(super) fn commands<'a>(
     info: &'static CommandInfo,
@@ -482,7 +482,7 @@ pub(super) const OBJECT_HELP: &[&str] = &[
 /// `RENAME from to`, `RENAMENX from to`, `COPY from to [DB number] [REPLACE]`.
 ///
 /// # Errors
-/// With the words of Redis for arguments that make no sense.
+/// With the words of Redis for malformed arguments.
 pub(super) fn transfer<'a>(
     info: &CommandInfo,
     args: Args<'a>,

@@ -1,5 +1,5 @@
-//! What `COMMAND` tells about the commands (Redis documentation of `COMMAND`, `COMMAND DOCS` and "Key
-//! specifications").
+//! What `COMMAND` tells about the commands (Redis documentation of `COMMAND`, `COMMAND DOCS` and
+//! "Key specifications").
 
 use super::encode::{
     Protocol, put_array_len, put_bulk, put_integer, put_map_len, put_null, put_set_len, put_status,

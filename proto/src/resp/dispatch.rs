@@ -103,7 +103,7 @@ pub(super) fn request<'a>(
         }
         _ => {
             let (commands, form) = data::commands(info, args, context)?;
-            // Several keys may have several owners: whoever is asked finds them all.
+            // Several keys may have several owners: the asked process finds them all.
             let redirects = match commands.as_slice() {
                 [command] => redirects(command.is_write()),
                 _ => Redirects::Never,
@@ -139,8 +139,9 @@ fn wrong_arity(info: &CommandInfo, session: &mut Session) -> ReplyError {
     error
 }
 
-/// A command that does not exist. `POST` and `Host:` mean that a browser was led to send a web request
-/// here: the connection is closed before the rest of it is taken for commands, as Redis does.
+/// A command that does not exist. `POST` and `Host:` mean that a browser was led to send a web
+/// request here: the connection is closed before the rest of it is taken for commands, as Redis
+/// does.
 #[cold]
 fn unknown<'a>(args: Args<'a>, session: &mut Session) -> Result<Request<'a>, ReplyError> {
     session.spoil_transaction();
@@ -305,7 +306,7 @@ fn hello<'a>(args: Args<'a>, session: &'a mut Session) -> Result<(Body<'a>, Form
     }
 }
 
-/// Who owns which slot, and what the connection wants to know of it.
+/// The owners of slots, and what the connection wants to know of it.
 fn about_cluster<'a>(
     info: &CommandInfo,
     args: Args<'a>,

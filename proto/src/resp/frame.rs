@@ -1,12 +1,12 @@
 //! Framing: where the arguments of a request lie in the bytes.
 //!
 //! A request is an array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or an inline command (a
-//! line). The state between two calls says how far a request was read, so that each byte is looked at
-//! a bounded number of times however the request arrives. All errors are found at the same byte
+//! line). The state between two calls says how far a request was read, so that each byte is looked
+//! at a bounded number of times however the request arrives. All errors are found at the same byte
 //! however the bytes were cut into reads.
 //!
-//! A request that breaks a bound is *refused*: what is left of it is dropped from the stream without
-//! being kept, and the answer follows when its last byte has arrived.
+//! A request that breaks a bound is *refused*: what is left of it is dropped from the stream
+//! without being kept, and the answer follows when its last byte has arrived.
 
 use std::fmt;
 
@@ -23,12 +23,12 @@ pub(super) const ARGUMENT_COUNT_MAX: usize = 1_048_576;
 /// Longest argument that is not a value, and longest inline command, in bytes.
 pub(super) const ARGUMENT_LEN_MAX: usize = 64 * 1024;
 
-/// How much longer a whole request may be than the longest value: room for keys, and for many values
-/// in one `MSET`.
+/// How much longer a whole request may be than the longest value: room for keys, and for many
+/// values in one `MSET`.
 pub(super) const REQUEST_LEN_ABOVE_VALUE_MAX: usize = 64 * 1024 * 1024;
 
-/// A bulk string said to be longer than this and than any value is a broken stream rather than a large value
-/// (Redis's `proto-max-bulk-len`).
+/// A bulk string said to be longer than this and than any value is a broken stream rather than a
+/// large value (Redis's `proto-max-bulk-len`).
 const BULK_LEN_MAX: usize = 512 * 1024 * 1024;
 
 /// Length of the options of `SET` that make it depend on what is there, `NX` and `XX`.
@@ -142,8 +142,8 @@ pub(super) struct Framing {
     command: Option<&'static CommandInfo>,
     /// Why the request is refused: it is only swallowed from here on.
     refusal: Option<ReplyError>,
-    /// The key of a set that is refused for its size, whose entry is removed then, as memcached does: no read
-    /// after the error finds the old value.
+    /// The key of a set that is refused for its size, whose entry is removed then, as memcached
+    /// does: no read after the error finds the old value.
     outdated: Option<Vec<u8>>,
     is_authenticated: bool,
 }
@@ -296,7 +296,8 @@ impl Framing {
         }
     }
 
-    /// Reads the header of an argument; goes to the first byte of the argument and returns its length.
+    /// Reads the header of an argument; goes to the first byte of the argument and returns its
+    /// length.
     #[inline]
     fn header(&mut self, buf: &[u8]) -> Result<usize, Frame> {
         let header = buf.get(self.position..).unwrap_or_default();
@@ -337,7 +338,8 @@ impl Framing {
         usize::try_from(len).is_ok_and(|len| len <= BULK_LEN_MAX.max(self.limits.value_len_max))
     }
 
-    /// The key of the command, if it stores the value in front of which reading stands whatever was there before.
+    /// The key of the command, if it stores the value in front of which reading stands whatever was
+    /// there before.
     fn replaced_key(&self, buf: &[u8]) -> Option<Vec<u8>> {
         let value_at = match self.command?.kind {
             Kind::Set | Kind::GetSet => 2,
@@ -412,7 +414,8 @@ impl Framing {
                         None if len == CONDITION_LEN && self.outdated.is_some() => {
                             return Frame::Need { total: end + 2 };
                         }
-                        // The line end is kept: the last one of the request is what the answer stands for.
+                        // The line end is kept: the last one of the request is what the answer
+                        // stands for.
                         None if end > 0 => {
                             self.position = 0;
                             self.phase = Phase::Payload { len: 0 };
@@ -515,8 +518,8 @@ impl Framing {
     }
 }
 
-/// The key, and the length of the request, if `buf` begins with what nearly all reads are: an array of `GET` and one key
-/// that a key may be, all of it there. The long way comes to the same.
+/// The key, and the length of the request, if `buf` begins with what nearly all reads are: an array
+/// of `GET` and one key that a key may be, all of it there. The long way comes to the same.
 #[inline]
 pub(super) fn plain_get(buf: &[u8]) -> Option<(&[u8], usize)> {
     const HEAD: &[u8; 14] = b"*2\r\n$3\r\nGET\r\n$";

@@ -1,7 +1,7 @@
 //! Inline commands: a line of words, quoted as in a shell (Redis protocol, "Inline commands").
 //!
-//! `"…"` knows `\n \r \t \b \a \xHH` and takes any other escaped byte as it is, `'…'` knows `\'` only.
-//! A closing quote has to be followed by white space or the end of the line.
+//! `"…"` knows `\n \r \t \b \a \xHH` and takes any other escaped byte as it is, `'…'` knows `\'`
+//! only. A closing quote has to be followed by white space or the end of the line.
 
 use super::frame::Span;
 
@@ -9,8 +9,8 @@ use super::frame::Span;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnbalancedQuotes;
 
-/// Splits a line without its end into words. Their unquoted bytes are appended to `bytes`, where they
-/// lie to `spans`.
+/// Splits a line without its end into words. Their unquoted bytes are appended to `bytes`, where
+/// they lie to `spans`.
 pub(super) fn split(
     line: &[u8],
     bytes: &mut Vec<u8>,
@@ -111,8 +111,8 @@ fn end_of_quote(behind: &[u8]) -> Result<&[u8], UnbalancedQuotes> {
     }
 }
 
-/// White space between words. Within a word Redis ends only at space, tab, line feed, carriage return
-/// and zero; a vertical tab or form feed there belongs to the word.
+/// White space between words. Within a word Redis ends only at space, tab, line feed, carriage
+/// return and zero; a vertical tab or form feed there belongs to the word.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0)
 }

@@ -1,6 +1,7 @@
 //! Numbers as Redis reads them: strictly.
 
-/// Reads a signed decimal number the way Redis does: no plus sign, no leading zero, no `-0`, no space.
+/// Reads a signed decimal number the way Redis does: no plus sign, no leading zero, no `-0`, no
+/// space.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -34,8 +35,8 @@ pub(super) fn cursor(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads a floating-point number: decimal or `inf`, not `nan`, and none that only a wider type could
-/// hold. Unlike Redis, which leaves it to the C library, it takes no hexadecimal numbers.
+/// Reads a floating-point number: decimal or `inf`, not `nan`, and none that only a wider type
+/// could hold. Unlike Redis, which leaves it to the C library, it takes no hexadecimal numbers.
 pub(super) fn float(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let mantissa = text

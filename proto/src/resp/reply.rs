@@ -184,7 +184,8 @@ impl<'a> Reply<'a> {
         self.redirects
     }
 
-    /// The same reply, as far as it was worded, without the request; None if it needs more than itself.
+    /// The same reply, as far as it was worded, without the request; None if it needs more than
+    /// itself.
     pub(crate) fn detach<'b>(&self) -> Option<Reply<'b>> {
         let form = match &self.form {
             Form::Value => Form::Value,
@@ -280,7 +281,8 @@ impl Form<'_> {
                 other => lcs.fail(of_outcome(other)),
             },
             Self::AllStored { failure } => note_failure(failure, outcome),
-            // It says what was wrong with the request, whatever came of removing the entry that it left outdated.
+            // It says what was wrong with the request, whatever came of removing the entry that it
+            // left outdated.
             Self::Answer(_) => {}
             Self::Sum { count, failure } => {
                 note_failure(failure, outcome);
@@ -464,8 +466,8 @@ fn of_outcome(outcome: &Outcome<'_>) -> ReplyError {
 
 /// The next element of an array of values.
 ///
-/// A failure of the first command is the answer as a whole: most failures concern all keys alike. After
-/// that the array is begun and a failed element is null: to a cache's client a miss.
+/// A failure of the first command is the answer as a whole: most failures concern all keys alike.
+/// After that the array is begun and a failed element is null: to a cache's client a miss.
 fn put_element(
     out: &mut Out,
     protocol: Protocol,
@@ -530,8 +532,8 @@ fn put_answer(out: &mut Out, protocol: Protocol, answer: &Answer<'_>) {
     }
 }
 
-/// The answer to `HELLO`. `version` is the one of Redis whose commands and replies we keep to: clients
-/// choose what they send by it.
+/// The answer to `HELLO`. `version` is the one of Redis whose commands and replies we keep to:
+/// clients choose what they send by it.
 fn put_hello(out: &mut Out, session: &Session) {
     put_map_len(out, session.protocol, 8);
     for (name, value) in [

@@ -19,11 +19,12 @@ pub(super) struct Session {
     pub(super) database: u8,
     /// Reads do not count as a use (`CLIENT NO-TOUCH`).
     pub(super) no_touch: bool,
-    /// Its client finds owners by itself: it has asked who they are, or used what only such clients use.
+    /// Its client finds owners by itself: it has asked for them, or used what only such clients
+    /// use.
     pub(super) knows_owners: bool,
     /// Any owner may answer its reads (`READONLY`).
     pub(super) reads_replicas: bool,
-    /// The next command is for this member whoever owns its key (`ASKING`).
+    /// The next command is for this member whichever member owns its key (`ASKING`).
     pub(super) is_asking: bool,
     /// What is watched or queued.
     pub(super) transaction: Option<Box<Transaction>>,
@@ -86,8 +87,8 @@ impl Session {
         }
     }
 
-    /// How the client wants to be told of other owners of the key of the next command, and whether that
-    /// reads only.
+    /// How the client wants to be told of other owners of the key of the next command, and whether
+    /// that reads only.
     #[inline]
     pub(super) fn take_redirects(&mut self) -> impl Fn(bool) -> Redirects + use<> {
         let is_asking = std::mem::take(&mut self.is_asking);

@@ -1,9 +1,9 @@
-//! The RESP commands: one row each, from which come look-up, arity checks, the positions of keys and
-//! values, and what `COMMAND` tells clients.
+//! The RESP commands: one row each, from which come look-up, arity checks, the positions of keys
+//! and values, and what `COMMAND` tells clients.
 //!
 //! Arity, key positions, flags, categories and key specifications mean what they mean in the Redis
-//! documentation of `COMMAND` and "Key specifications"; they are compared with those of a Redis server
-//! of version 7.0. Commands of other data types are not here: they are unknown commands.
+//! documentation of `COMMAND` and "Key specifications"; they are compared with those of a Redis
+//! server of version 7.0. Commands of other data types are not here: they are unknown commands.
 
 mod rows;
 
@@ -55,7 +55,7 @@ pub enum Group {
     Connection,
     /// The server.
     Server,
-    /// Who owns which slot.
+    /// The owners of slots.
     Cluster,
 }
 

@@ -1,7 +1,7 @@
 //! What a connection keeps from `WATCH` or `MULTI` to `EXEC` (ADR 0003).
 //!
-//! The arguments of a queued command are copied; `EXEC` parses them again. What is kept is bounded in
-//! commands and bytes, and is free with the first request behind `EXEC` at the latest.
+//! The arguments of a queued command are copied; `EXEC` parses them again. What is kept is bounded
+//! in commands and bytes, and is free with the first request behind `EXEC` at the latest.
 
 use super::frame::{Args, Span};
 use super::table::CommandInfo;

@@ -103,8 +103,8 @@ pub(super) const TRANSACTION_DISCARDED: ReplyError =
 /// For an outcome that a command cannot have.
 pub(super) const INTERNAL: ReplyError = ReplyError::fixed("ERR internal error");
 
-/// The error for a command that was not carried out. Clients act on the prefix alone: `OOM`, `NOPERM`
-/// and `NOAUTH` are Redis's, `TRYAGAIN` makes clients repeat the command after a pause.
+/// The error for a command that was not carried out. Clients act on the prefix alone: `OOM`,
+/// `NOPERM` and `NOAUTH` are Redis's, `TRYAGAIN` makes clients repeat the command after a pause.
 pub(super) const fn failure(failure: Failure) -> ReplyError {
     ReplyError::fixed(match failure {
         Failure::Busy => "TRYAGAIN the server is busy, try again later",

@@ -18,9 +18,9 @@
 //! | anything else, a TLS handshake among it | refused |
 //!
 //! HTTP is refused because a web page can make a browser on the same machine send a request to our
-//! port, with a body of its choice (cross-protocol request forgery). The request line is sent first,
-//! so the connection is closed before the body is looked at. `GET /` also could be a Redis inline
-//! command for a key that starts with a slash; such a client has to use proper RESP.
+//! port, with a body of its choice (cross-protocol request forgery). The request line is sent
+//! first, so the connection is closed before the body is looked at. `GET /` also could be a Redis
+//! inline command for a key that starts with a slash; such a client has to use proper RESP.
 
 use crate::memcached::binary;
 use crate::peer;
@@ -31,8 +31,8 @@ pub const DETECT_LEN_MAX: usize = 32;
 /// The first byte of a TLS handshake record (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Methods of HTTP, which are no commands of Redis (upper-case) and none of memcached. `GET` is one of
-/// Redis and is told apart by what follows; `PRI` opens HTTP/2.
+/// Methods of HTTP, which are no commands of Redis (upper-case) and none of memcached. `GET` is one
+/// of Redis and is told apart by what follows; `PRI` opens HTTP/2.
 const HTTP_METHODS: [&[u8]; 9] = [
     b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE", b"PRI",
 ];
@@ -99,7 +99,7 @@ pub enum Detection {
     Refused(Stranger),
 }
 
-/// Who knocked, for the log.
+/// The protocol of the client, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stranger {
     /// An HTTP request.
@@ -110,8 +110,8 @@ pub enum Stranger {
     Unknown,
 }
 
-/// Decides from the first bytes of a connection which dialect it speaks. Pure: the same bytes give the
-/// same answer however they arrived, and more bytes never change a decision.
+/// Decides from the first bytes of a connection which dialect it speaks. Pure: the same bytes give
+/// the same answer however they arrived, and more bytes never change a decision.
 #[must_use]
 pub fn detect(buf: &[u8]) -> Detection {
     let Some(&first) = buf.first() else {
@@ -154,8 +154,8 @@ pub fn detect(buf: &[u8]) -> Detection {
     by_word(word)
 }
 
-/// Decides on what is behind line ends. Only what is Redis's there is not memcached's, which answers `ERROR` to an
-/// empty line.
+/// Decides on what is behind line ends. Only what is Redis's there is not memcached's, which
+/// answers `ERROR` to an empty line.
 fn behind_empty_lines(buf: &[u8]) -> Detection {
     let seen = buf.get(..DETECT_LEN_MAX).unwrap_or(buf);
     let is_full = seen.len() == DETECT_LEN_MAX;
@@ -173,8 +173,8 @@ fn behind_empty_lines(buf: &[u8]) -> Detection {
     }
 }
 
-/// Decides on `set KEY FLAGS`: both have the command, but only memcached has a number there. `rest` is what is seen
-/// behind the first word.
+/// Decides on `set KEY FLAGS`: both have the command, but only memcached has a number there. `rest`
+/// is what is seen behind the first word.
 fn by_flags(seen: &[u8], rest: &[u8]) -> Detection {
     let line_end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
     let line = line_end.and_then(|end| rest.get(..end)).unwrap_or(rest);

@@ -34,7 +34,8 @@ pub(super) async fn run(
     }
 }
 
-/// At a router, of each member: they share the bucket, but each has an index, a backlog and a bill of its own.
+/// At a router, of each member: they share the bucket, but each has an index, a backlog and a bill
+/// of its own.
 async fn status(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
     let one = async |node: &Connection| {
         let mut cold = node.cold();

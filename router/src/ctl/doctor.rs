@@ -1,4 +1,5 @@
-//! `fonnctl doctor`: ports, readiness and clock, seen from here; the bucket, seen by the node. At a router, of each member.
+//! `fonnctl doctor`: ports, readiness and clock, seen from here; the bucket, seen by the node. At a
+//! router, of each member.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -55,7 +56,8 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// Bad is any check that failed; at a router, of any member, and a member that is down or does not answer.
+/// Bad is any check that failed; at a router, of any member, and a member that is down or does not
+/// answer.
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
     let Some(everybody) = node.everybody().await? else {
         let mut findings = Findings::new(None, output);
@@ -75,7 +77,7 @@ pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, C
         };
         match examined {
             Ok(()) => {}
-            // The others would say the same, or nobody reads it.
+            // The others would say the same, or no reader is left.
             Err(error @ (CtlError::Denied(_) | CtlError::Output(_))) => return Err(error),
             Err(error) => findings.tell(finding(
                 "member",
@@ -107,7 +109,8 @@ async fn examine(
     findings.tell(readiness(&status))?;
     findings.tell(clock(status.now_ms, local_now_ms(), took_ms))?;
     let admin_host = node.addr().rsplit_once(':').map_or("", |(host, _)| host);
-    // A member may be on another machine than the router: what counts is where it says that clients reach it.
+    // A member may be on another machine than the router: what counts is where it says that clients
+    // reach it.
     let told = member.map(|it| vec![it.client_address.clone()]);
     for listener in told.as_ref().unwrap_or(&status.listeners) {
         findings.tell(client_port(listener, admin_host).await)?;

@@ -48,7 +48,7 @@ pub(super) enum CtlError {
     /// The node cannot at the moment.
     #[error("{0}")]
     NotNow(String),
-    /// The node does not know who calls, or the user may not do that.
+    /// The node does not know the caller, or the user may not do that.
     #[error("{0}")]
     Denied(String),
     /// The node refuses.

@@ -27,7 +27,7 @@ struct Told {
     event: Event,
 }
 
-/// The way to who is asked, with its name where there are several.
+/// The way to the asked process, with its name where there are several.
 type Way = (Option<String>, Connection);
 
 pub(super) async fn run(
@@ -104,7 +104,7 @@ async fn watch((member, way): Way, after: u64, to: mpsc::Sender<Result<Told, Ctl
         Err(CtlError::NotNow(format!("{who} stops and tells no more")))
     };
     if let Err(error) = watched.await {
-        // Nobody is left to hear it when the command ends.
+        // No receiver is left when the command ends.
         let _ = to.send(Err(error)).await;
     }
 }

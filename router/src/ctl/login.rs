@@ -1,4 +1,4 @@
-//! As whom `fonnctl` calls.
+//! The login of `fonnctl`.
 
 use std::ffi::OsString;
 
@@ -15,7 +15,7 @@ pub(super) struct Login {
     pub password: Vec<u8>,
 }
 
-/// Who is to be logged in; nobody if no user is named.
+/// The user to log in; none without a name.
 pub(super) fn read(args: &args::Login) -> Result<Option<Login>, CtlError> {
     read_with(args, std::env::var_os(VARIABLE))
 }

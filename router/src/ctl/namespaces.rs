@@ -52,7 +52,8 @@ pub(super) fn together(lists: &[ListNamespacesResponse]) -> ListNamespacesRespon
 }
 
 fn add(sum: &mut Namespace, it: &Namespace) {
-    // What one of them does not know is not known of all; a node without a limit has no limit in all.
+    // What one of them does not know is not known of all; a node without a limit has no limit in
+    // all.
     let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
     sum.quota_bytes = both(sum.quota_bytes, it.quota_bytes);
     sum.used_bytes = both(sum.used_bytes, it.used_bytes);

@@ -11,7 +11,8 @@ use super::table::pairs;
 use super::words::{bytes, count, duration, percent};
 use super::{Verdict, cluster, codec, cold};
 
-/// Bad is a node that takes no traffic; at a router a member that does not, or is down, or the router itself if it is behind.
+/// Bad is a node that takes no traffic; at a router a member that does not, or is down, or the
+/// router itself if it is behind.
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
     if let Some(everybody) = node.everybody().await? {
         let mut router = node.router();

@@ -1,7 +1,8 @@
 //! `fonnctl token`: makes, lists and revokes the tokens of a users file. No node is asked.
 //!
-//! The file is locked while it is changed, and what stands in it is checked before and after: a change never leaves a
-//! file that a server would refuse. The secret is printed once, after its entry is on disk, and is kept nowhere.
+//! The file is locked while it is changed, and what stands in it is checked before and after: a
+//! change never leaves a file that a server would refuse. The secret is printed once, after its
+//! entry is on disk, and is kept nowhere.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -162,8 +163,8 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A text that begins with `text` and has the entry of a token besides. The file is only appended to, so that its comments
-/// and its order stay, and a reader sees the old text or a longer one.
+/// A text that begins with `text` and has the entry of a token besides. The file is only appended
+/// to, so that its comments and its order stay, and a reader sees the old text or a longer one.
 fn with_token(
     text: &str,
     args: &CreateToken,
@@ -281,7 +282,8 @@ impl UsersFile {
         self.refused(&format!("cannot write the file: {error}"))
     }
 
-    /// Whether there is nothing in it that a server could go by: a new file, or what a revocation left.
+    /// Whether there is nothing in it that a server could go by: a new file, or what a revocation
+    /// left.
     fn is_without_entries(&self) -> bool {
         let document = self.text.parse::<DocumentMut>();
         document.is_ok_and(|it| it.iter().next().is_none())

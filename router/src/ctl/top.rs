@@ -1,4 +1,5 @@
-//! `fonnctl top`: what a process does right now, on a terminal, once a second; asked at a router, what all members do.
+//! `fonnctl top`: what a process does right now, on a terminal, once a second; asked at a router,
+//! what all members do.
 
 mod figures;
 mod screen;
@@ -157,7 +158,7 @@ async fn all(
     while !together.are_enough() {
         tokio::select! {
             Some(news) = together.next() => together.add(news),
-            // Who says nothing has a row without figures.
+            // A silent member has a row without figures.
             () = &mut enough => break,
         }
     }

@@ -32,7 +32,8 @@ pub(super) fn hash(output: &Output) -> Result<Verdict, CtlError> {
     Ok(Verdict::Good)
 }
 
-/// The password that a user gets, if it gets one. Asked for before the node is: people take their time.
+/// The password that a user gets, if it gets one. Asked for before the node is: people take their
+/// time.
 pub(super) fn new_password(
     put: &PutUser,
     login: &args::Login,
@@ -66,7 +67,8 @@ pub(super) fn new_password(
     Ok(Some(password))
 }
 
-/// Shows the users: at a router those of all members once where they say the same, else those of each.
+/// Shows the users: at a router those of all members once where they say the same, else those of
+/// each.
 pub(super) async fn list(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
     let Some(everybody) = node.everybody().await? else {
         let list = node.call(node.users().list(ListUsersRequest {})).await?;
@@ -96,7 +98,7 @@ pub(super) async fn list(node: &Connection, output: &Output) -> Result<Verdict, 
 
 /// The users by several members.
 fn together(lists: &[Of<ListUsersResponse>]) -> String {
-    // Where they differ who logs in is somebody else, or nobody, by the member that has the key.
+    // Where they differ, the member with the key takes the user for another one, or for none.
     let Some(first) = lists.first() else {
         return "every member is down\n".to_owned();
     };

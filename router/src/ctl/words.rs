@@ -54,8 +54,8 @@ pub(super) fn instant(at_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Year, month and day of a day that is counted from 1970-01-01. Years are taken to begin in March, so that the day
-/// that may be missing is the last of a year.
+/// Year, month and day of a day that is counted from 1970-01-01. Years are taken to begin in March,
+/// so that the day that may be missing is the last of a year.
 fn date(days: u64) -> (u64, u64, u64) {
     /// From 0000-03-01 to 1970-01-01.
     const BEFORE: u64 = 719_468;

@@ -1,7 +1,9 @@
-//! The state of the streams by which a router follows the topology, and the choice of the members that they follow. Pure.
+//! The state of the streams by which a router follows the topology, and the choice of the members
+//! that they follow. Pure.
 //!
-//! There are [`STREAMS`] of them, at different members. So a router learns of every change in time although one of its
-//! members has fallen silent, or is cut off from the others and does not know it.
+//! There are [`STREAMS`] of them, at different members. So a router learns of every change in time
+//! although one of its members has fallen silent, or is cut off from the others and does not know
+//! it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -73,8 +75,9 @@ impl Streams {
         self.cluster
     }
 
-    /// Chooses the member that stream `index` follows next: one that no other stream follows, that serves, and whose last
-    /// stream did not end lately. The seeds are for the time when no member is heard. `None` if there is no such member.
+    /// Chooses the member that stream `index` follows next: one that no other stream follows, that
+    /// serves, and whose last stream did not end lately. The seeds are for the time when no member
+    /// is heard. `None` if there is no such member.
     pub(super) fn choose(
         &mut self,
         index: usize,
@@ -163,8 +166,8 @@ impl Streams {
         live.filter_map(|it| it.address.clone()).collect()
     }
 
-    /// The newest epoch that was told, and all routers that a live stream told of, in order: a member may not have heard of
-    /// a router yet that another member knows.
+    /// The newest epoch that was told, and all routers that a live stream told of, in order: a
+    /// member may not have heard of a router yet that another member knows.
     pub(super) fn routers(&self) -> (u64, Vec<String>) {
         let live = self.streams.iter().filter(|it| it.live_since.is_some());
         let epoch = live.clone().map(|it| it.epoch).max();

@@ -113,7 +113,7 @@ impl Member {
         self.table.epoch.fetch_max(epoch, Ordering::SeqCst);
     }
 
-    /// Goes by the map of `epoch` from now on.
+    /// Applies the map of `epoch` from now on.
     pub fn go_by(&self, epoch: u64, owns: bool) {
         self.table.epoch.store(epoch, Ordering::SeqCst);
         self.table.owns.store(owns, Ordering::SeqCst);

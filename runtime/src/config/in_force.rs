@@ -1,4 +1,5 @@
-//! The settings in force while a program runs, for whoever asks: `stats settings`, `CONFIG GET`, the admin port.
+//! The settings in force while a program runs, for `stats settings`, `CONFIG GET` and the admin
+//! port.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The settings of a program whose layers are `T`, in the order of its fields: what is in force by `pairs` and
-    /// would be after a restart by `later`. A reload applies those of `live`.
+    /// The settings of a program whose layers are `T`, in the order of its fields: what is in force
+    /// by `pairs` and would be after a restart by `later`. A reload applies those of `live`.
     #[must_use]
     pub fn all<T: Layer>(
         mut pairs: Vec<(String, String)>,
@@ -117,7 +118,8 @@ impl InForce {
         }
     }
 
-    /// Replaces all settings by those that a reload left in force. When each changed last is seen here.
+    /// Replaces all settings by those that a reload left in force. When each changed last is seen
+    /// here.
     pub fn reload(&self, mut new: Vec<Setting>, now_ms: u64) {
         let mut settings = self.0.settings.write();
         for it in &mut new {

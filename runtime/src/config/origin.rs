@@ -13,7 +13,7 @@ use super::{Early, Layer, load_file, parse_matches};
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// The default holds.
     #[default]
     Default,
     /// The configuration file.
@@ -58,8 +58,8 @@ impl Origins {
     }
 }
 
-/// All layers of a configuration as one, and where each of its values comes from. `args` are those of the process;
-/// `parts` are the file that they name, and their layer.
+/// All layers of a configuration as one, and where each of its values comes from. `args` are those
+/// of the process; `parts` are the file that they name, and their layer.
 ///
 /// # Errors
 /// As [`parse_args`](super::parse_args) and [`load_file`].
@@ -113,7 +113,7 @@ fn given<T: Layer>(layer: &T) -> Vec<&'static str> {
     keys
 }
 
-/// Who gave the value of a key that is among the arguments.
+/// The source of the value of a key that is among the arguments.
 fn said_by(matches: &ArgMatches, key: &str) -> Origin {
     match matches.value_source(key) {
         Some(ValueSource::EnvVariable) => Origin::Environment,

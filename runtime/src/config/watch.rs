@@ -1,5 +1,5 @@
-//! Files that settings name, looked at from time to time: who renews a certificate at night, or changes a secret that is
-//! mounted into a container, tells nobody.
+//! Files that settings name, checked from time to time. A renewed certificate or a changed secret
+//! in a container comes without a signal.
 
 use std::fs;
 use std::future;
@@ -16,8 +16,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Files, and how they were when they were last read.
 ///
-/// Files that belong together are not replaced at once, and not all are replaced whole. So they have to look the same
-/// twice before they count as changed.
+/// Files that belong together are not replaced at once, and not all are replaced whole. So they
+/// have to look the same twice before they count as changed.
 #[derive(Debug)]
 pub struct FileWatch {
     files: Arc<[PathBuf]>,
@@ -28,8 +28,8 @@ pub struct FileWatch {
     next: Instant,
 }
 
-/// What differs between two states of a file; none if it is not there. Symbolic links are followed: Kubernetes replaces
-/// the link to the directory.
+/// What differs between two states of a file; none if it is not there. Symbolic links are followed:
+/// Kubernetes replaces the link to the directory.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 impl FileWatch {
@@ -46,8 +46,8 @@ impl FileWatch {
         }
     }
 
-    /// Waits until a file is another one than when they were last read. To be called again after they were read, or could
-    /// not be.
+    /// Waits until a file is another one than when they were last read. To be called again after
+    /// they were read, or could not be.
     ///
     /// # Cancel safety
     /// Cancelling it loses no change.

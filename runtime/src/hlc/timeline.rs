@@ -1,9 +1,10 @@
 //! When versions were given that are ahead of the wall clock: pure.
 //!
-//! Versions are compared, and are near the time at which they were given; where one is ahead of the wall clock (another
-//! member's is, or this one stands in for one that fell), it does not tell that time. A version above the
-//! one of a mark was given after it. Marks are kept while versions are ahead, and thinned out when there are many: what is
-//! told is then a little earlier than it was, never later.
+//! Versions are compared, and are near the time at which they were given. A version may be ahead of
+//! the wall clock, because another member's is, or because this member stands in for a failed one.
+//! Then it does not tell that time. A version above the one of a mark was given after it. Marks are
+//! kept while versions are ahead, and thinned out when there are many. The time that they tell may
+//! be a little early, never late.
 
 use super::wall_ms;
 
@@ -54,7 +55,8 @@ impl Timeline {
         let is_soon =
             |last: &Mark| mark.monotonic_ms < last.monotonic_ms.saturating_add(spacing_ms);
         match self.marks.as_mut_slice() {
-            // Versions that are not ahead tell their time themselves; the last mark is for those that come next.
+            // Versions that are not ahead tell their time themselves; the last mark is for those
+            // that come next.
             [.., last] if !last.is_ahead && !mark.is_ahead => *last = mark,
             // The first of these is for those before, the last one for those that come next.
             [.., before, last] if before.version == version && last.version == version => {
@@ -73,8 +75,9 @@ impl Timeline {
         }
     }
 
-    /// How long ago the version was given, by what the marks tell: at least since then, if all versions up to the last mark were
-    /// given here. Zero for one that is not ahead of the wall clock, and tells it itself.
+    /// How long ago the version was given, by what the marks tell: at least since then, if all
+    /// versions up to the last mark were given here. Zero for one that is not ahead of the wall
+    /// clock, and tells it itself.
     pub(super) fn age_min_ms(&self, version: u64, monotonic_ms: u64) -> u64 {
         // The first mark that has it: it was given before, and behind the one before that.
         let at = self.marks.partition_point(|mark| mark.version < version);

@@ -1,10 +1,11 @@
-//! How many gRPC calls may be under way: in all, of one caller, and how many of them only administrators may make.
+//! How many gRPC calls may be under way: in all, of one caller, and how many of them only
+//! administrators may make.
 //!
-//! Short calls and watches (streams without an end) are counted apart, so that open dashboards refuse no command.
-//! Health checks are not counted at all.
+//! Short calls and watches (streams without an end) are counted apart, so that open dashboards
+//! refuse no command. Health checks are not counted at all.
 //!
-//! Invariant: users who are no administrators never hold a place that is reserved for administrators, and one
-//! caller never holds all places.
+//! Invariant: users without the role `admin` never hold a place that is reserved for
+//! administrators, and one caller never holds all places.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,7 +23,8 @@ use crate::users::Identity;
 pub struct CallLimits {
     /// Calls under way in all.
     pub most: usize,
-    /// Of these, how many only administrators may make. Without users every caller is an administrator.
+    /// Of these, how many only administrators may make. Without users every caller is an
+    /// administrator.
     pub for_admins: usize,
     /// Calls of one user, or without users of one source.
     pub by_caller: usize,

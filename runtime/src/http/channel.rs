@@ -1,7 +1,7 @@
 //! A gRPC client's connection: one of HTTP/2.
 //!
-//! tonic's own channel balances, buffers and reconnects; a command that asks one node once needs none of
-//! that, and whoever keeps a connection for long wants to decide about it.
+//! tonic's own channel balances, buffers and reconnects. A command that asks one node once needs
+//! none of that, and a component that keeps a connection for long decides about it itself.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -30,7 +30,8 @@ use crate::tls::{self, Side, Tls, Watched};
 
 /// How soon a connection ends whose other end has fallen silent.
 ///
-/// A machine that loses power or its link closes no connection, so HTTP/2 pings test each one while it is in use.
+/// A machine that loses power or its link closes no connection, so HTTP/2 pings test each one while
+/// it is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// Within a second: between members and routers, whose links are short.
@@ -62,8 +63,8 @@ impl Liveness {
 /// Longest page in bytes.
 const PAGE_LEN_MAX: usize = 16 << 20;
 
-/// What generated clients send their requests through; clones share the connection, which ends with the
-/// last of them.
+/// What generated clients send their requests through; clones share the connection, which ends with
+/// the last of them.
 #[derive(Clone, Debug)]
 pub struct Channel {
     sender: http2::SendRequest<Body>,
@@ -78,16 +79,16 @@ pub enum ChannelError {
     /// The address is no HOST:PORT.
     #[error("`{0}` is not HOST:PORT")]
     Address(String),
-    /// Nobody accepts there.
+    /// No process accepts there.
     #[error("{0}")]
     Connect(#[source] io::Error),
-    /// Nobody accepts there in time.
+    /// No process accepts there in time.
     #[error("no connection within {0:?}")]
     Timeout(Duration),
-    /// Whoever accepts does not speak TLS, is not who it should be, or does not know who we are.
+    /// The peer does not speak TLS, has another identity, or does not know ours.
     #[error("{0}")]
     Tls(#[source] io::Error),
-    /// Whoever accepts does not speak HTTP/2.
+    /// The peer does not speak HTTP/2.
     #[error("{0}")]
     Protocol(#[source] hyper::Error),
 }
@@ -101,8 +102,8 @@ impl Channel {
         Self::connect_by(addr, None, timeout, Liveness::Operator).await
     }
 
-    /// Connects to `addr`, HOST:PORT, under TLS if there is a configuration for it. The other end has to have
-    /// a certificate for HOST.
+    /// Connects to `addr`, HOST:PORT, under TLS if there is a configuration for it. The other end
+    /// has to have a certificate for HOST.
     ///
     /// # Errors
     /// [`ChannelError`].
@@ -126,8 +127,8 @@ impl Channel {
         Self::by(addr, scheme, timeout, connect).await
     }
 
-    /// Connects to a member of the cluster at `addr`, HOST:PORT, under TLS if members have an authority. The connection
-    /// ends when the certificate of the member expires or is revoked.
+    /// Connects to a member of the cluster at `addr`, HOST:PORT, under TLS if members have an
+    /// authority. The connection ends when the certificate of the member expires or is revoked.
     ///
     /// # Errors
     /// [`ChannelError`].
@@ -176,7 +177,8 @@ impl Channel {
         })
     }
 
-    /// Logs in with every call. Whoever listens in reads the password, unless the connection is under TLS.
+    /// Logs in with every call. An eavesdropper reads the password, unless the connection is
+    /// under TLS.
     #[must_use]
     pub fn with_login(self, user: &str, password: &[u8]) -> Self {
         let pair = [user.as_bytes(), b":", password].concat();
@@ -192,8 +194,8 @@ impl Channel {
         }
     }
 
-    /// Has every call answered by that member of the cluster, whichever is at the other end. None if that is
-    /// no name.
+    /// Has every call answered by that member of the cluster, whichever is at the other end. None
+    /// if that is no name.
     #[must_use]
     pub fn for_member(self, name: &str) -> Option<Self> {
         let member = HeaderValue::try_from(name).ok()?;

@@ -132,20 +132,20 @@ impl Site {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
     pub(super) is_encrypted: bool,
 }
 
-/// For whoever sends a password where anybody can read it: it is not looked at.
+/// For a client that sends a password in the clear: it is not looked at.
 const NEEDS_TLS: &str =
     "from other machines this port takes TLS alone: use https (fonnctl: --tls-ca FILE)";
 
 impl Site {
-    /// Whether a request is a health probe. Probes need no TLS and may use any host name, because not every load
-    /// balancer can do better.
+    /// Whether a request is a health probe. Probes need no TLS and may use any host name, because
+    /// not every load balancer can do better.
     pub(super) fn is_probe<B>(&self, request: &Request<B>, is_grpc: bool) -> bool {
         match is_grpc {
             true => is_health(request),
@@ -153,8 +153,8 @@ impl Site {
         }
     }
 
-    /// Whether other requests may come the way they did: where there is a certificate, those of other machines have to
-    /// be under TLS.
+    /// Whether other requests may come the way they did: where there is a certificate, those of
+    /// other machines have to be under TLS.
     pub(super) fn takes(&self, peer: Peer) -> bool {
         peer.is_encrypted || self.security.takes_plaintext_from(peer.address)
     }
@@ -311,7 +311,8 @@ async fn serve_http(
     }
 }
 
-/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for HTTP/2.
+/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for
+/// HTTP/2.
 async fn detect(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
     while HTTP2_MARK.starts_with(first) && first.len() < HTTP2_MARK.len() {
         let mut rest = stream.take((HTTP2_MARK.len() - first.len()) as u64);

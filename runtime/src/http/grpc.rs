@@ -1,7 +1,7 @@
 //! gRPC services of the port: which one answers a call, and what bounds it.
 //!
-//! The services come from generated code; here they are anything that turns a request into a response.
-//! Browsers call them by gRPC-web over HTTP/1.1
+//! The services come from generated code; here they are anything that turns a request into a
+//! response. Browsers call them by gRPC-web over HTTP/1.1
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md>).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -61,17 +61,18 @@ impl<S> GrpcService for S where
 #[error("the descriptors of the gRPC services do not decode: {0}; run `cargo xtask codegen`")]
 pub struct GrpcError(String);
 
-/// By which way a call goes, and to whom, if that is said.
+/// The way of a call, and its target if it has one.
 type Way = (Arc<dyn Relay>, Option<String>);
 
 type Call = Box<dyn Fn(Request<Body>) -> BoxFuture<Response<Body>> + Send + Sync>;
 
-/// Whether it is well, anybody may ask: a load balancer has no password, and learns nothing else.
+/// Every client may ask for its health: a load balancer has no password, and learns nothing else.
 const HEALTH: &str = "grpc.health.v1.Health";
-/// What may be called, who is logged in may ask.
+/// Clients with a login may ask for its services.
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
-/// Methods whose streams end when the caller ends them. A test of the node compares them with the services.
+/// Methods whose streams end when the caller ends them. A test of the node compares them with the
+/// services.
 pub const WATCHES: &[&str] = &["fonn.v1.Telemetry/Watch", REFLECTION];
 
 /// A table of services. (Answered by [`Routes::with_grpc`](super::Routes::with_grpc).)
@@ -114,23 +115,23 @@ impl Grpc {
         self
     }
 
-    /// Says which role the user of a call needs, by `package.Service/Method`, where there are users. What is
-    /// not said is for admins.
+    /// Says which role the user of a call needs, by `package.Service/Method`, where there are
+    /// users. What is not said is for admins.
     #[must_use]
     pub fn with_roles(mut self, roles: &[(&'static str, Role)]) -> Self {
         self.roles.extend(roles.iter().copied());
         self
     }
 
-    /// A server of these services beside others, with the limits of `options`. With `users`, they log in here
-    /// too.
+    /// A server of these services beside others, with the limits of `options`. With `users`, they
+    /// log in here too.
     #[must_use]
     pub fn bounded(self, options: &Options, users: Option<Arc<Authenticator>>) -> Bounded {
         Bounded(Limited::new(self, options, users))
     }
 
-    /// Sends calls of these services on to the members that they are for. Services that are not here, too,
-    /// are answered by any member; whether the user may call them is its to say.
+    /// Sends calls of these services on to the members that they are for. Services that are not
+    /// here, too, are answered by any member; whether the user may call them is its to say.
     #[must_use]
     pub fn with_relay(mut self, relay: Arc<dyn Relay>, services: &[&'static str]) -> Self {
         self.relay = Some(relay);
@@ -143,9 +144,9 @@ impl Grpc {
         self.services.keys().chain(&self.relayed).copied()
     }
 
-    /// Adds the services that tools expect: health, by `readiness`, of all services added before, and
-    /// reflection, by encoded `google.protobuf.FileDescriptorSet`s, of which only the services that are here are
-    /// listed.
+    /// Adds the services that tools expect: health, by `readiness`, of all services added before,
+    /// and reflection, by encoded `google.protobuf.FileDescriptorSet`s, of which only the services
+    /// that are here are listed.
     ///
     /// # Errors
     /// If a set of descriptors does not decode.
@@ -228,7 +229,7 @@ impl<S> Service<Request<Body>> for Mounted<S> {
     }
 }
 
-/// Whether the request asks how the program is, which anybody may, in any way.
+/// Whether the request asks how the program is, which every client may, in any way.
 pub(super) fn is_health<B>(request: &Request<B>) -> bool {
     let path = request.uri().path();
     path.strip_prefix('/')
@@ -291,8 +292,8 @@ fn service_of(method: &str) -> &str {
 }
 
 impl Limited {
-    /// Who calls, where there are users, and whether it may; the services find its [`Identity`] among the
-    /// extensions of the request.
+    /// The caller, where there are users, and whether it may; the services find its [`Identity`]
+    /// among the extensions of the request.
     ///
     /// [`Identity`]: crate::users::Identity
     async fn log_in(&self, method: &str, head: &mut Parts) -> Result<Option<Login>, Status> {
@@ -309,8 +310,8 @@ impl Limited {
         Ok(Some(login))
     }
 
-    /// Takes a place for a call, in the port's limits and in its connection. Health checks need none: how many
-    /// connections and streams there are bounds them.
+    /// Takes a place for a call, in the port's limits and in its connection. Health checks need
+    /// none: how many connections and streams there are bounds them.
     fn permit(
         &self,
         method: &str,

@@ -13,8 +13,8 @@ use tonic::{Request, Response, Status, async_trait};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 
-/// Health watches that stay open, of all callers together: a watch needs no login. A further watch is answered once
-/// and ends.
+/// Health watches that stay open, of all callers together: a watch needs no login. A further watch
+/// is answered once and ends.
 const WATCHES_MAX: usize = 8;
 /// Age at which a watch ends. By the protocol the client begins another watch.
 const WATCH_AGE_MAX: Duration = Duration::from_secs(60);
@@ -60,7 +60,8 @@ impl Readiness {
         self.set_ready_as("ready");
     }
 
-    /// Takes traffic from now on, although something is not as it should be: `words` are shown instead of "ready".
+    /// Takes traffic from now on, although something is not as it should be: `words` are shown
+    /// instead of "ready".
     pub fn set_ready_as(&self, words: &'static str) {
         self.0.send_replace(State::Ready(words));
     }

@@ -1,8 +1,9 @@
 //! The names by which the admin port answers over plain HTTP.
 //!
-//! A page of another site can point its own name at this machine (DNS rebinding). To the browser the port is then a
-//! part of that site. So the port answers to addresses, to `localhost`, and to names that the operator gave. Over TLS
-//! the client has compared the name with the certificate, and nothing is left to check.
+//! A page of another site can point its own name at this machine (DNS rebinding). To the browser
+//! the port is then a part of that site. So the port answers to addresses, to `localhost`, and to
+//! names that the operator gave. Over TLS the client has compared the name with the certificate,
+//! and nothing is left to check.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -69,7 +70,8 @@ impl HostName {
 pub struct HostNames(Arc<[HostName]>);
 
 impl HostNames {
-    /// The names that were given, and those in the addresses (HOST:PORT) by which others reach this process.
+    /// The names that were given, and those in the addresses (HOST:PORT) by which others reach this
+    /// process.
     #[must_use]
     pub fn new<'a>(given: &[HostName], addresses: impl IntoIterator<Item = &'a str>) -> Self {
         let of_addresses = addresses.into_iter().filter_map(HostName::of_address);

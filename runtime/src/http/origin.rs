@@ -1,16 +1,17 @@
 //! Whether a browser calls on behalf of another site.
 //!
-//! The admin port asks nobody on the same machine for a password, and the browser of somebody who has a
-//! node on a laptop can reach it too. Pages of other sites must not use it: browsers tell where a script
-//! comes from (Fetch standard, section 3.2, `Origin`), and programs that are no browser do not send it.
+//! The admin port asks no client on the same machine for a password, and a browser on a laptop with
+//! a node can reach it too. Pages of other sites must not use it. Browsers tell where a script
+//! comes from (Fetch standard, section 3.2, `Origin`), and programs that are no browser do not send
+//! it.
 
 use hyper::header::ORIGIN;
 use hyper::http::uri::Authority;
 
 use super::hosts::host_of;
 
-/// Whether the request comes from a page that was not loaded from here. Whether a name is one of this process is for
-/// [`HostNames`](super::HostNames) to say.
+/// Whether the request comes from a page that was not loaded from here. Whether a name is one of
+/// this process is for [`HostNames`](super::HostNames) to say.
 #[must_use]
 pub fn is_foreign<B>(request: &hyper::Request<B>) -> bool {
     let Some(origin) = request.headers().get(ORIGIN) else {

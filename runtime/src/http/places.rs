@@ -1,8 +1,8 @@
 //! The places of the admin port: which connection gives up its own when all are taken.
 //!
-//! The port accepts every connection. When it is full, the source with the most connections gives up its oldest
-//! connection that carries no admitted call. A probe therefore gets in however many connections a stranger keeps
-//! open, and a source with few connections loses none.
+//! The port accepts every connection. When it is full, the source with the most connections gives
+//! up its oldest connection that carries no admitted call. A probe therefore gets in however many
+//! connections a stranger keeps open, and a source with few connections loses none.
 //!
 //! Invariant: at most `max` connections; a connection with an admitted call keeps its place.
 
@@ -54,8 +54,8 @@ impl<H> Places<H> {
         self.taken.len()
     }
 
-    /// Makes room for one connection. Returns the handle of the connection that gives up its place, if all places
-    /// are taken.
+    /// Makes room for one connection. Returns the handle of the connection that gives up its place,
+    /// if all places are taken.
     ///
     /// # Errors
     /// If all places are taken by connections with calls.
@@ -96,7 +96,8 @@ impl<H> Places<H> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// Whether so many connections are so near the limit that HTTP/1.1 connections must not wait for more requests.
+/// Whether so many connections are so near the limit that HTTP/1.1 connections must not wait for
+/// more requests.
 pub(super) fn is_crowded(open: usize, max: usize) -> bool {
     open.saturating_mul(CROWDED_DENOMINATOR) >= max.saturating_mul(CROWDED_NUMERATOR)
 }
@@ -108,7 +109,7 @@ mod tests {
     const PROBE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-    /// Connects from these addresses in turn; returns who gave up a place for each.
+    /// Connects from these addresses in turn; returns the connection that gave up a place for each.
     fn connect(places: &mut Places<usize>, from: &[IpAddr]) -> Vec<Option<usize>> {
         let mut gave_up = Vec::new();
         for &address in from {
@@ -125,7 +126,8 @@ mod tests {
         let gave_up = connect(&mut places, &[PROBE, STRANGER, STRANGER, STRANGER]);
         assert_eq!(gave_up, [None; 4]);
         assert_eq!(connect(&mut places, &[STRANGER; 2]), [Some(1), Some(2)]);
-        // The probe has one connection, the stranger three: the probe keeps its own and gets another.
+        // The probe has one connection, the stranger three: the probe keeps its own and gets
+        // another.
         assert_eq!(connect(&mut places, &[PROBE]), [Some(3)]);
         assert_eq!(places.len(), 4);
     }

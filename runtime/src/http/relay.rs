@@ -1,8 +1,8 @@
-//! Calls that are for another process than the one they came to.
+//! Calls that are for another process than the one that received them.
 //!
-//! The header `fonn-member` names the member of the cluster that a gRPC call is for. Whoever gets it for another
-//! member sends it on by [`Relay`], with the login that it came with: the other asks for it itself, so
-//! that nobody has to be believed.
+//! The header `fonn-member` names the member of the cluster that a gRPC call is for. A process that
+//! receives a call for another member forwards it by [`Relay`], with its login. The target checks
+//! the login itself, so it need not trust the relay.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -26,13 +26,16 @@ use crate::tls::Tls;
 /// Until a connection to a member stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The header with the name of a member: in a request whom it is for, in a response who answered.
+/// The header with the name of a member: in a request the target, in a response the answering
+/// member.
 pub const MEMBER: HeaderName = HeaderName::from_static("fonn-member");
 
-/// The header of a response that a router had a member make: for who would be told of all members then.
+/// The header of a response that a router had a member make: for callers that want all members
+/// then.
 pub const ROUTER: HeaderName = HeaderName::from_static("fonn-router");
 
-/// What of a request's head matters to whom it is sent on. All else is between the two next to each other.
+/// The part of a request's head that matters to its target. All else is between the two next to
+/// each other.
 const PASSED: [HeaderName; 8] = [
     AUTHORIZATION,
     MEMBER,
@@ -52,12 +55,12 @@ pub trait Relay: fmt::Debug + Send + Sync + 'static {
     /// The name by which this process is asked for itself; none if it is no member.
     fn own_name(&self) -> Option<String>;
 
-    /// Has a member answer a call: the one of that name, or without one whoever does. The answer says in the
-    /// header [`MEMBER`] who it is of.
+    /// Has a member answer a call: the one of that name, or without one any. The answer
+    /// says in the header [`MEMBER`] its member.
     fn relay(&self, member: Option<String>, call: Request<Body>) -> Relayed;
 }
 
-/// Whom a request is for, if it says so.
+/// The target of a request, if it names one.
 ///
 /// # Errors
 /// INVALID_ARGUMENT if that cannot be a name.
@@ -91,9 +94,11 @@ pub(super) fn passed_on(head: &Parts, body: Body) -> Request<Body> {
     request
 }
 
-/// Has the first of these members that accepts a connection answer a call. Each is a name, and HOST:PORT.
+/// Has the first of these members that accepts a connection answer a call. Each is a name, and
+/// HOST:PORT.
 ///
-/// The connection is the call's own, and lives as long as the answer: one that nobody reads holds up no other.
+/// The connection is the call's own, and lives as long as the answer: an unread one holds
+/// up no other.
 ///
 /// # Errors
 /// UNAVAILABLE if none accepts, or the connection ends before an answer.
@@ -115,7 +120,7 @@ pub async fn ask(
     Err(why)
 }
 
-/// Has whoever is at the other end of a connection answer a call.
+/// Has the other end of a connection answer a call.
 async fn send_on(
     mut channel: Channel,
     mut call: Request<Body>,
@@ -164,7 +169,7 @@ mod tests {
         let names = request.headers().keys().map(HeaderName::as_str);
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
-        // And whom it is for: an address may be another member's by now.
+        // And its target: an address may be another member's by now.
         assert_eq!(
             names,
             ["authorization", "content-type", "fonn-member", "te"]

@@ -98,12 +98,12 @@ impl Response {
     }
 }
 
-/// Who may have a page, where there are users.
+/// The clients that may have a page, where there are users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
     /// Whatever looks whether the program is well, a load balancer for example: also without TLS.
     Probes,
-    /// Everybody: whoever is about to log in.
+    /// Every client, before its login.
     Everybody,
     /// Users, except for programs on the same machine.
     Users,
@@ -190,7 +190,7 @@ impl Routes {
         self.with_page(path, Audience::Users, handler)
     }
 
-    /// Who may have the page at a path.
+    /// The clients that may have the page at a path.
     pub(super) fn audience(&self, path: &str) -> Audience {
         let page = self.exact.get(path);
         page.map_or(Audience::Everybody, |(audience, _)| *audience)

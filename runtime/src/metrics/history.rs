@@ -1,9 +1,10 @@
 //! The figures of the last hour, in memory.
 //!
-//! A sample is the value of every series at an instant, so counters stay counters: whoever reads two
-//! samples knows what happened between them, whatever their distance. The last minutes are kept sample
-//! by sample, the hour before with gaps. What is added is read from [`Metrics`](super::Metrics), so a
-//! reader of the history and one of `/metrics` see the same numbers.
+//! A sample is the value of every series at an instant, so counters stay counters: a reader of two
+//! samples knows what happened between them, whatever their distance. The last minutes are kept
+//! sample by sample, the hour before with gaps. What is added is read from
+//! [`Metrics`](super::Metrics), so a reader of the history and one of `/metrics` see the same
+//! numbers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,8 +36,8 @@ impl Default for Options {
     }
 }
 
-/// A metric with its labels. A histogram is several: its sum, its count, and a counter for each bucket
-/// that something fell into, without the lower ones.
+/// A metric with its labels. A histogram is several: its sum, its count, and a counter for each
+/// bucket that something fell into, without the lower ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Series {
     /// The name as it is published; of a bucket, with `_bucket`.
@@ -52,8 +53,8 @@ pub struct Sample {
     pub sequence: u64,
     /// When it was read, as Unix time in milliseconds.
     pub at_ms: u64,
-    /// The value of each series, by its place in [`History::series`]; NaN where there was none. Series
-    /// that came later are missing at the end.
+    /// The value of each series, by its place in [`History::series`]; NaN where there was none.
+    /// Series that came later are missing at the end.
     pub values: Arc<[f64]>,
 }
 

@@ -55,7 +55,7 @@ impl Answer {
     /// What it says. Large values are shared with it.
     ///
     /// # Errors
-    /// If it makes no sense.
+    /// If it is malformed.
     #[inline]
     pub fn reply(&self) -> Result<Reply<'_>, DecodeError> {
         match &self.body {

@@ -1,9 +1,9 @@
 //! When to stop asking a member that does not answer, and when to try again.
 //!
-//! Pure: it reads no clock and draws no numbers. Closed, all may ask. After so many failures without a
-//! success in between it opens: nobody may ask until a wait is over, which grows with every failure
-//! ([`Backoff`]). Then it is half open: one may ask. Its success closes the breaker, its failure opens it
-//! again.
+//! Pure: it reads no clock and draws no numbers. Closed, all requests pass. After a number of
+//! failures in a row it opens: no request passes until a wait is over, which grows with every
+//! failure ([`Backoff`]). Then it is half open: one request passes. Its success closes the breaker,
+//! its failure opens it again.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use crate::random::SplitMix64;
 pub struct Options {
     /// Failures in a row that open it; 0 counts as 1.
     pub failures_max: u32,
-    /// How long it stays open: the first time up to the base, each time up to twice as long, at least
-    /// half of the bound.
+    /// How long it stays open: the first time up to the base, each time up to twice as long, at
+    /// least half of the bound.
     pub wait: Backoff,
     /// Half open, another may ask after so long: the first may have given up without a word.
     pub probe_timeout: Duration,
@@ -43,7 +43,7 @@ enum State {
 pub enum Position {
     /// All may ask.
     Closed,
-    /// Nobody may ask.
+    /// No request passes.
     Open,
     /// One asks.
     HalfOpen,
@@ -81,8 +81,8 @@ impl Breaker {
         self.state = State::Closed;
     }
 
-    /// The member could not be reached, hung up, or did not answer in time. Failures that come in while
-    /// it is open are those of requests sent before, and change nothing.
+    /// The member could not be reached, hung up, or did not answer in time. Failures that come in
+    /// while it is open are those of requests sent before, and change nothing.
     pub fn fail(&mut self, now: Instant, random: &mut SplitMix64) {
         let failures_max = self.options.failures_max.max(1);
         match self.state {

@@ -1,8 +1,8 @@
 //! One connection to a member: the state that callers share with it, and the task that drives it.
 //!
-//! The task owns socket and receive buffer. Callers and task share a [`State`] under a lock that is held
-//! for the time of a copy, never while waiting or in a system call. Where all are on one reactor nobody
-//! ever waits for it.
+//! The task owns socket and receive buffer. Callers and task share a [`State`] under a lock that is
+//! held for the time of a copy, never while waiting or in a system call. Where all are on one
+//! reactor, no thread ever waits for it.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -30,21 +30,23 @@ use super::waiters::Waiters;
 /// The receive buffer while no large reply comes in.
 const INPUT_LEN: usize = 64 * 1024;
 
-/// What is read of a reply first that is most likely a large one: its head, to know how much memory it needs. What is
-/// read more than that is copied there. As much room is behind each large reply: the head of the next one comes with its
-/// end, and a read that leaves room has emptied the socket, so that it is not asked once more in vain.
+/// What is read of a reply first that is most likely a large one: its head, to know how much memory
+/// it needs. What is read more than that is copied there. As much room is behind each large reply:
+/// the head of the next one comes with its end, and a read that leaves room has emptied the socket,
+/// so that it is not asked once more in vain.
 const LARGE_HEAD_LEN: usize = 2 * 1024;
 
-/// Behind a large reply so many are read head first: one that is read into the buffer for small ones is copied, which
-/// costs more than a second read, and acknowledgements come between large values.
+/// Behind a large reply so many are read head first: one that is read into the buffer for small
+/// ones is copied, which costs more than a second read, and acknowledgements come between large
+/// values.
 const EXPECTED_LARGE: u8 = 16;
 
 /// A buffer for requests that grew beyond this is given back when it is empty.
 const OUTPUT_KEPT: usize = 256 * 1024;
 
-/// Reads before requests are sent and the other tasks of the reactor have their turn. After a large reply they have it at
-/// once: who waits for it passes it on while the processor's cache has it, and gives back the memory that the next one
-/// comes into.
+/// Reads before requests are sent and the other tasks of the reactor have their turn. After a large
+/// reply they have it at once: its caller passes it on while the processor's cache has it,
+/// and gives back the memory that the next one comes into.
 pub(super) const READS_MAX: usize = 16;
 
 /// What callers and the task share.
@@ -68,7 +70,8 @@ pub(super) struct State {
     pub(super) peer_len_max: u32,
     /// The task, while it waits.
     task: Option<Waker>,
-    /// Set once the lane takes no more requests: the error that callers get whose requests were sent.
+    /// Set once the lane takes no more requests: the error that callers get whose requests were
+    /// sent.
     pub(super) closed: Option<CallError>,
 }
 
@@ -102,8 +105,8 @@ impl Lane {
 }
 
 impl State {
-    /// Who has to be woken so that what was written is sent: the task, once for all that gathers until it
-    /// runs.
+    /// The task to wake so that what was written is sent: the task, once for all that gathers
+    /// until it runs.
     #[inline]
     pub(super) fn task_to_wake(&mut self) -> Option<Waker> {
         self.task.take()
@@ -150,8 +153,8 @@ enum Ended {
 }
 
 impl Ended {
-    /// What to tell those whose requests were sent. Who ends a connection carries out nothing more that came on it; if we
-    /// give it up, what was sent may still arrive.
+    /// What to tell those whose requests were sent. A peer that ends a connection executes nothing
+    /// more that came on it; if we give it up, what was sent may still arrive.
     fn of_sent(&self) -> CallError {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
         match self {
@@ -209,7 +212,8 @@ struct Driver {
     spare: BytesMut,
     /// Whether requests are written down that are sent when the task runs next.
     is_gathering: bool,
-    /// How many more replies are read head first, since one before them got an allocation of its own.
+    /// How many more replies are read head first, since one before them got an allocation of its
+    /// own.
     expected_large: u8,
     /// Reads since requests were sent, or nothing was left to read.
     reads: usize,
@@ -345,7 +349,8 @@ impl Driver {
         usize::MAX
     }
 
-    /// Gives all whole replies in the receive buffer to their callers. Whether a large one was among them.
+    /// Gives all whole replies in the receive buffer to their callers. Whether a large one was
+    /// among them.
     fn deliver(&mut self) -> Result<bool, Ended> {
         let stats = &self.member.stats;
         let now = self.heard;
@@ -418,9 +423,9 @@ impl Driver {
         result
     }
 
-    /// Whether what is written down is sent a little later: once all of the reactor that can run now has run, and all for
-    /// whom the kernel has news, since they may have more to say to the member. A request that nobody else's is under way
-    /// beside does not wait.
+    /// Whether what is written down is sent a little later: once all of the reactor that can run
+    /// now has run, and all tasks with news of the kernel, since they may have more to say to the
+    /// member. A request does not wait if no other one is under way.
     fn gathers(&mut self, cx: &mut Context<'_>) -> bool {
         let was_gathering = std::mem::take(&mut self.is_gathering);
         if was_gathering || !self.sending.is_empty() {
@@ -429,7 +434,8 @@ impl Driver {
         let state = self.lane.state.lock();
         self.is_gathering = !state.out.is_empty() && state.waiters.owed() > 1;
         drop(state);
-        // Who yields is woken behind those who can run, and behind a look at the kernel's events.
+        // A task that yields is woken behind tasks that can run, and behind a look at the kernel's
+        // events.
         self.is_gathering && pin!(yield_now()).poll(cx).is_pending()
     }
 
@@ -513,8 +519,8 @@ impl Driver {
         }
     }
 
-    /// After the end of a connection: nobody waits for it, and nothing of it is left. `of_sent` is what those are told whose
-    /// requests may have been sent.
+    /// After the end of a connection: no caller waits for it, and nothing of it is left. `of_sent`
+    /// is what those are told whose requests may have been sent.
     fn end(&mut self, of_sent: CallError) {
         self.sending = Out::new();
         (self.input, self.spare) = (BytesMut::new(), BytesMut::new());
@@ -541,7 +547,8 @@ impl Drop for Driver {
     }
 }
 
-/// Connects and exchanges hellos. Returns how long a request may be, and what came behind the hello.
+/// Connects and exchanges hellos. Returns how long a request may be, and what came behind the
+/// hello.
 async fn connect(member: &Member, body_len_max: u32) -> Result<(Link, u32, BytesMut), Ended> {
     let options = &member.options;
     let stream = Link::connect(options).await?;
@@ -582,8 +589,9 @@ async fn connect(member: &Member, body_len_max: u32) -> Result<(Link, u32, Bytes
     }
 }
 
-/// Makes room for a reply of `total` bytes that begins in `input`, in an allocation of its own if it is a large one: its
-/// value is then shared from there. `spare` gets the buffer that it began in.
+/// Makes room for a reply of `total` bytes that begins in `input`, in an allocation of its own if
+/// it is a large one: its value is then shared from there. `spare` gets the buffer that it began
+/// in.
 fn make_room(input: &mut BytesMut, spare: &mut BytesMut, total: usize) {
     if total <= input.capacity() {
         return;

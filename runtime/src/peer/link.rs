@@ -18,7 +18,7 @@ use crate::tls;
 /// Parts of one vectored write.
 const SLICES_MAX: usize = 64;
 
-/// A member that vanished without a word is noticed after about this time, even if nobody asks it.
+/// A member that vanished without a word is noticed after about this time, even without requests.
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A connection.
@@ -80,7 +80,8 @@ impl Link {
         poll_fn(|cx| self.poll_write_ready(cx)).await
     }
 
-    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that the member closed.
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that
+    /// the member closed.
     pub(super) fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
         let room = (buf.capacity() - buf.len()).min(len_max);
         match self {

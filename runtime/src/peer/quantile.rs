@@ -1,8 +1,8 @@
 //! How long the slow ones of a member's replies take: pure.
 //!
-//! A moving estimate of the 95th percentile. Each sample above it moves it up by a share of itself, each one below
-//! it down by a nineteenth of that share, so it rests where one of twenty samples is above. It needs one number, and
-//! forgets what was long ago.
+//! A moving estimate of the 95th percentile. Each sample above it moves it up by a share of itself,
+//! each one below it down by a nineteenth of that share, so it rests where one of twenty samples is
+//! above. It needs one number, and forgets what was long ago.
 
 /// One of so many samples is above the estimate.
 const ONE_OF: u64 = 20;

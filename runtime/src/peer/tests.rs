@@ -139,7 +139,8 @@ async fn requests_of_all_that_can_run_go_out_in_one_write() {
 async fn large_and_small_replies_in_any_turn_are_those_that_were_sent() {
     let node = Node::bind().await;
     let client = start(options(&node));
-    // Behind a large one the next is read head first; one that is small after all, and several at once.
+    // Behind a large one the next is read head first; one that is small after all, and several at
+    // once.
     let lens = [
         100_000, 70_000, 10, 5, 100_000, 40_000, 70_000, 1_900, 30_000, 10,
     ];
@@ -449,7 +450,7 @@ async fn a_member_that_refuses_us_or_never_says_hello_is_unavailable() {
     let pending = begin(&client, b"key", LONG).unwrap();
     let _silent = node.accept_silently().await;
     assert_eq!(pending.await.unwrap_err(), CallError::Unavailable);
-    // A deadline counts while the connection is being made too, for as long as nobody says hello.
+    // A deadline counts while the connection is being made too, until the hello arrives.
     let client = start(Options {
         connect_timeout: LONG,
         ..options(&node)

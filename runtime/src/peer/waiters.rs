@@ -1,9 +1,10 @@
-//! Who waits for which reply: a table of slots whose numbers are the ids on the wire.
+//! Pending replies: a table of slots whose numbers are the ids on the wire.
 //!
-//! Pure. A slot has two sides. The *wire* side is open from the moment the request is written down until
-//! its reply comes or the connection ends; the *caller's* side until the caller took its result or went
-//! away. The slot is used again when both are closed, so an id is never on the wire twice. A generation in
-//! the upper half of the id tells a late or repeated reply from that of the slot's next user even then.
+//! Pure. A slot has two sides. The *wire* side is open from the moment the request is encoded until
+//! its reply comes or the connection ends. The *caller's* side is open until the caller took its
+//! result or went away. The slot is used again when both are closed, so an id is never on the wire
+//! twice. A generation in the upper half of the id tells a late or repeated reply from that of the
+//! slot's next user even then.
 
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -58,13 +59,13 @@ pub(super) struct Ticket {
 /// A reply that found its request.
 #[derive(Debug)]
 pub(super) struct Delivered {
-    /// Who to wake.
+    /// The task to wake.
     pub(super) waker: Option<Waker>,
     /// When the request was written down.
     pub(super) started: Instant,
     /// Bytes that counted for the request.
     pub(super) bytes: usize,
-    /// Whether somebody will take it.
+    /// Whether a caller will take it.
     pub(super) is_wanted: bool,
 }
 
@@ -222,7 +223,8 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Tells callers whose time is over, and nudges those that want it. Returns how many, and how long the longest debt has stood.
+    /// Tells callers whose time is over, and nudges those that want it. Returns how many, and how
+    /// long the longest debt has stood.
     pub(super) fn expire(&mut self, now: Instant, wakers: &mut Vec<Waker>) -> Expired {
         let mut expired = Expired::default();
         for slot in self.slots.iter_mut().filter(|slot| slot.is_owed) {
@@ -242,8 +244,8 @@ impl<T> Waiters<T> {
         expired
     }
 
-    /// The connection ended: nothing is owed any more. Requests of batches above `taken` were not sent; who made the
-    /// others is told `error`.
+    /// The connection ended: nothing is owed any more. Requests of batches above `taken` were not
+    /// sent; callers of the others get `error`.
     pub(super) fn fail_all(&mut self, taken: u64, error: CallError, wakers: &mut Vec<Waker>) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if !std::mem::take(&mut slot.is_owed) {

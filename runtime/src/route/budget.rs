@@ -1,7 +1,7 @@
 //! How many requests may be made beyond those that clients made, for hedges and for retries: pure.
 //!
-//! Each read earns a part of an extra request, up to a bound: whatever is slow and however long, extra
-//! requests are a small share of all, and a burst of them ends.
+//! Each read earns a part of an extra request, up to a bound: whatever is slow and however long,
+//! extra requests are a small share of all, and a burst of them ends.
 
 use parking_lot::Mutex;
 
@@ -19,7 +19,7 @@ const SAVED_MAX: u32 = 32 * COST;
 pub struct Budget(u32);
 
 impl Default for Budget {
-    /// As much as can be saved: who has just started is not slower to help.
+    /// As much as can be saved: a process that has just started is not slower to help.
     fn default() -> Self {
         Self(SAVED_MAX)
     }
@@ -44,9 +44,10 @@ impl Budget {
     }
 }
 
-/// How many requests may be sent once more that were sent already, by all reactors: one of ten that were made lately, and
-/// a burst. So what is under way at a member when it ends is tried elsewhere, but where all are slow, or end
-/// their connections, again and again, load grows by a tenth and not twofold. What was never sent costs nothing.
+/// How many requests may be sent once more that were sent already, by all reactors: one of ten that
+/// were made lately, and a burst. So what is under way at a member when it ends is tried elsewhere,
+/// but where all are slow, or end their connections, again and again, load grows by a tenth and not
+/// twofold. What was never sent costs nothing.
 #[derive(Debug)]
 pub struct Retries {
     tenths_max: u64,
@@ -82,11 +83,11 @@ impl Retries {
         }
     }
 
-    /// Whether a request may be sent once more; it is paid for then. `made` is how many were made in all, retries not
-    /// counted: what they earn is found here, so that it costs them nothing.
+    /// Whether a request may be sent once more; it is paid for then. `made` is how many were made
+    /// in all, retries not counted: what they earn is found here, so that it costs them nothing.
     pub fn spend(&self, made: u64) -> bool {
         let mut left = self.left.lock();
-        // Those who ask at a time have counted one before the other, or not.
+        // Concurrent callers have counted one before the other, or not.
         let earned = made.saturating_sub(left.made);
         left.made = left.made.max(made);
         left.tenths = left.tenths.saturating_add(earned).min(self.tenths_max);

@@ -1,7 +1,8 @@
 //! The topology in force, for all reactors of a process.
 //!
-//! The map also ends the connections to members that a new topology declares down. A member that lost power or its link
-//! never closes a connection, so requests under way would wait for their own timeouts.
+//! The map also ends the connections to members that a new topology declares down. A member that
+//! lost power or its link never closes a connection, so requests under way would wait for their own
+//! timeouts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,8 +55,8 @@ impl Map {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Replaces the topology if `new` is newer, and returns whether it was. Requests under way to members that do not
-    /// serve by it are resolved at once with [`CallError::Down`].
+    /// Replaces the topology if `new` is newer, and returns whether it was. Requests under way to
+    /// members that do not serve by it are resolved at once with [`CallError::Down`].
     pub fn offer(&self, new: Topology) -> bool {
         let is_newer = self.replace(new);
         if is_newer {
@@ -120,7 +121,8 @@ impl Map {
             *wanted = epoch.max(*wanted);
             is_more
         });
-        // The topology is looked at under the lock: `offer` replaces it first, and then clears the time.
+        // The topology is looked at under the lock: `offer` replaces it first, and then clears the
+        // time.
         let mut lags_since = self.lags_since.lock();
         if epoch > self.topology().map_or(0, |it| it.epoch()) {
             lags_since.get_or_insert_with(Instant::now);
@@ -140,7 +142,7 @@ impl Map {
         *self.applied_at.lock()
     }
 
-    /// Waits until a map is wanted that does not come for so long: whoever tells the map is behind.
+    /// Waits until a map is wanted that does not come for so long: the source of the map is behind.
     pub async fn behind(&self, patience: Duration) {
         let mut wanted = self.wanted.subscribe();
         let mut told = self.topology.subscribe();

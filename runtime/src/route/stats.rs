@@ -44,7 +44,7 @@ events! {
     MapWait => "map_wait",
     /// Refused because too much is under way to its owner.
     Busy => "busy",
-    /// Nobody answered: a read was a miss, a write refused.
+    /// No member answered: a read was a miss, a write refused.
     Unanswered => "unanswered",
 }
 

@@ -1,7 +1,7 @@
-//! The map of a cluster: members, and who owns which slot.
+//! The map of a cluster: members, and the owners of slots.
 //!
 //! A router only follows the map; changing it is the members' business. A [`Topology`] is checked
-//! once, when it is made, and never changes: whoever holds one can look up without failing.
+//! once, when it is made, and never changes: lookups cannot fail.
 //!
 //! Invariants: member ids and addresses are unique, and every slot has one to three different
 //! owners, all of them members.
@@ -56,7 +56,7 @@ impl MemberState {
 /// A map that breaks an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// There is nobody to own the slots.
+    /// There is no member to own the slots.
     #[error("the map has no members")]
     NoMembers,
     /// More members than positions.
@@ -88,7 +88,7 @@ pub enum TopologyError {
     /// No member has a share of the slots.
     #[error("no member has a share of the slots")]
     NoOwners,
-    /// A slot is owned by somebody who is no member.
+    /// A slot is owned by an unknown member.
     #[error("slot {slot} is owned by member number {position}, which does not exist")]
     UnknownOwner {
         /// The slot.
@@ -164,7 +164,7 @@ impl Topology {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// The owners of a slot by rank; nobody when there is no such slot.
+    /// The owners of a slot by rank; none when there is no such slot.
     pub fn owners(&self, slot: u16) -> impl Iterator<Item = &Member> + '_ {
         self.positions(slot)
             .iter()

@@ -118,7 +118,8 @@ impl Upstreams {
         })
     }
 
-    /// The owner of a slot at `rank` among those that serve; None without one, or if it is the one that asks.
+    /// The owner of a slot at `rank` among those that serve; None without one, or if it is the one
+    /// that asks.
     #[must_use]
     pub fn owner(&self, slot: u16, rank: usize) -> Option<Target> {
         self.with(|local| {
@@ -137,7 +138,7 @@ impl Upstreams {
         self.with(|local| look(&mut local.budget))
     }
 
-    /// Everybody who may have entries and answers, by position in the map.
+    /// All members that may have entries and answer, by position in the map.
     #[must_use]
     pub fn all(&self) -> Vec<(usize, Target)> {
         self.with(|local| {

@@ -1,12 +1,13 @@
-//! The requests that hold memory while they arrive: how long each has been arriving, and how much each source
-//! address holds.
+//! The requests that hold memory while they arrive: how long each has been arriving, and how much
+//! each source address holds.
 //!
-//! A request is charged for the bytes that have come, so it may have to wait in the middle. Two rules keep
-//! requests from waiting for each other for ever:
+//! A request is charged for the bytes that have come, so it may have to wait in the middle. Two
+//! rules keep requests from waiting for each other for ever:
 //! - The oldest request of all may exceed the budget, as far as it would fit if it were alone.
 //! - The oldest request of a source may exceed the share of its source.
 //!
-//! The requests without the oldest never exceed the budget. So all of them together never exceed it twice.
+//! The requests without the oldest never exceed the budget. So all of them together never exceed it
+//! twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,8 +36,8 @@ struct Arrival {
 }
 
 impl Arrivals {
-    /// Notes that a request of `source` holds `bytes`. None if its source then held more than `share_max`; one
-    /// request of each source always goes.
+    /// Notes that a request of `source` holds `bytes`. None if its source then held more than
+    /// `share_max`; one request of each source always goes.
     pub fn begin(&self, source: Source, bytes: usize, share_max: usize) -> Option<u64> {
         let mut table = self.0.lock();
         let held = table.bytes_by_source.entry(source).or_default();
@@ -55,8 +56,8 @@ impl Arrivals {
         Some(ticket)
     }
 
-    /// Notes that a request holds so much more. False if its source then held more than `share_max` and has an
-    /// older request.
+    /// Notes that a request holds so much more. False if its source then held more than `share_max`
+    /// and has an older request.
     pub fn grow(&self, ticket: u64, more: usize, share_max: usize) -> bool {
         let mut table = self.0.lock();
         let table = &mut *table;

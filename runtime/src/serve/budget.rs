@@ -10,8 +10,8 @@ pub trait Budget: Send + Sync {
     /// Bytes reserved for requests that are arriving.
     fn reserved(&self) -> usize;
 
-    /// Reserves bytes for a request. False if more than `reserved_max` would be reserved then, or if the
-    /// memory is not there yet.
+    /// Reserves bytes for a request. False if more than `reserved_max` would be reserved then, or
+    /// if the memory is not there yet.
     fn reserve(&self, bytes: usize, reserved_max: usize) -> bool;
 
     /// Gives back what [`Budget::reserve`] took.
@@ -24,7 +24,7 @@ pub trait Budget: Send + Sync {
     fn let_go(&self, bytes: usize);
 }
 
-/// A fixed number of bytes that nobody else uses.
+/// A fixed number of bytes that no other user has.
 #[derive(Debug)]
 pub struct FixedBudget {
     bytes_max: usize,

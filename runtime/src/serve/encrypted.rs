@@ -1,7 +1,7 @@
 //! A TCP connection that may be under TLS, with the same non-blocking calls as a bare one.
 //!
-//! Whether it is tells its first byte. rustls does the protocol without I/O; here its records go to and from
-//! the socket. Replies are copied once more than on a bare connection, into the records.
+//! Whether it is tells its first byte. rustls does the protocol without I/O; here its records go to
+//! and from the socket. Replies are copied once more than on a bare connection, into the records.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -21,13 +21,16 @@ use crate::tls::{Side, Standing, Tls};
 /// Bytes that wait in one connection to be encrypted or sent, at most.
 const BUFFER_LEN: usize = 64 * 1024;
 
-/// Bytes of a handshake that are taken from a client, its certificates among them: several times what one needs.
+/// Bytes of a handshake that are taken from a client, its certificates among them: several times
+/// what one needs.
 const HANDSHAKE_LEN_MAX: usize = 16 * 1024;
 
-/// First byte of a TLS record with a handshake in it (RFC 8446, section 5.1). No dialect begins with it.
+/// First byte of a TLS record with a handshake in it (RFC 8446, section 5.1). No dialect begins
+/// with it.
 pub const HANDSHAKE: u8 = 0x16;
 
-/// The server's end of a connection whose client may speak TLS, or the client's end of one that does.
+/// The server's end of a connection whose client may speak TLS, or the client's end of one that
+/// does.
 #[derive(Debug)]
 pub struct Encrypted {
     stream: TcpStream,
@@ -76,8 +79,8 @@ enum Peer {
 }
 
 impl Encrypted {
-    /// A connection of which nothing was read. Without `takes_plaintext` it has to be TLS, as `config`, which is of
-    /// `tls`, says.
+    /// A connection of which nothing was read. Without `takes_plaintext` it has to be TLS, as
+    /// `config`, which is of `tls`, says.
     pub fn new(
         stream: TcpStream,
         tls: Arc<Tls>,
@@ -117,8 +120,8 @@ impl Encrypted {
         })
     }
 
-    /// Whether the other end showed a certificate, which then is of an authority that is trusted: a wrong one
-    /// ends the handshake.
+    /// Whether the other end showed a certificate, which then is of an authority that is trusted: a
+    /// wrong one ends the handshake.
     pub fn is_certified(&self) -> bool {
         match &*self.state.lock() {
             State::Tls { session, .. } => session.peer_certificates().is_some(),
@@ -149,8 +152,8 @@ impl Encrypted {
         &self.stream
     }
 
-    /// Ready when there may be something to read. Meanwhile what waits to be sent is sent: the answers of
-    /// the handshake, and the end of replies that the socket had no room for.
+    /// Ready when there may be something to read. Meanwhile what waits to be sent is sent: the
+    /// answers of the handshake, and the end of replies that the socket had no room for.
     ///
     /// # Errors
     /// Of the socket; `PermissionDenied` once the certificate of the other end is no longer good.
@@ -182,11 +185,13 @@ impl Encrypted {
         }
     }
 
-    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that the peer closed.
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that
+    /// the peer closed.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing yet; `InvalidData` if the peer does not speak TLS where it has to,
-    /// or not as we do, or has no certificate where one is asked for; `PermissionDenied` if it is no longer good.
+    /// `WouldBlock` if there is nothing yet; `InvalidData` if the peer does not speak TLS where it
+    /// has to, or not as we do, or has no certificate where one is asked for; `PermissionDenied` if
+    /// it is no longer good.
     pub fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
         let room = (buf.capacity() - buf.len()).min(len_max);
         let mut state = self.state.lock();
@@ -260,7 +265,7 @@ impl Encrypted {
     fn peek(&self) -> io::Result<Option<u8>> {
         let mut byte = [0];
         let mut buf = ReadBuf::new(&mut byte);
-        // Whoever reads waits in `poll_read_ready`, which has its own waker.
+        // A reader waits in `poll_read_ready`, which has its own waker.
         match self
             .stream
             .poll_peek(&mut Context::from_waker(Waker::noop()), &mut buf)?
@@ -289,8 +294,8 @@ impl Encrypted {
             }
             match read_plaintext(session, buf, room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Cut off without a goodbye: what is complete was read, and a request that is not complete
-                // is not executed.
+                // Cut off without a goodbye: what is complete was read, and a request that is not
+                // complete is not executed.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 other => return other,
             }

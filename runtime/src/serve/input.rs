@@ -1,11 +1,11 @@
-//! The receive side of a connection: small requests in a pooled buffer, a large one in an allocation
-//! of its own.
+//! The receive side of a connection: small requests in a pooled buffer, a large one in an
+//! allocation of its own.
 //!
-//! A connection without unconsumed bytes holds no buffer, and one that waits for the rest of a small
-//! request holds a small one. A request that does not fit the pooled buffer gets an allocation of exactly
-//! the length that its parser asks for: the value in it is then shared with the tiers as it is, without
-//! another copy. A request whose length shows only bit by bit grows by halves, so that receiving it takes
-//! time in proportion to its length.
+//! A connection without unconsumed bytes holds no buffer, and one that waits for the rest of a
+//! small request holds a small one. A request that does not fit the pooled buffer gets an
+//! allocation of exactly the length that its parser asks for: the value in it is then shared with
+//! the tiers as it is, without another copy. A request whose length shows only bit by bit grows by
+//! halves, so that receiving it takes time in proportion to its length.
 
 use std::io;
 
@@ -26,8 +26,9 @@ pub const SMALL_LEN: usize = 1024;
 pub struct Input {
     buf: BytesMut,
     large: bool,
-    /// The last request was a large one, and so is the next, most likely: no more than its head is read into the
-    /// pooled buffer, since what lies there is copied when its own allocation is there.
+    /// The last request was a large one, and so is the next, most likely: no more than its head is
+    /// read into the pooled buffer, since what lies there is copied when its own allocation is
+    /// there.
     follows_large: bool,
 }
 
@@ -54,7 +55,8 @@ impl Chunk {
         }
     }
 
-    /// Overwrites the first `len` bytes, among which a password was. A large request is too long for one.
+    /// Overwrites the first `len` bytes, among which a password was. A large request is too long
+    /// for one.
     pub fn wipe(&mut self, len: usize) {
         if let Self::Pooled(buf) = self {
             let len = len.min(buf.len());
@@ -62,8 +64,8 @@ impl Chunk {
         }
     }
 
-    /// The allocation, if a value of `value_len` bytes in it may be shared: a small part would keep the
-    /// whole of it alive, uncounted.
+    /// The allocation, if a value of `value_len` bytes in it may be shared: a small part would keep
+    /// the whole of it alive, uncounted.
     pub fn source(&self, value_len: usize) -> Option<&Bytes> {
         match self {
             Self::Large { bytes, capacity }
@@ -146,8 +148,8 @@ impl Input {
         pool::give_back(before);
     }
 
-    /// Reads what there is, until `limit` bytes wait, which is more than there are. `Ok(None)` if there is nothing
-    /// now, `Ok(Some(0))` at the end of the stream.
+    /// Reads what there is, until `limit` bytes wait, which is more than there are. `Ok(None)` if
+    /// there is nothing now, `Ok(Some(0))` at the end of the stream.
     ///
     /// # Errors
     /// What the kernel says.
@@ -155,8 +157,8 @@ impl Input {
         if self.buf.capacity() == 0 {
             self.buf = pool::take();
         } else if self.buf.len() == self.buf.capacity() {
-            // Not met as long as `make_room` is told what the parser needs; a read of no bytes would look
-            // like the end of the stream.
+            // Not met as long as `make_room` is told what the parser needs; a read of no bytes
+            // would look like the end of the stream.
             self.buf.reserve(SMALL_LEN);
         }
         let len_max = match self.follows_large && !self.large && self.buf.len() < SMALL_LEN {
@@ -192,7 +194,8 @@ impl Input {
             Chunk::Pooled(mut buf) => {
                 self.follows_large &= consumed == 0;
                 if consumed == buf.len() {
-                    // The allocation is kept for the next read, from its start; a wait gives it back.
+                    // The allocation is kept for the next read, from its start; a wait gives it
+                    // back.
                     buf.clear();
                     self.buf = buf;
                     if self.buf.capacity() < POOLED_LEN && !self.buf.try_reclaim(POOLED_LEN) {
@@ -203,7 +206,8 @@ impl Input {
                 buf.advance(consumed);
                 self.buf = buf;
                 if consumed > 0 && self.buf.capacity() < POOLED_LEN {
-                    // `advance` moved the start: move the rest to the front of its allocation again.
+                    // `advance` moved the start: move the rest to the front of its allocation
+                    // again.
                     self.buf.reserve(POOLED_LEN - self.buf.len());
                 }
             }

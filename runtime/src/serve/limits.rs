@@ -5,8 +5,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Most client connections, however many descriptors there are.
 const CONNECTIONS_MAX: u64 = 65_536;
 
-/// Raises the limit of descriptors as far as it goes, and says how many client connections fit beside
-/// `reserved` descriptors for other purposes.
+/// Raises the limit of descriptors as far as it goes, and says how many client connections fit
+/// beside `reserved` descriptors for other purposes.
 #[must_use]
 pub fn connections_max(reserved: u64) -> usize {
     let limit = getrlimit(Resource::Nofile);

@@ -161,8 +161,8 @@ fn bind_tcp(addr: SocketAddr) -> io::Result<Listener> {
     Ok(Listener::Tcp(socket.into()))
 }
 
-/// Binds a Unix socket. A socket file that nobody listens on any more is left over from a crash, and
-/// replaced; anything else at the path is not ours to remove.
+/// Binds a Unix socket. A socket file without a listener is left over from a crash,
+/// and replaced; anything else at the path is not ours to remove.
 fn bind_unix(path: &Path) -> io::Result<Listener> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {

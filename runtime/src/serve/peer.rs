@@ -1,14 +1,14 @@
-//! A connection of another member or of a router: requests are executed as they come, and answered when
-//! they are done.
+//! A connection of another member or of a router: requests are executed as they come, and answered
+//! when they are done.
 //!
-//! A read that is at hand is answered in passing, as for clients. Everything else becomes a piece of
-//! [`work`] that owns its request: it is begun at once, so requests take effect in the order of their
-//! arrival, and if it has to wait (for the disk, the bucket, an acknowledgement) those behind it go on.
-//! Only commands on a key whose last command is still under way wait for it. A command that nobody waits for any more
-//! when its turn comes is not executed.
+//! A read that is at hand is answered in passing, as for clients. Everything else becomes a piece
+//! of [`work`] that owns its request: it is begun at once, so requests take effect in the order of
+//! their arrival, and if it has to wait (for the disk, the bucket, an acknowledgement) those behind
+//! it go on. Only commands on a key whose last command is still under way wait for it. A command
+//! without a waiting caller is not executed when its turn comes.
 //!
-//! Bounded: pieces of work and their bytes, then nothing more is parsed; unsent replies, then nothing more
-//! is finished; so a peer that does not read, or asks too much, is read from no more.
+//! Bounded: pieces of work and their bytes, then nothing more is parsed; unsent replies, then
+//! nothing more is finished; so a peer that does not read, or asks too much, is read from no more.
 
 mod work;
 
@@ -260,7 +260,7 @@ impl<'c, S: Service> Peer<'c, S> {
         let mut work = owned.work(self.shared, self.connection, theirs, key);
         match work.as_mut().poll(cx) {
             Poll::Ready(Done::Executed(mut executed)) => {
-                // Whoever began it goes on with the next of the key.
+                // The work that began it goes on with the next of the key.
                 executed.key = None;
                 self.finish(Done::Executed(executed), cx);
                 true
@@ -328,7 +328,7 @@ impl<'c, S: Service> Peer<'c, S> {
             return Ok(0);
         };
         let (ours, verdict) = self.shared.service.greet(&hello, &self.connection.peer);
-        // Whoever shows a certificate has proved what an address cannot tell.
+        // A peer with a certificate has proved what an address cannot tell.
         let verdict = match verdict {
             Err(Rejection::NotAllowed) if self.connection.socket.is_certified() => Ok(()),
             verdict => verdict,
@@ -386,7 +386,7 @@ impl<'c, S: Service> Peer<'c, S> {
                 Step::Frame { head, body, len } => {
                     consumed += len;
                     self.request(head, body, chunk, cx);
-                    // What was reserved was for this one.
+                    // What was reserved was for this request.
                     self.reservation = None;
                 }
             }
@@ -427,7 +427,7 @@ impl<'c, S: Service> Peer<'c, S> {
                 Some(key.unwrap_or_else(|| self.key(&head, command.key())))
             }
             Request::Ping => return self.answer(&head, &Reply::Pong),
-            // Whoever goes by an older map may not be the one to write any more.
+            // A member with an older map may not be the primary any more.
             Request::Put(_) if head.envelope.epoch < self.shared.service.epoch() => {
                 return self.answer(&head, &Reply::WrongOwner);
             }

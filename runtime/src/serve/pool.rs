@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use bytes::BytesMut;
 
-/// Capacity of pooled buffers. What of a large request's head is read into one is copied once more, so
-/// it is not larger; a hundred small requests fit.
+/// Capacity of pooled buffers. What of a large request's head is read into one is copied once more,
+/// so it is not larger; a hundred small requests fit.
 pub const POOLED_LEN: usize = 16 * 1024;
 
 /// Buffers of a kind that a reactor keeps.
@@ -51,8 +51,8 @@ pub fn give_back(mut buf: BytesMut) {
     }
 }
 
-/// A vector to decode values into. What it holds is of no interest, but that it is initialized: decoders that
-/// need that do not have it filled with zeros first.
+/// A vector to decode values into. What it holds is of no interest, but that it is initialized:
+/// decoders that need that do not have it filled with zeros first.
 pub fn take_scratch() -> Vec<u8> {
     POOL.with_borrow_mut(|pool| {
         let scratch = pool.scratch.pop().unwrap_or_default();

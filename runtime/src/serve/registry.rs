@@ -36,7 +36,7 @@ pub struct Connection {
     pub id: u64,
     /// Its socket.
     pub socket: Socket,
-    /// Who is at the other end.
+    /// The other end.
     pub peer: String,
     /// Where it comes from.
     pub(crate) source: Source,
@@ -96,7 +96,7 @@ impl Connection {
 pub struct ConnectionInfo {
     /// Its number.
     pub id: u64,
-    /// Who is at the other end.
+    /// The other end.
     pub peer: String,
     /// `unknown`, `text`, `binary` or `resp`.
     pub dialect: &'static str,
@@ -108,8 +108,8 @@ pub struct ConnectionInfo {
     pub idle_s: u64,
 }
 
-/// A connection in the registry. It is taken out when this is dropped, also if its task panics or is
-/// dropped with its reactor.
+/// A connection in the registry. It is taken out when this is dropped, also if its task panics or
+/// is dropped with its reactor.
 pub(super) struct Registered<S: Service> {
     pub shared: Arc<Shared<S>>,
     pub connection: Arc<Connection>,

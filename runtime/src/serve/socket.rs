@@ -115,8 +115,9 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, or the peer has closed. Only the task of the connection
-    /// may wait: of several the last one is woken, which spares a list of those who wait.
+    /// Waits until there is something to read, or the peer has closed. Only the task of the
+    /// connection may wait: of several the last one is woken, which spares a list of tasks that
+    /// wait.
     ///
     /// # Cancel safety
     /// Safe.
@@ -124,7 +125,7 @@ impl Socket {
         poll_fn(|cx| self.poll_readable(cx)).await
     }
 
-    /// As [`Socket::readable`], for who waits for something else too.
+    /// As [`Socket::readable`], for a task that waits for something else too.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
@@ -146,8 +147,8 @@ impl Socket {
         .await
     }
 
-    /// Waits until the connection is broken: the peer reset it, which tells that nobody reads replies any
-    /// more. One that has only stopped sending may still read.
+    /// Waits until the connection is broken: the peer reset it, which tells that the client does
+    /// not read replies any more. One that has only stopped sending may still read.
     ///
     /// # Cancel safety
     /// Safe.
@@ -161,11 +162,12 @@ impl Socket {
         drop(ready);
     }
 
-    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that the peer closed.
+    /// Reads what there is into the spare capacity of `buf`, up to `len_max` bytes. 0 means that
+    /// the peer closed.
     ///
-    /// A read that leaves room has emptied the socket: the readiness is taken back at once, so that the
-    /// next read waits for the kernel's word instead of asking in vain. Polling is edge-triggered and on
-    /// the same thread, so nothing that arrives from here on is missed.
+    /// A read that leaves room has emptied the socket: the readiness is taken back at once, so that
+    /// the next read waits for the kernel's word instead of asking in vain. Polling is
+    /// edge-triggered and on the same thread, so nothing that arrives from here on is missed.
     pub fn try_read(&self, buf: &mut BytesMut, len_max: usize) -> io::Result<usize> {
         let room = (buf.capacity() - buf.len()).min(len_max);
         let read = match self {
@@ -221,8 +223,9 @@ impl Socket {
         let _ = SockRef::from(stream).set_tcp_quickack(true);
     }
 
-    /// Has the kernel wake the task when so many bytes are there to read. Only where all of them are sure to come
-    /// in this form, that is without TLS, which may have taken in the first part of a record before.
+    /// Has the kernel wake the task when so many bytes are there to read. Only where all of them
+    /// are sure to come in this form, that is without TLS, which may have taken in the first part
+    /// of a record before.
     pub fn wake_from(&self, bytes: usize) {
         if let Self::Tcp(stream) = self {
             // Only speed is lost where it fails.

@@ -1,9 +1,10 @@
-//! Connections in their start-up: the TLS handshake is not over, or the client has to log in and has not.
+//! Connections in their start-up: the TLS handshake is not over, or the client has to log in and
+//! has not.
 //!
-//! A start-up costs memory for a client that is not known. Start-ups are bounded by source address and in total,
-//! and each has a deadline (see [`Tuning::startup_max`](super::Tuning::startup_max)). Beyond a bound the oldest
-//! start-up gives way to the newest. An honest client is done within milliseconds, so it gets in although
-//! another client keeps all places taken.
+//! A start-up costs memory for a client that is not known. Start-ups are bounded by source address
+//! and in total, and each has a deadline (see [`Tuning::startup_max`](super::Tuning::startup_max)).
+//! Beyond a bound the oldest start-up gives way to the newest. An honest client is done within
+//! milliseconds, so it gets in although another client keeps all places taken.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ const ALL_MAX: usize = 2048;
 /// Start-ups of one source.
 const BY_SOURCE_MAX: usize = 512;
 
-/// How often a start-up is looked at that is past its deadline while the server keeps its client waiting.
+/// How often a start-up is looked at that is past its deadline while the server keeps its client
+/// waiting.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The start-ups under way, by the number of their connection: the first one is the oldest.
@@ -51,7 +53,8 @@ impl Table {
 }
 
 impl Startups {
-    /// Counts the start-up of connection `id`. Returns the connection that has to give way, if there are too many.
+    /// Counts the start-up of connection `id`. Returns the connection that has to give way, if
+    /// there are too many.
     fn begin(&self, id: u64, source: Source) -> Option<u64> {
         let mut table = self.0.lock();
         table.sources.insert(id, source);
@@ -90,7 +93,8 @@ impl<S: Service> Shared<S> {
             return false;
         }
         connection.set_startup(StartupState::UnderWay);
-        // One that may speak without TLS and need not log in is not counted: it may be idle for as long as it likes.
+        // One that may speak without TLS and need not log in is not counted: it may be idle for as
+        // long as it likes.
         if has_users || stage == Stage::Handshake {
             self.count_startup(connection);
         }
@@ -108,7 +112,8 @@ impl<S: Service> Shared<S> {
         }
     }
 
-    /// Ends a start-up that is past its deadline. Returns when to look again, if it is not to be ended yet.
+    /// Ends a start-up that is past its deadline. Returns when to look again, if it is not to be
+    /// ended yet.
     fn expire_startup(&self, connection: &Arc<Connection>) -> Option<Duration> {
         let stage = connection.socket.stage();
         match connection.startup() {

@@ -1,6 +1,7 @@
 //! When a certificate expires, read from its DER form (RFC 5280, section 4.1).
 //!
-//! No more of a certificate is looked at than what stands before its dates. Whether it is good is not judged here.
+//! No more of a certificate is looked at than what stands before its dates. Whether it is good is
+//! not judged here.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ const GENERALIZED_TIME: u8 = 0x18;
 /// The tag of the version, which a certificate of version 1 has not.
 const VERSION: u8 = 0xa0;
 
-/// The last second in which the certificate is valid, since the Unix epoch. None if it is none that can be read.
+/// The last second in which the certificate is valid, since the Unix epoch. None if it is none that
+/// can be read.
 pub(super) fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut fields, _) = element(certificate)?;
@@ -80,7 +82,8 @@ fn seconds(tag: u8, text: &[u8]) -> Option<u64> {
     is_sound.then(|| ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second)
 }
 
-/// Days since 1970-01-01 of a date since then (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Days since 1970-01-01 of a date since then (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 fn days(year: u64, month: u64, day: u64) -> u64 {
     // Years begin in March, so that a leap day is the last of its year.
     let year = year - u64::from(month <= 2);

@@ -1,7 +1,8 @@
 //! Whether the certificate of a connection that exists is still good.
 //!
-//! A handshake judges a certificate once. A [`Standing`] judges it again when the files of [`Tls`] were read anew, and
-//! when it expires, so that a connection outlives neither its authority nor its own date nor a revocation.
+//! A handshake judges a certificate once. A [`Standing`] judges it again when the files of [`Tls`]
+//! were read anew, and when it expires, so that a connection outlives neither its authority nor its
+//! own date nor a revocation.
 
 use std::io;
 use std::pin::Pin;
@@ -44,8 +45,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Judges the certificate that a handshake took: a session that was resumed may have one that is no longer good.
-    /// None if the other end showed none, or if this program asks for none.
+    /// Judges the certificate that a handshake took: a session that was resumed may have one that
+    /// is no longer good. None if the other end showed none, or if this program asks for none.
     ///
     /// # Errors
     /// If it is not good.
@@ -120,8 +121,8 @@ impl Standing {
 
 /// A TLS stream that ends once the certificate of the other end is no longer good.
 ///
-/// Reads notice it. What is written meanwhile may still be sent, so a protocol on it has to read all the time, as
-/// HTTP does.
+/// Reads notice it. What is written meanwhile may still be sent, so a protocol on it has to read
+/// all the time, as HTTP does.
 #[derive(Debug)]
 pub struct Watched<S> {
     stream: TlsStream<S>,

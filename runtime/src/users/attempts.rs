@@ -1,15 +1,17 @@
 //! Attempts to log in: which passwords are compared, when, and what a source learns by it.
 //!
 //! Invariants:
-//! - The source is judged before its password is compared. A source that has to wait, or has a password under check,
-//!   compares nothing more: its further attempts stand in line ([`super::turns`]). The one exception are a few
-//!   comparisons a second for a user that has logged in from the same source before.
-//! - A wrong password that was compared is a failure of its source, also if the client is gone before the answer.
+//! - The source is judged before its password is compared. A source that has to wait, or has a
+//!   password under check, compares nothing more: its further attempts stand in line
+//!   ([`super::turns`]). The one exception are a few comparisons a second for a user that has
+//!   logged in from the same source before.
+//! - A wrong password that was compared is a failure of its source, also if the client is gone
+//!   before the answer.
 //! - A guess that a source repeats is refused without a check, and counts once.
 //! - A password of a user is checked once at a time, however many attempts wait for it.
 //! - A refusal costs the same whether or not the user exists.
-//! - Checks of wrong passwords take half of the time of a thread at most, however many sources guess: a thread rests behind
-//!   each of them for as long as it took.
+//! - Checks of wrong passwords take half of the time of a thread at most, however many sources
+//!   guess: a thread rests behind each of them for as long as it took.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -32,24 +34,26 @@ use super::slowdown::{Digest, Slowdown, Source};
 use super::turns::{Turn, Turns};
 use crate::pool::BlockingPool;
 
-/// Threads that check passwords at most. One check takes some 20 ms of a core, and 19 MiB that no budget knows of.
+/// Threads that check passwords at most. One check takes some 20 ms of a core, and 19 MiB that no
+/// budget knows of.
 const THREADS_MAX: usize = 2;
 
-/// The longest rest of a thread behind the check of a wrong password. A check that took longer was suspended with its machine.
+/// The longest rest of a thread behind the check of a wrong password. A check that took longer was
+/// suspended with its machine.
 const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Checks that may wait for a thread, each of another password.
 const QUEUE_MAX: usize = 1024;
 
-/// Attempts that may wait behind one that waits out a penalty. The ones before them are refused, so that a client
-/// from the address of a guesser waits minutes at most.
+/// Attempts that may wait behind one that waits out a penalty. The ones before them are refused, so
+/// that a client from the address of a guesser waits minutes at most.
 const BEHIND_PENALTY_MAX: usize = 8;
 
 /// Longest password in bytes.
 const PASSWORD_LEN_MAX: usize = 1024;
 
-/// Passwords known to be right, remembered at most. A client that opens a connection for each compile
-/// cannot wait for argon2 each time.
+/// Passwords known to be right, remembered at most. A client that opens a connection for each
+/// compile cannot wait for argon2 each time.
 const REMEMBERED_MAX: usize = 8192;
 
 /// Why an attempt to log in was refused.
@@ -270,8 +274,8 @@ impl Attempts {
         Look::InLine
     }
 
-    /// Compares the password with those that were right, or has it checked. What is wrong is put on record before
-    /// the turn ends, whether or not the client waits for it.
+    /// Compares the password with those that were right, or has it checked. What is wrong is put on
+    /// record before the turn ends, whether or not the client waits for it.
     fn compare(&self, claim: &Claim<'_>, turn: Turn, ledger: &mut Ledger) -> Look {
         let Claim {
             digest,
@@ -359,15 +363,15 @@ impl Attempts {
         Ok(())
     }
 
-    /// Counts an attempt that was refused without a check. Returns how many were since the last line of the log, if
-    /// it is time for one.
+    /// Counts an attempt that was refused without a check. Returns how many were since the last
+    /// line of the log, if it is time for one.
     pub fn log_due(&self, source: Source) -> Option<u64> {
         let now = self.origin.elapsed();
         self.ledger.lock().slowdown.refused(source, now)
     }
 
-    /// Counts a token that is not known as a wrong guess of its source. Whether it is the first time that the source
-    /// makes it.
+    /// Counts a token that is not known as a wrong guess of its source. Whether it is the first
+    /// time that the source makes it.
     pub fn wrong_token(&self, hash: &[u8; 32], source: Source) -> bool {
         let digest = self.digest(0, "", hash);
         let now = self.origin.elapsed();
@@ -395,8 +399,8 @@ impl Attempts {
         }
     }
 
-    /// What is remembered of a password of a user as it is: of no use once that is another. A user that does not
-    /// exist has the stamp 0.
+    /// What is remembered of a password of a user as it is: of no use once that is another. A user
+    /// that does not exist has the stamp 0.
     fn digest(&self, stamp: u64, name: &str, password: &[u8]) -> Digest {
         let mut mac = Blake2sMac256::new(&self.key.into());
         mac.update(&stamp.to_le_bytes());
@@ -473,7 +477,8 @@ impl Drop for UnderWay {
             }
         }
         if self.is_right == Some(true) {
-            // Users may have been replaced meanwhile: the digest is of one as it was when the check began.
+            // Users may have been replaced meanwhile: the digest is of one as it was when the check
+            // began.
             if ledger.right.len() >= REMEMBERED_MAX {
                 ledger.right.clear();
             }

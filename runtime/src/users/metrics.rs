@@ -1,4 +1,5 @@
-//! What is published of users and tokens. Tokens are named, at most [`NAMED_MAX`] of them; users are not.
+//! What is published of users and tokens. Tokens are named, at most [`NAMED_MAX`] of them; users
+//! are not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +44,7 @@ impl TokenLogins {
     }
 }
 
-/// Why the admin port did not let somebody in.
+/// Why the admin port refused a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Refused {

@@ -1,10 +1,11 @@
 //! What is remembered of each source of logins, and how long it waits for its next check.
 //!
-//! Pure: time is passed in. Failures are kept by source, not by user name: otherwise guesses under a name would lock
-//! its user out. A right password does not clear a source: an attacker with one account could go on guessing another.
+//! Pure: time is passed in. Failures are kept by source, not by user name: otherwise guesses under
+//! a name would lock its user out. A right password does not clear a source: an attacker with one
+//! account could go on guessing another.
 //!
-//! A failure is a *distinct* guess. A runner that repeats an old password is refused each time, and counts once: it
-//! learns nothing new, and must not slow down the others behind the same address.
+//! A failure is a *distinct* guess. A runner that repeats an old password is refused each time, and
+//! counts once: it learns nothing new, and must not slow down the others behind the same address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -24,7 +25,8 @@ const SOURCES_MAX: usize = 16 * 1024;
 const GUESSES_MAX: usize = 8;
 /// Users that are remembered to have logged in from a source.
 const USERS_MAX: usize = 8;
-/// Comparisons that a source under a penalty has in stock, for users that logged in from there before.
+/// Comparisons that a source under a penalty has in stock, for users that logged in from there
+/// before.
 const TOKENS_MAX: u32 = 4;
 /// The time in which a spent one comes back. One that found a right password comes back at once.
 const TOKEN_PERIOD: Duration = Duration::from_secs(1);
@@ -118,7 +120,8 @@ impl Slowdown {
         record.is_some_and(|record| record.guesses.contains(&guess(digest)))
     }
 
-    /// `source` made a guess that is wrong, or that was compared and got no other answer (then without a digest).
+    /// `source` made a guess that is wrong, or that was compared and got no other answer (then
+    /// without a digest).
     pub(super) fn failed(&mut self, source: Source, digest: Option<&Digest>, now: Duration) {
         let record = self.record(source, now);
         if now.saturating_sub(record.failed_at) > MEMORY {
@@ -143,8 +146,9 @@ impl Slowdown {
         }
     }
 
-    /// Whether a password of this user may be compared for `source` though it has to wait, since the user has logged
-    /// in from there. Such comparisons are few a second: an attacker behind the same address may make them too.
+    /// Whether a password of this user may be compared for `source` though it has to wait, since
+    /// the user has logged in from there. Such comparisons are few a second: an attacker behind the
+    /// same address may make them too.
     pub(super) fn take_token(&mut self, source: Source, stamp: u64, now: Duration) -> bool {
         let Some(record) = self.records.get_mut(&source) else {
             return false;
@@ -171,8 +175,8 @@ impl Slowdown {
         }
     }
 
-    /// Counts an attempt that was refused without a check. Returns how many were since the last line of the log, if
-    /// it is time for one.
+    /// Counts an attempt that was refused without a check. Returns how many were since the last
+    /// line of the log, if it is time for one.
     pub(super) fn refused(&mut self, source: Source, now: Duration) -> Option<u64> {
         let record = self.record(source, now);
         record.unlogged += 1;

@@ -131,7 +131,8 @@ fn metrics_name_tokens_and_tell_no_secret() {
     assert!(!page.contains("sha256") && !page.contains(secret(1).text()));
 }
 
-/// An authenticator with an issuer `ci`, whose rule is for every `ref`, and the folder of its files.
+/// An authenticator with an issuer `ci`, whose rule is for every `ref`, and the folder of its
+/// files.
 fn with_issuer() -> (Authenticator, ManualClock, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users.toml");

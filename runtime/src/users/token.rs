@@ -1,7 +1,9 @@
-//! Tokens: high-entropy secrets of machines, the hashes by which they are known, and when they expire.
+//! Tokens: high-entropy secrets of machines, the hashes by which they are known, and when they
+//! expire.
 //!
-//! A secret is `fonn_` and 64 lower-case hex digits of 32 random bytes. A text of this form is always a token, never a
-//! password. The server stores its SHA-256. Guesses of 256 random bits have no prospect, so a slow hash would protect nothing.
+//! A secret is `fonn_` and 64 lower-case hex digits of 32 random bytes. A text of this form is
+//! always a token, never a password. The server stores its SHA-256. Guesses of 256 random bits have
+//! no prospect, so a slow hash would protect nothing.
 //!
 //! Invariant: neither a secret nor a hash is in a `Debug` text or an error.
 

@@ -1,7 +1,8 @@
 //! One attempt of a source at a time.
 //!
-//! Penalties alone slow guesses that come one after the other. A thousand guesses at once would all wait
-//! for the same moment, and then all be tried. Here each attempt waits for what the one before it costs.
+//! Penalties alone slow guesses that come one after the other. A thousand guesses at once would all
+//! wait for the same moment, and then all be tried. Here each attempt waits for what the one before
+//! it costs.
 //!
 //! Invariant: a source has at most one [`Turn`], and only its holder may compare a password.
 
@@ -56,8 +57,9 @@ impl Turns {
         })
     }
 
-    /// The turn of `source`, if none of its attempts has it or waits for it. Attempts of other sources do not
-    /// matter: a password that is known to be right needs the turn for a moment only.
+    /// The turn of `source`, if none of its attempts has it or waits for it. Attempts of other
+    /// sources do not matter: a password that is known to be right needs the turn for a moment
+    /// only.
     pub fn try_take(&self, source: Source) -> Option<Turn> {
         let mut queues = self.0.lock();
         if queues.by_source.contains_key(&source) {
@@ -123,7 +125,7 @@ impl Turn {
         self.place.source
     }
 
-    /// How many attempts of the same source wait behind this one.
+    /// How many attempts of the same source wait behind this attempt.
     pub fn behind(&self) -> usize {
         let queues = self.place.turns.0.lock();
         let queue = queues.by_source.get(&self.place.source);

@@ -1,4 +1,5 @@
-//! `fonn-compare`: Fonn beside memcached, Redis and twemproxy; prints the tables of docs/benchmarks.md.
+//! `fonn-compare`: Fonn beside memcached, Redis and twemproxy; prints the tables of
+//! docs/benchmarks.md.
 
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
 
@@ -107,7 +108,7 @@ enum Command {
         /// Gets that are measured.
         #[arg(long, default_value_t = 100_000)]
         gets: u64,
-        /// A codec of fonn's disk tier, for fresh and settled values (repeatable).
+        /// A codec of fonn's disk tier, for fresh and compacted values (repeatable).
         #[arg(long = "codec", default_values = ["none", "lz4", "zstd:3"])]
         codecs: Vec<String>,
         /// Requests in flight on each connection.

@@ -1,4 +1,5 @@
-//! What a codec costs a node on values that it does not shrink: one node, its codec changed live between two.
+//! What a codec costs a node on values that it does not shrink: one node, its codec changed live
+//! between two.
 
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
@@ -12,7 +13,7 @@ use crate::node::{FonnNode, NodeOptions};
 use crate::usage::thread_times;
 use crate::values::Content;
 
-/// Threads that a set keeps busy: the others flush, sync, settle and make room.
+/// Threads that a set keeps busy: the others flush, sync, compact and make room.
 const ON_THE_WAY: [&str; 2] = ["reactor-", "fonn-disk-write"];
 
 /// Far more than are set while one codec is in force, so that hardly any is set twice in that time.
@@ -42,8 +43,8 @@ pub struct CodecOptions {
     pub fonn_flags: Vec<(String, String)>,
 }
 
-/// Sets as many values under both codecs in turn, and returns a table in Markdown: processor time a set, and
-/// the ratio of each two neighbors.
+/// Sets as many values under both codecs in turn, and returns a table in Markdown: processor time a
+/// set, and the ratio of each two neighbors.
 ///
 /// # Errors
 /// When the node does not start, or refuses a set or a codec.
@@ -67,7 +68,8 @@ pub fn compare_codecs(options: &CodecOptions) -> Result<String> {
     let (mut measured, mut beside) = (Vec::new(), Vec::new());
     for pair in 0..options.pairs.max(2) as u64 {
         let turn = |codec: &str, seed| rig.turn(codec, sets, seed);
-        // Which one is first changes from pair to pair: whatever goes on in the background hits both.
+        // Which one is first changes from pair to pair: whatever goes on in the background hits
+        // both.
         if pair % 2 == 0 {
             measured.push(turn(&options.codec, 2 * pair)?);
             beside.push(turn(&options.beside, 2 * pair + 1)?);

@@ -1,5 +1,5 @@
-//! The cold tier beside the bare SDK, on the same S3 server: spilling beside a parallel uploader, a hit beside a
-//! ranged GET.
+//! The cold tier beside the bare SDK, on the same S3 server: spilling beside a parallel uploader, a
+//! hit beside a ranged GET.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -113,8 +113,8 @@ impl Rig<'_> {
         options
     }
 
-    /// Bytes a second at which a node brings its backlog into the bucket, from its first segment on. It
-    /// got the backlog while it had no bucket. The node is gone then.
+    /// Bytes a second at which a node brings its backlog into the bucket, from its first segment
+    /// on. It got the backlog while it had no bucket. The node is gone then.
     fn spill(&self) -> Result<f64> {
         let mut node = NodeOptions::new().flag("--disk-budget", "20g").start()?;
         let mut cache = Dialect::Binary.connect(node.addr())?;

@@ -1,8 +1,8 @@
 //! The disk tier beside memcached's extstore: a working set of four times the RAM.
 //!
-//! What a server has lost costs it little to look for, so gets are given twice: per get, and per get that found
-//! its value. Sets count with the second that follows them: what they left to be done in the background belongs
-//! to them.
+//! What a server has lost costs it little to look for, so gets are given twice: per get, and per
+//! get that found its value. Sets count with the second that follows them: what they left to be
+//! done in the background belongs to them.
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
@@ -38,7 +38,7 @@ pub struct DiskOptions {
     pub ram_mib: u64,
     /// Gets that are measured.
     pub gets: u64,
-    /// Codecs of Fonn, for fresh and settled values alike.
+    /// Codecs of Fonn, for fresh and compacted values alike.
     pub codecs: Vec<String>,
     /// Requests in flight on each of the 16 connections.
     pub pipeline: NonZeroUsize,
@@ -129,7 +129,7 @@ fn start_fonn(
 }
 
 fn start_extstore(programs: &Programs, options: &DiskOptions, dir: &Path) -> Result<Running> {
-    // As root it runs as nobody.
+    // As root it runs as the user `nobody`.
     fs::set_permissions(dir, Permissions::from_mode(0o777))?;
     let file = dir.join("extstore");
     Ok(Running::Peer(Peer::extstore(

@@ -1,8 +1,9 @@
 //! The HTTP port beside bazel-remote: blobs of the content-addressed store, which both verify.
 //!
-//! Each server has one thread that runs code (`--threads 1`, `GOMAXPROCS=1`) and a directory on the same device. bazel-remote
-//! stores blobs uncompressed, as Fonn does, and checks no action results. What is compared is operations per processor
-//! second of the server, with what it does behind its clients' backs: time counts until the process is idle again.
+//! Each server has one thread that runs code (`--threads 1`, `GOMAXPROCS=1`) and a directory on the
+//! same device. bazel-remote stores blobs uncompressed, as Fonn does, and checks no action results.
+//! What is compared is operations per processor second of the server, with what it does behind its
+//! clients' backs: time counts until the process is idle again.
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 

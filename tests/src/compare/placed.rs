@@ -1,4 +1,5 @@
-//! Where processes run: pinned to processors, so that the scheduler's choice is the same for all that are compared.
+//! Where processes run: pinned to processors, so that the scheduler's choice is the same for all
+//! that are compared.
 
 use std::fs;
 use std::process::Command;
@@ -52,8 +53,8 @@ pub(super) fn only(cpu: usize) -> CpuSet {
     set
 }
 
-/// Keeps a processor from sleeping, by a process that runs when nothing else does (`SCHED_IDLE`): what a virtual
-/// processor takes to wake up is the host's, and more than what is measured.
+/// Keeps a processor from sleeping, by a process that runs when nothing else does (`SCHED_IDLE`):
+/// what a virtual processor takes to wake up is the host's, and more than what is measured.
 ///
 /// # Errors
 /// When `chrt` (util-linux) or `sh` cannot be started.

@@ -1,7 +1,8 @@
 //! The router beside twemproxy: what the hop adds to the median, and what it costs.
 //!
-//! Three memcached behind twemproxy, three nodes behind the router, one thread each. Where the kernel puts processes
-//! that wake each other decides more about a hop's time than the proxy does, so it is given for fixed places too.
+//! Three memcached behind twemproxy, three nodes behind the router, one thread each. Where the
+//! kernel puts processes that wake each other decides more about a hop's time than the proxy does,
+//! so it is given for fixed places too.
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
@@ -73,7 +74,7 @@ const PLACES: [Places; 5] = [
     },
 ];
 
-/// Whom the client talks to, in the order of [`World::paths`].
+/// The servers of the client, in the order of [`World::paths`].
 const PATHS: [&str; 4] = ["memcached", "twemproxy", "a node", "fonn-router"];
 
 struct World {
@@ -179,7 +180,8 @@ impl World {
         })
     }
 
-    /// Address and process of whom the client talks to: a server, the proxy before three, and the same of Fonn.
+    /// Address and process of the client's server: a server, the proxy before three, and the
+    /// same of Fonn.
     fn paths(&self) -> Result<[(Target, u32); PATHS.len()]> {
         let memcached = self.memcached.first().context("no memcached")?;
         let twemproxy = &self.twemproxy;

@@ -253,7 +253,7 @@ impl Connection {
         self.continue_when_answered(shared)
     }
 
-    /// Starts the next batch once this one is sent and answered; a server may refuse a large
+    /// Starts the next batch once the batch is sent and answered; a server may refuse a large
     /// set before it has seen all of it.
     fn continue_when_answered(&mut self, shared: &mut Shared<'_>) -> Result<()> {
         if self.is_active() {
@@ -266,7 +266,7 @@ impl Connection {
         self.start_batch(shared)
     }
 
-    /// Reads what is there; starts the next batch when this one is answered.
+    /// Reads what is there; starts the next batch when the batch is answered.
     pub(super) fn on_readable(&mut self, shared: &mut Shared<'_>) -> Result<()> {
         loop {
             let kept = self.partial.len();

@@ -94,7 +94,8 @@ impl Build {
         Sccache::start(&self.sccache, &self.scratch.path().join("sccache"), storage)
     }
 
-    /// Builds once more, and has something fail in the middle. The build succeeds. Returns when it failed.
+    /// Builds once more, and has something fail in the middle. The build succeeds. Returns when it
+    /// failed.
     fn again_while(
         &mut self,
         fail: impl FnOnce(&mut Scene) -> Result<()> + Send,
@@ -115,8 +116,8 @@ impl Build {
         failed.context("nothing failed")
     }
 
-    /// Builds until all compilations of a build are hits, without storing anything. Returns how long after
-    /// `failed` that build began.
+    /// Builds until all compilations of a build are hits, without storing anything. Returns how
+    /// long after `failed` that build began.
     fn recovery(&self, failed: Instant) -> Result<Duration> {
         loop {
             let after = failed.elapsed();
@@ -141,8 +142,8 @@ impl Build {
     }
 }
 
-/// Builds, has something fail in the middle of the second build, and builds again. The builds succeed; all
-/// compilations of one that begins soon are hits.
+/// Builds, has something fail in the middle of the second build, and builds again. The builds
+/// succeed; all compilations of one that begins soon are hits.
 fn builds_go_on(door: Door, fail: impl FnOnce(&mut Scene) -> Result<()> + Send) -> Result<()> {
     let Some(mut build) = Build::first(door)? else {
         return Ok(());

@@ -24,14 +24,15 @@ const OPERATIONS: u64 = 50;
 /// A busy machine needs its time.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A member goes, and comes back: with an empty disk, or with what it has, or before the others have taken anything over.
+/// A member goes, and comes back: with an empty disk, or with what it has, or before the others
+/// have taken anything over.
 fn come_and_go(cluster: &mut Cluster, round: usize) -> Result<()> {
     let (index, at) = (round % MEMBERS, (round + 1) % MEMBERS);
     let member = name(index);
     match round % 3 {
         0 => {
             cluster.ctl(at, &["drain", &member])?;
-            // Nobody misses one that is removed first.
+            // No member misses one that is removed first.
             cluster.ctl(at, &["remove", &member, "--yes"])?;
             let node = &mut cluster.nodes[index];
             node.stop()?;

@@ -50,7 +50,8 @@ fn a_cluster_across_machines_needs_certificates_and_passwords_and_nothing_is_ins
     })
 }
 
-/// Who calls the admin port of a router or of a member is asked by every other for the password again.
+/// A caller of the admin port of a router or of a member is asked by every other for the password
+/// again.
 fn others_are_asked_with_the_own_login(secured: &Secured) -> Result<()> {
     let (router, member) = (secured.router.admin(), secured.nodes[0].admin());
     for door in [router, member] {
@@ -108,7 +109,7 @@ fn a_password_that_came_under_tls_is_not_sent_on_to_a_member_without() -> Result
     Ok(())
 }
 
-/// Whoever makes itself an admin of a router is none of the members.
+/// A client that makes itself an admin of a router is none of the members.
 #[test]
 fn a_login_that_only_the_router_knows_is_refused_by_the_member() -> Result<()> {
     let secrets = Secrets::new()?;
@@ -134,7 +135,7 @@ fn a_login_that_only_the_router_knows_is_refused_by_the_member() -> Result<()> {
         let is_refused = code == Some(3) && text.contains("wrong user name or password");
         ensure!(is_refused, "{arguments:?}: {code:?} {text}");
     }
-    // Whom both know is let in.
+    // A user that both know is admitted.
     let (code, text) = ctl(router.admin(), Some(("root", PASSWORD)), &["status"])?;
     ensure!(code == Some(0), "{code:?} {text}");
     Ok(())

@@ -26,7 +26,8 @@ fn found(client: &mut dyn Cache, what: &str) -> Result<u64> {
     Ok(hits)
 }
 
-/// Flushes a cluster while a member is down; when it is back, with its disk, nobody sees what was flushed.
+/// Flushes a cluster while a member is down; when it is back, with its disk, no client sees what
+/// was flushed.
 fn a_flush_reaches_who_was_away(is_through_router: bool) -> Result<()> {
     let mut cluster = Cluster::form(3, None)?;
     let router = cluster.router()?;
@@ -88,7 +89,8 @@ fn a_flush_goes_on_without_a_member_that_stands_still_and_that_one_takes_it_over
         node.daemon()?.signal(signal)
     };
     signal(Signal::STOP)?;
-    // It is asked as long as nobody knows that it stands still; on a slow machine that is longer than a flush may take.
+    // It is asked as long as no member knows that it stands still; on a slow machine that is longer
+    // than a flush may take.
     let begun = Instant::now();
     while let Err(error) = Dialect::Text.connect(router.addr())?.flush() {
         ensure!(begun.elapsed() < PATIENCE, "{error:#}");

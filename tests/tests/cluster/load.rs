@@ -1,4 +1,5 @@
-//! Clients that read and write while something is done to the members, and hold each answer to what they know.
+//! Clients that read and write while something is done to the members, and hold each answer to what
+//! they know.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +56,8 @@ impl Load {
         })
     }
 
-    /// Has some work done while so many clients, in all dialects, read and write at these addresses in turn.
+    /// Has some work done while so many clients, in all dialects, read and write at these addresses
+    /// in turn.
     pub(crate) fn beside<T>(
         &self,
         clients: u64,
@@ -95,7 +97,8 @@ impl Load {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has something written. It is refused where an owner does not take it within seconds, and sent again.
+    /// Has something written. It is refused where an owner does not take it within seconds, and
+    /// sent again.
     fn write<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         loop {
@@ -109,7 +112,8 @@ impl Load {
         }
     }
 
-    /// Reads and writes keys of its own, and reads what all have, until told to stop. Every answer has to be right.
+    /// Reads and writes keys of its own, and reads what all have, until told to stop. Every answer
+    /// has to be right.
     fn run(&self, id: u64, mut client: Box<dyn Cache>) -> Result<()> {
         let mut random = Rng::new(id);
         let mut generations = vec![0_u64; KEYS as usize];

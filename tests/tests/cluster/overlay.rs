@@ -202,7 +202,8 @@ fn each_member_keeps_the_quota_of_what_is_written_through_a_router() -> Result<(
                 format!("own{number}"),
                 pool.value(number, VALUE_LEN).to_vec(),
             );
-            // A member that is too far past it refuses for as long as it counts, and a machine with much to do is late.
+            // A member that is too far past it refuses for as long as it counts, and a machine with
+            // much to do is late.
             while let RespReply::Error(error) = pr.call(&[b"SET", key.as_bytes(), &value])? {
                 let is_for_now = error.starts_with("OOM") || error.starts_with("TRYAGAIN");
                 ensure!(is_for_now, "{error}");

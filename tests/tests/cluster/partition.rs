@@ -1,9 +1,9 @@
-//! Links between members and routers are cut, and members are paused and killed, while clients read and write; what
-//! they saw is recorded and judged by [`history`].
+//! Links between members and routers are cut, and members are paused and killed, while clients read
+//! and write; what they saw is recorded and judged by [`history`].
 //!
-//! `FONN_PARTITION_SECONDS` (default 60) says for how long, `FONN_PARTITION_SEED` what happens when; by default the
-//! time is shared by some seeds that stay and one from the clock, all printed. With a seed the faults are the same again;
-//! the interleaving is not.
+//! `FONN_PARTITION_SECONDS` (default 60) says for how long, `FONN_PARTITION_SEED` what happens
+//! when; by default the time is shared by some seeds that stay and one from the clock, all printed.
+//! With a seed the faults are the same again; the interleaving is not.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,16 +25,16 @@ use fonn_tests::router::FonnRouter;
 const MEMBERS: usize = 3;
 /// Keys of one round: few, so that clients meet.
 const KEYS: u64 = 24;
-/// Rounds with one cluster: who fell often takes ever longer to count as up.
+/// Rounds with one cluster: a member that failed often takes ever longer to count as up.
 const ROUNDS: u64 = 3;
 /// Between the operations of a client.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Seeds that are always run. They begin with a member that is paused, then one that is killed, with two owners a
-/// slot; with one that is killed, then one that is lost, with one owner; and with one that is isolated, silently and then
-/// not, with three.
+/// Seeds that are always run. They begin with a member that is paused, then one that is killed,
+/// with two owners a slot; with one that is killed, then one that is lost, with one owner; and with
+/// one that is isolated, silently and then not, with three.
 const SEEDS: [u64; 3] = [14, 41, 42];
-/// Before a client asks again where nobody listened.
+/// Before a client asks again where no process listened.
 const AWAY: Duration = Duration::from_millis(50);
 
 /// What happens to links or members, for a while.
@@ -86,8 +86,8 @@ impl Fault {
         }
     }
 
-    /// Whether members are cut off from each other, and go on. Who stood still or was killed does not go on before it
-    /// has heard the others.
+    /// Whether members are cut off from each other, and go on. A member that stood still or was
+    /// killed does not go on before it has heard the others.
     fn cuts_members(self) -> bool {
         match self {
             Self::Isolated(..)
@@ -182,7 +182,7 @@ struct Client<'a> {
     values: &'a AtomicU64,
     since: Instant,
     history: BTreeMap<u64, Vec<Operation>>,
-    /// Whether who is asked may end.
+    /// Whether the asked process may end.
     may_end: bool,
 }
 

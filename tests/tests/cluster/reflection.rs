@@ -1,4 +1,5 @@
-//! The admin port of a router for a client that has no .proto files: its members answer what reflection lists.
+//! The admin port of a router for a client that has no .proto files: its members answer what
+//! reflection lists.
 
 use anyhow::{Context, Result, ensure};
 use fonn_tests::cluster::{Cluster, undisturbed};

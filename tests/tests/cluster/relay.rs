@@ -1,4 +1,4 @@
-//! Whoever is asked answers for every member: routers and members send on what is for another.
+//! Each process answers for every member: routers and members send on what is for another.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn a_router_and_every_member_answer_for_all_members() -> Result<()> {
             let status = json(door, &["status", "--member", member])?;
             ensure!(status["cluster"]["node"] == member, "{door}: {status}");
         }
-        // Of the cluster itself anybody tells the same.
+        // Of the cluster itself all tell the same.
         let map = json(door, &["map"])?;
         let members = map["members"].as_array().map_or(0, Vec::len);
         ensure!(members == 3, "{door}: {map}");
@@ -42,7 +42,7 @@ fn a_router_and_every_member_answer_for_all_members() -> Result<()> {
         let is_told = text.contains("no member `z`") && text.contains("a, b, c");
         ensure!(code == Some(1) && is_told, "{door}: {text}");
     }
-    // The page is there too, and the router speaks for the cluster without being told of whom.
+    // The page is there too, and the router speaks for the cluster without a named member.
     let page = http_get(router.admin(), "/")?;
     ensure!(
         page.status == 200 && page.body.contains("<title>"),
@@ -56,7 +56,8 @@ fn a_router_and_every_member_answer_for_all_members() -> Result<()> {
     let is_told = routers.len() == 1 && follows(routers[0]) == 2;
     ensure!(is_told && routers[0]["router"]["behind_ms"] == 0, "{all:?}");
 
-    // What is shown together at a member is of that one, which is named; so it is where one is asked for.
+    // What is shown together at a member is of that member, which is named; so it is where one is
+    // asked for.
     let top = json(&doors[0], &["top", "--once", "--member", "b"])?;
     let is_b = top["member"] == "b" && top["cluster"]["status"]["node"] == "b";
     ensure!(is_b, "{top}");

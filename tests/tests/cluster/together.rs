@@ -119,7 +119,7 @@ fn top_at_a_router_shows_all_members_together_and_each() -> Result<()> {
             ensure!(!is_well, "{top}");
             break;
         }
-        // Whoever the router asked did not know it yet.
+        // The asked member did not know it yet.
         ensure!(begun.elapsed() < LIMIT, "{top}");
     }
     Ok(())
@@ -142,7 +142,7 @@ fn a_key_is_looked_for_and_a_codec_set_at_every_member_of_a_router() -> Result<(
                 .filter_map(|it| it["member"].as_str())
                 .collect();
             ensure!(asked == NAMES, "{found:?}");
-            // One owner has it, whoever that is.
+            // One owner has it, whichever it is.
             let has = |it: &&Value| it["copies"].as_array().is_some_and(|it| !it.is_empty());
             ensure!(found.iter().filter(has).count() == 1, "{found:?}");
             text(&door, &["key", &key])?;
@@ -189,7 +189,7 @@ fn events_of_all_members_are_followed_at_a_router() -> Result<()> {
         let (to, told) = sync_channel(64);
         std::thread::spawn(move || {
             let lines = BufReader::new(stdout).lines();
-            // The test has what it wants when nobody receives any more.
+            // The test has what it wants when no receiver is left.
             lines
                 .map_while(Result::ok)
                 .all(|line| to.send(line).is_ok())
@@ -289,7 +289,7 @@ fn status_at_a_router_has_a_row_for_each_member_and_is_bad_with_one_that_is_gone
         shown_lines.any(|it| it.starts_with("MEMBER  STATE")),
         "{shown}"
     );
-    // At a member, and of one that is named, it is of that one.
+    // At a member, and of one that is named, it is of that member.
     let own = cluster.nodes[1].admin().to_string();
     ensure!(json(&own, &["status"])?["cluster"]["node"] == "b");
     ensure!(json(&door, &["status", "--member", "c"])?["cluster"]["node"] == "c");

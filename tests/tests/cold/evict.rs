@@ -60,8 +60,8 @@ fn a_working_set_of_ten_times_ram_and_disk_stays_readable() -> Result<()> {
     }
     assert!(from[0] >= 50 && from[1] >= 10, "{from:?}");
     assert_eq!(check(0..50)?, [0, 0, 50]);
-    // What is read in turn and is ten times too much is never at home when its turn comes; and what was
-    // read last is then.
+    // What is read in turn and is ten times too much is never at home when its turn comes; and what
+    // was read last is then.
     let [_, _, cold] = check(0..count)?;
     assert!(cold as f64 >= count as f64 * 0.85, "{cold} of {count}");
     let [_, _, cold] = check(count - 40..count)?;

@@ -125,7 +125,7 @@ fn a_kill_at_a_step_of_a_spill_loses_nothing_and_brings_nothing_back() -> Result
         let next = over(&bucket).start()?;
         wait_until_ready(&next)?;
         model.check(&mut *connect(&next)?)?;
-        // No segment that nobody knows.
+        // No unknown segment.
         wait_until("all segments are known", Duration::from_secs(90), || {
             Ok(metric(&next, "fonn_cold_segments")? == bucket.segments()?.len() as f64)
         })?;

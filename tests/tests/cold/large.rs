@@ -17,8 +17,8 @@ const RAM_MIB: u64 = 64;
 const LEN: usize = 32 << 20;
 const READERS: u64 = 8;
 
-/// Eight clients want a value each that is half as large as the RAM budget, compressed in the bucket. The process stays within
-/// what it is allowed, and all of them get theirs.
+/// Eight clients want a value each that is half as large as the RAM budget, compressed in the
+/// bucket. The process stays within what it is allowed, and all of them get theirs.
 #[test]
 fn values_of_half_the_ram_budget_are_read_within_its_memory() -> Result<()> {
     let bucket = Bucket::in_process()?;
@@ -34,7 +34,7 @@ fn values_of_half_the_ram_budget_are_read_within_its_memory() -> Result<()> {
             .flag("--codec", "cold=zstd:1")
             .flag("--cold-read-timeout", "120s")
     };
-    // Who writes them needs room for a value and its copies.
+    // Their writer needs room for a value and its copies.
     let first = with(1024).start()?;
     entries.write(&mut *connect(&first)?, 0..READERS)?;
     wait_until_spilled(&first)?;

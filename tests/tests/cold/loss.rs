@@ -54,7 +54,8 @@ fn a_new_node_with_only_the_bucket_serves_everything_and_so_does_another_region(
     texts.write(&mut *cache, 0..EACH)?;
     wait_until_spilled(&first)?;
 
-    // While the first runs, another region follows it. Half of all is read there before the first is gone, half after.
+    // While the first runs, another region follows it. Half of all is read there before the first
+    // is gone, half after.
     let known = metric(&first, "fonn_cold_index_entries")?;
     wait_until(
         "the other region knows all entries",
@@ -96,7 +97,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lost machine takes with it what was written in the window that the metric told, and nothing older.
+/// A lost machine takes with it what was written in the window that the metric told, and nothing
+/// older.
 #[test]
 fn what_is_older_than_the_window_survives_a_loss_in_the_middle_of_writing() -> Result<()> {
     // Clocks count milliseconds, and an answer takes its time.
@@ -215,7 +217,8 @@ fn a_killed_node_goes_on_where_it_was() -> Result<()> {
     entries.check(&mut *connect(&next)?, 0..300)
 }
 
-/// Who waits for `/readyz` before the next machine is replaced, or before clients are sent there, gets no cold cache.
+/// An operator that waits for `/readyz` before the next machine is replaced, or before clients are
+/// sent there, gets no cold cache.
 #[test]
 fn a_new_machine_is_ready_when_it_finds_what_the_bucket_has() -> Result<()> {
     const ROUND_TRIP: Duration = Duration::from_secs(2);
@@ -245,7 +248,8 @@ fn a_new_machine_is_ready_when_it_finds_what_the_bucket_has() -> Result<()> {
         let early = cache.get(&entries.key(0))?;
         let told_then = node.http_get("/readyz")?;
         if told_then.status == 200 {
-            // The index was read before all was asked, on a machine that stood still: nothing is shown by that.
+            // The index was read before all was asked, on a machine that stood still: nothing is
+            // shown by that.
             entries.check(&mut *cache, 0..3)?;
             destroy(node)?;
             continue;

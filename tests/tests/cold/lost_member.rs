@@ -1,4 +1,5 @@
-//! A member of a cluster is lost with its disk, with the default times: what it had spilled is served by the others.
+//! A member of a cluster is lost with its disk, with the default times: what it had spilled is
+//! served by the others.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,8 @@ const KEYS: u64 = 3000;
 const HOUR: Duration = Duration::from_secs(3600);
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Members over the bucket: `--spill` and `--cold-follow` are the defaults. A read may take longer than by default, since
-/// the machine may be busy with other tests.
+/// Members over the bucket: `--spill` and `--cold-follow` are the defaults. A read may take longer
+/// than by default, since the machine may be busy with other tests.
 fn by_default(bucket: &Bucket) -> NodeOptions {
     let mut options = NodeOptions::new()
         .flag("--ram-budget", "64m")
@@ -158,7 +159,8 @@ fn what_a_member_spilled_after_an_hour_of_idleness_is_served_after_its_loss() ->
         cluster.nodes[at].start_again()?;
         cluster.wait_agreed()?;
     }
-    // A member spills only after it has asked every writer once: it asks the idle one in five minutes again.
+    // A member spills only after it has asked every writer once: it asks the idle one in five
+    // minutes again.
     for (at, numbers) in owned.iter().enumerate().take(idle) {
         write(&entries, numbers, &mut *cache)?;
         wait_until_spilled(&cluster.nodes[at])?;

@@ -51,8 +51,9 @@ fn absent_keys_cost_no_request() -> Result<()> {
         ensure!(got.is_none(), "key {number} is there");
     }
     assert_eq!(requests(&node, "get_range")?, before);
-    // Of every kind, as the node counts them and as they arrived. What comes by the clock may come meanwhile: a
-    // comparison with the bucket in the first minute, and looking for garbage every five.
+    // Of every kind, as the node counts them and as they arrived. What comes by the clock may come
+    // meanwhile: a comparison with the bucket in the first minute, and looking for garbage every
+    // five.
     let (all, arrived) = (all_requests(&node)?, bucket.requests());
     let (all, arrived) = (all - all_before, arrived - arrived_before);
     assert!(

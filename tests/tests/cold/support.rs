@@ -120,7 +120,8 @@ impl Entries<'_> {
         self.lens[number as usize % self.lens.len()]
     }
 
-    /// Writes a range of them. Where the bucket is too slow for what is evicted writes are refused; they are tried again.
+    /// Writes a range of them. Where the bucket is too slow for what is evicted writes are refused;
+    /// they are tried again.
     pub fn write(&self, cache: &mut dyn Cache, numbers: std::ops::Range<u64>) -> Result<()> {
         for number in numbers {
             let value = self.pool.value(number, self.len(number)).to_vec();

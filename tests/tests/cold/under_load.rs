@@ -1,5 +1,5 @@
-//! The bucket fails in one way after the other while clients read and write; what they saw is judged by
-//! [`history`](fonn_tests::history), and hits at home have to stay as fast as they were.
+//! The bucket fails in one way after the other while clients read and write; what they saw is
+//! judged by [`history`](fonn_tests::history), and hits at home have to stay as fast as they were.
 //!
 //! `FONN_OUTAGE_SECONDS` (default 15) says for how long.
 
@@ -30,7 +30,7 @@ const WRITERS: usize = 4;
 const READERS: usize = 2;
 /// Keys of a writer: few, so that readers meet it.
 const KEYS: usize = 40;
-/// Entries that nobody replaces, and only the bucket has at first.
+/// Entries that no client replaces, and only the bucket has at first.
 const KEPT: u64 = 400;
 /// Between the operations of a client.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -41,7 +41,8 @@ const COLD_READ_TIMEOUT: Duration = Duration::from_secs(4);
 const BEFORE: Duration = Duration::from_secs(4);
 /// How long one trouble lasts at most.
 const TROUBLE_MAX: Duration = Duration::from_secs(3);
-/// One hit is due in this time, whether the one before it was answered or not: a stall is seen by all that are due in it.
+/// One hit is due in this time, whether the one before it was answered or not: a stall is seen by
+/// all that are due in it.
 const PACE: Duration = Duration::from_millis(10);
 
 /// Read again and again: always in RAM.
@@ -133,7 +134,7 @@ impl<'a> Client<'a> {
         let action = self.ask(key, |client| {
             let got = client.get(key)?;
             let value = got.as_deref().map(value_of).transpose()?;
-            // Nobody compares and stores here.
+            // No client compares and stores here.
             Ok(Action::Get(value.map(|value| Seen { value, token: 0 })))
         })?;
         Ok(match action {
@@ -226,7 +227,7 @@ fn wait_until_read(cache: &mut dyn Cache, key: &str) -> Result<()> {
     )
 }
 
-/// Reads what others write, and what nobody replaces.
+/// Reads what others write, and what no client replaces.
 fn read<'a>(
     mut client: Client<'a>,
     kept: &Entries<'_>,
@@ -457,8 +458,9 @@ fn with_a_bucket_that_fails_in_every_way_nothing_is_lost_or_comes_back_and_hits_
     }
     kept.check(&mut next.text()?, 0..KEPT)?;
 
-    // A machine that stands still for a second makes all late that is due in it, whatever the bucket does. Whoever waits for
-    // the bucket makes all late that comes behind, so that it shows in the middle too.
+    // A machine that stands still for a second makes all late that is due in it, whatever the
+    // bucket does. A read that waits for the bucket makes all late that comes behind, so that it
+    // shows in the middle too.
     let percent = if is_strict() { 99 } else { 50 };
     for (at, tier) in ["ram", "disk"].into_iter().enumerate() {
         let [was, is] = [&before, &during].map(|it| it[at].quantile(percent));
@@ -469,7 +471,7 @@ fn with_a_bucket_that_fails_in_every_way_nothing_is_lost_or_comes_back_and_hits_
             before[at].quantile(99),
             during[at].quantile(99),
         );
-        // Whoever waits for the bucket waits four times as long as a busy machine may take.
+        // A read that waits for the bucket waits four times as long as a busy machine may take.
         assert!(
             is < was * 4 + COLD_READ_TIMEOUT / 4,
             "hits from {tier}: {is:?}, {was:?} before"

@@ -119,7 +119,8 @@ fn survive(options: NodeOptions, seed: u64, rounds: u64) -> Result<()> {
         if rng.chance(0.1) {
             flush(&node, &mut writers)?;
         }
-        // From deaths within the first requests to deaths under full load; one of the latter at least.
+        // From deaths within the first requests to deaths under full load; one of the latter at
+        // least.
         let life = match round {
             0 => Duration::from_secs(1),
             _ => Duration::from_micros(1 << (8 + rng.below(12))),

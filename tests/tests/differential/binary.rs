@@ -112,8 +112,8 @@ impl Connection {
         }
     }
 
-    /// A reply in words, with the name of its token (row `cas`) and without the text of an error (row
-    /// `binary error bodies`).
+    /// A reply in words, with the name of its token (row `cas`) and without the text of an error
+    /// (row `binary error bodies`).
     fn told(&mut self, key: &str, reply: &[u8]) -> Result<String> {
         let reply = Reply::decode(reply).ok_or_else(|| {
             let reply = reply.escape_ascii();
@@ -222,8 +222,9 @@ fn generate(rng: &mut Rng, seed: u64) -> Command {
     Command::Request(request)
 }
 
-/// A request that is about the server or the connection. Verbosity is not among them: memcached does not know it, and
-/// swallows the key and the extras of an unknown opcode twice, so it waits for bytes that no client sends.
+/// A request that is about the server or the connection. Verbosity is not among them: memcached
+/// does not know it, and swallows the key and the extras of an unknown opcode twice, so it waits
+/// for bytes that no client sends.
 fn server(rng: &mut Rng) -> Request {
     match rng.below(8) {
         0 => Request::bare(pick(rng, &QUIT)),
@@ -245,8 +246,8 @@ fn server(rng: &mut Rng) -> Request {
     }
 }
 
-/// Extras, keys or values of lengths that the opcode does not have. All of the packet that memcached waits for is
-/// sent, since its lengths are judged behind that.
+/// Extras, keys or values of lengths that the opcode does not have. All of the packet that
+/// memcached waits for is sent, since its lengths are judged behind that.
 fn malformed(rng: &mut Rng, key: String) -> Request {
     let extras = |opcode| {
         if STORES.contains(&opcode) {

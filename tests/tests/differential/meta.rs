@@ -209,7 +209,8 @@ fn compared(mut flags: Vec<&'static str>, is_base64: bool) -> String {
     if flags.contains(&"T-1") {
         flags.retain(|flag| *flag != "t");
     }
-    // Row `meta key`: memcached returns the key of an entry undecoded that was created by `N`, or extended.
+    // Row `meta key`: memcached returns the key of an entry undecoded that was created by `N`, or
+    // extended.
     if is_base64 {
         flags.retain(|flag| !flag.starts_with('N') && !["MA", "MP"].contains(flag));
     }

@@ -147,8 +147,8 @@ enum State {
     Queueing,
 }
 
-/// Times to live are never twice the same, and thousands of seconds apart: it does not matter for `GT` and `LT`, nor
-/// for the row `watch`, when a server reads its clock.
+/// Times to live are never twice the same, and thousands of seconds apart: it does not matter for
+/// `GT` and `LT`, nor for the row `watch`, when a server reads its clock.
 struct Times(u64);
 
 impl Times {
@@ -277,7 +277,8 @@ const HELLO_FACTS: [&[u8]; 7] = [
     b"server", b"version", b"proto", b"id", b"mode", b"role", b"modules",
 ];
 
-/// The unit of the integers in the reply to a command, in units a second, where they depend on the clock: row `clock`.
+/// The unit of the integers in the reply to a command, in units a second, where they depend on the
+/// clock: row `clock`.
 fn unit(words: &[Vec<u8>]) -> Option<u64> {
     match words.first()?.as_slice() {
         b"TTL" | b"EXPIRETIME" | b"OBJECT" => Some(1),

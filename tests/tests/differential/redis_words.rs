@@ -37,10 +37,10 @@ pub const INTEGERS: [&[u8]; 12] = [
 pub const FLOATS: [&[u8]; 6] = [b"0.5", b"-2.25", b"3", b"1e3", b"x", b""];
 pub const OFFSETS: [&[u8]; 7] = [b"0", b"3", b"7", b"8", b"100", b"-1", b"x"];
 
-/// The templates: `K` is a key, `E` a key that only `SET` writes (row `object`), `N` the key of a number with a
-/// fraction, `V` a value, `I` an integer, `S` seconds, `M` milliseconds, `A` and `B` moments in seconds and
-/// milliseconds, `F` a number with a fraction, `O` an offset. Other words stand for themselves. A GETEX has a valid
-/// time: row `getex`.
+/// The templates: `K` is a key, `E` a key that only `SET` writes (row `object`), `N` the key of a
+/// number with a fraction, `V` a value, `I` an integer, `S` seconds, `M` milliseconds, `A` and `B`
+/// moments in seconds and milliseconds, `F` a number with a fraction, `O` an offset. Other words
+/// stand for themselves. A GETEX has a valid time: row `getex`.
 pub const TEMPLATES: &[&str] = &[
     "GET K",
     "GET K",
@@ -244,7 +244,8 @@ pub const FREQUENT: &[&str] = &[
     "MULTI",
 ];
 
-/// What is queued behind `MULTI` most of the time: commands whose words are accepted, also where they fail later.
+/// What is queued behind `MULTI` most of the time: commands whose words are accepted, also where
+/// they fail later.
 pub const QUEUED: &[&str] = &[
     "GET K",
     "SET K V",

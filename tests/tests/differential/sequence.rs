@@ -32,8 +32,9 @@ pub trait Side<C>: Sized {
 pub struct Replies<'a> {
     pub expected: &'a [u8],
     pub got: &'a [u8],
-    /// By how many seconds two times to live may differ: row `clock`. Each server reads its clock at some moment
-    /// between the first command of the sequence and this reply. One second more is for rounding.
+    /// By how many seconds two times to live may differ: row `clock`. Each server reads its clock
+    /// at some moment between the first command of the sequence and this reply. One second more is
+    /// for rounding.
     pub slack_s: u64,
 }
 
@@ -152,8 +153,8 @@ pub fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
 }
 
 impl Replies<'_> {
-    /// Whether the replies are equal but for numbers behind one of `marks` at the start of a word, which may differ
-    /// by the slack.
+    /// Whether the replies are equal but for numbers behind one of `marks` at the start of a word,
+    /// which may differ by the slack.
     pub fn are_same_but_for_times(self, marks: &[u8]) -> bool {
         let words = |bytes: &[u8]| -> Vec<Vec<u8>> {
             let words = bytes.split(|byte| matches!(byte, b' ' | b'\r' | b'\n'));

@@ -62,7 +62,8 @@ const VALUES: [&str; 5] = ["", "v", "value", "10", "a b c"];
 const TIMES: [&str; 5] = ["0", "1000", "100000", "2000000000", "-1"];
 const NUMBERS: [&str; 5] = ["0", "1", "5", "-1", "x"];
 
-/// No number gets shorter: row `decr`. `K` is a key, `C` the key of a counter, `V` length and value, `T` a time, `N` a number.
+/// No number gets shorter: row `decr`. `K` is a key, `C` the key of a counter, `V` length and
+/// value, `T` a time, `N` a number.
 const TEMPLATES: &[&str] = &[
     "get K",
     "get K K",

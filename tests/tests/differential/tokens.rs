@@ -9,15 +9,16 @@ use crate::wire::Wire;
 
 /// The tokens of one server, by key and in their order.
 ///
-/// Tokens are kept apart by key, because a token of one key may by accident equal a token of another key on one of
-/// the servers.
+/// Tokens are kept apart by key, because a token of one key may by accident equal a token of
+/// another key on one of the servers.
 #[derive(Default)]
 pub struct Tokens {
     told: HashMap<String, Vec<u64>>,
 }
 
 impl Tokens {
-    /// The name of a token that the server told for `key`. The same token has the same name on both servers.
+    /// The name of a token that the server told for `key`. The same token has the same name on both
+    /// servers.
     pub fn name(&mut self, key: &str, token: u64) -> String {
         if token == 0 {
             return "0".to_owned();
@@ -44,7 +45,8 @@ impl Tokens {
     }
 }
 
-/// The token of [`PRIME`], which no key of a sequence has. It is lower than all tokens of sequences.
+/// The token of [`PRIME`], which no key of a sequence has. It is lower than all tokens of
+/// sequences.
 pub const UNUSED: u64 = 1;
 
 /// Takes the lowest token of a memcached that has just been started.

@@ -13,7 +13,8 @@ const VALUE_LEN: usize = 1000;
 /// Keys of one request.
 const AT_ONCE: u64 = 50;
 
-/// System calls that read a file, since the process began; those that receive from a socket do not count.
+/// System calls that read a file, since the process began; those that receive from a socket do not
+/// count.
 fn file_reads(node: &FonnNode) -> Result<u64> {
     let io = fs::read_to_string(format!("/proc/{}/io", node.pid()?))?;
     let line = io.lines().find_map(|line| line.strip_prefix("syscr: "));

@@ -215,7 +215,8 @@ fn until_some<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     }
 }
 
-/// What is on its way from the bucket at the same time is eight times the RAM budget: it waits for its turn.
+/// What is on its way from the bucket at the same time is eight times the RAM budget: it waits for
+/// its turn.
 #[test]
 fn many_large_reads_out_of_the_bucket_stay_within_the_memory_budget() -> Result<()> {
     const CLIENTS: u64 = 64;

@@ -1,4 +1,4 @@
-//! Bytes that changed on disk while nobody looked.
+//! Bytes that changed on disk unnoticed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +31,8 @@ fn a_damaged_record_is_a_miss_that_is_counted_and_logged_and_costs_no_other() ->
         let stored = client.store(&format!("set k{number} 0 0 5000"), &value)?;
         ensure!(stored == "STORED", "{stored}");
     }
-    // So much behind them that the index knows them for good: the end of a log is read anew when it is opened.
+    // So much behind them that the index knows them for good: the end of a log is read anew when it
+    // is opened.
     for number in 0..150 {
         let value = pool.value(number, 60_000).to_vec();
         client.store(&format!("set more{number} 0 0 60000"), &value)?;

@@ -1,4 +1,4 @@
-//! Quotas of namespaces: who is past it loses its own entries, and nobody else does.
+//! Quotas of namespaces: a namespace past it loses its own entries, and no other does.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! Conversations recorded with memcached 1.6.18 and redis 7.0, held again with a real node.
 //!
-//! The parsers hold them with a model store; here are the node's own semantics behind them. Left out of the comparison
-//! is what differs by nature: the numbers of CAS tokens, and seconds that pass.
+//! The parsers hold them with a model store; here are the node's own semantics behind them. Left
+//! out of the comparison is what differs by nature: the numbers of CAS tokens, and seconds that
+//! pass.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,5 @@
-//! The admin port for a client that has no .proto files: what reflection lists is there, and can be called.
+//! The admin port for a client that has no .proto files: what reflection lists is there, and can be
+//! called.
 
 use anyhow::{Context, Result, ensure};
 use fonn_tests::node::FonnNode;

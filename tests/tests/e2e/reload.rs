@@ -1,4 +1,5 @@
-//! Reloads under load: certificates, users and budgets change, and no connection of who stays notices.
+//! Reloads under load: certificates, users and budgets change, and no connection of a remaining
+//! user notices.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -44,7 +45,8 @@ impl Files {
         self.dir.path().join(name)
     }
 
-    /// Writes the state of that number: another certificate, another user beside `ci`, another budget.
+    /// Writes the state of that number: another certificate, another user beside `ci`, another
+    /// budget.
     fn write(&self, number: usize) -> Result<Certified> {
         let certified = Certified::new()?;
         for name in ["cert", "key"] {
@@ -64,7 +66,7 @@ impl Files {
         Ok(certified)
     }
 
-    /// Nobody ever reads half a file: they are looked at without a signal, too.
+    /// No process ever reads half a file: they are looked at without a signal, too.
     fn replace(&self, name: &str, content: String) -> Result<()> {
         let new = self.path(&format!("{name}.new"));
         fs::write(&new, content)?;
@@ -232,7 +234,7 @@ fn reload_under_load(
             log_in(&mut guest, &format!("guest{number}"))?;
             current = Some(next);
         }
-        // Who is gone from the file is cut off: the users were read anew.
+        // A user that is gone from the file is cut off: the users were read anew.
         let mut rest = Vec::new();
         let _ = guest.read_to_end(&mut rest);
         ensure!(rest.is_empty(), "{rest:?}");
@@ -290,7 +292,7 @@ fn no_connection_of_a_router_is_dropped_by_reloads_under_load() -> Result<()> {
         .flag("--cluster-listen", listen.to_string())
         .flag("--bootstrap", "true")
         .start()?;
-    // It is the router that asks who is there.
+    // The router asks for the login.
     let router = FonnRouter::start_with(&[listen], files.flags())?;
     let pid = router.pid()?;
     reload_under_load(router.addr(), &files, &first, || signal(pid))

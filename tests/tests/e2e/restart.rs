@@ -230,7 +230,7 @@ fn a_clock_that_jumps_while_the_node_is_down_brings_nothing_back() -> Result<()>
         Some(&b"future"[..])
     );
     assert_eq!(resp.command("GET gone")?, RespReply::Null);
-    // The clock of the last write is two hours ahead; this one must win all the same.
+    // The clock of the last write is two hours ahead; the new write must win all the same.
     resp.command("SET k now")?.ok()?;
     resp.command("SET gone again")?.ok()?;
     for end in End::BOTH {
@@ -256,8 +256,8 @@ fn a_stop_lets_requests_finish_and_takes_less_than_ten_seconds() -> Result<()> {
     let mut idle = node.text()?;
     assert!(idle.command("version")?.starts_with("VERSION"));
     let mut text = node.text()?;
-    // Half a request is under way when the signal comes. What is sent at once is read at once: it is there when the request
-    // before it is answered.
+    // Half a request is under way when the signal comes. What is sent at once is read at once: it
+    // is there when the request before it is answered.
     text.send(b"mn\r\nset half 0 0 10\r\n01234")?;
     assert_eq!(text.line()?, "MN");
     let started = Instant::now();

@@ -1,4 +1,5 @@
-//! The settings in force: what is told of them, where they come from, and what a reload makes of them; and events.
+//! The settings in force: what is told of them, where they come from, and what a reload makes of
+//! them; and events.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -261,7 +262,7 @@ fn no_setting_has_a_secret() -> Result<()> {
             ensure!(!text.contains(secret), "{secret} in {text}");
         }
     }
-    // Who is no admin is not told at all.
+    // Users without the role `admin` learn nothing.
     let refused = [&["config"], &login("dev")[..]].concat();
     let refused = fonn_tests::ctl::failure(&admin, &refused)?;
     ensure!(refused.0 == Some(3), "{refused:?}");
@@ -316,7 +317,7 @@ fn events_are_listed_and_followed() -> Result<()> {
     let (to, told) = sync_channel(16);
     thread::spawn(move || {
         let lines = BufReader::new(stdout).lines();
-        // The test has what it wants when nobody receives any more.
+        // The test has what it wants when no receiver is left.
         lines
             .map_while(Result::ok)
             .all(|line| to.send(line).is_ok())

@@ -19,13 +19,13 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 const PASSWORD: &str = "correct-horse";
 /// A machine that is busy with other tests needs its time.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The timeout of the chart's liveness probe is 5 s. The rest is for a busy machine: a probe that waits for the place of
-/// another connection waits for a minute.
+/// The timeout of the chart's liveness probe is 5 s. The rest is for a busy machine: a probe that
+/// waits for the place of another connection waits for a minute.
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 /// Streams of one connection.
 const STREAMS: usize = 32;
 
-/// A node with users: `dev`, who reads, and `root`, an administrator.
+/// A node with users: `dev`, which reads, and `root`, an administrator.
 struct Guarded {
     node: FonnNode,
     _dir: tempfile::TempDir,
@@ -74,7 +74,8 @@ impl Guarded {
     }
 }
 
-/// One connection with as many watches of health as it may have, and the streams that went on after an answer.
+/// One connection with as many watches of health as it may have, and the streams that went on after
+/// an answer.
 async fn watch_health(admin: &str) -> Result<Vec<tonic::Streaming<HealthCheckResponse>>> {
     let channel = Channel::connect(admin, LIMIT).await?;
     let origin = channel.origin();
@@ -162,8 +163,8 @@ async fn watches_of_a_reader_keep_no_administrator_out() -> Result<()> {
     Ok(())
 }
 
-/// Holds `COUNT` connections for as long as it lives, asks on each every half a second, and connects again where the port
-/// closes one.
+/// Holds `COUNT` connections for as long as it lives, asks on each every half a second, and
+/// connects again where the port closes one.
 struct Keeper {
     is_over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,

@@ -28,7 +28,7 @@ fn rss_max(budget: u64) -> u64 {
     budget + budget * 15 / 100 + 64 * MIB + unoptimised
 }
 
-/// A node in memory with the user `ci`, who may write, and TLS.
+/// A node in memory with the user `ci`, which may write, and TLS.
 struct Guarded {
     node: FonnNode,
     _certified: Certified,
@@ -184,7 +184,7 @@ fn handshakes_and_connections_without_a_login_end_and_cost_little_meanwhile() ->
             highest = highest.max(guarded.rss()?);
         }
     }
-    // Who logs in gets in, also where others keep all places.
+    // A client that logs in gets in, also where others keep all places.
     let mut ci = guarded.log_in()?;
     ci.call(&[b"SET", b"k", b"v"])?.ok()?;
     highest = highest.max(guarded.rss()?);

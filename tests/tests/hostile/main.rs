@@ -1,4 +1,5 @@
-//! Attacks of clients, as they can be made over the network: each gets no more than docs/operations/threat-model.md says.
+//! Attacks of clients, as they can be made over the network: each gets no more than
+//! docs/operations/threat-model.md says.
 
 #![allow(
     clippy::print_stdout,

@@ -19,7 +19,8 @@ fn threads(node: &FonnNode) -> Result<Vec<String>> {
     Ok(names.map(|name| name.trim().to_owned()).collect())
 }
 
-/// Waits until the threads of a node are as they should be: each names itself a moment after its start.
+/// Waits until the threads of a node are as they should be: each names itself a moment after its
+/// start.
 fn wait_for(node: &FonnNode, are_right: impl Fn(&[String]) -> bool) -> Result<()> {
     let end = Instant::now() + LIMIT;
     loop {
@@ -32,8 +33,8 @@ fn wait_for(node: &FonnNode, are_right: impl Fn(&[String]) -> bool) -> Result<()
     }
 }
 
-/// The kernel tells an error of writing back once for each open file. A thread that synced beside the writer could take
-/// it, and the writer would acknowledge what is not on disk.
+/// The kernel tells an error of writing back once for each open file. A thread that synced beside
+/// the writer could take it, and the writer would acknowledge what is not on disk.
 #[test]
 fn with_fsync_no_thread_syncs_beside_the_writer() -> Result<()> {
     for (durability, has_sync_thread) in [("batched", true), ("fsync", false)] {

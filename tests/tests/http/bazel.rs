@@ -23,8 +23,8 @@ pub(crate) struct Workspace {
     dir: TempDir,
 }
 
-/// The versions of Bazel that are installed, over both protocols. Version 2.1 logs in over gRPC with reads alone, so it
-/// has tests of its own there.
+/// The versions of Bazel that are installed, over both protocols. Version 2.1 logs in over gRPC
+/// with reads alone, so it has tests of its own there.
 ///
 /// # Errors
 /// In CI, when one is missing.
@@ -65,7 +65,7 @@ impl Workspace {
         })
     }
 
-    /// Runs lines in which `bazel` is this one; returns what it says.
+    /// Runs lines with this `bazel`; returns what it says.
     fn run(&self, lines: &str) -> Result<String> {
         let mut command = Command::new("sh");
         let shim = "startup=\"$*\"\nbazel() { \"$BAZEL\" $startup \"$@\"; }";

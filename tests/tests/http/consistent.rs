@@ -73,7 +73,8 @@ impl Course {
         Ok(())
     }
 
-    /// Reads results and at once their blobs. A result of which a blob is gone is never returned again.
+    /// Reads results and at once their blobs. A result of which a blob is gone is never returned
+    /// again.
     fn read(&self, seed: u64) -> Result<()> {
         let (mut door, mut rng) = (self.door()?, Rng::new(seed));
         while self.is_running() {

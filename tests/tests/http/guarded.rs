@@ -11,7 +11,8 @@ use fonn_tests::node::{FonnNode, NodeOptions};
 /// That of all users.
 pub(crate) const PASSWORD: &str = "correct-horse";
 
-/// A node where `ci` may write and `dev` may read the same namespace, and `other` has one of its own.
+/// A node where `ci` may write and `dev` may read the same namespace, and `other` has one of its
+/// own.
 pub(crate) struct Guarded {
     pub(crate) node: FonnNode,
     _dir: TempDir,

@@ -231,7 +231,8 @@ fn identities_of_an_issuer_are_exchanged_for_tokens_that_every_node_takes() -> R
         }
     }
 
-    // A key that the issuer publishes from now on is found at once; further unknown ones cause no further fetch.
+    // A key that the issuer publishes from now on is found at once; further unknown ones cause no
+    // further fetch.
     let before = provider.fetches()?;
     provider.rotate()?;
     let rotated = nodes.granted(&provider.token("main", AUDIENCES[1], 0)?)?;
@@ -271,8 +272,9 @@ fn grpc_takes(node: &FonnNode, right: &str, wrong: &str) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let message = dir.path().join("message");
     fs::write(&message, [0; 5])?;
-    // A refusal comes before the message is read, and the node ends the stream then (RFC 9113, section 8.1). The curl of
-    // Debian 12 loses an answer that comes while it sends, so it sends no message there.
+    // A refusal comes before the message is read, and the node ends the stream then (RFC 9113,
+    // section 8.1). The curl of Debian 12 loses an answer that comes while it sends, so it sends no
+    // message there.
     let message = format!("@{}", message.display());
     let calls: [(_, &[&str], _); 2] = [
         (right, &["--data-binary", &message], "grpc-status: 0"),

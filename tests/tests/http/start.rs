@@ -35,7 +35,8 @@ fn an_address_that_was_asked_for_and_is_taken_is_an_error() -> Result<()> {
     Ok(())
 }
 
-/// Whatever listens at the default address of this machine, if anything does: two nodes start, and at most one of them has it.
+/// Whatever listens at the default address of this machine, if anything does: two nodes start, and
+/// at most one of them has it.
 #[test]
 fn a_default_address_that_is_taken_costs_a_warning() -> Result<()> {
     let start = || NodeOptions::new().in_memory().omit("--http-listen").start();

@@ -52,8 +52,8 @@ impl Workspace {
         })
     }
 
-    /// Builds without anything that was built before, with these variables beside the documented ones; returns what
-    /// Turborepo says, and the output.
+    /// Builds without anything that was built before, with these variables beside the documented
+    /// ones; returns what Turborepo says, and the output.
     pub(crate) fn build_with(
         &self,
         at: &Endpoint,

@@ -1,5 +1,5 @@
-//! ccache with its Redis storage: a connection for every compiler run. It gives one 100 ms; here it has all the time that a busy
-//! machine may take.
+//! ccache with its Redis storage: a connection for every compiler run. It gives one 100 ms; here it
+//! has all the time that a busy machine may take.
 
 use std::path::Path;
 use std::process::Command;

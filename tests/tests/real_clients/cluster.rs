@@ -1,5 +1,5 @@
-//! Clients that find the owners of keys by themselves: at a node in no cluster, at a router, and at the
-//! members of a cluster.
+//! Clients that find the owners of keys by themselves: at a node in no cluster, at a router, and at
+//! the members of a cluster.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -117,7 +117,7 @@ fn redis_py_goes_to_the_owners_of_a_cluster() -> Result<()> {
         if !redis_py_works(nodes[1].addr(), 3)? {
             return Ok(());
         }
-        // Nobody passed anything on: each has the entries that it owns.
+        // No member forwarded anything: each has the entries that it owns.
         let mut counts = Vec::new();
         for node in &nodes {
             counts.push(node.resp()?.command("DBSIZE")?.integer()?);
@@ -302,8 +302,8 @@ fn an_id_stays_the_same_across_a_restart() -> Result<()> {
 /// Files of a build.
 const FILES: u64 = 20;
 
-/// Builds a project with sccache, told of `addrs` as servers of a Redis cluster, as often as there are hits
-/// expected.
+/// Builds a project with sccache, told of `addrs` as servers of a Redis cluster, as often as there
+/// are hits expected.
 fn sccache_hits(addrs: &[SocketAddr], scratch: &Path, expected: &[u64]) -> Result<()> {
     let (Some(sccache), Some(_)) = (program("sccache")?, program("gcc")?) else {
         return Ok(());

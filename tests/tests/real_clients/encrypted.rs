@@ -16,7 +16,7 @@ const FILES: usize = 6;
 /// With what a URL or a variable might stumble over.
 const PASSWORD: &str = "hunter 2/@:ü";
 
-/// A node that asks who is there, and the directory of its users file: `ci` writes and `dev` reads.
+/// A node that asks for a login, and the directory of its users file: `ci` writes and `dev` reads.
 fn guarded(flags: &[(&str, String)]) -> Result<(FonnNode, TempDir)> {
     let dir = tempfile::tempdir()?;
     let hash = with_input("127.0.0.1:1", &["user", "hash"], PASSWORD)?.stdout;
@@ -55,8 +55,8 @@ fn hits(sccache: &Path, node: &FonnNode, storage: Storage) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a server comes up; says how many logins have failed at the node since its start. (sccache itself
-/// tells of a timeout, whatever the reason.)
+/// Fails if a server comes up; says how many logins have failed at the node since its start.
+/// (sccache itself tells of a timeout, whatever the reason.)
 fn failed_logins(sccache: &Path, node: &FonnNode, storage: Storage) -> Result<f64> {
     let started = Sccache::start(sccache, &node.scratch().join("refused"), storage);
     ensure!(started.is_err(), "a server came up");
@@ -115,7 +115,8 @@ fn entries(node: &FonnNode) -> Result<i64> {
     client.command("DBSIZE")?.integer()
 }
 
-/// A runner that builds what nobody has reviewed: it finds what others built, and nothing of it stays.
+/// A runner that builds unreviewed code: it finds what others built, and nothing of it
+/// stays.
 #[test]
 fn sccache_with_a_credential_that_may_only_read_builds_and_hits_and_changes_nothing() -> Result<()>
 {

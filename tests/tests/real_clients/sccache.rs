@@ -12,8 +12,9 @@ use fonn_tests::project::{CProject, RustProject};
 use fonn_tests::sccache::{Mode, Sccache, Stats, Storage};
 
 const C_FILES: usize = 30;
-/// Memcached needs 88 ms, of each hit. What Fonn needs is measured elsewhere; this has to hold on a machine that compiles on all
-/// its cores at the same time, for one of some builds: what else the machine does may be in the way of the others.
+/// Memcached needs 88 ms, of each hit. What Fonn needs is measured elsewhere; this has to hold on a
+/// machine that compiles on all its cores at the same time, for one of some builds: what else the
+/// machine does may be in the way of the others.
 const READ_HIT_MAX: Duration = Duration::from_millis(70);
 const BUILDS_MAX: usize = 5;
 

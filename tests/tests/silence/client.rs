@@ -1,4 +1,5 @@
-//! Clients that write increasing numbers and check what they read, through a router or as a Redis Cluster client.
+//! Clients that write increasing numbers and check what they read, through a router or as a Redis
+//! Cluster client.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -66,8 +67,9 @@ struct Known {
     acknowledged: u64,
     /// The last number that was sent.
     sent: u64,
-    /// Numbers that were sent to a member which did not answer. Its link may still deliver them, behind newer ones: the client
-    /// sent them once more elsewhere, and no server can tell the two apart.
+    /// Numbers that were sent to a member which did not answer. Its link may still deliver them,
+    /// behind newer ones: the client sent them once more elsewhere, and no server can tell the two
+    /// apart.
     doubtful: BTreeSet<u64>,
 }
 
@@ -170,7 +172,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The reply to a command, unless it is an error. Tells whether a member that did not answer may carry it out as well.
+    /// The reply to a command, unless it is an error. Tells whether a member that did not answer
+    /// may carry it out as well.
     fn call(&mut self, words: &[&[u8]], is_doubtful: &mut bool) -> Result<RespReply> {
         let begun = Instant::now();
         loop {

@@ -25,7 +25,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Its name in the table of docs/cluster.md.
+    /// Its name in the table of docs/failures.md.
     pub const fn shown(self) -> &'static str {
         match self {
             Self::Stopped => "SIGSTOP",

@@ -1,5 +1,6 @@
-//! Writes that wait in a dead link. The router gives them up, sends them to the next owner, and newer values follow. When the
-//! link is whole again, the first owner gets the old writes: they never replace the newer values.
+//! Writes that wait in a dead link. The router gives them up, sends them to the next owner, and
+//! newer values follow. When the link is whole again, the first owner gets the old writes: they
+//! never replace the newer values.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,8 @@ fn late_writes(is_leader: bool, fault: Fault, owners: u32) -> Result<()> {
 
     fault.begin(&mut rig.cluster, &rig.links, member)?;
     let begun = Instant::now();
-    // Those of the silent member wait in its link. The router repeats them elsewhere, or refuses them.
+    // Those of the silent member wait in its link. The router repeats them elsewhere, or refuses
+    // them.
     set_all(&mut client, &all, "late")?;
     let mut left = all.clone();
     while !left.is_empty() {

@@ -1,9 +1,11 @@
-//! Members that fall silent: stopped, cut off in both directions or in one, or killed. Clients go on within the promised time,
-//! and read nothing older than what was acknowledged, also after the member continues.
+//! Members that fall silent: stopped, cut off in both directions or in one, or killed. Clients go
+//! on within the promised time, and read nothing older than what was acknowledged, also after the
+//! member continues.
 //!
-//! By default one member fails in a cluster without a bucket. `FONN_SILENCE=all` fails each member in turn, without and with a
-//! bucket. `FONN_STRICT_TIMES=1` holds the programs to the promised times; without it a machine under load has more. Each
-//! fault prints a row of the table in docs/cluster.md.
+//! By default one member fails in a cluster without a bucket. `FONN_SILENCE=all` fails each member
+//! in turn, without and with a bucket. `FONN_STRICT_TIMES=1` holds the programs to the promised
+//! times; without it a machine under load has more. Each fault prints a row of the table in
+//! docs/failures.md.
 
 #![allow(clippy::print_stdout, reason = "the rows of a table are printed")]
 
@@ -31,7 +33,8 @@ const MEMBERS: usize = 3;
 const WORKERS: usize = 3;
 /// How long clients run before a fault and after the member has continued.
 const CALM: Duration = Duration::from_secs(1);
-/// How long a fault lasts. A member without a leader goes by its last topology after three seconds of it.
+/// How long a fault lasts. A member without a leader goes by its last topology after three seconds
+/// of it.
 const LASTS: Duration = Duration::from_secs(7);
 
 /// After the fault, no operation that begins from here on fails or is slow.
@@ -82,7 +85,8 @@ impl Rig {
             [Door::Router(self.router.addr()), Door::cluster(seeds)]
         });
         let workers = doors.enumerate();
-        // What the only owner of a slot has not spilled yet is lost with it: older values come from the bucket.
+        // What the only owner of a slot has not spilled yet is lost with it: older values come from
+        // the bucket.
         let may_be_older = self.has_bucket && self.owners == 1;
         let worker = |(at, door)| Worker::new(at, door, since, may_be_older);
         Ok(workers.map(worker).collect())

@@ -155,7 +155,7 @@ impl Children {
 impl Drop for Children {
     fn drop(&mut self) {
         for running in &mut self.0 {
-            // Nobody is left to tell of a failure.
+            // There is no place left to report a failure.
             let _ = running.child.kill();
             let _ = running.child.wait();
         }

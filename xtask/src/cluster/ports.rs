@@ -1,4 +1,4 @@
-//! Who there is, and where each listens. Kept with the data: members know each other by address.
+//! The processes, and where each listens. Kept with the data: members know each other by address.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use anyhow::{Context, Result, bail, ensure};
 use fonn_runtime::random::SplitMix64;
 
-/// Below the range from which the kernel takes the ports of outgoing connections, so that none of these
-/// takes one before its program does.
+/// Below the range from which the kernel takes the ports of outgoing connections, so that none of
+/// these takes one before its program does.
 const FREE_FROM: u16 = 12_000;
 const FREE_TO: u16 = 32_000;
 

@@ -55,7 +55,7 @@ impl Progress {
         progress
     }
 
-    /// Whether anybody serves by a map.
+    /// Whether any process serves by a map.
     pub fn has_map(&self) -> bool {
         self.maps.iter().any(|(epoch, _)| *epoch > 0)
     }
@@ -66,7 +66,8 @@ impl Progress {
         self.nodes.0 == self.nodes.1 && self.maps.iter().all(|it| it.1.is_none_or(is_whole))
     }
 
-    /// Whether everybody serves, by one map, in which all nodes are active, and the routers know of each other.
+    /// Whether all processes serve, by one map, in which all nodes are active, and the routers know
+    /// of each other.
     pub fn is_complete(&self) -> bool {
         self.has_nodes()
             && self.routers.0 == self.routers.1

@@ -1,4 +1,4 @@
-//! Who may call now, and who waits.
+//! Which calls may run now, and which wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Gate {
 pub(super) async fn enter(gate: &Arc<Gate>, class: Class) -> Result<Permit, QueueFull> {
     let mut waiting = {
         let mut state = gate.state.lock();
-        // Who comes later does not go before those of its class that wait.
+        // A later call does not go before waiting calls of its class.
         if state.queue(class).is_empty() && state.may_enter(class) {
             state.admit(class);
             return Ok(Permit::new(gate, class, state.decreases));
@@ -241,7 +241,7 @@ impl State {
         *running = running.saturating_sub(1);
     }
 
-    /// Lets in who may run now.
+    /// Lets in the calls that may run now.
     fn admit_waiting(&mut self) {
         loop {
             let is_turn_of_writes = self.reads_in_a_row >= READS_IN_A_ROW_MAX;

@@ -59,12 +59,12 @@ pub(super) fn of_body(subject: Subject<'_>, error: &ByteStreamError) -> StoreErr
     subject.error(kind).with_source(chain(error))
 }
 
-/// By the error codes of S3 ("Error responses", Amazon S3 API Reference), and where a server has its
-/// own, by the status.
+/// By the error codes of S3 ("Error responses", Amazon S3 API Reference), and where a server has
+/// its own, by the status.
 fn kind_of_answer(status: u16, code: &str) -> StoreErrorKind {
     match code {
         "NoSuchBucket" => return StoreErrorKind::Invalid,
-        // Somebody aborted the upload while it went on; another one may succeed.
+        // Another process aborted the upload while it went on; another one may succeed.
         "NoSuchUpload" if status != 404 => return StoreErrorKind::Unavailable,
         "RequestTimeout" => return StoreErrorKind::Timeout,
         "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => return StoreErrorKind::Denied,

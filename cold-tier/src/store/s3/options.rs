@@ -17,8 +17,8 @@ use aws_sdk_s3::config::{
 pub struct S3Options {
     /// The bucket.
     pub bucket: String,
-    /// The URL of a server that is not AWS; with one, buckets are named in the path. Otherwise that of
-    /// `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, or AWS.
+    /// The URL of a server that is not AWS; with one, buckets are named in the path. Otherwise that
+    /// of `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, or AWS.
     pub endpoint: Option<String>,
     /// The region; otherwise that of `AWS_REGION` or the profile. Servers of others than AWS hardly
     /// ever look at it: with an endpoint it may be left out.

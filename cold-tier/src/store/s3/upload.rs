@@ -15,8 +15,8 @@ use http_body::{Frame, SizeHint};
 use super::{S3Store, Subject, UploadChecksum};
 use crate::store::{Body, StoreError, StoreErrorKind};
 
-/// Objects above this size are uploaded in parts of this size. Each part is paid like a whole object,
-/// so it is large; S3 wants at least 5 MiB.
+/// Objects above this size are uploaded in parts of this size. Each part is paid like a whole
+/// object, so it is large; S3 wants at least 5 MiB.
 pub const PART_BYTES: u64 = 16 << 20;
 
 /// Parts of an object that are on their way at once.
@@ -188,8 +188,8 @@ impl S3Store {
     }
 }
 
-/// Somebody aborted the upload while it went on: what is not found is not the object. Another upload
-/// may succeed.
+/// Another process aborted the upload while it went on: what is not found is not the object.
+/// Another upload may succeed.
 fn upload_gone(error: StoreError) -> StoreError {
     match error.kind {
         StoreErrorKind::NotFound => StoreError {

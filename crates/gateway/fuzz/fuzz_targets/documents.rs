@@ -1,4 +1,5 @@
-//! Artifacts, ranges, lists of events and paths in documents: no input panics or breaks an invariant.
+//! Artifacts, ranges, lists of events and paths in documents: no input panics or breaks an
+//! invariant.
 //!
 //! The first byte says which parser reads the rest.
 #![no_main]

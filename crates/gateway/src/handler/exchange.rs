@@ -23,7 +23,8 @@ const FORM_LEN_MAX: usize = TOKEN_LEN_MAX + (4 << 10);
 const NO_ISSUER: &str = "no token is exchanged here: the users file has no [[oidc]] table";
 
 impl<S: Store> Front<S> {
-    /// The answer, and whether the body of the request was read. The token is the credential, so no other one is needed.
+    /// The answer, and whether the body of the request was read. The token is the credential, so no
+    /// other one is needed.
     pub(super) async fn exchange_token<B>(
         &self,
         request: Request<B>,

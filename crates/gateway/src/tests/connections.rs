@@ -259,7 +259,8 @@ fn of_clients_that_do_not_read_the_one_that_stands_still_longest_is_cut_off() {
     until("a response is held", || {
         site.store.0.held.load(Ordering::SeqCst) > 0
     });
-    // It stands still once the kernel's buffers are full; others are served meanwhile, and after that.
+    // It stands still once the kernel's buffers are full; others are served meanwhile, and after
+    // that.
     let mut reader = site.connect();
     while site.store.0.places.load(Ordering::SeqCst) == 3 {
         reader

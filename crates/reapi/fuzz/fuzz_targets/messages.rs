@@ -1,4 +1,5 @@
-//! Bodies of calls and action results: no bytes may panic, and messages come out however the body is cut.
+//! Bodies of calls and action results: no bytes may panic, and messages come out however the body
+//! is cut.
 #![no_main]
 
 use fonn_reapi::{Deframer, Framed, References};
@@ -26,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
         let Ok(mut references) = References::of_result(message, 0) else {
             continue;
         };
-        // Every message that is referred to is this one.
+        // Every message that is referred to is this same message.
         while let Some((referrer, _)) = references.next_referrer() {
             if references.extend(referrer, message).is_err() {
                 break;

@@ -1,4 +1,5 @@
-//! Resource names, instances and digests: no name may panic, and a name that is understood has one key.
+//! Resource names, instances and digests: no name may panic, and a name that is understood has one
+//! key.
 #![no_main]
 
 use fonn_reapi::{Digest, Instance, Resource};

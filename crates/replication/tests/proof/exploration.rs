@@ -2,9 +2,9 @@
 //!
 //! Messages wait in a set and arrive in any order or never. Each member learns topologies one by
 //! one, at any time. The clock stands still, so timers only repeat what was not answered. A lease
-//! ends when its member is declared down. Three things are simpler than in the simulation: proposals
-//! of members about themselves take effect at once, a member hears at once which epoch another one
-//! has applied, and messages carry no clock but that of their write.
+//! ends when its member is declared down. Three things are simpler than in the simulation:
+//! proposals of members about themselves take effect at once, a member hears at once which epoch
+//! another one has applied, and messages carry no clock but that of their write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -484,7 +484,8 @@ const CRASH: Small = Small {
     ..TWO_OWNERS
 };
 
-/// Visits all states up to a number of steps, and returns the path to a stale value if there is one.
+/// Visits all states up to a number of steps, and returns the path to a stale value if there is
+/// one.
 fn explore(name: &str, model: Small, steps_max: usize) -> Option<Vec<Action>> {
     let checker = model
         .checker()
@@ -530,7 +531,8 @@ fn no_state_within_steps_of_a_crash_shows_a_stale_value() {
     assert_eq!(explore("crash", CRASH, 11), None);
 }
 
-/// Expects that a rule is needed in a small cluster, and prints how it is violated without the rule.
+/// Expects that a rule is needed in a small cluster, and prints how it is violated without the
+/// rule.
 fn needs(rule: Rule, model: Small) {
     let mutant = Small {
         rules: Rules::without(rule),

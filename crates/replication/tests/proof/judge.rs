@@ -36,7 +36,7 @@ struct KeyState {
     forgotten: u64,
     /// When all owners of its slot were lost last.
     lost: u64,
-    /// A write of another region may hide those of this one.
+    /// A write of another region may hide those of this region.
     foreign: bool,
 }
 

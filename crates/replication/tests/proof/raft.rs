@@ -107,8 +107,8 @@ impl Raft {
     }
 }
 
-/// The slots of which all owners were lost between two topologies, so that another member stands in.
-/// It is an error if a slot is taken from an owner that is still there.
+/// The slots of which all owners were lost between two topologies, so that another member stands
+/// in. It is an error if a slot is taken from an owner that is still there.
 pub fn lost_slots(before: &Topology, after: &Topology, slots: u16) -> Result<Vec<Slot>, String> {
     let mut lost = Vec::new();
     for slot in (0..slots).map(Slot) {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::News;
 
-/// News that nobody has taken yet; the work waits then.
+/// Pending news; the work waits then.
 const WAITING_MAX: usize = 16;
 
 /// Where the work tells its news.

@@ -282,7 +282,7 @@ impl ColdAdmin for TierAdmin {
                 }
             }
             if let Ok(status) = blocking(move || tier.status()).await {
-                // Nobody may be there any more.
+                // The caller may be gone.
                 let _ = teller.send(index_finding(&status)).await;
             }
         })
@@ -364,7 +364,7 @@ impl ColdAdmin for TierAdmin {
         let tier = self.tier.clone();
         news(move |teller| async move {
             if let Err(error) = verify(&tier, segment, &teller).await {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = teller.send(Err(error)).await;
             }
         })
@@ -385,7 +385,7 @@ impl ColdAdmin for TierAdmin {
             let mut last = 0;
             let rebuilt = tier.rebuild(|done, total| {
                 last = total;
-                // Who is slow to read misses some of it.
+                // A slow reader misses some of it.
                 let _ = teller.try_send(Ok(progress("reading footers", done, total)));
             });
             let end = match rebuilt.await {
@@ -405,7 +405,7 @@ async fn verify(
 ) -> Result<(), ColdError> {
     let mut progress = VerifyProgress::default();
     let tell = async |news: VerifyNews| {
-        // Whoever asked is gone: the stream that drives this is dropped too.
+        // The caller is gone: the stream that drives this is dropped too.
         let _ = teller.send(Ok(news)).await;
     };
     let damage = |name: &SegmentName, message: String| {

@@ -44,7 +44,8 @@ impl Reader {
         }
     }
 
-    /// What the reader has not been sent yet, up to the size of a message; nothing if there is no news.
+    /// What the reader has not been sent yet, up to the size of a message; nothing if there is no
+    /// news.
     fn news(&mut self) -> Option<WatchResponse> {
         let state = &*self.telemetry.0;
         let mut response = WatchResponse {

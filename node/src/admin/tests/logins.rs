@@ -1,4 +1,4 @@
-//! Who may call what: every method of the descriptors with every role, and namespaces.
+//! Rights on the admin port: every method of the descriptors with every role, and namespaces.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,8 @@ fn every_method_has_a_row_and_every_row_a_method() {
     assert_eq!(rows, served);
 }
 
-/// They are counted apart, since a user may keep them open; administrators' streams end by themselves.
+/// They are counted apart, since a user may keep them open; administrators' streams end by
+/// themselves.
 #[test]
 fn every_stream_that_is_not_for_administrators_is_a_watch() {
     let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();

@@ -25,7 +25,7 @@ impl World {
         self.members[at].as_mut().unwrap()
     }
 
-    /// Every voter asks everybody who is there. How many lists were told.
+    /// Every voter asks all members. How many lists were told.
     fn round(&mut self) -> usize {
         self.now += PERIOD;
         let now = self.now;
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Everybody who is there knows these.
+    /// All members know these.
     fn all_know(&self, wanted: &[&str]) -> bool {
         let mut known = self.members.iter().flatten();
         known.all(|it| it.all.iter().eq(wanted.iter()))
@@ -93,7 +93,8 @@ fn a_list_is_told_again_only_when_it_has_changed() {
     assert!(world.round() + world.round() > 0);
     assert!(world.all_know(&["r0:1", "r4:1"]));
     assert_eq!(world.round(), 0);
-    // One that has started again knows nothing, and has other numbers: it says so in its first answers.
+    // One that has started again knows nothing, and has other numbers: it says so in its first
+    // answers.
     world.members[3] = Some(Known::new(77));
     assert!(world.round() + world.round() > 0);
     assert!(world.all_know(&["r0:1", "r4:1"]));

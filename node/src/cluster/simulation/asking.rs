@@ -12,7 +12,7 @@ use crate::cluster::lease::{Question, Role};
 use crate::cluster::types::RaftId;
 
 impl Node {
-    /// Asks everybody, as each voter does.
+    /// Asks all members, as each voter does.
     pub(super) fn ask(&mut self, now: Instant) {
         let votes = self.voters().contains(&self.id());
         let targets: BTreeSet<RaftId> = match votes || self.is_leader() {
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// Decides who is down, as the leader.
+    /// Decides which members are down, as the leader.
     pub(super) fn decide(&mut self, now: Instant) {
         let last = self.disk.log.last().map(|entry| entry.leader);
         let role = Role::of(&self.metrics(now));

@@ -1,7 +1,8 @@
-//! Flushes under simulated membership: begun by any member, with one cutoff for all of them, while clocks are apart, members fall and
-//! come back, and what one says to another is late or lost.
+//! Flushes under simulated membership: begun by any member, with one cutoff for all members. Clocks
+//! differ, members fail and return, and messages are late or lost.
 //!
-//! A flush that nobody got an answer to may take effect at any time, in part: of what is below a cutoff of it nothing is said.
+//! A flush without an answer may take effect at any time, in part. The model says nothing of
+//! entries below a cutoff of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::cluster::types::RaftId;
 #[derive(Debug)]
 pub(super) struct Flushing {
     number: u64,
-    /// Values up to this one had been written when it was begun.
+    /// Values up to this value had been written when it was begun.
     values: u64,
     epoch: u64,
     others: BTreeSet<RaftId>,
@@ -42,7 +43,7 @@ pub(super) struct Done {
     number: u64,
     values: u64,
     cutoff: u64,
-    /// Who carried it out.
+    /// The members that executed it.
     members: BTreeSet<RaftId>,
 }
 
@@ -103,7 +104,8 @@ impl Node {
         (number, epoch, cutoff): (u64, u64, Option<u64>),
         now: Instant,
     ) {
-        // By another map it is begun again; who does not know whether it is still there begins nothing.
+        // By another map it is begun again; a member that does not know whether it is still there
+        // begins nothing.
         let is_sound = cutoff.is_some() || self.footing(now) == Some(Stand::Yes);
         if self.data.epoch == epoch && is_sound {
             let cutoff = self.hide(number, cutoff);
@@ -148,7 +150,7 @@ impl Node {
         }
     }
 
-    /// There may be nobody else to wait for.
+    /// There may be no other member to wait for.
     fn go_on_with_flush_of_one(&mut self) {
         let flushing = self.data.flushing.as_ref();
         if flushing.is_some_and(|it| it.waits_for.is_empty()) {
@@ -182,7 +184,8 @@ pub(super) struct Flushes {
     open: BTreeMap<u64, u64>,
     /// The one that was begun last of those that were acknowledged.
     done: Option<Done>,
-    /// What is written behind it is not overwritten for so long, nor flushed, so that others come to show it.
+    /// What is written behind it is not overwritten for so long, nor flushed, so that others come
+    /// to show it.
     rest: Option<Duration>,
     pub(super) quiet_until: Option<Instant>,
     pub(super) count: u64,
@@ -200,12 +203,12 @@ impl Flushes {
         }
     }
 
-    /// Whether a flush that nobody was answered may hide a version.
+    /// Whether a flush without a reply may hide a version.
     pub(super) fn may_hide(&self, version: u64) -> bool {
         self.open.values().any(|cutoff| *cutoff > version)
     }
 
-    /// Whether a member shows what was flushed, though those who carried that out told it.
+    /// Whether a member shows what was flushed, though those that executed it told it.
     pub(super) fn is_shown(&self, node: &Node, beyond: u64) -> bool {
         let (Some(done), Some(shown)) = (&self.done, node.shown()) else {
             return false;

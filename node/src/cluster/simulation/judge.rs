@@ -18,7 +18,7 @@ pub(super) struct Verdict {
     pub(super) term: u64,
     /// When it was proposed.
     pub(super) made: Instant,
-    /// When it was agreed on, as far as anybody knows.
+    /// When it was agreed on, as far as any member knows.
     pub(super) agreed: Instant,
 }
 
@@ -76,7 +76,7 @@ impl World {
         fall.map(|it| it.agreed - since)
     }
 
-    /// All links are whole and everybody runs: then all agree, and go on.
+    /// All links are whole and all members run: then all agree, and go on.
     pub(super) fn settle(&mut self) {
         self.cut.clear();
         self.weather = FAIR;
@@ -89,7 +89,7 @@ impl World {
             self.describe()
         );
         let late = self.start + FAULTS + RESTLESS;
-        // Who lost its disk is missed under its old id as soon as somebody leads.
+        // A member that lost its disk is missed under its old id as soon as there is a leader.
         let runs = |it: &&Verdict| self.place(it.raft_id).is_some();
         let mut falls = self.verdicts.iter().filter(|it| it.is_down).filter(runs);
         let late = falls.find(|it| it.made > late);

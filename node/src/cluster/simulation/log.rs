@@ -11,7 +11,7 @@ use super::missing::Noted;
 use crate::cluster::state::Change;
 use crate::cluster::types::RaftId;
 
-/// Who votes and who follows.
+/// Voters and followers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Config {
     pub(super) voters: Vec<BTreeSet<RaftId>>,
@@ -63,12 +63,13 @@ pub(super) struct Disk {
     pub(super) ceiling: u64,
     /// What is below was flushed.
     pub(super) cutoff: u64,
-    /// Who is missing.
+    /// The missing members.
     pub(super) noted: Noted,
 }
 
 impl Disk {
-    /// Where the newest configuration stands in the log, and the one before it; 1 is the first entry.
+    /// Where the newest configuration stands in the log, and the one before it; 1 is the first
+    /// entry.
     pub(super) fn configs(&self) -> (Option<usize>, Option<usize>) {
         let is_config = |at: &usize| self.log[at - 1].config().is_some();
         let mut configs = (1..=self.log.len()).rev().filter(is_config);

@@ -42,7 +42,7 @@ pub(super) enum Message {
         version: u64,
     },
     Join(MemberInfo),
-    /// Who takes the slot over asks what others have of it.
+    /// The new owner of the slot asks what others have of it.
     Fetch {
         epoch: u64,
     },
@@ -75,7 +75,8 @@ pub(super) struct Append {
 }
 
 impl Message {
-    /// How late it may come, where others may come so late. Every other flush is quick: clocks have not been told again by then.
+    /// How late it may come, where others may come so late. Every other flush is quick: clocks have
+    /// not been told again by then.
     pub(super) fn late_max(&self, late_max: Duration) -> Duration {
         match self {
             Self::Flush { number, .. } | Self::Flushed { number, .. } if number % 2 == 0 => {

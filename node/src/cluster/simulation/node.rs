@@ -1,5 +1,5 @@
-//! One simulated member: the decisions are the real ones (detector, election timer and pre-vote, planner,
-//! state), raft under them is a model of it ([`raft`]), in memory.
+//! One simulated member: the decisions are the real ones (detector, election timer and pre-vote,
+//! planner, state), raft under them is a model of it ([`raft`]), in memory.
 
 mod raft;
 

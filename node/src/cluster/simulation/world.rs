@@ -1,4 +1,4 @@
-//! The world of simulated members: its time, its network, and who runs.
+//! The world of simulated members: its time, its network, and its running members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -67,12 +67,12 @@ pub(super) struct World {
     count: u64,
     pub(super) nodes: Vec<Slot>,
     pub(super) weather: Weather,
-    /// From whom to whom nothing arrives.
+    /// The pairs between which nothing arrives.
     pub(super) cut: BTreeSet<(usize, usize)>,
-    /// What everybody made of an epoch.
+    /// What all members made of an epoch.
     pub(super) maps: BTreeMap<u64, Vec<MapMember>>,
     pub(super) leaders: BTreeMap<u64, RaftId>,
-    /// Who was held for down, and for up again, in the order in which it was agreed on.
+    /// The members declared down, and up again, in the order in which it was agreed on.
     pub(super) verdicts: Vec<Verdict>,
     pub(super) judged: usize,
     pub(super) clients: Clients,
@@ -190,15 +190,15 @@ impl World {
         }
     }
 
-    /// Its disk is empty from now on: to raft it is somebody else.
+    /// Its disk is empty from now on: to raft it is another member.
     pub(super) fn wipe(&mut self, at: usize) {
         self.crash(at);
         self.nodes[at].disk = Disk::default();
         self.nodes[at].info.raft_id += 100;
     }
 
-    /// Whether every set of voters that somebody goes by has a majority without any one disk: what else is lost
-    /// with a disk no protocol can make up for.
+    /// Whether every set of voters that a member applies has a majority without any one disk: what
+    /// else is lost with a disk no protocol can make up for.
     pub(super) fn bears_loss_of_a_disk(&self) -> bool {
         let mut disks = self.nodes.iter().map(|slot| match &slot.node {
             Some(node) => &node.disk,

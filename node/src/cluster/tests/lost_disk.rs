@@ -43,7 +43,7 @@ async fn a_disk_that_is_lost_while_voters_change_leaves_a_cluster_that_can_be_le
         let is_even = |status: &Status| status.last_log_index == newest(&lost);
         node.status(is_even).await;
     }
-    // Nobody stands for election while they stop.
+    // No member stands for election while they stop.
     let ports: Vec<(String, String)> = nodes
         .iter()
         .map(|node| (node.id().to_owned(), node.address()))
@@ -52,7 +52,7 @@ async fn a_disk_that_is_lost_while_voters_change_leaves_a_cluster_that_can_be_le
     join_all(nodes.into_iter().chain([lost]).map(Node::stop)).await;
     world.links.heal();
 
-    // The leader had told all of the first step, and of the second only who is to leave.
+    // The leader had told all of the first step, and of the second only the leaving ones.
     for (id, _) in &ports {
         let (mut journal, contents) = Journal::open(&world.dir(id)).unwrap();
         let last = contents.last().unwrap();

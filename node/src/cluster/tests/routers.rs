@@ -43,7 +43,7 @@ async fn routers_are_told_of_each_other_wherever_they_follow_the_map() {
     told(&mut one, &[first]).await;
     let other = follow(&nodes[2], second).await;
     told(&mut one, &[first, second]).await;
-    // Who is no router, or names what clients cannot be sent to, is told of none.
+    // A client that is no router, or names an unusable address, is told of none.
     for nobody in ["", "0.0.0.0:7003", "a b:7003"] {
         let map = follow(&nodes[0], nobody).await.message().await;
         assert_eq!(map.unwrap().unwrap().routers, [""; 0], "{nobody:?}");

@@ -1,4 +1,4 @@
-//! The sizes that docs/cluster.md reckons with, of a cluster of a hundred members in ten zones.
+//! The sizes that docs/scale.md reckons with, of a cluster of a hundred members in ten zones.
 
 use std::time::Instant;
 

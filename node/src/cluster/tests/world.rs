@@ -20,14 +20,14 @@ use crate::cluster::{ChangeError, Cluster, Options, Standing, Start, Status};
 
 /// Everything ends long before; a machine under load is slow.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
-/// How often what nobody tells of is looked at.
+/// How often unreported state is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(super) struct World {
     pub(super) links: Links,
     host: Ipv4Addr,
     dir: TempDir,
-    /// Where members have their clients, by name: nobody is answered there.
+    /// Where members have their clients, by name: no client is served there.
     clients: Mutex<HashMap<String, TcpListener>>,
 }
 
@@ -42,8 +42,8 @@ impl World {
         Self::at(1)
     }
 
-    /// One of members that start again at the ports that they had: at an address of loopback that no other test has, so that nobody is
-    /// given the port meanwhile.
+    /// One of members that start again at the ports that they had: at an address of loopback that
+    /// no other test has, so that no other process gets the port meanwhile.
     pub(super) fn at(host: u8) -> Self {
         Self {
             links: Links::default(),
@@ -66,9 +66,9 @@ impl World {
             of.local_addr().unwrap().to_string()
         };
         let mut options = Options::new(id, start, listen, &client_address, self.dir(id));
-        // The times that are asserted are the default ones; this one is only waited for.
+        // The times that are asserted are the default ones; this time is only waited for.
         options.detector.stable = Duration::from_secs(1);
-        // Long enough that nobody is replaced who stood still for a while.
+        // Long enough that no member is replaced that stood still for a while.
         options.replace_voter_after = Duration::from_secs(20);
         options.faults = self.links.clone();
         options
@@ -90,12 +90,13 @@ impl World {
         self.start(self.options(id, start)).await
     }
 
-    /// A cluster of these members, all active, the first one founding it. The first three vote, if there are as many.
+    /// A cluster of these members, all active, the first one founding it. The first three vote, if
+    /// there are as many.
     pub(super) async fn form(&self, ids: &[&str]) -> Vec<Node> {
         let mut nodes = vec![self.found(ids[0]).await];
         for id in &ids[1..] {
             nodes.push(self.join(id, &nodes[0]).await);
-            // Whoever is ready first votes: each in its turn.
+            // The first ready member votes: each in its turn.
             nodes[0].sees(&[id], MemberState::Active).await;
             if nodes.len() == 3 {
                 nodes[0].voters(&ids[..3]).await;
@@ -103,7 +104,7 @@ impl World {
         }
         for node in &nodes {
             node.sees(ids, MemberState::Active).await;
-            // Until it knows that it belongs to a cluster it tells nobody its map.
+            // Until it knows that it belongs to a cluster it tells no client its map.
             node.status(|status| status.cluster != 0).await;
         }
         nodes
@@ -163,8 +164,8 @@ impl Node {
         }
     }
 
-    /// Waits until it is agreed that these vote and nobody else. (While voters change, a majority of
-    /// the old ones is needed too.)
+    /// Waits until it is agreed that exactly these vote. (While voters change, a majority
+    /// of the old ones is needed too.)
     pub(super) async fn voters(&self, ids: &[&str]) {
         let is_settled = || {
             let metrics = self.cluster.participant.metrics();

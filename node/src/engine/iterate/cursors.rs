@@ -1,7 +1,8 @@
 //! Where iterations over the disk go on: RESP cursors are numbers, positions are keys.
 //!
-//! Each namespace has its own cursors, bounded in number and bytes. Clients leave cursors behind, so a new one takes
-//! the place of the oldest of its namespace. Positions are counted against the RAM budget.
+//! Each namespace has its own cursors, bounded in number and bytes. Clients leave cursors behind,
+//! so a new one takes the place of the oldest of its namespace. Positions are counted against the
+//! RAM budget.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Threads against an engine that holds next to nothing in RAM, and against flushes: what they read is
-//! never stale.
+//! Threads against an engine that holds next to nothing in RAM, and against flushes: what they read
+//! is never stale.
 
 use std::sync::atomic::AtomicBool;
 

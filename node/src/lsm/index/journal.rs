@@ -1,13 +1,15 @@
 //! A look at fjall's journals before fjall reads them.
 //!
-//! A batch in a journal has a checksum over its items and none over its sequence number. With a lower one its entries
-//! would be taken for older than those that they replaced, and these would count again. Batches are written
-//! in the order of their numbers, so one that is not higher than that before it is damage. (A higher one does no harm:
-//! the checkpoint in the batch has it too, so the log is read again from there.)
+//! A batch in a journal has a checksum over its items and none over its sequence number. With a
+//! lower one its entries would be taken for older than those that they replaced, and these would
+//! count again. Batches are written in the order of their numbers, so one that is not higher than
+//! that before it is damage. (A higher one does no harm: the checkpoint in the batch has it too, so
+//! the log is read again from there.)
 //!
-//! Layout (fjall `=3.1.13`, `journal/entry.rs`), little-endian: a tag, then for 1, the start of a batch: count (4),
-//! sequence number (8); 2, an item: kind (1), codec (1), keyspace (8), key length (2), value length (4), stored
-//! length (4), key, stored value; 3, the end: checksum (8), `FJL` 3; 4: keyspace (8).
+//! Layout (fjall `=3.1.13`, `journal/entry.rs`), little-endian: a tag, then for 1, the start of a
+//! batch: count (4), sequence number (8); 2, an item: kind (1), codec (1), keyspace (8), key length
+//! (2), value length (4), stored length (4), key, stored value; 3, the end: checksum (8), `FJL` 3;
+//! 4: keyspace (8).
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
@@ -16,7 +18,8 @@ use std::path::Path;
 /// Bytes that are read at once.
 const WINDOW_LEN: usize = 256 << 10;
 
-/// Whether the batches of all journals in a directory have the numbers of their order, up to where they end.
+/// Whether the batches of all journals in a directory have the numbers of their order, up to where
+/// they end.
 ///
 /// # Errors
 /// Of reading. There being no directory is none.

@@ -1,8 +1,9 @@
 //! What a damaged record of a log was about.
 //!
-//! A record that cannot be served has to be known all the same: of which key it is, because older records of that key
-//! must not come to light, and where it ends, because others follow. Nothing is searched for behind it: a
-//! value may hold what looks like a record, and a client may have written it there.
+//! A record that cannot be served has to be known all the same: of which key it is, because older
+//! records of that key must not come to light, and where it ends, because others follow. Nothing is
+//! searched for behind it: a value may hold what looks like a record, and a client may have written
+//! it there.
 
 use std::io;
 
@@ -13,8 +14,8 @@ use super::records::Stored;
 use crate::lsm::record::{BOUND_FRAME_LEN, HEAD_LEN, Lengths, Record, is_head_intact};
 use crate::lsm::value;
 
-/// The longest key in bytes with which one changed byte is looked for: what that costs grows with the
-/// square of it. 10 ms with keys of 250 bytes.
+/// The longest key in bytes with which one changed byte is looked for: what that costs grows with
+/// the square of it. 10 ms with keys of 250 bytes.
 const MENDED_KEY_LEN_MAX: usize = 1024;
 
 /// Files are written in pages; those that never were read as zeros.
@@ -25,10 +26,10 @@ const PAGE_LEN: u64 = 4096;
 pub(crate) enum Damage {
     /// A record whose key, facts and length are known. Its bytes are not to be served.
     Named(Stored),
-    /// The log ends in the middle of a record, or before anything was written there: nobody was told that
-    /// it was written.
+    /// The log ends in the middle of a record, or before anything was written there: no writer was
+    /// told that it was written.
     Torn,
-    /// Nobody can tell what was there, nor where it ends.
+    /// It is unknown what was there, and where it ends.
     Unknown,
 }
 
@@ -81,9 +82,9 @@ fn named(at: u64, bytes: Bytes) -> Option<Stored> {
     Some(Stored::new(at, bytes, told))
 }
 
-/// Looks for the one byte whose change makes a head, key and start of a frame right. The checksum of the frame has
-/// to agree; so a mistake takes the chance of one in 2^32 for each of some 10,000 tries, twice.
-/// A tombstone has no frame: once. None if there is no such byte, or more than one.
+/// Looks for the one byte whose change makes a head, key and start of a frame right. The checksum
+/// of the frame has to agree; so a mistake takes the chance of one in 2^32 for each of some 10,000
+/// tries, twice. A tombstone has no frame: once. None if there is no such byte, or more than one.
 fn mend(log: &Log, at: u64) -> io::Result<Option<Stored>> {
     let left = log.end().saturating_sub(at);
     let most = HEAD_LEN + MENDED_KEY_LEN_MAX + BOUND_FRAME_LEN;

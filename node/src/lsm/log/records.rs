@@ -1,7 +1,7 @@
 //! The records of a log in their order, read in large pieces.
 //!
-//! One reader for whoever walks a log: opening, which brings an index up to date, and settling, which
-//! writes a log anew. It ends at the first record that is cut or damaged.
+//! One reader for all walks over a log: opening, which brings an index up to date, and compaction,
+//! which writes a log anew. It ends at the first record that is cut or damaged.
 
 use std::io;
 

@@ -1,10 +1,10 @@
-//! Room out of what is of no use, before anything useful is dropped for it.
+//! Room from useless bytes, before anything useful is dropped for it.
 //!
-//! Without quotas the disk tier is a queue: what is written pushes out what is oldest, and that is fair as
-//! long as everybody may fill it. A namespace that has lost its entries to its quota must not push out those of
-//! others by writing on. So with quotas, when room runs out, the sealed generation with most bytes of no use
-//! is written anew without these, in a hurry, and a generation is dropped only if there is none in which
-//! they are at least a quarter.
+//! Without quotas the disk tier is a queue: new writes push out the oldest entries, which is fair
+//! as long as all namespaces may fill it. A namespace that has lost its entries to its quota must
+//! not push out those of other namespaces by further writes. So with quotas, when room runs out,
+//! the sealed generation with the most useless bytes is written anew without these, in a hurry. A
+//! generation is dropped only if none has at least a quarter of useless bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -27,15 +27,15 @@ pub(crate) const GENERATIONS_MANY: usize = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Progress {
-    /// Nobody asked for room.
+    /// No thread asked for room.
     Idle,
-    /// Somebody did, and it is being made or looked for.
+    /// A thread did, and it is being made or looked for.
     Asked,
     /// There is none to be made: the oldest generation has to go.
     Nothing,
 }
 
-/// What the upkeep asks of the settling thread.
+/// What the upkeep asks of the compaction thread.
 #[derive(Debug)]
 pub(crate) struct Reclaim {
     is_on: AtomicBool,
@@ -72,7 +72,7 @@ impl Reclaim {
         self.progress.store(progress as u8, Ordering::Release);
     }
 
-    /// Whether room is being waited for, so that the settling thread must not rest.
+    /// Whether room is being waited for, so that the compaction thread must not rest.
     pub(crate) fn is_urgent(&self) -> bool {
         self.progress() == Progress::Asked
     }

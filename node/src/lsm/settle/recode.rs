@@ -1,4 +1,4 @@
-//! From a frame to the frame that it is to become when it settles.
+//! From a frame to the frame that compaction makes of it.
 
 use fonn_codec::{CodecId, CodecSpec, Encoding, Frame, Verbatim};
 
@@ -16,9 +16,9 @@ pub(crate) struct Workspace {
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 impl Workspace {
-    /// Makes [`Workspace::frame`] the frame that replaces `frame`; false if that stays as it is: because
-    /// it has the codec already, is known not to shrink, did not become shorter, or cannot be read
-    /// (which is no business of settling).
+    /// Makes [`Workspace::frame`] the frame that replaces `frame`; false if that stays as it is:
+    /// because it has the codec already, is known not to shrink, did not become shorter, or cannot
+    /// be read (which is no business of compaction).
     pub(crate) fn recode(
         &mut self,
         frame: &[u8],
@@ -64,7 +64,8 @@ impl Workspace {
         }
     }
 
-    /// Gives back what a large value took. What is kept is not cleared: decoding would fill it with zeros.
+    /// Gives back what a large value took. What is kept is not cleared: decoding would fill it with
+    /// zeros.
     pub(crate) fn shrink(&mut self) {
         for buffer in [&mut self.value, &mut self.frame] {
             buffer.truncate(BUFFER_BYTES_KEPT);

@@ -32,7 +32,7 @@ fn a_node_in_no_cluster_owns_all_slots_at_the_address_that_the_client_reached() 
         &resp(&[b"INFO", b"cluster"]),
         b"$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n",
     );
-    // It owns them: nobody is sent away.
+    // It owns them: no client is redirected.
     let replies = b"+OK\r\n$1\r\nv\r\n";
     exchange(&mut client, b"SET foo v\r\nGET foo\r\n", replies);
 }

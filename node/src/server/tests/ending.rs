@@ -73,7 +73,7 @@ fn requests_that_arrived_are_answered_when_the_server_drains() {
     let mut node = Node::start(Options::default());
     let mut client = node.connect();
     exchange(&mut client, &text_set("k", b"v"), b"STORED\r\n");
-    // The rest of this one comes while the server drains.
+    // The rest of this request comes while the server drains.
     client.write_all(b"set l 0 0 3\r\nab").unwrap();
     until("it is being received", || {
         node.shared.registry.list().iter().all(|it| !it.idle)

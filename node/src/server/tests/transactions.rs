@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::levels::CodecChoice;
 
-/// Sends a request and returns the reply as far as the kernel gives it at once; replies here are short.
+/// Sends a request and returns the reply as far as the kernel gives it at once; replies here are
+/// short.
 fn call(client: &mut TcpStream, line: &str) -> String {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     client.write_all(&resp(&words)).unwrap();
@@ -124,7 +125,7 @@ fn no_other_client_sees_a_transaction_half_done() {
     on_both(|node| {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Both keys are always equal for who reads them in one transaction.
+            // Both keys are always equal for a client that reads them in one transaction.
             for writer in 0..2 {
                 let is_over = &is_over;
                 scope.spawn(move || {

@@ -60,7 +60,7 @@ fn what_a_later_version_adds_is_passed_over_and_what_is_damaged_is_not_believed(
         std::fs::write(&path, damaged).unwrap();
         assert!(load(dir.path()).is_none());
     }
-    // Owners that nobody can tell are no reason to forget who was to be asked.
+    // Unknown owners are no reason to forget the members to ask.
     let nobody = text.replace("\"share\":100", "\"share\":0");
     std::fs::write(&path, nobody).unwrap();
     let noted = load(dir.path()).unwrap();

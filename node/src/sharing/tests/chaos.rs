@@ -14,11 +14,12 @@ const MAPS: u64 = 25;
 struct Run {
     is_over: AtomicBool,
     acknowledged: AtomicUsize,
-    /// A member misses a map: nobody may be able to answer, and a read is a miss then.
+    /// A member misses a map: no member may be able to answer, and a read is a miss then.
     is_one_behind: AtomicBool,
 }
 
-/// One writer with keys of its own: whatever was acknowledged is what anybody reads from then on.
+/// One writer with keys of its own: whatever was acknowledged is what every client reads from then
+/// on.
 fn write(members: &[Member], addresses: &[String], writer: usize, seed: u64, shared: &Run) {
     let mut random = SplitMix64::new(seed ^ writer as u64);
     let mut clients: Vec<Client> = addresses.iter().map(|it| Client::connect(it)).collect();
@@ -53,9 +54,10 @@ fn write(members: &[Member], addresses: &[String], writer: usize, seed: u64, sha
                 let (was_one_behind, begun) = (is_one_behind(), Instant::now());
                 let found = clients[through].get(&key);
                 let took = begun.elapsed();
-                // Whom it asks goes by an older map: for as long as it misses one, and where four members are given
-                // theirs in turn by an unoptimized build, for some hundred milliseconds each time. A read that meets
-                // that again and again is told a miss in the end. What is lost is missing at once, too.
+                // The asked member has applied an older map: for as long as it misses one, and
+                // where four members are given theirs in turn by an unoptimized build, for some
+                // hundred milliseconds each time. A read that meets that again and again is told a
+                // miss in the end. What is lost is missing at once, too.
                 let may_miss = was_one_behind || is_one_behind() || took >= OWNERS_WAIT;
                 if found.is_some() || last[nth].is_none() || !may_miss {
                     break (found, took);

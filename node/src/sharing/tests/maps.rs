@@ -19,7 +19,7 @@ pub fn member(id: &str, state: MemberState, weight: u32) -> Member {
     }
 }
 
-/// A map of members, with the owners that follow from their shares; none where nobody has one.
+/// A map of members, with the owners that follow from their shares; none where no member has one.
 pub fn placed(epoch: u64, replicas: usize, members: Vec<Member>) -> Option<Topology> {
     let placed: Vec<Placed<'_>> = members
         .iter()

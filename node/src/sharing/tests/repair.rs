@@ -8,7 +8,8 @@ use super::copies::{runtime, settled};
 use super::*;
 use crate::engine::Acks;
 
-/// Three owners of every slot that lack nothing and wait so long for each other, and a key that all of them have.
+/// Three owners of every slot that lack nothing and wait so long for each other, and a key that all
+/// of them have.
 fn agreed(owners_wait: Duration) -> ([Member; 3], String) {
     let members = ["a", "b", "c"].map(|name| Member::start_waiting(name, owners_wait));
     let first = settled(&members, 3);
@@ -48,7 +49,8 @@ fn repaired(members: &[Member; 3]) -> u64 {
     totals.sum()
 }
 
-/// Has the other owners answer hedged reads of a key, until all owners have that version of it, or nothing.
+/// Has the other owners answer hedged reads of a key, until all owners have that version of it, or
+/// nothing.
 fn read_until_agreed(members: &[Member; 3], key: &str, wanted: Option<Version>) {
     let get = Get::new(key.as_bytes());
     let begun = Instant::now();
@@ -72,7 +74,7 @@ fn a_write_that_was_refused_is_with_all_owners_in_the_end() {
     let (members, key) = agreed(IN_VAIN);
     let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
     let second = map(2, 3, &all);
-    // One owner goes by the next map already, and takes nothing from who does not.
+    // One owner has applied the next map already, and accepts nothing from one that has not.
     go_by(&[&members[1]], &second);
     let mut client = members[0].client();
     assert!(client.set(&key, "two").starts_with("SERVER_ERROR"));
@@ -88,7 +90,8 @@ fn a_write_that_was_refused_is_with_all_owners_in_the_end() {
     assert_eq!(client.get(&key).as_deref(), Some("two"));
 }
 
-/// Three owners of every slot, and a key that all have. Nothing is brought together in the background.
+/// Three owners of every slot, and a key that all have. Nothing is brought together in the
+/// background.
 fn alike() -> ([Member; 3], String) {
     let members = ["a", "b", "c"].map(|name| Member::start_waiting(name, IN_VAIN));
     let first = settled(&members, 3);

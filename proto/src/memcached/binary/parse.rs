@@ -1,8 +1,8 @@
 //! Bytes to requests.
 //!
-//! Everything that can be wrong with a packet shows in its header, so a bad one is refused before its
-//! body is there, and a good one is handed out in one piece. The only state is a refusal whose body is
-//! still being dropped.
+//! Everything that can be wrong with a packet shows in its header, so a bad one is refused before
+//! its body is there, and a good one is handed out in one piece. The only state is a refusal whose
+//! body is still being dropped.
 
 use super::header::{HEADER_LEN, MAGIC_REQUEST, RequestHeader};
 use super::opcode::{Opcode, Operation};
@@ -28,8 +28,8 @@ pub struct Parser {
     /// A refused packet of which one byte is left in the stream: a request has to be made of
     /// something.
     refused: Option<(Late, Status)>,
-    /// The key of a set that is refused for its size, whose entry is removed then, as memcached does: no read
-    /// after the error finds the old value. Empty for other refusals.
+    /// The key of a set that is refused for its size, whose entry is removed then, as memcached
+    /// does: no read after the error finds the old value. Empty for other refusals.
     outdated: Vec<u8>,
     is_authenticated: bool,
     /// Why the next packet that is not there as a whole is refused.
@@ -61,8 +61,8 @@ impl Parser {
         self.is_authenticated = is_authenticated;
     }
 
-    /// Takes the next request from the front of `buf`, the unconsumed bytes of the connection. Copies
-    /// nothing: keys and values are slices of `buf`.
+    /// Takes the next request from the front of `buf`, the unconsumed bytes of the connection.
+    /// Copies nothing: keys and values are slices of `buf`.
     #[inline]
     pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
         let Some(&first) = buf.first() else {
@@ -130,8 +130,8 @@ impl Parser {
         step(body, reply, HEADER_LEN.saturating_add(body_len))
     }
 
-    /// Why a packet with such lengths is not waited for: no packet can have them, or none of a client that has not
-    /// logged in.
+    /// Why a packet with such lengths is not waited for: no packet can have them, or none of a
+    /// client that has not logged in.
     #[inline]
     fn impossible(&self, header: &RequestHeader) -> Option<Status> {
         if header.value_len().is_none() || header.body_len > BODY_LEN_MAX {
@@ -186,7 +186,8 @@ fn request<'a>(opcode: Opcode, header: &RequestHeader, parts: Parts<'a>) -> (Bod
         Operation::Store(mode) => {
             let (flags, expires) = split(extras, 4);
             let set = Store::set(key, value, be32(flags), expiry(expires));
-            // `protocol_binary.txt`, section 4.2: with a CAS token the entry must exist and have it, for Add too.
+            // `protocol_binary.txt`, section 4.2: with a CAS token the entry must exist and have
+            // it, for Add too.
             let mode = match compare {
                 Some(_) => StoreMode::Set,
                 None => mode,
@@ -288,8 +289,8 @@ fn stats_kind(key: &[u8]) -> Option<StatsKind> {
     })
 }
 
-/// User and password of SASL `PLAIN`: `[authzid] NUL authcid NUL passwd` (RFC 4616, section 2). To act
-/// for somebody else (another authzid) is refused.
+/// User and password of SASL `PLAIN`: `[authzid] NUL authcid NUL passwd` (RFC 4616, section 2). To
+/// act for another user (another authzid) is refused.
 fn credentials<'a>(mechanism: &[u8], message: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let mut fields = message.split(|&byte| byte == 0);
     let (acts_for, user, password) = (fields.next()?, fields.next()?, fields.next()?);

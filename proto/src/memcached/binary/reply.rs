@@ -104,7 +104,7 @@ impl<'a> Reply<'a> {
                 self.late.status(Status::NonNumeric, out);
             }
             Outcome::Failed(failure) => self.late.failure(*failure, out),
-            // Nobody is told so who did not ask for it, and here nobody can.
+            // Only clients that ask for it get this reply, and here no client can.
             Outcome::Moved(_) => self.late.failure(Failure::Unavailable, out),
         }
     }
@@ -179,8 +179,8 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// What every packet of an answer repeats from the request: enough to word a failure when the request
-/// itself is gone.
+/// What every packet of an answer repeats from the request: enough to word a failure when the
+/// request itself is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Late {
     opcode: u8,

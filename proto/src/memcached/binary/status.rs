@@ -20,8 +20,8 @@ pub enum Status {
     NotStored = 0x0005,
     /// The value is not a decimal number.
     NonNumeric = 0x0006,
-    /// Not authenticated, wrong password, or a credential without the right to do this. Clients know
-    /// no other code for "not allowed".
+    /// Not authenticated, wrong password, or a credential without the right to do this. Clients
+    /// know no other code for "not allowed".
     AuthError = 0x0020,
     /// Unknown opcode.
     UnknownCommand = 0x0081,
@@ -43,8 +43,8 @@ impl Status {
         self as u16
     }
 
-    /// The body that memcached gives a reply with this status. Only "Not found" is given here: sccache
-    /// reads the body of a miss, and takes that of another error for the next header.
+    /// The body that memcached gives a reply with this status. Only "Not found" is given here:
+    /// sccache reads the body of a miss, and takes that of another error for the next header.
     #[must_use]
     #[inline]
     pub const fn text(self) -> &'static [u8] {

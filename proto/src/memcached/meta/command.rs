@@ -16,8 +16,8 @@ const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag";
 const BAD_STORE_MODE: &str = "CLIENT_ERROR invalid mode for ms M token";
 const BAD_ARITH_MODE: &str = "CLIENT_ERROR invalid mode for ma M token";
 
-/// Reads the line of command `m<verb>`; `rest` is what is behind the verb. A key that has to be decoded
-/// lives in `buffer`.
+/// Reads the line of command `m<verb>`; `rest` is what is behind the verb. A key that has to be
+/// decoded lives in `buffer`.
 pub(in crate::memcached) fn parse_line<'a>(
     verb: u8,
     rest: &'a [u8],
@@ -116,8 +116,8 @@ fn get<'a>(
     Ok((Command::Get(get), Reply::get(tail, &flags)))
 }
 
-/// `ms <key> <datalen> <flags>*`. As soon as the length is known the data block is swallowed whatever
-/// else is wrong.
+/// `ms <key> <datalen> <flags>*`. As soon as the length is known the data block is swallowed
+/// whatever else is wrong.
 fn store<'a>(key: &'a [u8], mut tokens: Tokens<'a>, buffer: &'a mut KeyBuffer) -> Parsed<'a> {
     let Some(value_len) = tokens.next().and_then(parse_block_len) else {
         return refused(BAD_FORMAT, None);
@@ -148,8 +148,8 @@ fn store_fields<'a>(
         Some(_) => return Err(BAD_STORE_MODE),
     };
     let is_extension = matches!(mode, StoreMode::Append | StoreMode::Prepend);
-    // A version to compare with makes set and replace the same: without an entry there is nothing to
-    // compare with (NF, not NS). Add wants no entry and so ignores it.
+    // A version to compare with makes set and replace the same: without an entry there is nothing
+    // to compare with (NF, not NS). Add wants no entry and so ignores it.
     let (mode, compare) = match (mode, flags.compare) {
         (StoreMode::Replace, Some(version)) => (StoreMode::Set, Some(version)),
         (StoreMode::Add, _) => (StoreMode::Add, None),

@@ -55,8 +55,8 @@ pub(super) struct Flags {
 /// Why flags are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagsError {
-    /// An unknown or repeated flag, or one with a wrong argument. Some commands have one line for all of
-    /// these.
+    /// An unknown or repeated flag, or one with a wrong argument. Some commands have one line for
+    /// all of these.
     Invalid(&'static str),
     /// The opaque is too long, which memcached notices after everything else.
     OpaqueTooLong,
@@ -66,7 +66,8 @@ impl Flags {
     /// Reads the flags in `tail`, the part of the line behind the key or the length.
     ///
     /// # Errors
-    /// The first unknown or repeated flag; without such, the last wrong argument with a line of its own.
+    /// The first unknown or repeated flag; without such, the last wrong argument with a line of its
+    /// own.
     pub(super) fn parse(tail: &[u8]) -> Result<Self, FlagsError> {
         let mut flags = Self::default();
         let mut seen = 0_u128;

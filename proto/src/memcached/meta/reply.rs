@@ -9,8 +9,8 @@ use crate::{Command, Out};
 
 /// How to word the answer to one request of the meta dialect.
 ///
-/// It keeps the flags as they stand in the request and goes through them again to return what they ask
-/// for, in their order.
+/// It keeps the flags as they stand in the request and goes through them again to return what they
+/// ask for, in their order.
 #[derive(Debug)]
 pub struct Reply<'a> {
     kind: Kind,
@@ -99,7 +99,7 @@ impl<'a> Reply<'a> {
         match (self.kind, outcome) {
             (Kind::Answer(_), _) => {}
             (_, Outcome::Failed(failure)) => text::put_failure(*failure, out),
-            // Nobody is told so who did not ask for it, and here nobody can.
+            // Only clients that ask for it get this reply, and here no client can.
             (_, Outcome::Moved(_)) => text::put_failure(Failure::Unavailable, out),
             (Kind::Get, Outcome::Hit(hit)) => self.put_hit(key, hit, out),
             (Kind::Debug, Outcome::Hit(hit)) => self.put_debug(key, hit, out),
@@ -229,8 +229,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// `ME <key> <name>=<value>*`. There are no slab classes, so the class is always 1; the size is that
-    /// of key and value.
+    /// `ME <key> <name>=<value>*`. There are no slab classes, so the class is always 1; the size is
+    /// that of key and value.
     fn put_debug(&self, key: &[u8], hit: &Hit<'_>, out: &mut Out) {
         out.put(b"ME ");
         self.put_key(key, out);
@@ -283,8 +283,8 @@ fn put_ttl(ttl_ms: Option<u64>, out: &mut Out) {
     put_seconds(ttl_ms, out);
 }
 
-/// Whole seconds left, a started one counted: an entry set for 20 s has 20 s left just after. -1 means
-/// for ever.
+/// Whole seconds left, a started one counted: an entry set for 20 s has 20 s left just after. -1
+/// means for ever.
 fn put_seconds(ttl_ms: Option<u64>, out: &mut Out) {
     match ttl_ms {
         Some(ttl_ms) => out.put_decimal(ttl_ms.div_ceil(1000)),

@@ -1,8 +1,8 @@
 //! The command lines of the text dialect.
 //!
 //! How many parts a command may have, which of them are ignored and what is answered to others is
-//! memcached's behaviour, also where it is odd: `set k 0 0 1 whatever` stores, `delete k 0` deletes,
-//! `noreply` silences errors too, and `gat 10` without a key is an empty retrieval.
+//! memcached's behaviour, also where it is odd: `set k 0 0 1 whatever` stores, `delete k 0`
+//! deletes, `noreply` silences errors too, and `gat 10` without a key is an empty retrieval.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -21,7 +21,8 @@ const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 const VERSION: &str = concat!("VERSION 1.6.18-fonn-", env!("CARGO_PKG_VERSION"));
 
-/// The parts behind the command's name. No valid line but a retrieval has more than the inline ones.
+/// The parts behind the command's name. No valid line but a retrieval has more than the inline
+/// ones.
 type Arguments<'a> = SmallVec<[&'a [u8]; 8]>;
 
 /// Reads the line of command `verb`; `rest` is what is behind the verb.

@@ -3,8 +3,8 @@
 use crate::ExpirySpec;
 use crate::command::MEMCACHED_KEY_LEN_MAX;
 
-/// Iterates over the tokens of a line. Only the space separates (a tab is part of a key), and several
-/// spaces count as one.
+/// Iterates over the tokens of a line. Only the space separates (a tab is part of a key), and
+/// several spaces count as one.
 #[derive(Clone, Debug)]
 pub(in crate::memcached) struct Tokens<'a> {
     rest: &'a [u8],
@@ -40,8 +40,8 @@ pub(in crate::memcached) fn is_key_len(key: &[u8]) -> bool {
     key.len() <= MEMCACHED_KEY_LEN_MAX
 }
 
-/// Reads a decimal number of 64 bits without a minus sign. A plus sign and leading zeros are allowed,
-/// as `strtoull` allows them.
+/// Reads a decimal number of 64 bits without a minus sign. A plus sign and leading zeros are
+/// allowed, as `strtoull` allows them.
 pub(in crate::memcached) fn parse_unsigned(token: &[u8]) -> Option<u64> {
     let digits = token.strip_prefix(b"+").unwrap_or(token);
     if digits.is_empty() {
@@ -70,7 +70,8 @@ pub(in crate::memcached) fn parse_signed(token: &[u8]) -> Option<i64> {
 /// The greatest length of a data block that memcached reads at all.
 const BLOCK_LEN_MAX: u64 = i32::MAX as u64 - 2;
 
-/// Reads the length of a data block. One that memcached takes for nonsense is none: nothing is swallowed for it.
+/// Reads the length of a data block. One that memcached takes for nonsense is none: nothing is
+/// swallowed for it.
 pub(in crate::memcached) fn parse_block_len(token: &[u8]) -> Option<u64> {
     let len = u64::try_from(parse_signed(token)?).ok()?;
     (len <= BLOCK_LEN_MAX).then_some(len)

@@ -1,8 +1,8 @@
 //! From the stream to requests: finds the line, lets the dialect read it, and waits for, takes or
 //! swallows the data block.
 //!
-//! Invariant: whatever was wrong with a storage command, the next line that is parsed starts behind its
-//! data block if the length of that was known.
+//! Invariant: whatever was wrong with a storage command, the next line that is parsed starts behind
+//! its data block if the length of that was known.
 
 use smallvec::smallvec;
 
@@ -16,8 +16,8 @@ use crate::{Command, Delete, Get, Store, StoreMode};
 /// Longest line in bytes without its end, except for retrieval commands; memcached's bound.
 pub const LINE_LEN_MAX: usize = 2048;
 
-/// Longest line of `get`, `gets`, `gat` and `gats`, which may name many keys. Memcached has no bound
-/// here; without one a client decides how much memory a connection takes.
+/// Longest line of `get`, `gets`, `gat` and `gats`, which may name many keys. Memcached has no
+/// bound here; without one a client decides how much memory a connection takes.
 pub const RETRIEVAL_LINE_LEN_MAX: usize = 64 * 1024;
 
 /// The reply to a line that is longer, before the connection is closed.
@@ -34,7 +34,8 @@ pub(in crate::memcached) enum Parsed<'a> {
         value_len: u64,
         reply: Reply<'a>,
     },
-    /// Nothing to execute. `swallow` is the length of the data block that follows, where it is known.
+    /// Nothing to execute. `swallow` is the length of the data block that follows, where it is
+    /// known.
     Refused {
         refusal: Refusal,
         swallow: Option<u64>,
@@ -76,8 +77,8 @@ pub(in crate::memcached) struct Refusal {
 }
 
 impl Refusal {
-    /// Refuses with `line` a command that would have been answered with `reply`. Meta tells of errors
-    /// in quiet mode too.
+    /// Refuses with `line` a command that would have been answered with `reply`. Meta tells of
+    /// errors in quiet mode too.
     fn replacing(reply: &Reply<'_>, line: &'static str) -> Self {
         match reply {
             Reply::Text(reply) => Self {
@@ -93,7 +94,8 @@ impl Refusal {
         }
     }
 
-    /// The request that is answered with the refusal. It removes the entry of `outdated`, unless that is empty.
+    /// The request that is answered with the refusal. It removes the entry of `outdated`, unless
+    /// that is empty.
     fn request(self, outdated: &[u8]) -> Request<'_> {
         let reply = if self.is_meta {
             Reply::Meta(meta::Reply::answer(self.line))
@@ -121,8 +123,8 @@ pub struct Parser {
     searched: usize,
     /// The answer that is due when the data block was swallowed up to its last byte.
     refusal: Option<Refusal>,
-    /// The key of a `set` that is refused for its size, whose entry is removed then, as memcached does: no
-    /// read after the error finds the old value. Empty for other refusals.
+    /// The key of a `set` that is refused for its size, whose entry is removed then, as memcached
+    /// does: no read after the error finds the old value. Empty for other refusals.
     outdated: Vec<u8>,
     is_authenticated: bool,
     /// Why the next value that is not there as a whole is refused.
@@ -165,8 +167,8 @@ impl Parser {
         self.is_authenticated = is_authenticated;
     }
 
-    /// Reads the next request from the start of `buf`, the bytes of the stream that were not consumed
-    /// so far. The request borrows from both.
+    /// Reads the next request from the start of `buf`, the bytes of the stream that were not
+    /// consumed so far. The request borrows from both.
     pub fn parse<'a>(&'a mut self, buf: &'a [u8]) -> Step<'a> {
         if buf.is_empty() {
             return Step::Need { total: 1 };
@@ -293,8 +295,8 @@ impl Parser {
         self.searched
     }
 
-    /// Finds the end of the first line. What it decides does not depend on how much has arrived beyond
-    /// the bytes that decide it.
+    /// Finds the end of the first line. What it decides does not depend on how much has arrived
+    /// beyond the bytes that decide it.
     fn find_line(&mut self, buf: &[u8]) -> Line {
         let window = buf.get(..=RETRIEVAL_LINE_LEN_MAX).unwrap_or(buf);
         let unsearched = window.get(self.searched..).unwrap_or_default();
@@ -314,8 +316,8 @@ impl Parser {
     }
 }
 
-/// Reads the line that nearly all are, in one pass: `get` of one key, with nothing else in it. The long way comes to the
-/// same.
+/// Reads the line that nearly all are, in one pass: `get` of one key, with nothing else in it. The
+/// long way comes to the same.
 #[inline]
 fn plain_get(buf: &[u8]) -> Option<Step<'_>> {
     let line = buf.strip_prefix(b"get ")?;
@@ -353,8 +355,8 @@ fn broken<'a>(line: &'static str, len: usize) -> Step<'a> {
     Step::Request { request, len }
 }
 
-/// Swallows a line and its data block but for the last byte: that is left for the answer to be made of,
-/// since a request has at least one.
+/// Swallows a line and its data block but for the last byte: that is left for the answer to be made
+/// of, since a request has at least one.
 fn skip_block<'a>(line_len: usize, value_len: u64) -> Step<'a> {
     Step::Skip {
         len: value_len.saturating_add(1).saturating_add(line_len as u64),

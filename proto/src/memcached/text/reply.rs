@@ -105,7 +105,7 @@ impl Reply<'_> {
                     *failed = true;
                     put_failure(*failure, out);
                 }
-                // Nobody is told so who did not ask for it, and here nobody can.
+                // Only clients that ask for it get this reply, and here no client can.
                 Outcome::Moved(_) => {
                     *failed = true;
                     put_failure(Failure::Unavailable, out);

@@ -1,4 +1,4 @@
-//! Who owns which slot, field by field.
+//! The owners of slots, field by field.
 
 use crate::cluster::{ClusterMember, ClusterView, Health, NODE_ID_LEN, NodeId, SlotRange};
 use crate::peer::field::{Reader, Writer, text};

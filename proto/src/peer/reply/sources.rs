@@ -1,4 +1,4 @@
-//! Who else has to be asked about slots.
+//! The other members to ask about slots.
 
 use crate::peer::{DecodeError, SlotSet, TooLong};
 

@@ -1,4 +1,5 @@
-//! The answers that go with a transaction: they change what the connection keeps, or word what came of it.
+//! The answers that go with a transaction: they change what the connection keeps, or word what came
+//! of it.
 
 use super::super::encode::{Protocol, put_array_len};
 use super::super::frame::Args;
@@ -57,7 +58,8 @@ impl BatchForms<'_> {
         let mut rest = outcomes.iter();
         for (steps, form) in &mut self.forms {
             for _ in 0..*steps {
-                // A member that carried out less than it was asked for is no member of this release.
+                // A member that carried out less than it was asked for is no member of this
+                // release.
                 let failed = Outcome::Failed(Failure::Unavailable);
                 form.put(protocol, rest.next().unwrap_or(&failed), out);
             }

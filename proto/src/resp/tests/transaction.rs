@@ -1,4 +1,5 @@
-//! What a connection keeps for `EXEC`, and when it gives that up. The words of Redis are in the recording.
+//! What a connection keeps for `EXEC`, and when it gives that up. The words of Redis are in the
+//! recording.
 
 use super::Client;
 use crate::batch::BATCH_STEPS_MAX;

@@ -60,7 +60,8 @@ struct OfRouter<'a> {
 /// A router that has been behind for longer has lost its members, and its clients lose hits.
 const BEHIND_MAX_MS: u64 = 2000;
 
-/// Asks all members. Bad is a member that is down, takes no traffic or does not answer, and a router that is behind.
+/// Asks all members. Bad is a member that is down, takes no traffic or does not answer, and a
+/// router that is behind.
 pub(super) async fn run(
     everybody: &Everybody,
     router: &RouterStatusResponse,

@@ -174,7 +174,7 @@ impl Figures {
         let (mut below, mut low) = (0.0, 0.0);
         for (high, count) in buckets {
             if count > 0.0 && below + count >= quantile * total {
-                // Nobody knows how far the last one goes.
+                // The last one has no known end.
                 let high = if high.is_finite() { high } else { low };
                 return Some(low + (high - low) * (quantile * total - below) / count);
             }

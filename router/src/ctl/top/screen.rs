@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::sync::mpsc;
 
-/// The other screen without a cursor; and back (xterm's control sequences, which all terminals have).
+/// The other screen without a cursor; and back (xterm's control sequences, which all terminals
+/// have).
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
@@ -113,7 +114,7 @@ impl Keys {
         Ok(Self { pressed })
     }
 
-    /// Waits until somebody wants to leave.
+    /// Waits until the user wants to leave.
     ///
     /// # Cancel safety
     /// Cancelling it loses no key.

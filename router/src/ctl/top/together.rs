@@ -101,7 +101,8 @@ impl Together {
         together
     }
 
-    /// Follows members that are new. Those that are down are tried again when they are not any more.
+    /// Follows members that are new. Those that are down are tried again when they are not any
+    /// more.
     fn follow(&mut self, everybody: Everybody) {
         for (name, way) in everybody.members {
             if self.names.insert(name.clone()) {
@@ -144,7 +145,7 @@ impl Together {
         self.names.iter().all(is_known)
     }
 
-    /// What to ask for, and who is asked, without holding this.
+    /// What to ask for, and the members to ask, without holding this.
     pub(super) fn asking(&self) -> impl Future<Output = Asked> + Send + use<> {
         let (router, started) = (self.router.clone(), self.started);
         async move {
@@ -225,7 +226,7 @@ impl Together {
     }
 }
 
-/// Sends what a member streams, for as long as anybody takes it in.
+/// Sends what a member streams, for as long as there is a receiver.
 async fn watch(name: String, way: Connection, news: mpsc::Sender<News>) {
     loop {
         let Err(error) = stream(&name, &way, &news).await else {
@@ -242,7 +243,7 @@ async fn watch(name: String, way: Connection, news: mpsc::Sender<News>) {
     }
 }
 
-/// Fine is that nobody takes it in any more.
+/// A missing receiver is fine.
 async fn stream(name: &str, way: &Connection, news: &mpsc::Sender<News>) -> Result<(), CtlError> {
     let request = WatchRequest {
         history_seconds: HISTORY_SECONDS,
@@ -324,8 +325,8 @@ fn fill(tier: &str, parts: &[&Lately]) -> Option<Fill> {
     })
 }
 
-/// The page of `/metrics` (<https://prometheus.io/docs/instrumenting/exposition_formats/>) as a message of the stream,
-/// in which no bucket includes the lower ones.
+/// The page of `/metrics` (<https://prometheus.io/docs/instrumenting/exposition_formats/>) as a
+/// message of the stream, in which no bucket includes the lower ones.
 fn message(page: &str, at_ms: u64) -> WatchResponse {
     let mut message = WatchResponse {
         started_at_ms: 1,

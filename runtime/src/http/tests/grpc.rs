@@ -173,8 +173,8 @@ async fn malformed_calls_are_refused_and_leave_the_server_alive() {
     for body in [
         &b""[..],
         b"\0",
-        // A frame that is shorter than it says, one that is longer than any may be, an unknown flag, a
-        // compression that was not agreed, a message that is none.
+        // A frame that is shorter than it says, one that is longer than any may be, an unknown
+        // flag, a compression that was not agreed, a message that is none.
         b"\0\0\0\0\x05ab",
         b"\0\xff\xff\xff\xff",
         b"\x07\0\0\0\0",
@@ -301,7 +301,8 @@ async fn a_call_outlives_the_age_of_its_connection_but_not_its_own() {
     let mut changes = watch.into_inner();
     changes.next().await.unwrap().unwrap();
     let mut call = LongCall::begin(&server).await.unwrap();
-    // A health check keeps no connection: this one is cut at its age. The connection of the call is older by then.
+    // A health check keeps no connection: it is cut at its age. The connection of the call is
+    // older by then.
     let cut = tokio::time::timeout(LONG, changes.next()).await.unwrap();
     assert!(cut.is_none_or(|it| it.is_err()));
     tokio::time::sleep(age).await;

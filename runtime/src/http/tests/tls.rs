@@ -1,4 +1,4 @@
-//! TLS on the port: who is let in, who is not, and what goes on without it.
+//! TLS on the port: which clients are admitted, which are not, and what works without it.
 
 use rcgen::SerialNumber;
 use rustls::ClientConfig;
@@ -92,7 +92,7 @@ async fn certificates_that_are_wrong_expired_or_missing_are_refused() {
     assert!(!rig.answers(Some(expired)).await, "expired");
     let stranger = rig.client(&Authority::new(), FAR);
     assert!(!rig.answers(Some(stranger)).await, "of another authority");
-    // Whoever asks from the same machine needs none.
+    // Clients on the same machine need none.
     assert!(rig.answers(None).await);
     assert!(rig.server.get("/healthz").await.ends_with("ok\n"));
 }

@@ -1,4 +1,5 @@
-//! However the bytes of replies arrive, the replies are those that were sent; and how often the socket is asked for them.
+//! However the bytes of replies arrive, the replies are those that were sent; and how often the
+//! socket is asked for them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -25,7 +26,8 @@ async fn send_and_see(client: &Client, connection: &mut Connection, bytes: &[u8]
     assert_eq!(received.get(), end);
 }
 
-/// A client, a connection of its, and the bytes of replies to requests of it with values of these lengths.
+/// A client, a connection of its, and the bytes of replies to requests of it with values of these
+/// lengths.
 async fn world(lens: &[usize]) -> (Client, Connection, Vec<Pending>, Vec<Vec<u8>>) {
     let node = Node::bind().await;
     let client = start(options(&node));
@@ -53,7 +55,7 @@ async fn reads_of(client: &Client, connection: &mut Connection, pieces: &[&[u8]]
     for piece in pieces {
         send_and_see(client, connection, piece).await;
     }
-    // Whoever asks in vain does so before others have their turn.
+    // A caller that asks in vain does so before others have their turn.
     tokio::task::yield_now().await;
     reads.get() - before
 }

@@ -87,7 +87,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// Against a map from id to what the caller must get. A reply is the id itself, so a result of
-    /// somebody else shows.
+    /// another caller shows.
     #[test]
     fn every_caller_gets_its_own_result_once(steps in vec(steps(), 1..300)) {
         const SLOTS: usize = 6;

@@ -1,7 +1,7 @@
 //! Requests of one read whose answers come later: begun one after the other, worded in order.
 //!
-//! What is answered at once meanwhile is worded aside, and goes behind those that it came after. All of
-//! it lives as long as the bytes that the requests were read from.
+//! What is answered at once meanwhile is worded aside, and goes behind those that it came after.
+//! All of it lives as long as the bytes that the requests were read from.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,14 +18,15 @@ const COMMANDS_MAX: usize = 1024;
 /// What the answers to commands in flight may come to in bytes, as far as earlier answers tell.
 const BYTES_EXPECTED_MAX: usize = 4 * 1024 * 1024;
 
-/// Requests and commands that the queue has room for at once when it gets its first: one that waits alone never comes
-/// here, and batches of a few would have it grow again and again.
+/// Requests and commands that the queue has room for at once when it gets its first: one that waits
+/// alone never comes here, and batches of a few would have it grow again and again.
 const QUEUE_ROOM: usize = 16;
 
 /// Length of an answer before there was one.
 const LEN_EXPECTED: usize = 64 * 1024;
 
-/// How many commands may be in flight: as many as their answers are expected to be small enough for.
+/// How many commands may be in flight: as many as their answers are expected to be small enough
+/// for.
 #[derive(Debug)]
 pub(super) struct Window {
     len_expected: usize,
@@ -272,8 +273,8 @@ fn changes(command: &Command<'_>) -> bool {
     command.is_write() || matches!(command, Command::Get(get) if get.claim)
 }
 
-/// The same for the same key. That others have it too makes one wait for the other, no more, so it need not resist
-/// clients that choose their keys, who would slow down themselves alone.
+/// The same for the same key. That others have it too makes one wait for the other, no more, so it
+/// need not resist clients that choose their keys, which would slow down only themselves.
 fn key_hash(space: Space, command: &Command<'_>) -> u64 {
     let key = command.key();
     let mix = |hash: u64, word: u64| {

@@ -1,8 +1,9 @@
-//! The receiving side of a connection: the memory of the request that is arriving, and the waits for more of it.
+//! The receiving side of a connection: the memory of the request that is arriving, and the waits
+//! for more of it.
 //!
-//! A request that fits a pooled buffer costs nothing besides. A larger one has an allocation of its full length,
-//! of which the kernel provides what bytes have been written to; it is charged for these, in steps that double.
-//! So what a client announces reserves nothing.
+//! A request that fits a pooled buffer costs nothing besides. A larger one has an allocation of its
+//! full length, of which the kernel provides what bytes have been written to; it is charged for
+//! these, in steps that double. So what a client announces reserves nothing.
 
 use std::io;
 use std::sync::atomic::{Ordering, fence};
@@ -26,7 +27,8 @@ const ACKNOWLEDGE_LEN_MAX: usize = 64 * 1024;
 /// How often a client that memory is reserved for is looked at while it sends nothing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is read and thrown away from a connection that is being closed; and if its client has not logged in.
+/// What is read and thrown away from a connection that is being closed; and if its client has not
+/// logged in.
 const LINGER_LEN_MAX: usize = 1024 * 1024;
 const STRANGER_LINGER_LEN_MAX: usize = 64 * 1024;
 
@@ -44,8 +46,8 @@ pub(super) struct Arrival<'c, S: Service> {
     pace: Option<Pace>,
 }
 
-/// What the rate of a client is measured by: only the time that the server waits for the client counts, not the time that a
-/// busy server takes.
+/// What the rate of a client is measured by: only the time that the server waits for the client
+/// counts, not the time that a busy server takes.
 struct Pace {
     /// How long the client has been waited for.
     waited: Duration,
@@ -70,7 +72,8 @@ fn next_limit(len: usize) -> usize {
 }
 
 impl<'c, S: Service> Driver<'c, S> {
-    /// Waits for the first byte of a request, as long as it takes. False if the server is shutting down.
+    /// Waits for the first byte of a request, as long as it takes. False if the server is shutting
+    /// down.
     pub(super) async fn wait_idle(&mut self) -> io::Result<bool> {
         let at_boundary = &self.connection.at_boundary;
         at_boundary.store(true, Ordering::Relaxed);
@@ -81,7 +84,8 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         let result = match self.guard.is_open() {
             true => self.connection.socket.readable().await,
-            // Boxed, like what else is only for servers with users: others do not pay for it with memory.
+            // Boxed, like what else is only for servers with users: others do not pay for it with
+            // memory.
             false => {
                 Box::pin(async {
                     tokio::select! {
@@ -113,14 +117,15 @@ impl<'c, S: Service> Driver<'c, S> {
         missing: usize,
         arrival: &mut Arrival<'_, S>,
     ) -> io::Result<()> {
-        // In the middle of a large body the peer's window is full of data and acknowledgements come by
-        // themselves; near its end, and in a head, the peer may be waiting for one.
+        // In the middle of a large body the peer's window is full of data and acknowledgements come
+        // by themselves; near its end, and in a head, the peer may be waiting for one.
         if missing <= ACKNOWLEDGE_LEN_MAX {
             self.connection.socket.acknowledge_now();
         }
         let stall_max = self.shared.tuning.stall_max;
         let Some(pace) = &mut arrival.pace else {
-            // What is left of a request that was refused on its way may be less than what wakes for much.
+            // What is left of a request that was refused on its way may be less than what wakes for
+            // much.
             self.expect(1);
             return match timeout(stall_max, self.connection.socket.readable()).await {
                 Ok(result) => result,
@@ -175,7 +180,8 @@ impl<'c, S: Service> Driver<'c, S> {
         true
     }
 
-    /// Whether more memory has to be reserved before more of the large request in `input` is received.
+    /// Whether more memory has to be reserved before more of the large request in `input` is
+    /// received.
     #[inline]
     pub(super) fn lacks_memory(&self, arrival: &Arrival<'_, S>, input: &Input) -> bool {
         input.len() >= arrival.limit
@@ -191,8 +197,8 @@ impl<'c, S: Service> Driver<'c, S> {
         }
     }
 
-    /// Reserves memory for the next bytes of the large request in `input`, which is to have `need` bytes.
-    /// Waits a while for it. False if there is none.
+    /// Reserves memory for the next bytes of the large request in `input`, which is to have `need`
+    /// bytes. Waits a while for it. False if there is none.
     pub(super) async fn admit(
         &mut self,
         arrival: &mut Arrival<'c, S>,
@@ -212,9 +218,9 @@ impl<'c, S: Service> Driver<'c, S> {
         true
     }
 
-    /// Reserves memory for what a small request in `input` holds while it waits for the rest: nothing, for one
-    /// that is very small. A head that comes in pieces does not queue behind large bodies, nor does it have to
-    /// come at their rate.
+    /// Reserves memory for what a small request in `input` holds while it waits for the rest:
+    /// nothing, for one that is very small. A head that comes in pieces does not queue behind large
+    /// bodies, nor does it have to come at their rate.
     pub(super) async fn admit_waiting(
         &mut self,
         arrival: &mut Arrival<'c, S>,
@@ -274,7 +280,8 @@ impl<'c, S: Service> Driver<'c, S> {
         true
     }
 
-    /// Refuses the request at the front of `input` as busy; returns what to wait for and what to swallow.
+    /// Refuses the request at the front of `input` as busy; returns what to wait for and what to
+    /// swallow.
     ///
     /// # Errors
     /// If the request is none that could be swallowed: the connection has to be closed.
@@ -319,13 +326,14 @@ impl<'c, S: Service> Driver<'c, S> {
         Ok(())
     }
 
-    /// Delays the answer to a request that leaves its client without a login. The connection counts against the bound of
-    /// its source meanwhile. So the answers that a source gets in a second are bounded, however many connections it
-    /// opens for them. False if the connection had to give way to a newer one meanwhile. It is counted no longer then, and
-    /// would keep its task until the requests that it has sent are answered.
+    /// Delays the answer to a request that leaves its client without a login. The connection counts
+    /// against the bound of its source meanwhile. So the answers that a source gets in a second are
+    /// bounded, however many connections it opens for them. False if the connection had to give way
+    /// to a newer one meanwhile. It is counted no longer then, and would keep its task until the
+    /// requests that it has sent are answered.
     ///
-    /// The deadline of the start-up waits for the end of the delay, so the client gets its answer. The caller closes the
-    /// connection then, if the deadline is past.
+    /// The deadline of the start-up waits for the end of the delay, so the client gets its answer.
+    /// The caller closes the connection then, if the deadline is past.
     pub(super) async fn delay_stranger(&mut self) -> bool {
         let state = self.connection.startup();
         if state == StartupState::UnderWay {
@@ -339,8 +347,8 @@ impl<'c, S: Service> Driver<'c, S> {
         !self.is_starting || self.shared.startups.counts(self.connection.id)
     }
 
-    /// Ends a connection without losing its last reply: says that nothing more comes, and reads until
-    /// the client has closed too, or for a moment.
+    /// Ends a connection without losing its last reply: says that nothing more comes, and reads
+    /// until the client has closed too, or for a moment.
     pub(super) async fn linger(&mut self) {
         let socket = &self.connection.socket;
         socket.end_writing();

@@ -97,8 +97,8 @@ impl<S: Service> Driver<'_, S> {
     /// Sends what was composed in the middle of a request.
     ///
     /// # Errors
-    /// Besides those of the socket: a write of the request itself failed. A reply of which a part was
-    /// sent cannot be taken back, so the connection has to end.
+    /// Besides those of the socket: a write of the request itself failed. A reply of which a part
+    /// was sent cannot be taken back, so the connection has to end.
     pub(super) async fn relieve(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
         if self.acks.count() > 0 {
             self.settle(queue).await?;
@@ -178,7 +178,8 @@ impl<S: Service> Driver<'_, S> {
                     if self.out.is_empty() {
                         return Ok(());
                     }
-                    // What is left counts anew, behind all who made no progress meanwhile.
+                    // What is left counts anew, behind all connections that made no progress
+                    // meanwhile.
                     unsent = None;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -202,8 +203,8 @@ impl<S: Service> Driver<'_, S> {
     }
 }
 
-/// Puts the dialect's error in place of the reply of every request of which a write failed, and tells
-/// `count` of each.
+/// Puts the dialect's error in place of the reply of every request of which a write failed, and
+/// tells `count` of each.
 ///
 /// # Errors
 /// If a part of such a reply was sent already: the connection has to end.

@@ -166,7 +166,7 @@ impl Store {
                 true => Err(Again),
                 false => Ok(Known(self.run(held.task))),
             };
-            // Nobody may be left to ask.
+            // The caller may be gone.
             let _ = held.answer.send(came);
         }
     }
@@ -339,7 +339,7 @@ impl Service for Fake {
             acks.count += 1;
         }
         let mut store = self.store.lock();
-        // Whoever sees the count has to take the lock to release what it counts.
+        // A thread that sees the count has to take the lock to release what it counts.
         self.executed.fetch_add(1, Ordering::SeqCst);
         let is_held = match self.manner {
             Manner::AtOnce => false,

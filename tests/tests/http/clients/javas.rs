@@ -95,7 +95,8 @@ impl Tool for Gradle {
     }
 }
 
-/// A project of Maven with one class. What Maven needs of a repository is in one beside the program.
+/// A project of Maven with one class. What Maven needs of a repository is in one beside the
+/// program.
 struct Maven {
     program: PathBuf,
     repository: PathBuf,

@@ -102,7 +102,8 @@ impl Nx {
         Ok(Some(Self { program, dir }))
     }
 
-    /// Builds with these variables, which are no input of the hash. The task writes `STAMP` instead of the time.
+    /// Builds with these variables, which are no input of the hash. The task writes `STAMP` instead
+    /// of the time.
     pub(crate) fn build_with(&self, at: &Endpoint, environment: &[(&str, &str)]) -> Result<Build> {
         let root = self.dir.path();
         remove(root, &[".nx", "dist", "home"])?;

@@ -1,4 +1,5 @@
-//! The messages of a call as they come: bounded in bytes and time, and charged to the memory budget.
+//! The messages of a call as they come: bounded in bytes and time, and charged to the memory
+//! budget.
 
 use bytes::{Buf as _, Bytes};
 use fonn_reapi::status::{Code, Refusal};

@@ -16,8 +16,8 @@ use crate::store::Store;
 /// Longest message of a directory or a tree that is looked into.
 const TREE_LEN_MAX: u64 = 64 << 20;
 
-/// Field 9, `execution_metadata`, with `fonn` as the worker. It is what a result without outputs is stored as, because an
-/// entry of no bytes is no result over HTTP.
+/// Field 9, `execution_metadata`, with `fonn` as the worker. It is what a result without outputs is
+/// stored as, because an entry of no bytes is no result over HTTP.
 const EMPTY_RESULT: &[u8] = b"\x4a\x06\x0a\x04fonn";
 
 impl<S: Store> Caller<'_, S> {
@@ -46,7 +46,8 @@ impl<S: Store> Caller<'_, S> {
         }
     }
 
-    /// Whether all that a result refers to is there, which counts as a use of it; `None` if it is no action result.
+    /// Whether all that a result refers to is there, which counts as a use of it; `None` if it is
+    /// no action result.
     pub(super) async fn is_complete(
         &self,
         instance: &Instance,
@@ -117,8 +118,8 @@ impl<S: Store> Caller<'_, S> {
         Ok(Reply::encoded(result))
     }
 
-    /// Stores the contents in a result that has their digests as well, as other results may refer to them. One that
-    /// cannot be stored makes the result incomplete, which a read notices.
+    /// Stores the contents in a result that has their digests as well, as other results may refer
+    /// to them. One that cannot be stored makes the result incomplete, which a read notices.
     async fn put_inlined(&self, instance: &Instance, function: i32, result: &[u8]) {
         let Ok(result) = ActionResult::decode(result) else {
             return;

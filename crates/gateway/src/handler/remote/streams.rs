@@ -200,7 +200,8 @@ impl Sink {
             }
             let kept = self.value.len() + out.len() + data.len() + window;
             inbound.keep(kept).await?;
-            // The kernel provides memory as it is written to, so room for all of it costs nothing yet.
+            // The kernel provides memory as it is written to, so room for all of it costs nothing
+            // yet.
             self.value.reserve_exact(len - self.value.len());
             self.hasher.update(out);
             self.value.extend_from_slice(out);

@@ -1,4 +1,5 @@
-//! Raft as a model of it: elections with a pre-vote, a log that followers take over, and what is agreed on by that.
+//! Raft as a model of it: elections with a pre-vote, a log that followers take over, and what is
+//! agreed on by that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -148,7 +149,7 @@ impl Node {
         }
     }
 
-    /// Somebody asks whether it would be voted for.
+    /// A member asks whether it would be voted for.
     pub(super) fn asked_to_pre_vote(&mut self, from: RaftId, last: Option<LogId>, now: Instant) {
         let voter = Voter {
             heard: self.heard(now),
@@ -166,7 +167,7 @@ impl Node {
         }
     }
 
-    /// Somebody stands for election.
+    /// A member stands for election.
     pub(super) fn asked_to_vote(
         &mut self,
         from: RaftId,
@@ -174,7 +175,7 @@ impl Node {
         last: Option<LogId>,
         now: Instant,
     ) {
-        // As openraft has it: who hears a leader has no vote against it.
+        // As openraft has it: a member that hears a leader has no vote against it.
         let lease = election::Options::default().lease;
         if self.heard(now).is_some_and(|heard| now - heard <= lease) {
             let term = self.disk.term;

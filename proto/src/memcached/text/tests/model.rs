@@ -1,5 +1,5 @@
-//! A store of a few lines whose clock stands still: it executes requests, so that tests can hold whole
-//! conversations against what memcached 1.6.18 said.
+//! A store of a few lines whose clock stands still: it executes requests, so that tests can hold
+//! whole conversations against what memcached 1.6.18 said.
 
 use std::collections::BTreeMap;
 
