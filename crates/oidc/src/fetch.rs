@@ -1,27 +1,20 @@
 //! Fetches the documents of an issuer: its configuration and its keys.
 //!
-//! HTTP/1.1 over TLS, one connection for each document. Plain HTTP is for issuers on the same machine. Redirects are not followed
-//! and no proxy is used, since an answer decides which tokens are believed.
+//! HTTP/1.1 over TLS, one connection for each document. Plain HTTP is for issuers on the same
+//! machine. Redirects are not followed and no proxy is used, since an answer decides which tokens
+//! are believed.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::client::conn::http1;
+use fonn_http_client::{ConnectError, Connection, NoAuthority, empty, trusting};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::header::{ACCEPT, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -106,7 +99,8 @@ pub enum FetchError {
     Recently,
 }
 
-/// The part of the configuration of an issuer that is needed (OpenID Connect Discovery 1.0, section 3).
+/// The part of the configuration of an issuer that is needed (OpenID Connect Discovery 1.0, section
+/// 3).
 #[derive(Deserialize)]
 struct Configuration {
     issuer: String,
@@ -177,14 +171,9 @@ impl Client {
         if !issuer.starts_with("https:") {
             return Ok(Self { tls: None });
         }
-        let roots = tokio::task::spawn_blocking(move || roots(ca.as_deref())).await;
-        let roots = roots.ok().flatten().ok_or(FetchError::Authorities)?;
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|_| FetchError::Authorities)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = tokio::task::spawn_blocking(move || trusting(ca.as_deref())).await;
+        let config = config.map_err(|_| FetchError::Authorities)?;
+        let config = config.map_err(|NoAuthority| FetchError::Authorities)?;
         Ok(Self {
             tls: Some(TlsConnector::from(Arc::new(config))),
         })
@@ -201,83 +190,52 @@ impl Client {
             || name
                 .parse()
                 .is_ok_and(|it: std::net::IpAddr| it.is_loopback());
-        let unreachable = |error: io::Error| FetchError::Connect {
-            url: url.to_owned(),
-            why: error.to_string(),
+        let default_port = match (uri.scheme_str(), &self.tls) {
+            (Some("https"), Some(_)) => 443,
+            (Some("http"), None) if is_local => 80,
+            _ => return Err(refused()),
         };
-        match (uri.scheme_str(), &self.tls) {
-            (Some("https"), Some(tls)) => {
-                let server = ServerName::try_from(name.to_owned()).map_err(|_| refused())?;
-                let stream = TcpStream::connect((name, uri.port_u16().unwrap_or(443))).await;
-                let stream = tls.connect(server, stream.map_err(unreachable)?).await;
-                exchange(stream.map_err(unreachable)?, &uri, url).await
-            }
-            (Some("http"), None) if is_local => {
-                let stream = TcpStream::connect((name, uri.port_u16().unwrap_or(80))).await;
-                exchange(stream.map_err(unreachable)?, &uri, url).await
-            }
-            _ => Err(refused()),
+        let port = uri.port_u16().unwrap_or(default_port);
+        let connection = Connection::open(host, port, self.tls.as_ref()).await;
+        match connection {
+            Ok(connection) => exchange(connection, &uri, url).await,
+            Err(ConnectError::Host(_)) => Err(refused()),
+            Err(ConnectError::Stream(error)) => Err(FetchError::Connect {
+                url: url.to_owned(),
+                why: error.to_string(),
+            }),
+            Err(ConnectError::Http(error)) => Err(FetchError::Answer {
+                url: url.to_owned(),
+                why: error.to_string(),
+            }),
         }
     }
 }
 
-/// The authorities of a file, or those of the machine; `None` if there are none.
-fn roots(ca: Option<&Path>) -> Option<RootCertStore> {
-    let certificates: Vec<CertificateDer<'static>> = match ca {
-        Some(path) => CertificateDer::pem_file_iter(path)
-            .ok()?
-            .collect::<Result<_, _>>()
-            .ok()?,
-        None => rustls_native_certs::load_native_certs().certs,
-    };
-    let mut roots = RootCertStore::empty();
-    // Authorities of a machine that cannot be read are of no use, and no reason to believe none.
-    let (added, _) = roots.add_parsable_certificates(certificates);
-    (added > 0).then_some(roots)
-}
-
 /// Asks for a document over a connection.
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    uri: &Uri,
-    url: &str,
-) -> Result<Bytes, FetchError> {
+async fn exchange(mut connection: Connection, uri: &Uri, url: &str) -> Result<Bytes, FetchError> {
     let answer = |why: String| FetchError::Answer {
         url: url.to_owned(),
         why,
     };
-    let handshake = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| answer(error.to_string()))?;
-    let ask = async {
-        let authority = uri.authority().map_or("", |it| it.as_str());
-        let request = Request::get(uri.path_and_query().map_or("/", |it| it.as_str()))
-            .header(HOST, authority)
-            .header(ACCEPT, "application/json")
-            .header(USER_AGENT, concat!("fonn/", env!("CARGO_PKG_VERSION")))
-            .body(Empty::<Bytes>::new())
-            .map_err(|error| answer(error.to_string()))?;
-        let response = sender.send_request(request).await;
-        let response = response.map_err(|error| answer(error.to_string()))?;
-        if response.status() != StatusCode::OK {
-            return Err(FetchError::Status {
-                url: url.to_owned(),
-                status: response.status().as_u16(),
-            });
-        }
-        let body = Limited::new(response.into_body(), DOCUMENT_LEN_MAX).collect();
-        let body = body.await.map_err(|error| answer(error.to_string()))?;
-        Ok(body.to_bytes())
-    };
-    let (mut ask, mut connection) = (pin!(ask), pin!(connection));
-    let mut is_open = true;
-    loop {
-        // Cancel safe: both are polled again, the connection until its end.
-        tokio::select! {
-            biased;
-            document = &mut ask => return document,
-            _ = &mut connection, if is_open => is_open = false,
-        }
+    let authority = uri.authority().map_or("", |it| it.as_str());
+    let request = Request::get(uri.path_and_query().map_or("/", |it| it.as_str()))
+        .header(HOST, authority)
+        .header(ACCEPT, "application/json")
+        .header(USER_AGENT, concat!("fonn/", env!("CARGO_PKG_VERSION")))
+        .body(empty())
+        .map_err(|error| answer(error.to_string()))?;
+    let response = connection.send(request).await;
+    let response = response.map_err(|error| answer(error.to_string()))?;
+    if response.status() != StatusCode::OK {
+        return Err(FetchError::Status {
+            url: url.to_owned(),
+            status: response.status().as_u16(),
+        });
     }
+    let body = Limited::new(response.into_body(), DOCUMENT_LEN_MAX).collect();
+    let body = body.await.map_err(|error| answer(error.to_string()))?;
+    Ok(body.to_bytes())
 }
 
 #[cfg(test)]

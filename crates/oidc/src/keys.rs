@@ -1,7 +1,7 @@
 //! The public keys of an issuer: a JSON Web Key Set (RFC 7517).
 //!
-//! Keys that cannot verify one of the supported algorithms are left out: issuers publish keys for encryption and for other
-//! algorithms beside them.
+//! Keys that cannot verify one of the supported algorithms are left out: issuers publish keys for
+//! encryption and for other algorithms beside them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use serde::Deserialize;
 
 /// Keys of a set at most; further ones are left out.
-const KEYS_MAX: usize = 64;
+pub(crate) const KEYS_MAX: usize = 64;
 
 /// A signature algorithm that is accepted (RFC 7518, section 3.1; RFC 8037, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

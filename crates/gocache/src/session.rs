@@ -1,0 +1,430 @@
+//! One run of the go command: its requests, side by side.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use fonn_http_client::{Failed, Server, ServerError};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, timeout_at};
+
+use crate::local::{Kept, Store, StoreError, Temp};
+use crate::protocol::{self, Answer, Command, KNOWN_COMMANDS, Request, base64_of};
+use crate::record::Record;
+use crate::remote::Remote;
+
+/// Requests of the go command that are carried out at a time.
+const REQUESTS_MAX: usize = 64;
+
+/// Outputs that are on their way to the server or wait for it. One more waits with its request.
+const UPLOADS_MAX: usize = 256;
+
+/// Uploads at a time.
+const UPLOADS_AT_A_TIME: usize = 8;
+
+/// What the helper is told.
+#[derive(Clone)]
+pub struct Options {
+    /// The server; none to use the directory alone.
+    pub server: Option<Server>,
+    /// The directory of the outputs.
+    pub dir: PathBuf,
+    /// Bytes that the directory is brought to at the start.
+    pub budget: u64,
+    /// For how long the end of the build waits for uploads.
+    pub upload_wait: Duration,
+}
+
+/// Why the helper cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server cannot be called.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Outputs that were in the directory.
+    pub hits_here: u64,
+    /// Outputs that the server had.
+    pub hits_there: u64,
+    /// Outputs that neither had.
+    pub misses: u64,
+    /// Outputs that the go command stored.
+    pub puts: u64,
+    /// Outputs that the server took.
+    pub uploads: u64,
+    /// Requests to the server that failed.
+    pub failures: u64,
+    /// The last status by which the server refused a request; 0 if there was none.
+    pub refused: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    hits_here: AtomicU64,
+    hits_there: AtomicU64,
+    misses: AtomicU64,
+    puts: AtomicU64,
+    uploads: AtomicU64,
+    failures: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Counts {
+    fn one(of: &AtomicU64) {
+        of.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn failed(&self, failed: Failed) {
+        Self::one(&self.failures);
+        if let Failed::Refused(status) = failed {
+            self.refused.store(status.into(), Ordering::Relaxed);
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        Summary {
+            hits_here: of(&self.hits_here),
+            hits_there: of(&self.hits_there),
+            misses: of(&self.misses),
+            puts: of(&self.puts),
+            uploads: of(&self.uploads),
+            failures: of(&self.failures),
+            refused: of(&self.refused),
+        }
+    }
+}
+
+/// What the thread that reads has taken from the go command.
+enum Arrived {
+    Request(Request),
+    /// A put with its body, or why the body cannot be kept.
+    Put {
+        id: i64,
+        action: Vec<u8>,
+        record: Record,
+        body: io::Result<Temp>,
+    },
+    /// The input cannot be read any more.
+    Broken(io::Error),
+}
+
+struct Session {
+    store: Arc<Store>,
+    remote: Option<Remote>,
+    counts: Counts,
+    /// One permit for each upload that may wait.
+    uploads: Arc<Semaphore>,
+    at_a_time: Semaphore,
+}
+
+/// Serves the go command until it closes, and waits for the uploads then.
+///
+/// # Errors
+/// If the directory or the server cannot be used at all; if the go command breaks the protocol or
+/// is gone.
+pub async fn run(
+    options: Options,
+    input: impl Read + Send + 'static,
+    mut output: impl Write + Send + 'static,
+) -> Result<io::Result<Summary>, StartError> {
+    let session = Arc::new(Session {
+        store: Arc::new(Store::open(&options.dir, options.budget)?),
+        remote: options.server.map(Remote::new).transpose()?,
+        counts: Counts::default(),
+        uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
+        at_a_time: Semaphore::new(UPLOADS_AT_A_TIME),
+    });
+    let (answers, mut to_write) = mpsc::channel::<Vec<u8>>(REQUESTS_MAX);
+    let writing = std::thread::spawn(move || {
+        while let Some(line) = to_write.blocking_recv() {
+            // The go command is gone if that fails, and reading ends as well.
+            if output
+                .write_all(&line)
+                .and_then(|()| output.flush())
+                .is_err()
+            {
+                break;
+            }
+        }
+    });
+    let (arrivals, mut arrived) = mpsc::channel(REQUESTS_MAX);
+    let reader = Arc::clone(&session);
+    // It ends with the input, or when it has read `close`.
+    std::thread::spawn(move || read_all(&reader, input, &arrivals));
+    let hello = Answer {
+        known_commands: &KNOWN_COMMANDS,
+        ..Answer::default()
+    };
+    let _ = answers.send(hello.line()).await;
+    let served = session
+        .serve(&mut arrived, &answers, options.upload_wait)
+        .await;
+    drop(answers);
+    let _ = spawn_blocking(move || writing.join()).await;
+    Ok(served.map(|()| session.counts.summary()))
+}
+
+/// Reads requests, and the bodies of puts into files.
+fn read_all(session: &Session, input: impl Read, arrivals: &mpsc::Sender<Arrived>) {
+    let mut input = BufReader::with_capacity(64 << 10, input);
+    loop {
+        let arrived = match protocol::read_request(&mut input) {
+            Ok(None) => return,
+            Err(error) => Arrived::Broken(error),
+            Ok(Some(Request {
+                id,
+                command:
+                    Command::Put {
+                        action,
+                        output,
+                        len,
+                    },
+            })) => match session.read_put(&mut input, len) {
+                Ok((body, digest)) => {
+                    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                    let stored_at_ns = since.map_or(0, |it| it.as_nanos() as u64);
+                    let record = Record {
+                        output,
+                        len,
+                        stored_at_ns,
+                        digest,
+                    };
+                    Arrived::Put {
+                        id,
+                        action,
+                        record,
+                        body,
+                    }
+                }
+                Err(error) => Arrived::Broken(error),
+            },
+            Ok(Some(request)) => Arrived::Request(request),
+        };
+        let is_last = match &arrived {
+            Arrived::Broken(_) => true,
+            Arrived::Request(request) => request.command == Command::Close,
+            Arrived::Put { .. } => false,
+        };
+        if arrivals.blocking_send(arrived).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Writes to a file and makes the digest. Once the file has failed, the rest is taken and dropped.
+struct Tee {
+    file: io::Result<std::fs::File>,
+    digest: Context,
+}
+
+impl Write for Tee {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.digest.update(bytes);
+        if let Ok(file) = &mut self.file
+            && let Err(error) = file.write_all(bytes)
+        {
+            self.file = Err(error);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Reads the body of a put. The inner result says whether it is in its file.
+    fn read_put(
+        &self,
+        input: &mut impl io::BufRead,
+        len: u64,
+    ) -> io::Result<(io::Result<Temp>, [u8; 32])> {
+        let temp = self.store.temp();
+        let mut tee = Tee {
+            file: std::fs::File::create(temp.path()),
+            digest: Context::new(&SHA256),
+        };
+        protocol::read_body(input, len, &mut tee)?;
+        let mut digest = [0; 32];
+        digest.copy_from_slice(tee.digest.finish().as_ref());
+        Ok((tee.file.map(|_| temp), digest))
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        arrived: &mut mpsc::Receiver<Arrived>,
+        answers: &mpsc::Sender<Vec<u8>>,
+        upload_wait: Duration,
+    ) -> io::Result<()> {
+        let (mut requests, mut uploads) = (JoinSet::new(), JoinSet::new());
+        while let Some(it) = arrived.recv().await {
+            while requests.len() >= REQUESTS_MAX {
+                requests.join_next().await;
+            }
+            while uploads.try_join_next().is_some() {}
+            let session = Arc::clone(self);
+            let answers = answers.clone();
+            match it {
+                Arrived::Broken(error) => return Err(error),
+                Arrived::Put {
+                    id,
+                    action,
+                    record,
+                    body,
+                } => {
+                    Counts::one(&self.counts.puts);
+                    let permit = Arc::clone(&self.uploads).acquire_owned().await;
+                    let kept = match body {
+                        Ok(body) => self.keep(action.clone(), record, body).await,
+                        Err(error) => Err(error),
+                    };
+                    let line = match &kept {
+                        Ok(kept) => done(id, kept),
+                        Err(error) => refusal(id, &error.to_string()),
+                    };
+                    let _ = answers.send(line).await;
+                    if let Ok(kept) = kept {
+                        uploads.spawn(async move {
+                            let _permit = permit;
+                            session.upload(&action, &kept).await;
+                        });
+                    }
+                }
+                Arrived::Request(Request { id, command }) => match command {
+                    Command::Get { action } => {
+                        requests.spawn(async move {
+                            let line = match session.get(&action).await {
+                                Some(kept) => hit(id, &kept),
+                                None => miss(id),
+                            };
+                            let _ = answers.send(line).await;
+                        });
+                    }
+                    Command::Close => {
+                        while requests.join_next().await.is_some() {}
+                        let deadline = Instant::now() + upload_wait;
+                        while let Ok(Some(_)) = timeout_at(deadline, uploads.join_next()).await {}
+                        let answer = Answer {
+                            id,
+                            ..Answer::default()
+                        };
+                        let _ = answers.send(answer.line()).await;
+                        return Ok(());
+                    }
+                    Command::Put { .. } | Command::Unknown => {
+                        let _ = answers.send(refusal(id, "not understood")).await;
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, action: Vec<u8>, record: Record, body: Temp) -> io::Result<Kept> {
+        let store = Arc::clone(&self.store);
+        spawn_blocking(move || store.keep(&body, &action, record)).await?
+    }
+
+    async fn get(&self, action: &[u8]) -> Option<Kept> {
+        let (store, name) = (Arc::clone(&self.store), action.to_vec());
+        if let Ok(Some(kept)) = spawn_blocking(move || store.find(&name)).await {
+            Counts::one(&self.counts.hits_here);
+            return Some(kept);
+        }
+        let found = self.fetch(action).await;
+        Counts::one(match &found {
+            Some(_) => &self.counts.hits_there,
+            None => &self.counts.misses,
+        });
+        found
+    }
+
+    async fn fetch(&self, action: &[u8]) -> Option<Kept> {
+        let remote = self.remote.as_ref()?;
+        let temp = self.store.temp();
+        match remote.get(action, temp.path()).await {
+            Ok(found) => self.keep(action.to_vec(), found?, temp).await.ok(),
+            Err(failed) => {
+                self.counts.failed(failed);
+                None
+            }
+        }
+    }
+
+    async fn upload(&self, action: &[u8], kept: &Kept) {
+        let Some(remote) = &self.remote else {
+            return;
+        };
+        let Ok(_permit) = self.at_a_time.acquire().await else {
+            return;
+        };
+        match remote.put(action, &kept.record, &kept.path).await {
+            Ok(()) => Counts::one(&self.counts.uploads),
+            Err(failed) => self.counts.failed(failed),
+        }
+    }
+}
+
+fn hit(id: i64, kept: &Kept) -> Vec<u8> {
+    let answer = Answer {
+        id,
+        output: Some(base64_of(&kept.record.output)),
+        size: Some(kept.record.len),
+        time: Some(rfc3339(kept.record.stored_at_ns)),
+        disk_path: Some(kept.path.to_string_lossy().into_owned()),
+        ..Answer::default()
+    };
+    answer.line()
+}
+
+fn done(id: i64, kept: &Kept) -> Vec<u8> {
+    let answer = Answer {
+        id,
+        disk_path: Some(kept.path.to_string_lossy().into_owned()),
+        ..Answer::default()
+    };
+    answer.line()
+}
+
+fn miss(id: i64) -> Vec<u8> {
+    let answer = Answer {
+        id,
+        miss: true,
+        ..Answer::default()
+    };
+    answer.line()
+}
+
+/// A moment as answers have it: RFC 3339, in UTC.
+fn rfc3339(unix_ns: u64) -> String {
+    let moment = OffsetDateTime::from_unix_timestamp_nanos(unix_ns.into());
+    let text = moment.ok().and_then(|it| it.format(&Rfc3339).ok());
+    text.unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned())
+}
+
+fn refusal(id: i64, err: &str) -> Vec<u8> {
+    let answer = Answer {
+        id,
+        err,
+        ..Answer::default()
+    };
+    answer.line()
+}

@@ -1,0 +1,244 @@
+//! Runs of a go command that is played, with a server that keeps values in memory.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io::Cursor;
+use std::path::Path;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::AUTHORIZATION;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Keeps what is put, for callers with the token.
+#[derive(Default)]
+struct Fake {
+    values: Mutex<HashMap<String, Bytes>>,
+}
+
+const TOKEN: &str = "fonn_token";
+
+impl Fake {
+    async fn serve(self: Arc<Self>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let fake = Arc::clone(&self);
+                let service = service_fn(move |request| Arc::clone(&fake).answer(request));
+                let io = TokioIo::new(stream);
+                tokio::spawn(http1::Builder::new().serve_connection(io, service));
+            }
+        });
+        addr
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let expected = format!("Bearer {TOKEN}");
+        let is_known = request
+            .headers()
+            .get(AUTHORIZATION)
+            .is_some_and(|it| *it == *expected);
+        let path = request.uri().path().to_owned();
+        let (status, body) = match *request.method() {
+            _ if !is_known => (StatusCode::UNAUTHORIZED, Bytes::new()),
+            Method::PUT => {
+                let value = request.into_body().collect().await.unwrap().to_bytes();
+                self.values.lock().insert(path, value);
+                (StatusCode::CREATED, Bytes::new())
+            }
+            _ => match self.values.lock().get(&path) {
+                Some(value) => (StatusCode::OK, value.clone()),
+                None => (StatusCode::NOT_FOUND, Bytes::new()),
+            },
+        };
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = status;
+        Ok(response)
+    }
+}
+
+/// What the helper writes.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn server(addr: &str) -> Server {
+    Server {
+        addr: addr.to_owned(),
+        tls: None,
+        token: Some(TOKEN.to_owned()),
+        prefix: "team/go".to_owned(),
+        deadline: Duration::from_secs(60),
+    }
+}
+
+/// Plays a go command that says this, and returns the answers by their number.
+async fn play(dir: &Path, server: Server, said: &str) -> (Summary, HashMap<i64, Value>) {
+    let options = Options {
+        server: Some(server),
+        dir: dir.to_owned(),
+        budget: 1 << 20,
+        upload_wait: Duration::from_secs(60),
+    };
+    let answers = Said::default();
+    let input = Cursor::new(said.to_owned().into_bytes());
+    let summary = run(options, input, answers.clone()).await.unwrap().unwrap();
+    let text = String::from_utf8(answers.0.lock().clone()).unwrap();
+    let answers = text.lines().map(|line| {
+        let answer: Value = serde_json::from_str(line).unwrap();
+        (answer["ID"].as_i64().unwrap(), answer)
+    });
+    (summary, answers.collect())
+}
+
+const PUT: &str = concat!(
+    "{\"ID\":1,\"Command\":\"put\",\"ActionID\":\"AQI=\",\"OutputID\":\"Aw==\",\"BodySize\":5}\n",
+    "\"aGVsbG8=\"\n",
+    "{\"ID\":2,\"Command\":\"put\",\"ActionID\":\"BQ==\",\"OutputID\":\"Bg==\",\"BodySize\":0}\n",
+    "{\"ID\":3,\"Command\":\"close\"}\n",
+);
+
+const GET: &str = concat!(
+    "{\"ID\":1,\"Command\":\"get\",\"ActionID\":\"AQI=\"}\n",
+    "{\"ID\":2,\"Command\":\"get\",\"ActionID\":\"BQ==\"}\n",
+    "{\"ID\":3,\"Command\":\"get\",\"ActionID\":\"Bw==\"}\n",
+    "{\"ID\":4,\"Command\":\"sing\"}\n",
+    "{\"ID\":5,\"Command\":\"close\"}\n",
+);
+
+fn read(answer: &Value) -> Vec<u8> {
+    std::fs::read(answer["DiskPath"].as_str().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn what_one_build_stored_another_machine_gets_and_then_has() {
+    let addr = Arc::new(Fake::default()).serve().await;
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (summary, answers) = play(here.path(), server(&addr), PUT).await;
+    assert_eq!((summary.puts, summary.uploads, summary.failures), (2, 2, 0));
+    assert_eq!(answers[&0]["KnownCommands"].as_array().unwrap().len(), 3);
+    assert_eq!(read(&answers[&1]), b"hello");
+    for (hits_here, hits_there) in [(0, 2), (2, 0)] {
+        let (summary, answers) = play(there.path(), server(&addr), GET).await;
+        assert_eq!(
+            (summary.hits_here, summary.hits_there),
+            (hits_here, hits_there)
+        );
+        assert_eq!((summary.misses, summary.failures), (1, 0));
+        assert_eq!(answers[&1]["OutputID"], "Aw==");
+        assert_eq!(answers[&1]["Size"], 5);
+        assert!(answers[&1]["Time"].as_str().unwrap().ends_with('Z'));
+        assert_eq!(read(&answers[&1]), b"hello");
+        assert_eq!(read(&answers[&2]), b"");
+        assert_eq!(answers[&3]["Miss"], true);
+        assert!(answers[&4]["Err"].is_string());
+        assert!(answers.contains_key(&5));
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_whole_is_a_miss() {
+    let fake = Arc::new(Fake::default());
+    let addr = Arc::clone(&fake).serve().await;
+    let dir = tempfile::tempdir().unwrap();
+    play(dir.path(), server(&addr), PUT).await;
+    let key = "/team/go/0102";
+    let whole = fake.values.lock()[key].clone();
+    let mut damaged = whole.to_vec();
+    damaged[whole.len() - 1] ^= 1;
+    for value in [
+        whole.slice(..whole.len() - 1),
+        damaged.into(),
+        whole.slice(..20),
+        Bytes::new(),
+        Bytes::from_static(&[b'x'; 200]),
+    ] {
+        fake.values.lock().insert(key.to_owned(), value);
+        let elsewhere = tempfile::tempdir().unwrap();
+        let (summary, answers) = play(elsewhere.path(), server(&addr), GET).await;
+        assert_eq!(answers[&1]["Miss"], true);
+        assert_eq!((summary.hits_there, summary.misses), (1, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_or_is_away_costs_hits_and_no_build() {
+    let addr = Arc::new(Fake::default()).serve().await;
+    let dir = tempfile::tempdir().unwrap();
+    let refusing = Server {
+        token: None,
+        ..server(&addr)
+    };
+    let (summary, answers) = play(dir.path(), refusing, PUT).await;
+    assert_eq!(
+        (summary.puts, summary.uploads, summary.refused),
+        (2, 0, 401)
+    );
+    assert_eq!(read(&answers[&1]), b"hello");
+
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    let empty = tempfile::tempdir().unwrap();
+    let (summary, answers) = play(empty.path(), server(&addr), GET).await;
+    assert_eq!((summary.misses, summary.failures), (3, 3));
+    assert_eq!(answers[&1]["Miss"], true);
+    let (summary, _) = play(dir.path(), server(&addr), GET).await;
+    assert_eq!((summary.hits_here, summary.misses), (2, 1));
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_left_alone_after_some_requests() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = silent.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let silent = Server {
+        deadline: Duration::from_millis(50),
+        ..server(&addr)
+    };
+    let gets: String = (1..200)
+        .map(|id| format!("{{\"ID\":{id},\"Command\":\"get\",\"ActionID\":\"AQI=\"}}\n"))
+        .collect();
+    let said = gets + "{\"ID\":200,\"Command\":\"close\"}\n";
+    let (summary, answers) = play(dir.path(), silent, &said).await;
+    assert_eq!(answers.len(), 201);
+    assert_eq!((summary.misses, summary.failures), (199, 199));
+}
+
+#[tokio::test]
+async fn a_go_command_that_breaks_its_protocol_ends_the_helper() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        server: None,
+        dir: dir.path().to_owned(),
+        budget: 0,
+        upload_wait: Duration::ZERO,
+    };
+    let served = run(options.clone(), Cursor::new(b"{}\n"), Said::default()).await;
+    assert!(served.unwrap().is_err());
+    let served = run(options, Cursor::new(b""), Said::default()).await;
+    assert_eq!(served.unwrap().unwrap(), Summary::default());
+}
