@@ -1,12 +1,12 @@
 //! Several steps that the owner of their keys carries out as one (ADR 0003).
 //!
-//! `MULTI … EXEC`, `RENAME` and `COPY` of RESP become a [`Batch`]. No other client sees the keys between
-//! two steps. The keys of a batch lie in one slot, except on a node that is in no cluster.
+//! `MULTI … EXEC`, `RENAME` and `COPY` of RESP become a [`Batch`]. No other client sees the keys
+//! between two steps. The keys of a batch lie in one slot, except on a node that is in no cluster.
 
-use crate::{Command, Outcome, Space, Version};
+use crate::{Base, Command, Outcome, Version, WriterId};
 
 /// Most steps of one batch: the owner holds locks while it carries them out.
-pub const BATCH_STEPS_MAX: usize = 1024;
+pub const BATCH_STEPS_MAX: usize = 512;
 
 /// Bytes of values that one batch returns at most. A single value may be longer.
 pub const BATCH_VALUES_LEN_MAX: usize = 16 * 1024 * 1024;
@@ -16,8 +16,12 @@ pub const BATCH_VALUES_LEN_MAX: usize = 16 * 1024 * 1024;
 /// Answered with one outcome a step. A step that fails stops none behind it, as in Redis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch<'a> {
-    /// Where a read looks that finds nothing in its own space. The parser leaves this to the server.
-    pub base: Option<Space>,
+    /// Where a read looks that finds nothing in its own space. The parser leaves this to the
+    /// server.
+    pub base: Option<Base>,
+    /// The identity that it is carried out for. The parser leaves this to the server, and between
+    /// members it is in the envelope.
+    pub writer: WriterId,
     /// What must not have changed.
     pub watched: Vec<Watched<'a>>,
     /// What to do.
@@ -90,6 +94,35 @@ impl<'a> Batch<'a> {
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
         let watched = self.watched.iter().map(|watched| watched.key);
         watched.chain(self.steps.iter().flat_map(BatchStep::keys))
+    }
+
+    /// The same batch on other keys. `keys` has one for each of [`Batch::keys`], in their order.
+    #[must_use]
+    pub fn on<'k>(&self, keys: &'k [Vec<u8>]) -> Batch<'k>
+    where
+        'a: 'k,
+    {
+        let mut keys = keys.iter().map(Vec::as_slice);
+        let mut next = || keys.next().unwrap_or_default();
+        let watched = self.watched.iter().map(|watched| Watched {
+            key: next(),
+            ..watched.clone()
+        });
+        let watched = watched.collect();
+        let steps = self.steps.iter().map(|step| match step {
+            BatchStep::Command(command) => BatchStep::Command(command.on(next())),
+            BatchStep::Transfer(transfer) => BatchStep::Transfer(Transfer {
+                from: next(),
+                to: next(),
+                ..transfer.clone()
+            }),
+        });
+        Batch {
+            base: self.base,
+            writer: self.writer,
+            watched,
+            steps: steps.collect(),
+        }
     }
 
     /// Whether a step may change anything.

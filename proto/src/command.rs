@@ -36,8 +36,8 @@ pub enum ExpirySpec {
 }
 
 impl ExpirySpec {
-    /// Reads memcached's `exptime`: 0 never, negative at once, up to 30 days relative seconds, above
-    /// that an absolute Unix time in seconds.
+    /// Reads memcached's `exptime`: 0 never, negative at once, up to 30 days relative seconds,
+    /// above that an absolute Unix time in seconds.
     #[must_use]
     pub fn from_memcached_seconds(exptime: i64) -> Self {
         match exptime {
@@ -83,6 +83,38 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// The same command on another key.
+    #[must_use]
+    pub fn on<'k>(&self, key: &'k [u8]) -> Command<'k>
+    where
+        'a: 'k,
+    {
+        match self {
+            Self::Get(get) => Command::Get(Get { key, ..get.clone() }),
+            Self::Store(store) => Command::Store(Store {
+                key,
+                ..store.clone()
+            }),
+            Self::Arith(arith) => Command::Arith(Arith {
+                key,
+                ..arith.clone()
+            }),
+            Self::Delete(delete) => Command::Delete(Delete {
+                key,
+                ..delete.clone()
+            }),
+            Self::Touch(touch) => Command::Touch(Touch {
+                key,
+                ..touch.clone()
+            }),
+            Self::SetRange(range) => Command::SetRange(SetRange {
+                key,
+                ..range.clone()
+            }),
+            Self::SetBit(bit) => Command::SetBit(SetBit { key, ..bit.clone() }),
+        }
+    }
+
     /// Whether the command may change anything: what a read-only credential must not do.
     #[must_use]
     pub fn is_write(&self) -> bool {
@@ -104,14 +136,15 @@ pub struct Get<'a> {
     pub want_value: bool,
     /// Sets a new expiry on a hit (`gat`, `GETEX`, meta `T`).
     pub touch: Option<ExpirySpec>,
-    /// Whether the hit counts as a use: recency is moved and the entry marked fetched.
-    /// False for meta `mn`-like probes that asked for no bump, and for RESP `TTL`, `TYPE`, `EXISTS`.
+    /// Whether the hit counts as a use: recency is moved and the entry marked fetched. False for
+    /// meta `mn`-like probes that asked for no bump, and for RESP `TTL`, `TYPE`, `EXISTS`.
     pub bump: bool,
     /// On a miss stores an empty value with this expiry, and answers it as a hit with
     /// `won` set (meta `N`).
     pub vivify: Option<ExpirySpec>,
     /// Whether the client takes part in recaching: a stale entry hands out its token (`won`) to the
-    /// first such get, and later ones are told that they `lost` (meta `mg`). Other gets leave it alone.
+    /// first such get, and later ones are told that they `lost` (meta `mg`). Other gets leave it
+    /// alone.
     pub claim: bool,
     /// Hands out the recache token (`won`) when fewer seconds than this remain to live (meta `R`).
     pub recache_below_s: Option<u32>,
@@ -167,9 +200,11 @@ pub enum StoreMode {
     Add,
     /// Writes only if there is an entry; otherwise `NotStored`.
     Replace,
-    /// Puts the bytes behind the present value; flags and expiry stay. `NotStored` without an entry.
+    /// Puts the bytes behind the present value; flags and expiry stay. `NotStored` without an
+    /// entry.
     Append,
-    /// Puts the bytes before the present value; flags and expiry stay. `NotStored` without an entry.
+    /// Puts the bytes before the present value; flags and expiry stay. `NotStored` without an
+    /// entry.
     Prepend,
 }
 
@@ -245,10 +280,10 @@ pub struct Arith<'a> {
     pub key: &'a [u8],
     /// What to add.
     pub op: ArithOp,
-    /// Where there is no entry: creates it with this value (the reply is the value itself, nothing is
-    /// added) and this expiry. None answers `NotFound`. RESP creates 0 and adds: it gives
-    /// `Some((delta, Never))` as text in `Signed`/`Float` by the executor's rule that an absent number
-    /// is 0, so RESP leaves this None and sets `absent_is_zero`.
+    /// Where there is no entry: creates it with this value (the reply is the value itself, nothing
+    /// is added) and this expiry. None answers `NotFound`. RESP creates 0 and adds: it gives
+    /// `Some((delta, Never))` as text in `Signed`/`Float` by the executor's rule that an absent
+    /// number is 0, so RESP leaves this None and sets `absent_is_zero`.
     pub initial: Option<(u64, ExpirySpec)>,
     /// Takes an absent entry for 0 (RESP).
     pub absent_is_zero: bool,

@@ -12,7 +12,8 @@ pub struct Difference {
     pub what: &'static str,
     /// Why.
     pub reason: &'static str,
-    /// Commands that do not exist here: names, `container|subcommand`, or with `*` their beginnings.
+    /// Commands that do not exist here: names, `container|subcommand`, or with `*` their
+    /// beginnings.
     pub absent: &'static [&'static str],
 }
 
@@ -129,7 +130,7 @@ pub const DIFFERENCES: &[Difference] = &[
         "A batch is carried out by the owner of its keys, which knows nothing else of the connection"),
     row("transaction slots", Redis, "In a cluster all keys of a transaction, of `COPY` and of `RENAME` are of one slot, as in Redis Cluster; a node in no cluster takes any",
         "One member carries them out"),
-    row("transaction bounds", Redis, "A transaction has at most 1,024 steps (one a key) and 16 MiB of arguments, and returns at most 16 MiB of values, or one value",
+    row("transaction bounds", Redis, "A transaction has at most 512 steps (one a key) and 16 MiB of arguments, and returns at most 16 MiB of values, or one value",
         "The owner holds locks meanwhile"),
     row("transaction refusals", Redis, "A step that finds the queue of the disk full fails alone (`TRYAGAIN`), as one that Redis has no memory for",
         "Steps before it cannot be taken back"),

@@ -5,18 +5,18 @@
 //! each request has an id, and replies come in any order and name it. Byte by byte it is in
 //! `docs/formats/peer.md`.
 //!
-//! A connection begins with a [`hello`] from either side. After it come frames: a [`Head`] of 32 bytes
-//! and a body. All numbers are little-endian, and every frame has a checksum over its head and the
-//! first [`CHECKED_LEN`] bytes of its body, so a frame whose length, id, key or facts were damaged is
-//! never believed. What is wrong with a frame shows in two ways:
+//! A connection begins with a [`hello`] from either side. After it come frames: a [`Head`] of 32
+//! bytes and a body. All numbers are little-endian, and every frame has a checksum over its head
+//! and the first [`CHECKED_LEN`] bytes of its body, so a frame whose length, id, key or facts were
+//! damaged is never believed. What is wrong with a frame shows in two ways:
 //!
-//! - [`FrameError`]: nobody knows where the next frame begins; the connection has to be closed;
-//! - [`DecodeError`]: this frame makes no sense to us, which is answered ([`Refusal`]); the stream
+//! - [`FrameError`]: the start of the next frame is unknown; the connection has to be closed;
+//! - [`DecodeError`]: this frame is malformed, which is answered ([`Refusal`]); the stream
 //!   stays in step. So members of different versions can talk.
 //!
 //! Decoding borrows keys and values from the frame. Values from
-//! [`SHARE_LEN_MIN`](crate::out::SHARE_LEN_MIN) on are sent from where they are, and shared with the
-//! buffer they were received in.
+//! [`SHARE_LEN_MIN`](crate::out::SHARE_LEN_MIN) on are sent from where they are, and shared with
+//! the buffer they were received in.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -41,11 +41,11 @@ pub use head::{CHECKED_LEN, Envelope, HEAD_LEN, Head, Kind};
 pub use reply::{
     Flush, Flushes, FlushesBuilder, Page, PageBuilder, Refusal, Reply, Sources, SourcesBuilder,
 };
-pub use request::Request;
+pub use request::{Request, WriterNames, WriterNamesBuilder};
 pub use slots::SlotSet;
 
-/// The first byte of every connection in this protocol. It begins no client dialect, and never occurs
-/// in UTF-8.
+/// The first byte of every connection in this protocol. It begins no client dialect, and never
+/// occurs in UTF-8.
 pub const FIRST_BYTE: u8 = 0xfa;
 
 /// The newest version of the protocol that is spoken here.

@@ -1,9 +1,10 @@
-//! Which slot a key belongs to, and which members own a slot: what clients, nodes and routers have to
-//! agree on.
+//! Which slot a key belongs to, and which members own a slot: what clients, nodes and routers have
+//! to agree on.
 //!
-//! The slot is that of Redis Cluster (Redis cluster specification, "Key distribution model" and "Hash
-//! tags"), so that cluster-aware RESP clients find a key's owner by themselves. The owners follow from
-//! the list of members alone; a [`Table`] of them is made once for each epoch of the list.
+//! The slot is that of Redis Cluster (Redis cluster specification, "Key distribution model" and
+//! "Hash tags"), so that cluster-aware RESP clients find a key's owner by themselves. The owners
+//! follow from the list of members alone; a [`Table`] of them is made once for each epoch of the
+//! list.
 
 mod moves;
 mod owners;
@@ -32,8 +33,9 @@ pub const SLOT_COUNT: u16 = 16_384;
 
 /// The slot of a key, below [`SLOT_COUNT`]: CRC16 of the key modulo the number of slots.
 ///
-/// Where the key holds a `{`, and behind it a `}` with at least one byte between them, only the bytes
-/// between the first `{` and the first `}` behind it count. Keys with the same tag share a slot.
+/// Where the key holds a `{`, and behind it a `}` with at least one byte between them, only the
+/// bytes between the first `{` and the first `}` behind it count. Keys with the same tag share a
+/// slot.
 #[must_use]
 pub fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOT_COUNT
@@ -52,7 +54,7 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 }
 
 /// CRC16/XMODEM: polynomial 0x1021, start value 0, nothing reflected, no final exclusive or.
-fn crc16(bytes: &[u8]) -> u16 {
+pub(crate) fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, &byte| {
         let [high, low] = crc.to_be_bytes();
         CRC16_TABLE[usize::from(high ^ byte)] ^ u16::from_be_bytes([low, 0])

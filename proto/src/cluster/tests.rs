@@ -91,7 +91,7 @@ fn routers_divide_all_slots_and_each_says_the_same() {
         assert_eq!(format!("{}:{}", me.host, me.port), own);
         assert_eq!(view.ranges(), views[0].ranges());
         assert_eq!(view.members(), views[0].members());
-        // Whoever is asked serves it.
+        // Each member serves it.
         assert!((0..SLOT_COUNT).all(|slot| view.moved(slot, Redirects::Never).is_none()));
     }
     let ends: Vec<_> = views[0]
@@ -141,7 +141,7 @@ fn views_that_break_an_invariant_are_refused() {
 }
 
 #[test]
-fn who_is_alone_owns_all_slots() {
+fn a_lone_process_owns_all_slots() {
     let address = "[::ffff:127.0.0.1]:11211".parse().ok();
     let alone = ClusterView::alone("x", address);
     assert_eq!(alone.members()[0].host, "127.0.0.1");
@@ -167,7 +167,7 @@ fn a_client_is_sent_to_the_primary_unless_it_may_stay() {
     let view = view(0, ranges()).expect("is right");
     let port = |slot, redirects| view.moved(slot, redirects).map(|moved| moved.port);
     use Redirects::{Never, ToOwner, ToPrimary};
-    // Its primary, its replica, no owner of it, and a slot of nobody.
+    // Its primary, its replica, no owner of it, and a slot without owners.
     assert_eq!(port(5, ToPrimary), None);
     assert_eq!(port(6, ToPrimary), Some(2));
     assert_eq!(port(12, ToPrimary), Some(3));
@@ -187,7 +187,7 @@ fn a_client_is_sent_to_the_primary_unless_it_may_stay() {
 }
 
 #[test]
-fn only_who_has_nothing_but_copies_of_one_other_replicates_it() {
+fn only_a_member_with_nothing_but_copies_of_one_other_replicates_it() {
     let replica = view(0, vec![range(0, 5, &[0, 1]), range(6, 10, &[0, 1, 2])]);
     let replica = replica.expect("is right");
     assert_eq!(
@@ -201,7 +201,7 @@ fn only_who_has_nothing_but_copies_of_one_other_replicates_it() {
 
 proptest! {
     #[test]
-    fn a_division_has_every_slot_once_and_nobody_more_than_one_more_than_others(
+    fn a_division_has_every_slot_once_and_no_owner_more_than_one_more_than_others(
         count in prop_oneof![1..300_u16, 16_000..17_000_u16, Just(u16::MAX)],
     ) {
         let ranges = division(count);
@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn ranges_say_of_each_slot_who_owns_it(
+    fn ranges_tell_the_owners_of_each_slot(
         cuts in prop::collection::vec((0..SLOT_COUNT, 0..4_usize), 0..40),
     ) {
         let rows = [None, Owners::new(&[0]), Owners::new(&[1, 0]), Owners::new(&[2, 1, 0])];

@@ -4312,6 +4312,14 @@ pub struct KeyCopy {
     /// The copy is there but damaged: it is served as a miss.
     #[prost(bool, tag = "11")]
     pub damaged: bool,
+    /// The identity that wrote the value: its name, several if they share a number, or the number as `#` and eight hex
+    /// digits where no name of it is known. Empty where there was none, and in the cold tier's index, which does not
+    /// know it.
+    #[prost(string, tag = "12")]
+    pub writer: ::prost::alloc::string::String,
+    /// What the writer wrote at that time was purged: the copy is served as a miss.
+    #[prost(bool, tag = "13")]
+    pub purged: bool,
 }
 /// Asks for a key to be deleted.
 #[derive(serde::Serialize)]
@@ -4355,6 +4363,52 @@ pub struct FlushResponse {
     #[prost(uint32, tag = "1")]
     pub databases: u32,
 }
+/// Asks for a count of what an identity wrote.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CountWrittenRequest {
+    /// Name of the user, token or OIDC identity.
+    #[prost(string, tag = "1")]
+    pub writer: ::prost::alloc::string::String,
+    /// The namespace; all of them if missing.
+    #[prost(string, optional, tag = "2")]
+    pub namespace: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only what was written at this time or later; 0 for all.
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
+}
+/// How far a count is.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CountWrittenResponse {
+    /// Entries that were found.
+    #[prost(uint64, tag = "1")]
+    pub entries: u64,
+    /// Keys that were looked at.
+    #[prost(uint64, tag = "2")]
+    pub visited: u64,
+    /// About how many there are to look at.
+    #[prost(uint64, tag = "3")]
+    pub visited_max: u64,
+}
+/// Asks for a purge.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PurgeRequest {
+    /// Name of the user, token or OIDC identity.
+    #[prost(string, tag = "1")]
+    pub writer: ::prost::alloc::string::String,
+    /// The namespace; all of them if missing.
+    #[prost(string, optional, tag = "2")]
+    pub namespace: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only what was written at this time or later; 0 for all.
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
+}
+/// A purge that has happened.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PurgeResponse {}
 /// Asks for the namespaces.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4759,6 +4813,56 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Admin", "Flush"));
             self.inner.unary(req, path, codec).await
         }
+        /// Counts the entries of this node that a purge would hide: in memory and on disk, in a cluster those of the slots
+        /// that the node is the primary of. What the bucket alone has is not counted. Progress comes a few times a second; the
+        /// last message has the result. The work ends when the caller goes away.
+        /// INVALID_ARGUMENT without a writer, NOT_FOUND for an unknown namespace, UNAVAILABLE if the disk cannot be read.
+        pub async fn count_written(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CountWrittenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::CountWrittenResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fonn.v1.Admin/CountWritten",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("fonn.v1.Admin", "CountWritten"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Makes invisible what an identity wrote before now, on all tiers of all members that are up, the bucket included.
+        /// Durable when it is answered. Entries of other writers stay. What lay under a purged entry does not come back.
+        /// INVALID_ARGUMENT without a writer, NOT_FOUND for an unknown namespace, UNAVAILABLE if it may not be durable with all
+        /// members, FAILED_PRECONDITION if a member keeps as many purges as it can.
+        pub async fn purge(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PurgeRequest>,
+        ) -> std::result::Result<tonic::Response<super::PurgeResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Admin/Purge");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Admin", "Purge"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The namespaces that the caller may look into: the own one and its base, all of them for admins and where there
         /// are no users. Cheap: it reads counters, and has namespaces counted that were not for a minute.
         pub async fn list_namespaces(
@@ -4903,6 +5007,31 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::FlushRequest>,
         ) -> std::result::Result<tonic::Response<super::FlushResponse>, tonic::Status>;
+        /// Server streaming response type for the CountWritten method.
+        type CountWrittenStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::CountWrittenResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Counts the entries of this node that a purge would hide: in memory and on disk, in a cluster those of the slots
+        /// that the node is the primary of. What the bucket alone has is not counted. Progress comes a few times a second; the
+        /// last message has the result. The work ends when the caller goes away.
+        /// INVALID_ARGUMENT without a writer, NOT_FOUND for an unknown namespace, UNAVAILABLE if the disk cannot be read.
+        async fn count_written(
+            &self,
+            request: tonic::Request<super::CountWrittenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::CountWrittenStream>,
+            tonic::Status,
+        >;
+        /// Makes invisible what an identity wrote before now, on all tiers of all members that are up, the bucket included.
+        /// Durable when it is answered. Entries of other writers stay. What lay under a purged entry does not come back.
+        /// INVALID_ARGUMENT without a writer, NOT_FOUND for an unknown namespace, UNAVAILABLE if it may not be durable with all
+        /// members, FAILED_PRECONDITION if a member keeps as many purges as it can.
+        async fn purge(
+            &self,
+            request: tonic::Request<super::PurgeRequest>,
+        ) -> std::result::Result<tonic::Response<super::PurgeResponse>, tonic::Status>;
         /// The namespaces that the caller may look into: the own one and its base, all of them for admins and where there
         /// are no users. Cheap: it reads counters, and has namespaces counted that were not for a minute.
         async fn list_namespaces(
@@ -5183,6 +5312,95 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FlushSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Admin/CountWritten" => {
+                    #[allow(non_camel_case_types)]
+                    struct CountWrittenSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::CountWrittenRequest>
+                    for CountWrittenSvc<T> {
+                        type Response = super::CountWrittenResponse;
+                        type ResponseStream = T::CountWrittenStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CountWrittenRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::count_written(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CountWrittenSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Admin/Purge" => {
+                    #[allow(non_camel_case_types)]
+                    struct PurgeSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::PurgeRequest>
+                    for PurgeSvc<T> {
+                        type Response = super::PurgeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PurgeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::purge(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PurgeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

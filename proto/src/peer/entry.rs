@@ -3,12 +3,13 @@
 //! | offset | bytes | field |
 //! |--------|-------|-------|
 //! | 0 | 4 | CRC-32C of all behind it |
-//! | 4 | 2 | bits: 1 tombstone, 2 stale, 4 recache token given out, 8 expiry, 16 CAS token, 32 framed, 64 omitted |
+//! | 4 | 2 | bits: 1 tombstone, 2 stale, 4 recache token given out, 8 expiry, 16 CAS token, 32 framed, 64 omitted, 128 writer |
 //! | 6 | 2 | space |
 //! | 8 | 4 | the client's flags |
 //! | 12 | 8 | version |
 //! | | 8 | when it expires, Unix time in milliseconds (bit 8) |
 //! | | 8 | CAS token that differs from the version (bit 16) |
+//! | | 4 | number of the writer (bit 128) |
 //! | | 2 | length of the key |
 //! | | | key, then the value: plain, or as the frame of a codec (bit 32); its length only, in 8 bytes (bit 64) |
 
@@ -17,8 +18,8 @@ use bytes::Bytes;
 use super::crc;
 use super::field::{Reader, Writer, bit};
 use super::{DecodeError, KEY_LEN_MAX, TooLong};
-use crate::Version;
 use crate::outcome::Value;
+use crate::{Version, WriterId};
 
 const TOMBSTONE: u16 = 1;
 const STALE: u16 = 2;
@@ -27,7 +28,8 @@ const EXPIRES: u16 = 8;
 const CAS: u16 = 16;
 const FRAMED: u16 = 32;
 const OMITTED: u16 = 64;
-const ALL: u16 = 127;
+const WRITER: u16 = 128;
+const ALL: u16 = 255;
 
 /// An entry or tombstone with its version.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +50,8 @@ pub struct Entry<'a> {
     pub is_stale: bool,
     /// The right to recache it was given to a client.
     pub is_token_given: bool,
+    /// The identity that wrote the value.
+    pub writer: WriterId,
     /// The value, or that there is none.
     pub content: Content<'a>,
 }
@@ -81,6 +85,7 @@ impl<'a> Entry<'a> {
             cas: None,
             is_stale: false,
             is_token_given: false,
+            writer: WriterId::NONE,
             content: Content::Tombstone,
         }
     }
@@ -97,6 +102,7 @@ impl<'a> Entry<'a> {
             | bit(self.is_token_given, TOKEN_GIVEN)
             | bit(self.expires_at_ms.is_some(), EXPIRES)
             | bit(self.cas.is_some(), CAS)
+            | bit(self.writer.is_known(), WRITER)
     }
 
     /// All but the content, with the checksum of everything in front.
@@ -114,6 +120,9 @@ impl<'a> Entry<'a> {
         front.extend_from_slice(&self.version.to_le_bytes());
         for fact in [self.expires_at_ms, self.cas].into_iter().flatten() {
             front.extend_from_slice(&fact.to_le_bytes());
+        }
+        if self.writer.is_known() {
+            front.extend_from_slice(&self.writer.number().to_le_bytes());
         }
         front.extend_from_slice(&key_len.to_le_bytes());
         front.extend_from_slice(self.key);
@@ -163,6 +172,7 @@ impl<'a> Entry<'a> {
         let has = |bit| bits & bit != 0;
         let expires_at_ms = reader.optional(has(EXPIRES), |it| it.u64("expiry"))?;
         let cas = reader.optional(has(CAS), |it| it.u64("CAS token"))?;
+        let writer = reader.optional(has(WRITER), |it| it.u32("writer"))?;
         let key = reader.short("key")?;
         let content = match bits & (TOMBSTONE | FRAMED | OMITTED) {
             _ if bits & !ALL != 0 => None,
@@ -187,6 +197,7 @@ impl<'a> Entry<'a> {
             cas,
             is_stale: has(STALE),
             is_token_given: has(TOKEN_GIVEN),
+            writer: WriterId::new(writer.unwrap_or(0)),
             content,
         })
     }

@@ -11,16 +11,18 @@
 //! | 16 | 2 | slot |
 //! | 18 | 2 | space: namespace × 16 + database |
 //! | 20 | 4 | budget in milliseconds |
-//! | 24 | 8 | epoch of the map |
+//! | 24 | 4 | epoch of the map |
+//! | 28 | 4 | number of the writer, 0 for none |
 //!
-//! The checksum is CRC-32C of bytes 8 to the end of the head and of the first [`CHECKED_LEN`] bytes of
-//! the body, with bytes 0 to 4 (as a number) for a start value, so that it is one pass over bytes
-//! without a gap.
+//! The checksum is CRC-32C of bytes 8 to the end of the head and of the first [`CHECKED_LEN`] bytes
+//! of the body, with bytes 0 to 4 (as a number) for a start value, so that it is one pass over
+//! bytes without a gap.
 
 use bytes::BufMut;
 
 use super::FrameError;
 use super::crc;
+use crate::WriterId;
 
 /// Length of a head in bytes.
 pub const HEAD_LEN: usize = 32;
@@ -71,12 +73,21 @@ pub struct Envelope {
     pub space: u16,
     /// How long the sender still waits, in milliseconds; 0 if it does not say. 0 in replies.
     pub budget_ms: u32,
-    /// The epoch of the cluster's map that the sender goes by.
+    /// The epoch of the sender's map of the cluster. It has 32 bits on the wire: the sender cuts a
+    /// larger epoch to the largest number of 32 bits.
     pub epoch: u64,
+    /// The identity that the sender executes the request for. None in replies.
+    pub writer: WriterId,
 }
 
 impl Envelope {
-    /// The envelope of a reply to this request, from a member that goes by the map of `epoch`.
+    /// The same, of a request that is executed for `writer`.
+    #[must_use]
+    pub fn of(self, writer: WriterId) -> Self {
+        Self { writer, ..self }
+    }
+
+    /// The envelope of a reply to this request, from a member that has applied `epoch`.
     #[must_use]
     pub fn reply(&self, epoch: u64) -> Self {
         Self {
@@ -109,6 +120,7 @@ impl Head {
             space,
             budget_ms,
             epoch,
+            writer,
         } = self.envelope;
         let mut bytes = [0; HEAD_LEN];
         // The fields' lengths add up to the head's.
@@ -122,7 +134,8 @@ impl Head {
         rest.put_u16_le(slot);
         rest.put_u16_le(space);
         rest.put_u32_le(budget_ms);
-        rest.put_u64_le(epoch);
+        rest.put_u32_le(u32::try_from(epoch).unwrap_or(u32::MAX));
+        rest.put_u32_le(writer.number());
         bytes
     }
 
@@ -135,8 +148,8 @@ impl Head {
         let (body_len, rest) = le32(rest);
         let (place, rest) = le32(rest);
         let (budget_ms, rest) = le32(rest);
-        let (epoch_low, rest) = le32(rest);
-        let (epoch_high, _) = le32(rest);
+        let (epoch, rest) = le32(rest);
+        let (writer, _) = le32(rest);
         let head = Self {
             opcode,
             flags: u16::from_le_bytes([f0, f1]),
@@ -145,7 +158,8 @@ impl Head {
                 slot: place as u16,
                 space: (place >> 16) as u16,
                 budget_ms,
-                epoch: u64::from(epoch_high) << 32 | u64::from(epoch_low),
+                epoch: u64::from(epoch),
+                writer: WriterId::new(writer),
             },
             body_len,
         };
@@ -160,8 +174,8 @@ fn le32(bytes: &[u8]) -> (u32, &[u8]) {
         .map_or((0, &[]), |(chunk, rest)| (u32::from_le_bytes(*chunk), rest))
 }
 
-/// The checksum of a frame. `frame` is its head and at least the part of the body that is summed up,
-/// or as much of it as there is in one piece; `more` is the rest of that part.
+/// The checksum of a frame. `frame` is its head and at least the part of the body that is summed
+/// up, or as much of it as there is in one piece; `more` is the rest of that part.
 #[inline]
 pub(super) fn checksum(frame: &[u8], more: &[u8]) -> u32 {
     let end = HEAD_LEN.saturating_add(CHECKED_LEN).min(frame.len());

@@ -5,15 +5,17 @@
 mod batch;
 mod command;
 mod server;
+mod writers;
 
 use bytes::Bytes;
 
+pub use self::writers::{WriterNames, WriterNamesBuilder};
 use super::entry::Entry;
 use super::field::{Flags, Reader, Sealed, Writer, bit};
 use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
-use crate::{Command, Get, Out, ServerCommand, Version};
+use crate::{Command, Get, Out, PurgeScope, ServerCommand, Version, WriterId};
 
 const PUT: u8 = 0x40;
 const FETCH: u8 = 0x41;
@@ -24,11 +26,13 @@ const COPY: u8 = 0x45;
 const VERSION: u8 = 0x46;
 const FLUSHES: u8 = 0x47;
 const FLUSH: u8 = 0x48;
+const WRITERS: u8 = 0x49;
 
 const SOURCES_OWNED: u16 = 1;
 
 const FLUSH_ALL_DATABASES: u16 = 1;
 const FLUSH_CUTOFF: u16 = 2;
+const FLUSH_PURGE: u16 = 4;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,8 +45,8 @@ pub enum Request<'a> {
     /// An entry with its version: to be kept if it is newer than what is there. Answered with
     /// `Applied` or `NotNewer`, so repeating it does no harm.
     Put(Entry<'a>),
-    /// The newest entry or tombstone of a key, whoever owns its slot. Answered with `Entry` or
-    /// `Unknown`. It is no use of the entry.
+    /// The newest entry or tombstone of a key, whichever member owns its slot. Answered with
+    /// `Entry` or `Unknown`. It is no use of the entry.
     Fetch {
         /// The key.
         key: &'a [u8],
@@ -56,8 +60,9 @@ pub enum Request<'a> {
         /// About how many bytes of entries the page may have.
         len_max: u32,
     },
-    /// Who knows of some slots what the member may not, because it has not taken them over completely or
-    /// had not when it lost them; of those that are down too, which nobody could ask. Answered with `Sources`.
+    /// The members that may know more of some slots than the asked member, because it has not taken
+    /// them over completely or had not when it lost them; of those that are down too, which no
+    /// member could ask. Answered with `Sources`.
     Sources {
         /// Which slots.
         slots: SlotSet,
@@ -66,35 +71,45 @@ pub enum Request<'a> {
     },
     /// Answered with `Pong`: whether the member answers at all.
     Ping,
-    /// A get that changes nothing, of the copy that an owner has in memory or on disk, whatever its rank.
-    /// Answered with a hit, or `Unknown` where it has none to show, and then nothing is said about the key;
-    /// or `WrongOwner`.
+    /// A get that changes nothing, of the copy that an owner has in memory or on disk, whatever its
+    /// rank. Answered with a hit, or `Unknown` where it has none to show, and then nothing is said
+    /// about the key; or `WrongOwner`.
     Copy {
         /// What is read.
         get: Get<'a>,
     },
     /// The version of the entry that a get would find. Answered with `Version`, or `WrongOwner` by
-    /// everybody but the slot's primary.
+    /// every member but the slot's primary.
     Version {
         /// The key.
         key: &'a [u8],
     },
     /// What was flushed, as far as the member knows. Answered with `Flushes`.
     Flushes,
-    /// Makes what there is in the frame's space invisible. Answered with `Version`, the one below which nothing counts there
-    /// any more, once that survives a restart; or with `WrongOwner` by who goes by a newer map than who asks, or does not know
-    /// whether it still belongs to the cluster.
+    /// Names of identities that have logged in, for the numbers that entries have of their writers.
+    /// Answered with `Applied`.
+    Writers {
+        /// Each name, behind its length in 16 bits.
+        names: WriterNames<'a>,
+    },
+    /// Makes what there is in the frame's space invisible. Answered with `Version`, the one below
+    /// which nothing counts there any more, once that survives a restart; or with `WrongOwner` by a
+    /// member that has applied a newer epoch than the caller, or does not know whether it still
+    /// belongs to the cluster.
     Flush {
         /// Not in the space alone, but in all databases of its namespace.
         all_databases: bool,
-        /// What is below this version, which the member gives no more; without one, all that was written before now.
+        /// What is below this version, which the member gives no more; without one, all that was
+        /// written before now.
         cutoff: Option<Version>,
+        /// Of a purge: only what this is about becomes invisible, wherever it is.
+        purge: Option<PurgeScope>,
     },
 }
 
 impl<'a> Request<'a> {
-    /// Writes the request as one frame whose body is at most `body_len_max` bytes long. Large values
-    /// that lie in `source` are not copied.
+    /// Writes the request as one frame whose body is at most `body_len_max` bytes long. Large
+    /// values that lie in `source` are not copied.
     ///
     /// # Errors
     /// If it is longer, or its key is longer than 65,535 bytes. Nothing is written then.
@@ -155,13 +170,17 @@ impl<'a> Request<'a> {
             }
             Self::Ping => (PING, 0, Value::Copied(&[])),
             Self::Flushes => (FLUSHES, 0, Value::Copied(&[])),
+            Self::Writers { names } => (WRITERS, 0, Value::Copied(names.as_bytes())),
             Self::Flush {
                 all_databases,
                 cutoff,
+                purge,
             } => {
                 writer.optional(*cutoff, Writer::u64);
-                let flags =
-                    bit(*all_databases, FLUSH_ALL_DATABASES) | bit(cutoff.is_some(), FLUSH_CUTOFF);
+                writer.optional(*purge, write_purge);
+                let flags = bit(*all_databases, FLUSH_ALL_DATABASES)
+                    | bit(cutoff.is_some(), FLUSH_CUTOFF)
+                    | bit(purge.is_some(), FLUSH_PURGE);
                 (FLUSH, flags, Value::Copied(&[]))
             }
             Self::Copy { get } => {
@@ -175,7 +194,7 @@ impl<'a> Request<'a> {
     /// Reads a request from a frame of requests. Keys and values are parts of `body`.
     ///
     /// # Errors
-    /// If it makes no sense: it is answered with a [`Refusal`](super::Refusal).
+    /// If it is malformed: it is answered with a [`Refusal`](super::Refusal).
     #[inline]
     pub fn decode(head: &Head, body: &'a [u8]) -> Result<Self, DecodeError> {
         Self::decode_from(head, body, None)
@@ -237,9 +256,13 @@ impl<'a> Request<'a> {
             }
             PING => Self::Ping,
             FLUSHES => Self::Flushes,
+            WRITERS => Self::Writers {
+                names: WriterNames::from_bytes(reader.rest())?,
+            },
             FLUSH => Self::Flush {
                 all_databases: flags.has(FLUSH_ALL_DATABASES),
                 cutoff: reader.optional(flags.has(FLUSH_CUTOFF), |it| it.u64("cutoff"))?,
+                purge: reader.optional(flags.has(FLUSH_PURGE), read_purge)?,
             },
             COPY => Self::Copy {
                 get: command::read_get(&mut flags, &mut reader)?,
@@ -250,4 +273,20 @@ impl<'a> Request<'a> {
         flags.end()?;
         reader.end(request)
     }
+}
+
+fn write_purge(writer: &mut Writer<'_>, purge: PurgeScope) {
+    writer.u32(purge.writer.number());
+    writer.u16(purge.place());
+    writer.u64(purge.since);
+}
+
+fn read_purge(reader: &mut Reader<'_>) -> Result<PurgeScope, DecodeError> {
+    let writer = WriterId::new(reader.u32("writer")?);
+    let place = reader.u16("place")?;
+    let purge = PurgeScope::new(writer, place, reader.u64("first version")?);
+    purge.ok_or(DecodeError::Meaningless {
+        field: "place",
+        value: u64::from(place),
+    })
 }

@@ -202,7 +202,7 @@ fn slots_follow_weights() {
 }
 
 #[test]
-fn changes_say_who_has_to_get_what() {
+fn changes_tell_which_member_has_to_get_what() {
     let (old, new) = (Fleet::of(3, 1), Fleet::of(4, 1));
     let changes = moves((&old.table(2), &old.ids()), (&new.table(2), &new.ids()));
     assert!(changes.iter().any(Move::moves_primary));
@@ -284,7 +284,8 @@ proptest! {
             let apart: HashSet<usize> = owners.iter().map(|it| usize::from(*it) % zones).collect();
             prop_assert_eq!(apart.len(), replicas.min(zones), "slot {}: {:?}", slot, owners);
         }
-        // The first owner has the load. Further ones may have to stand in a zone whose members are full.
+        // The first owner has the load. Further ones may have to stand in a zone whose members are
+        // full.
         let total: f64 = weights.iter().map(|it| f64::from(*it)).sum();
         for (member, load) in loads(&table, 0) {
             let share = f64::from(SLOT_COUNT) * f64::from(weights[usize::from(member)]) / total;
@@ -297,7 +298,8 @@ proptest! {
         let taken: usize = changes.iter().map(|it| it.receivers().count()).sum();
         let least = loads_of_all(&table, replicas).get(&(gone as u16)).copied().unwrap_or(0) as usize;
         prop_assert!(taken >= least, "{} taken, {} had to be", taken, least);
-        // Of more owners, those in zones or of members that are too heavy to have their share push others around.
+        // Of more owners, those in zones or of members that are too heavy to have their share push
+        // others around.
         if replicas == 1 {
             let most = least + least / 3 + usize::from(SLOT_COUNT) / 100;
             prop_assert!(taken <= most, "{} taken, {} had to be", taken, least);

@@ -1,15 +1,16 @@
-//! `CLUSTER`: who owns which slot, in the words of Redis Cluster (Redis cluster specification;
+//! `CLUSTER`: the owners of slots, in the words of Redis Cluster (Redis cluster specification;
 //! documentation of `CLUSTER SLOTS`, `SHARDS`, `NODES` and `INFO`).
 //!
-//! Redis knows shards: slots of one primary and its replicas. Here every slot has its own owners, so a
-//! member may be the primary of some slots and hold copies of others. `SLOTS` and `SHARDS` say so, slots
-//! with the same owners being a shard. `NODES` has one role a node: there a member is a primary unless
-//! all it has are the copies of one other. There is no cluster bus, so its port is 0.
+//! Redis knows shards: slots of one primary and its replicas. Here every slot has its own owners,
+//! so a member may be the primary of some slots and hold copies of others. `SLOTS` and `SHARDS` say
+//! so, slots with the same owners being a shard. `NODES` has one role a node: there a member is a
+//! primary unless all it has are the copies of one other. There is no cluster bus, so its port
+//! is 0.
 //!
-//! `SLOTS` of three members is a megabyte: each slot is placed by itself, so that as few as possible move when members come
-//! and go, and two thirds of all slots have another primary than the one before. The command has no shorter form
-//! for ranges with the same owners; `SHARDS`, which has, is a fifth of it. So each is worded once for a view, and shared by
-//! all replies.
+//! `SLOTS` of three members is a megabyte: each slot is placed by itself, so that as few as
+//! possible move when members come and go, and two thirds of all slots have another primary than
+//! the one before. The command has no shorter form for ranges with the same owners; `SHARDS`, which
+//! has, is a fifth of it. So each is worded once for a view, and shared by all replies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +37,7 @@ pub(super) enum Question<'a> {
     Info,
     /// How many members say that the one of this id has failed.
     FailureReports(&'a [u8]),
-    /// Who replicates the member of this id alone.
+    /// The members that replicate only the member of this id.
     Replicas(&'a [u8]),
 }
 
@@ -44,7 +45,7 @@ pub(super) enum Question<'a> {
 pub(super) const HELP: &[&str] = &[
     "CLUSTER <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "COUNT-FAILURE-REPORTS <node-id>",
-    "    Return 0: members agree on who has failed, and count no reports.",
+    "    Return 0: members agree on failed members, and count no reports.",
     "COUNTKEYSINSLOT <slot>",
     "    Return the number of keys in <slot>.",
     "INFO",
@@ -70,7 +71,8 @@ pub(super) const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
-/// Words of a view what was asked of the one `before` it: it will be asked again. Milliseconds, not for a reactor.
+/// Words of a view what was asked of the one `before` it: it will be asked again. Milliseconds, not
+/// for a reactor.
 pub fn word_as(view: &ClusterView, before: &ClusterView) {
     for answer in [Long::Slots, Long::Shards, Long::Nodes] {
         for protocol in [Protocol::Resp2, Protocol::Resp3] {
@@ -127,7 +129,7 @@ enum Long {
 }
 
 impl Long {
-    /// The answer, made if nobody has asked for it yet.
+    /// The answer, made at the first request.
     fn of(self, view: &ClusterView, protocol: Protocol) -> Bytes {
         view.worded(self.number(protocol), || {
             let mut worded = Out::new();
@@ -203,7 +205,8 @@ fn slots_member(protocol: Protocol, member: &ClusterMember) -> Vec<u8> {
     out.to_vec()
 }
 
-/// There may be thousands of shards too: with two owners a slot nearly every pair of members is one.
+/// There may be thousands of shards too: with two owners a slot nearly every pair of members is
+/// one.
 fn put_shards(out: &mut Out, protocol: Protocol, view: &ClusterView) {
     // By owners, the primary first.
     let mut shards: BTreeMap<SmallVec<[u16; 3]>, Vec<&SlotRange>> = BTreeMap::new();

@@ -5,10 +5,11 @@ use crate::batch::{Batch, BatchStep, Seen, Transfer, Watched};
 use crate::outcome::Value;
 use crate::peer::field::{Flags, Reader, Writer, bit};
 use crate::peer::{DecodeError, TooLong};
-use crate::{Command, Space};
+use crate::{Base, Command, Space};
 
-/// Flag of a batch: reads go through to another space.
+/// Flags of a batch: reads go through to another space; keys there lack the prefix of an overlay.
 const BASE: u16 = 1;
+const OVERLAY: u16 = 2;
 
 /// An element that is no command on one key.
 const WATCHED: u8 = 0x60;
@@ -23,7 +24,7 @@ const REPLACES: u16 = 2;
 
 /// Writes the fields of a batch and returns its flags.
 pub(super) fn write(batch: &Batch<'_>, writer: &mut Writer<'_>) -> Result<u16, TooLong> {
-    writer.optional(batch.base, |writer, base| writer.u16(base.0));
+    writer.optional(batch.base, |writer, base| writer.u16(base.space.0));
     for watched in &batch.watched {
         writer.nested(|writer| Ok(write_watched(watched, writer)))?;
     }
@@ -33,7 +34,8 @@ pub(super) fn write(batch: &Batch<'_>, writer: &mut Writer<'_>) -> Result<u16, T
             BatchStep::Transfer(transfer) => write_transfer(transfer, writer),
         })?;
     }
-    Ok(bit(batch.base.is_some(), BASE))
+    let is_of_overlay = batch.base.is_some_and(|base| base.prefix_len > 0);
+    Ok(bit(batch.base.is_some(), BASE) | bit(is_of_overlay, OVERLAY))
 }
 
 fn write_watched<'v>(watched: &Watched<'v>, writer: &mut Writer<'_>) -> (u8, u16, Value<'v>) {
@@ -67,8 +69,12 @@ pub(super) fn read<'a>(
     reader: &mut Reader<'a>,
 ) -> Result<Batch<'a>, DecodeError> {
     let base = reader.optional(flags.has(BASE), |it| it.u16("base"))?;
+    let is_of_overlay = base.is_some() && flags.has(OVERLAY);
     let mut batch = Batch {
-        base: base.map(Space),
+        base: base.map(|space| match is_of_overlay {
+            true => Base::of_overlay(Space(space)),
+            false => Base::of(Space(space)),
+        }),
         ..Batch::default()
     };
     for element in reader.list(|it| it.nested(read_element))? {

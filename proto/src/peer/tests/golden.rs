@@ -12,8 +12,8 @@ use crate::peer::*;
 use crate::placement::Owners;
 use crate::request::{ServerOutcome, StatsKind};
 use crate::{
-    Batch, BatchStep, ClusterView, Failure, Moved, Out, Outcome, Seen, ServerCommand, Space,
-    Transfer, Watched,
+    Base, Batch, BatchStep, ClusterView, Failure, Moved, Out, Outcome, Seen, ServerCommand, Space,
+    Transfer, Watched, WriterId,
 };
 
 /// One line a frame: its name and its bytes in hexadecimal.
@@ -24,7 +24,8 @@ const ENVELOPE: Envelope = Envelope {
     slot: 0x0605,
     space: 0x0807,
     budget_ms: 0x0c0b_0a09,
-    epoch: 0x1413_1211_100f_0e0d,
+    epoch: 0x100f_0e0d,
+    writer: WriterId::new(0x1413_1211),
 };
 
 fn requests() -> Vec<(&'static str, Request<'static>)> {
@@ -198,6 +199,7 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
             Request::Flush {
                 all_databases: false,
                 cutoff: None,
+                purge: None,
             },
         ),
         (
@@ -205,6 +207,7 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
             Request::Flush {
                 all_databases: true,
                 cutoff: Some(0x0807_0605_0403_0201),
+                purge: None,
             },
         ),
     ]
@@ -221,7 +224,8 @@ fn batch() -> Batch<'static> {
         expires_at_ms: 2,
     };
     Batch {
-        base: Some(Space(0x0201)),
+        writer: WriterId::NONE,
+        base: Some(Base::of(Space(0x0201))),
         watched: vec![watched(None), watched(Some(seen))],
         steps: vec![
             BatchStep::Command(Command::Get(Get::new(b"key"))),
@@ -442,15 +446,16 @@ fn flushes_have_the_bytes_that_they_always_had() {
         space,
         cutoff,
         at_ms,
+        purge: None,
     };
     let flushes: FlushesBuilder = [flush(3, 5, 0), flush(4, 0, 6)].into_iter().collect();
     let mut out = Out::new();
     let reply = Reply::Flushes(flushes.flushes());
     reply.encode(ENVELOPE.reply(9), u32::MAX, &mut out).unwrap();
     let bytes = out.to_vec();
-    assert_eq!((bytes[1], bytes.len()), (0x4a, 32 + 2 * 18));
+    assert_eq!((bytes[1], bytes.len()), (0x4a, 32 + 2 * 22));
     assert_eq!(&bytes[32..45], &[3, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!((bytes[32 + 18], bytes[32 + 18 + 10]), (4, 6));
+    assert_eq!((bytes[32 + 22], bytes[32 + 22 + 10]), (4, 6));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::strategies::*;
 use crate::outcome::{Hit, Value};
 use crate::peer::*;
-use crate::{Get, Out};
+use crate::{Get, Out, PurgeScope, WriterId};
 
 /// The frames of a stream that arrives in reads of the sizes in `reads`, over and over.
 fn frames(kind: Kind, stream: &[u8], reads: &[usize]) -> Vec<(Head, Vec<u8>)> {
@@ -127,9 +127,19 @@ proptest! {
         check_request(&fetch, envelope, None);
         check_request(&Request::Ping, envelope, None);
         check_request(&Request::Flushes, envelope, None);
+        let mut names = WriterNamesBuilder::default();
+        for name in ["ci", "", "issuer:subject"] {
+            prop_assert!(names.push(name));
+        }
+        let names = names.names();
+        prop_assert_eq!(names.iter().collect::<Vec<_>>(), ["ci", "", "issuer:subject"]);
+        check_request(&Request::Writers { names }, envelope, None);
         for cutoff in [None, Some(hit.version)] {
-            let flush = Request::Flush { all_databases: hit.won, cutoff };
-            check_request(&flush, envelope, None);
+            let place = envelope.space & 0xfff0;
+            for purge in [None, PurgeScope::new(WriterId::new(7), place, hit.version)] {
+                let flush = Request::Flush { all_databases: hit.won, cutoff, purge };
+                check_request(&flush, envelope, None);
+            }
         }
         check_request(&Request::Version { key: &pool.key }, envelope, None);
         let get = Get { want_value: hit.won, bump: hit.lost, ..Get::new(&pool.key) };
@@ -198,8 +208,11 @@ proptest! {
     }
 
     #[test]
-    fn flushes_come_back(envelope in envelopes(), rows in vec((0_u16.., 0_u64.., 0_u64..), 0..6)) {
-        let flush = |(space, cutoff, at_ms)| Flush { space, cutoff, at_ms };
+    fn flushes_come_back(envelope in envelopes(), rows in vec((0_u16.., 0_u64.., 0_u64.., 0_u32..), 0..6)) {
+        let flush = |(space, cutoff, at_ms, writer)| match PurgeScope::new(WriterId::new(writer), space, at_ms) {
+            None => Flush { space, cutoff, at_ms, purge: None },
+            purge => Flush { space, cutoff, at_ms: 0, purge },
+        };
         let wanted: Vec<Flush> = rows.into_iter().map(flush).collect();
         let flushes: FlushesBuilder = wanted.iter().copied().collect();
         check_reply(&Reply::Flushes(flushes.flushes()), envelope);

@@ -14,8 +14,8 @@ use crate::peer::{Content, Entry, Envelope, Refusal, SlotSet};
 use crate::placement::{Owners, SLOT_COUNT};
 use crate::request::{ServerOutcome, StatsKind};
 use crate::{
-    Batch, BatchStep, ClusterView, Failure, Moved, Outcome, Seen, ServerCommand, Space, Transfer,
-    Watched,
+    Base, Batch, BatchStep, ClusterView, Failure, Moved, Outcome, Seen, ServerCommand, Space,
+    Transfer, Watched, WriterId,
 };
 
 /// Bytes that requests and replies borrow from. Sometimes long enough to be shared.
@@ -47,14 +47,16 @@ pub fn envelopes() -> impl Strategy<Value = Envelope> {
         any::<u16>(),
         any::<u16>(),
         any::<u32>(),
-        any::<u64>(),
+        any::<u32>(),
+        any::<u32>(),
     )
-        .prop_map(|(id, slot, space, budget_ms, epoch)| Envelope {
+        .prop_map(|(id, slot, space, budget_ms, epoch, writer)| Envelope {
             id,
             slot,
             space,
             budget_ms,
-            epoch,
+            epoch: u64::from(epoch),
+            writer: WriterId::new(writer),
         })
 }
 
@@ -295,7 +297,11 @@ fn batch(fact: u64, flag: bool, pool: &Pool) -> Batch<'_> {
         replaces: fact.is_multiple_of(2),
     };
     Batch {
-        base: flag.then_some(Space(fact as u16)),
+        writer: WriterId::NONE,
+        base: flag.then_some(match fact % 2 {
+            0 => Base::of(Space(fact as u16)),
+            _ => Base::of_overlay(Space(fact as u16)),
+        }),
         watched: watched.collect(),
         steps: vec![
             BatchStep::Command(Command::Store(store)),
@@ -437,6 +443,7 @@ pub fn entry<'p>(number: usize, space: u16, hit: &Hit<'_>, pool: &'p Pool) -> En
         cas: hit.ttl_ms,
         is_stale: hit.stale,
         is_token_given: hit.won,
+        writer: WriterId::new(hit.flags),
         content: match number % 4 {
             0 => Content::Tombstone,
             1 => Content::Value(Value::Copied(&pool.value)),

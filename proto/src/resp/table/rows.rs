@@ -324,13 +324,13 @@ const CONFIG: &[CommandInfo] = rows! { Server:
 };
 
 const CLUSTER: &[CommandInfo] = rows! { Cluster:
-    "cluster" -2 [0] "3.0.0" Kind::Container, "Who owns which slot", subcommands(CLUSTER_COMMANDS);
+    "cluster" -2 [0] "3.0.0" Kind::Container, "Reports the owners of slots", subcommands(CLUSTER_COMMANDS);
     "readonly" 1 [ANY_STATE | FAST] "3.0.0" Kind::ReadOnly,
         "Lets reads be answered by any owner of the slot";
     "readwrite" 1 [ANY_STATE | FAST] "3.0.0" Kind::ReadWrite,
         "Lets reads be answered by the primary of the slot again";
     "asking" 1 [FAST] "3.0.0" Kind::Asking,
-        "Lets the next command be carried out here whoever owns its key";
+        "Lets the next command be executed here, whichever member owns its key";
 };
 
 const CLUSTER_COMMANDS: &[CommandInfo] = rows! { Cluster:
@@ -340,9 +340,9 @@ const CLUSTER_COMMANDS: &[CommandInfo] = rows! { Cluster:
         "Returns the slots that have the same owners, and these", tips(&[UNSTABLE]);
     "cluster|nodes" 2 [STALE] "3.0.0" Kind::ClusterNodes,
         "Returns the members and the slots of which each is the primary", tips(&[UNSTABLE]);
-    "cluster|myid" 2 [STALE] "3.0.0" Kind::ClusterMyId, "Returns the id of who answers";
+    "cluster|myid" 2 [STALE] "3.0.0" Kind::ClusterMyId, "Returns the id of the answering member or router";
     "cluster|myshardid" 2 [STALE] "7.2.0" Kind::ClusterMyShardId,
-        "Returns the id of the shard of who answers", tips(&[UNSTABLE]);
+        "Returns the shard id of the answering member or router", tips(&[UNSTABLE]);
     "cluster|info" 2 [STALE] "3.0.0" Kind::ClusterInfo,
         "Returns facts about the cluster", tips(&[UNSTABLE]);
     "cluster|links" 2 [STALE] "7.0.0" Kind::ClusterLinks,
@@ -351,9 +351,9 @@ const CLUSTER_COMMANDS: &[CommandInfo] = rows! { Cluster:
     "cluster|countkeysinslot" 3 [STALE] "3.0.0" Kind::ClusterCountInSlot,
         "Returns how many keys of a slot the database holds";
     "cluster|count-failure-reports" 3 [ADMIN | STALE] "3.0.0" Kind::ClusterFailureReports,
-        "Returns 0: members agree on who has failed", tips(&[UNSTABLE]);
+        "Returns 0: members agree on failed members", tips(&[UNSTABLE]);
     "cluster|replicas" 3 [ADMIN | STALE] "5.0.0" Kind::ClusterReplicas,
-        "Returns who has nothing but copies of the slots of a member", tips(&[UNSTABLE]);
+        "Returns the members that only have copies of the slots of a member", tips(&[UNSTABLE]);
     "cluster|slaves" 3 [ADMIN | STALE] "3.0.0" Kind::ClusterReplicas,
         "Returns the same as CLUSTER REPLICAS: its old name", tips(&[UNSTABLE]);
     "cluster|help" 2 [LOADING | STALE] "5.0.0" Kind::ClusterHelp,

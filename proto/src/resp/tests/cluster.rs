@@ -1,4 +1,4 @@
-//! `CLUSTER`, compared with a Redis cluster; and who is sent to another member.
+//! `CLUSTER`, compared with a Redis cluster; and the redirected clients.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,8 +82,8 @@ fn knowing(mut client: Client, view: ClusterView) -> Client {
     client
 }
 
-/// Without what differs from call to call, or is not there in our clusters: ports of the bus, times,
-/// epochs, counted messages, and the order of nodes.
+/// Without what differs from call to call, or is not there in our clusters: ports of the bus,
+/// times, epochs, counted messages, and the order of nodes.
 fn comparable(request: &str, reply: &str) -> Vec<String> {
     let fields = |line: &str| {
         // Lengths differ by the times.
@@ -455,7 +455,7 @@ fn answers_about_slots_that_are_placed_one_by_one_are_as_long_as_is_told() {
 }
 
 #[test]
-fn long_answers_are_worded_once_for_all_who_ask_and_for_each_protocol() {
+fn long_answers_are_encoded_once_for_all_clients_and_for_each_protocol() {
     let rows = [Owners::new(&[0]), Owners::new(&[1, 2])];
     let ranges = crate::cluster::ranges(|slot| rows[usize::from(slot % 2)]);
     let members = ["a", "b", "c"].map(|name| ClusterMember {
@@ -477,7 +477,7 @@ fn long_answers_are_worded_once_for_all_who_ask_and_for_each_protocol() {
             assert!(bytes == alone, "{hello}, {question}");
         }
     }
-    // The next map's are made of what was asked of this one, and of no more.
+    // The next map's are made of what was asked of this map, and of no more.
     let asked = Arc::new(view.clone());
     ask(&asked, "HELLO 3", "CLUSTER SLOTS");
     let next = view.clone();
@@ -493,7 +493,7 @@ fn long_answers_are_worded_once_for_all_who_ask_and_for_each_protocol() {
 
 proptest! {
     #[test]
-    fn slots_and_shards_tell_of_each_slot_who_owns_it(view in views(), is_resp3: bool) {
+    fn slots_and_shards_tell_the_owners_of_each_slot(view in views(), is_resp3: bool) {
         let ask = |question: &str| {
             let mut parser = Parser::new(LIMITS, 1);
             let requests = [if is_resp3 { "HELLO 3" } else { "HELLO 2" }, question];
