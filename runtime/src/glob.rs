@@ -1,12 +1,12 @@
 //! Redis's glob patterns, for `SCAN MATCH` and `CONFIG GET`.
 //!
-//! `*` any run of bytes, `?` any byte, `[abc]`, `[a-z]`, `[^a]` a byte of a class, `\` takes the next
-//! byte as it is. As in Redis, an unclosed class ends with the pattern.
+//! `*` any run of bytes, `?` any byte, `[abc]`, `[a-z]`, `[^a]` a byte of a class, `\` takes the
+//! next byte as it is. As in Redis, an unclosed class ends with the pattern.
 
 /// Whether all of `text` matches `pattern`.
 ///
-/// Runs in time proportional to the product of both lengths at worst, without recursion: only the last
-/// `*` is ever tried again.
+/// Runs in time proportional to the product of both lengths at worst, without recursion: only the
+/// last `*` is ever tried again.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut rest, mut input) = (pattern, text);
@@ -38,8 +38,27 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Matches one byte against the first element of a pattern that is not a star; the rest of the pattern
-/// if it does.
+/// The bytes that each text begins with which matches `pattern`.
+#[must_use]
+pub fn literal_prefix(pattern: &[u8]) -> Vec<u8> {
+    let (mut rest, mut prefix) = (pattern, Vec::new());
+    loop {
+        rest = match rest {
+            [b'\\', literal, rest @ ..] => {
+                prefix.push(*literal);
+                rest
+            }
+            [] | [b'*' | b'?' | b'[', ..] => return prefix,
+            [literal, rest @ ..] => {
+                prefix.push(*literal);
+                rest
+            }
+        };
+    }
+}
+
+/// Matches one byte against the first element of a pattern that is not a star; the rest of the
+/// pattern if it does.
 fn match_one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     match pattern {
         [b'?', rest @ ..] => Some(rest),
@@ -83,7 +102,7 @@ fn match_class(class: &[u8], byte: u8) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{literal_prefix, matches};
 
     #[test]
     fn patterns_match_as_in_redis() {
@@ -113,6 +132,30 @@ mod tests {
                 "{pattern} {text}"
             );
         }
+    }
+
+    #[test]
+    fn what_comes_before_the_first_choice_is_a_prefix() {
+        for (pattern, expected) in [
+            ("", ""),
+            ("*", ""),
+            ("ab*c", "ab"),
+            ("ab?c", "ab"),
+            ("ab[c]", "ab"),
+            ("a\\*b\\", "a*b\\"),
+            ("abc", "abc"),
+        ] {
+            let prefix = literal_prefix(pattern.as_bytes());
+            assert_eq!(prefix, expected.as_bytes(), "{pattern}");
+        }
+        // A byte that is escaped is never a choice.
+        let (all, mut pattern): (Vec<u8>, _) = ((0..=u8::MAX).collect(), Vec::new());
+        for byte in &all {
+            pattern.extend_from_slice(&[b'\\', *byte]);
+        }
+        pattern.push(b'*');
+        assert_eq!(literal_prefix(&pattern), all);
+        assert!(matches(&pattern, &all) && !matches(&pattern, &all[..255]));
     }
 
     #[test]

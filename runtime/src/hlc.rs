@@ -1,9 +1,9 @@
 //! A hybrid logical clock: strictly increasing versions that stay close to wall-clock time.
 //!
 //! A version is `wall_ms << 16 | counter`. It follows Kulkarni et al., "Logical Physical Clocks"
-//! (2014), in one word: the next version is the larger of the last one plus one and the wall clock's
-//! first version. When the 65,536 versions of a millisecond are used up the addition carries into
-//! the next one, that is, time is borrowed ahead.
+//! (2014), in one word: the next version is the larger of the last one plus one and the wall
+//! clock's first version. When the 65,536 versions of a millisecond are used up the addition
+//! carries into the next one, that is, time is borrowed ahead.
 //!
 //! Invariant: no version is given twice or out of order, whatever the wall clock does, also across
 //! restarts as long as the floor given to [`Hlc::new`] is at least the highest version ever stored.
@@ -26,13 +26,14 @@ pub const COUNTER_BITS: u32 = 16;
 /// range is left to count on, so that the counter cannot wrap.
 pub const VERSION_MAX: u64 = u64::MAX >> 1;
 
-/// How far a version from elsewhere may be ahead of the wall clock, in milliseconds: a year. A machine whose clock was
-/// wrong by days and was corrected still has to believe its own entries in the bucket. A version that is further ahead
-/// is hostile: without the bound it could use up the range of versions.
+/// How far a version from elsewhere may be ahead of the wall clock, in milliseconds: a year. A
+/// machine whose clock was wrong by days and was corrected still has to believe its own entries in
+/// the bucket. A version that is further ahead is hostile: without the bound it could use up the
+/// range of versions.
 pub const SKEW_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// The highest floor to open with. It is above [`VERSION_MAX`] so that a member that was made to
-/// observe that one, and counted on, can still be opened again.
+/// observe that version, and counted on, can still be opened again.
 const FLOOR_MAX: u64 = VERSION_MAX + (VERSION_MAX >> 1);
 
 /// A version from elsewhere is too far ahead of the wall clock, or beyond [`VERSION_MAX`].
@@ -67,7 +68,7 @@ impl Hlc {
     /// A clock whose first version is above `floor`, the highest version in what was opened.
     ///
     /// # Errors
-    /// [`VersionOutOfRange`] when the floor cannot come from a clock like this one.
+    /// [`VersionOutOfRange`] when the floor cannot come from such a clock.
     pub fn new(clock: Clock, floor: u64) -> Result<Self, VersionOutOfRange> {
         if floor > FLOOR_MAX {
             let ahead_ms = wall_ms(floor).saturating_sub(clock.wall_ms());
@@ -126,11 +127,12 @@ impl Hlc {
         Ok(())
     }
 
-    /// As [`Hlc::observe`], for a version that another member merely tells of. It counts once versions follow the clock
-    /// again, or at [`Hlc::heed`].
+    /// As [`Hlc::observe`], for a version that another member merely tells of. It counts once
+    /// versions follow the clock again, or at [`Hlc::heed`].
     ///
-    /// A member that may have lost its slots hears how far the versions of their new owner are, possibly before it hears that
-    /// they are lost. A version that it gave above those would replace what the new owner has acknowledged.
+    /// A member that may have lost its slots hears how far the versions of their new owner are,
+    /// possibly before it hears that they are lost. A version that it gave above those would
+    /// replace what the new owner has acknowledged.
     ///
     /// # Errors
     /// As [`Hlc::observe`].
@@ -151,16 +153,16 @@ impl Hlc {
         self.last.fetch_max(heard, Ordering::Relaxed);
     }
 
-    /// Whether a version from elsewhere is believed: it is at most [`SKEW_MS_MAX`] ahead of the wall clock, or no
-    /// higher than what was given or observed before.
+    /// Whether a version from elsewhere is believed: it is at most [`SKEW_MS_MAX`] ahead of the
+    /// wall clock, or no higher than what was given or observed before.
     #[must_use]
     pub fn admits(&self, version: u64) -> bool {
         let latest_ms = self.clock.wall_ms().saturating_add(SKEW_MS_MAX);
         version <= self.last().max(at_ms(latest_ms))
     }
 
-    /// Makes every later version larger than `version`, which this member made of its own versions. It is cut to
-    /// [`VERSION_MAX`].
+    /// Makes every later version larger than `version`, which this member made of its own versions.
+    /// It is cut to [`VERSION_MAX`].
     pub fn advance(&self, version: u64) {
         self.last
             .fetch_max(version.min(VERSION_MAX), Ordering::Relaxed);
@@ -172,19 +174,19 @@ impl Hlc {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// The newest version that was given or observed, or that could be given now: what others have to be told, so that
-    /// what they give from now on is not below it. Gives none.
+    /// The newest version that was given or observed, or that could be given now: what others have
+    /// to be told, so that what they give from now on is not below it. Gives none.
     #[must_use]
     pub fn newest(&self) -> u64 {
         self.last().max(self.follow(self.clock.wall_ms()))
     }
 
-    /// Has versions follow the wall clock for `span` from now on, and only count on after that; without a bound if
-    /// there is no `span`.
+    /// Has versions follow the wall clock for `span` from now on, and only count on after that;
+    /// without a bound if there is no `span`.
     ///
-    /// A member of a cluster may not know that another member has its slots by now. What it still writes has to be
-    /// older than what that member acknowledges, so its versions stop at the last moment at which the slots were
-    /// certainly its own.
+    /// A member of a cluster may not know that another member has its slots by now. What it still
+    /// writes has to be older than what that member acknowledges, so its versions stop at the last
+    /// moment at which the slots were certainly its own.
     pub fn follow_for(&self, span: Option<Duration>) {
         let until = span.map_or(u64::MAX, |span| {
             let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
@@ -196,17 +198,18 @@ impl Hlc {
 
     /// Has versions only count on, if they have followed the wall clock without a bound so far.
     pub fn stop_following(&self) {
-        let stopped = wall_ms(self.last());
-        // An earlier bound stays as it is.
+        // An earlier bound stays as it is. Of 0 no reading of the clock is in time, not even one in
+        // the millisecond of the last version, nor one of a clock that was set back.
         let _ = self.follows_until_ms.compare_exchange(
             u64::MAX,
-            stopped,
+            0,
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
     }
 
-    /// The first version of that millisecond, or of the one at which versions stop following the clock.
+    /// The first version of that millisecond, or of the one at which versions stop following the
+    /// clock.
     fn follow(&self, wall_ms: u64) -> u64 {
         at_ms(wall_ms.min(self.follows_until_ms.load(Ordering::Relaxed)))
     }
@@ -216,7 +219,8 @@ impl Hlc {
         self.given.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes how far the versions are now, for [`Hlc::written_ms`]; to be called about ten times a second.
+    /// Notes how far the versions are now, for [`Hlc::written_ms`]; to be called about ten times a
+    /// second.
     pub fn mark(&self) {
         let (wall_ms, monotonic_ms) = (self.clock.wall_ms(), self.clock.monotonic_ms());
         // Read under the lock: marks are in order.
@@ -224,9 +228,10 @@ impl Hlc {
         timeline.mark(self.last(), wall_ms, monotonic_ms);
     }
 
-    /// Unix time in milliseconds at which a version of this process was given, at the latest. Versions may be ahead of the
-    /// wall clock; then it is the time of the [mark](Hlc::mark) before. A version from before the process
-    /// started counts as given at its start, if it does not say an earlier time itself.
+    /// Unix time in milliseconds at which a version of this process was given, at the latest.
+    /// Versions may be ahead of the wall clock; then it is the time of the [mark](Hlc::mark)
+    /// before. A version from before the process started counts as given at its start, if it does
+    /// not say an earlier time itself.
     #[must_use]
     pub fn written_ms(&self, version: u64) -> u64 {
         let (wall, monotonic_ms) = (self.clock.wall_ms(), self.clock.monotonic_ms());
@@ -416,6 +421,21 @@ mod tests {
         hlc.hear(at_ms(40_000)).unwrap();
         hlc.heed();
         assert_eq!(hlc.next(), at_ms(40_000) + 1);
+    }
+
+    #[test]
+    fn what_is_heard_at_once_after_versions_stopped_does_not_count_either() {
+        let manual = ManualClock::new(1000);
+        let hlc = Hlc::new(manual.clock(), at_ms(1000)).unwrap();
+        // In the millisecond of the last version, and by a clock that was set back.
+        hlc.stop_following();
+        for wall in [1000, 400] {
+            manual.set_wall_ms(wall);
+            hlc.hear(at_ms(20_000)).unwrap();
+            assert!(hlc.next() < at_ms(1001), "at {wall} ms");
+        }
+        hlc.follow_for(None);
+        assert_eq!(hlc.next(), at_ms(20_000) + 1);
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The way of a command to the owner of its key: the map, connections to the members, tries and answers.
+//! The way of a command to the owner of its key: the map, connections to the members, tries and
+//! answers.
 //!
-//! Routers send all commands this way, nodes those on keys that others own. Who keeps the map up to date is
-//! their own business: [`Map::offer`].
+//! Routers send all commands this way, nodes those on keys that others own. The caller keeps the
+//! map up to date: [`Map::offer`].
 
 mod budget;
 mod flush;
@@ -10,10 +11,12 @@ mod map;
 mod stats;
 mod topology;
 mod upstream;
+mod writers;
 
-pub use flush::Flush;
+pub use flush::{Flush, Hidden};
 pub use forward::{Again, Came, Forwarded, Forwarder, Obstacle, envelope};
 pub use map::Map;
 pub use stats::{Event, Events};
 pub use topology::{Member, MemberState, SlotRange, Topology, TopologyError};
 pub use upstream::{Target, Upstreams};
+pub use writers::tell_writers;

@@ -17,9 +17,11 @@ mod limits;
 mod listener;
 mod low_water;
 mod memory;
+mod overlay;
 mod peer;
 mod pool;
 mod registry;
+mod scope;
 mod security;
 mod service;
 mod settings;
@@ -47,8 +49,10 @@ pub use self::limits::connections_max;
 pub use self::listener::{ListenAddr, Listener};
 use self::memory::Memory;
 pub use self::memory::Reservation;
+pub use self::overlay::carry_out_in;
 use self::registry::Registered;
 pub use self::registry::{ConnectionInfo, Registry};
+pub use self::scope::Scope;
 pub use self::security::Security;
 pub use self::service::{
     Acks, Answered, Client, Event, Execution, Job, NoAcks, Service, carry_out,
@@ -63,7 +67,8 @@ use crate::metrics::striped::Latency;
 /// Accepted connections that may wait for their reactor to take them.
 const HANDOVER_QUEUE: usize = 1024;
 
-/// What a request takes beside its value, in bytes: its key, and the step in which its buffer grows.
+/// What a request takes beside its value, in bytes: its key, and the step in which its buffer
+/// grows.
 const KEY_ROOM: usize = 32 * 1024;
 
 /// While connections cannot be accepted, it is said this often.
@@ -71,7 +76,7 @@ const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What all reactors share.
 pub struct Shared<S> {
-    /// Who executes commands.
+    /// The executor of commands.
     pub service: Arc<S>,
     /// What `stats settings` and `CONFIG GET` tell.
     pub settings: InForce,
@@ -79,12 +84,12 @@ pub struct Shared<S> {
     pub connections_max: usize,
     /// The connections there are.
     pub registry: Registry,
-    /// Latency of requests by dialect: text and meta, binary, RESP. Requests that arrived in one read
-    /// count with the mean of their batch.
+    /// Latency of requests by dialect: text and meta, binary, RESP. Requests that arrived in one
+    /// read count with the mean of their batch.
     pub latency: [Latency; 3],
     /// When the server started.
     pub started: Instant,
-    /// Who is let in.
+    /// The users.
     pub security: Security,
     tuning: Tuning,
     memory: Memory,
@@ -130,8 +135,8 @@ impl<S: Service> Shared<S> {
         })
     }
 
-    /// The longest value in bytes that a client may send: one that the service takes, and that fits the memory for
-    /// requests beside its key.
+    /// The longest value in bytes that a client may send: one that the service takes, and that fits
+    /// the memory for requests beside its key.
     #[must_use]
     pub fn value_len_max(&self) -> usize {
         let received_max = self.service.budget().bytes_max();
@@ -157,8 +162,8 @@ impl<S: Service> Shared<S> {
         self.memory.is_contended()
     }
 
-    /// Counts a connection that another server of the process serves, until [`Shared::give_back_place`]. False if there
-    /// are as many connections as there may be.
+    /// Counts a connection that another server of the process serves, until
+    /// [`Shared::give_back_place`]. False if there are as many connections as there may be.
     #[must_use]
     pub fn take_place(&self) -> bool {
         self.registry.take_place(self.connections_max)
@@ -247,7 +252,8 @@ impl<S: Service> Server<S> {
     pub fn drain(self, deadline: Duration) {
         let end = Instant::now() + deadline;
         let _ = self.shared.draining_since.set(Instant::now());
-        // Orders the mark before the look at who is idle, as the connection does the other way round.
+        // Orders the mark before the look at idle connections, as the connection does the other way
+        // round.
         fence(Ordering::SeqCst);
         self.listeners.iter().for_each(Listener::close);
         for acceptor in self.acceptors {
@@ -265,7 +271,7 @@ impl<S: Service> Server<S> {
                 "closing connections in the middle of a request"
             );
         }
-        // The receivers live as long as their reactors; if all are gone there is nobody to tell.
+        // The receivers live as long as their reactors; if all are gone there is no receiver.
         let _ = self.stop.send(true);
         for reactor in self.reactors {
             let _ = reactor.join();
@@ -344,7 +350,8 @@ fn accept<S: Service>(shared: &Shared<S>, listener: &Listener, inboxes: &[mpsc::
             // A client that left at once.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                // Out of descriptors, most likely: not cured by haste, and not by a flood of log lines.
+                // Out of descriptors, most likely: not cured by haste, and not by a flood of log
+                // lines.
                 if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING_INTERVAL) {
                     tracing::warn!(%error, "cannot accept connections");
                     warned = Some(Instant::now());

@@ -1,9 +1,10 @@
 //! Users and tokens: what they may do, and how a secret is checked.
 //!
-//! A [`Directory`] is what one version of the users file says, and of what members agreed on ([`Records`]); it never
-//! changes. An [`Authenticator`] holds the one in force. It checks passwords against it away from the reactors, and
-//! slows down clients that guess. A token costs one hash and is checked at once. An identity that an OIDC issuer proved is
-//! exchanged for a token that is signed ([`Authenticator::exchange`]). What a connection keeps is an [`Identity`].
+//! A [`Directory`] is what one version of the users file says, and of what members agreed on
+//! ([`Records`]); it never changes. An [`Authenticator`] holds the one in force. It checks
+//! passwords against it away from the reactors, and slows down clients that guess. A token costs
+//! one hash and is checked at once. An identity that an OIDC issuer proved is exchanged for a token
+//! that is signed ([`Authenticator::exchange`]). What a connection keeps is an [`Identity`].
 //!
 //! Invariants:
 //! - No password, no token and no hash is in a `Debug` text, an error or a log line.
@@ -18,6 +19,7 @@ mod directory;
 mod file;
 pub mod metrics;
 mod oidc;
+mod placeholders;
 mod records;
 mod roles;
 mod signed;
@@ -29,12 +31,14 @@ pub(crate) mod tests_support;
 mod token;
 mod tokens;
 mod turns;
+mod writers;
 
 pub use self::attempts::{HashError, Refusal};
 pub use self::authenticator::{Authenticator, Listed};
 pub use self::checks::check_user_name;
 pub use self::directory::{
     CredentialKind, DEFAULT_NAMESPACE, Directory, Identity, Namespace, Role, namespace_number,
+    writer_id,
 };
 pub use self::file::UsersError;
 pub use self::oidc::{ExchangeError, ExchangedToken, OidcIssuer};
@@ -43,6 +47,7 @@ pub use self::roles::ROLES;
 pub use self::slowdown::Source;
 pub use self::token::{Expiry, ExpiryError, TokenHash, TokenHashError, TokenSecret};
 pub use self::tokens::ListedToken;
+pub use self::writers::{WRITER_NAME_LEN_MAX, WRITER_NAMES_MAX, WriterNames};
 
 /// Whether a text has the form of a token, and so is never a password.
 #[must_use]

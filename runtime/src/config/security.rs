@@ -1,4 +1,4 @@
-//! The settings that say who is let in: those of node and router.
+//! The settings that control access: those of node and router.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct GivenFiles<'f> {
     pub client_crl: Option<&'f Path>,
 }
 
-/// Who is let in.
+/// The users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecurityConfig {
     /// The users file.
@@ -35,7 +35,7 @@ pub struct SecurityConfig {
 /// In the place of a file that is not given.
 const NONE: &str = "none";
 
-/// The files that are given; an error if some are that make no sense without others.
+/// The files that are given; an error if some are that need others.
 ///
 /// # Errors
 /// With the flag that is missing.
@@ -90,13 +90,13 @@ pub enum SecurityError {
 }
 
 impl SecurityConfig {
-    /// Whether clients have to prove who they are: by a password, or by a certificate.
+    /// Whether clients have to log in: by a password, or by a certificate.
     #[must_use]
     pub fn proves_clients(&self) -> bool {
         self.users_file.is_some() || self.proves_members()
     }
 
-    /// For the banner: who is served.
+    /// For the banner: the served clients.
     #[must_use]
     pub fn describe(&self, is_insecure: bool) -> String {
         let users = self
@@ -105,11 +105,11 @@ impl SecurityConfig {
             .map(|file| format!("users of {}", file.display()));
         let certificates = self
             .proves_members()
-            .then(|| "whoever shows a certificate of --tls-client-ca".to_owned());
+            .then(|| "clients with a certificate of --tls-client-ca".to_owned());
         let everybody = if is_insecure {
-            "everybody who can reach it (--insecure)"
+            "every client that can reach it (--insecure)"
         } else {
-            "everybody on this machine"
+            "every client on this machine"
         };
         users
             .or(certificates)
@@ -153,7 +153,8 @@ impl SecurityConfig {
         self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
     }
 
-    /// Refuses addresses that other machines can reach, unless clients prove who they are, and under TLS.
+    /// Refuses addresses that other machines can reach, unless clients log in, and
+    /// under TLS.
     ///
     /// # Errors
     /// With the address and what would protect it.

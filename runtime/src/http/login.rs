@@ -1,8 +1,9 @@
-//! Who calls: the login in a request's head, and what its user may do.
+//! The caller: the login in a request's head, and the rights of its user.
 //!
-//! Where there are no users everybody may do everything. Where there are, a call says who it is in each
-//! request: `authorization: Basic`, as in RFC 7617, `authorization: Bearer TOKEN`, or `authorization: Bearer
-//! NAME:PASSWORD`, for tools that can only set a header. Right passwords are remembered by the [`Authenticator`], so that costs a digest.
+//! Without users, every caller may do everything. With users, a call names its user in each
+//! request: `authorization: Basic`, as in RFC 7617, `authorization: Bearer TOKEN`, or
+//! `authorization: Bearer NAME:PASSWORD`, for tools that can only set a header. The
+//! [`Authenticator`] remembers right passwords, so that costs a digest.
 
 use std::fmt;
 use std::future::Future as _;
@@ -26,7 +27,7 @@ use super::base64;
 use crate::users::metrics::Refused;
 use crate::users::{Authenticator, Identity, Refusal, Role, is_token};
 
-/// How to log in, for whoever did not.
+/// How to log in, for clients without a login.
 const HOW: &str = "a login is needed: send `authorization: Bearer TOKEN`, `Basic` with a user of the users file, or \
                    `Bearer NAME:PASSWORD` (fonnctl: --user NAME)";
 
@@ -83,7 +84,8 @@ impl Credentials {
     /// The identity that they prove to `users`, for a client at `address`.
     ///
     /// # Errors
-    /// [`Denied::Refused`]; it takes a while to come after some wrong passwords from the same address.
+    /// [`Denied::Refused`]; it takes a while to come after some wrong passwords from the same
+    /// address.
     pub async fn check(
         &self,
         users: &Authenticator,
@@ -195,7 +197,8 @@ impl Login {
         })
     }
 
-    /// Whether the identity was removed or changed, or has expired since; wakes the task when that may be.
+    /// Whether the identity was removed or changed, or has expired since; wakes the task when that
+    /// may be.
     fn poll_revoked(&mut self, cx: &mut Context<'_>) -> bool {
         while let Poll::Ready(Some(_)) = Pin::new(&mut self.changes).poll_next(cx) {
             if !self.users.holds(&self.identity) {
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_nobody_has_time_to_check_is_counted_apart() {
+    fn logins_without_time_for_a_check_are_counted_apart() {
         for (refusal, counted) in [
             (Refusal::Busy, Refused::Busy),
             (Refusal::Wrong, Refused::Wrong),

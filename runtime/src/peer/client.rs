@@ -20,8 +20,8 @@ use super::waiters::Ticket;
 use super::{CallError, Options};
 use crate::random::SplitMix64;
 
-/// A client of one member, for the callers of one reactor; cheap to clone. The connections end with the
-/// last clone.
+/// A client of one member, for the callers of one reactor; cheap to clone. The connections end with
+/// the last clone.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Handle>);
 
@@ -74,8 +74,8 @@ impl Member {
         }
     }
 
-    /// A connection failed, or replies did not come in time. True if the member is not asked from now
-    /// on, and was before.
+    /// A connection failed, or replies did not come in time. True if the member is not asked from
+    /// now on, and was before.
     pub(super) fn fail(&self, now: Instant) -> bool {
         let (breaker, random) = &mut *self.breaker.lock();
         let before = breaker.position();
@@ -91,8 +91,8 @@ impl Member {
 }
 
 impl Client {
-    /// A client whose connections are driven by the calling thread's runtime. They are made when they
-    /// are needed.
+    /// A client whose connections are driven by the calling thread's runtime. They are made when
+    /// they are needed.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -127,8 +127,8 @@ impl Client {
     /// `envelope.budget_ms` are filled in. Large values that lie in `source` are not copied.
     ///
     /// On a connection for small requests a reply that is too long for it comes back as
-    /// [`Refusal::TooLong`], with nothing done: [`Client::begin_large`] then gets it. Requests that must
-    /// not be repeated never go there.
+    /// [`Refusal::TooLong`], with nothing done: [`Client::begin_large`] then gets it. Requests that
+    /// must not be repeated never go there.
     ///
     /// # Errors
     /// If the request cannot be made now, or never. Nothing was sent then.
@@ -223,7 +223,7 @@ impl Client {
         if is_full {
             return refused(CallError::Busy);
         }
-        // Asked last: whoever is let in has to go.
+        // Asked last: an admitted request has to go.
         let bytes = about.saturating_add(key_len(request));
         let ticket = Ticket {
             started: timing.now,
@@ -301,8 +301,9 @@ impl Client {
         &self.0.member.stats
     }
 
-    /// Ends the connections and resolves every request under way: callers whose requests were sent get `error`,
-    /// the others [`CallError::Unavailable`]. Later requests are refused with the latter.
+    /// Ends the connections and resolves every request under way: callers whose requests were sent
+    /// get `error`, the others [`CallError::Unavailable`]. Later requests are refused with the
+    /// latter.
     pub fn close(&self, error: CallError) {
         self.0.close(error);
     }
@@ -313,7 +314,8 @@ impl Client {
         self.0.is_closed.load(Ordering::Acquire)
     }
 
-    /// A handle by which another thread closes the client, and that does not keep its connections alive.
+    /// A handle by which another thread closes the client, and that does not keep its connections
+    /// alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.0))
@@ -418,6 +420,7 @@ fn value_len(request: &Request<'_>) -> usize {
         | Request::Flush { .. }
         | Request::Ping => 0,
         Request::Put(entry) => entry.content.len(),
+        Request::Writers { names } => names.iter().map(str::len).sum(),
         Request::Sources { .. } => fonn_proto::peer::SlotSet::LEN,
         Request::FetchSlots { cursor, .. } => {
             fonn_proto::peer::SlotSet::LEN.saturating_add(cursor.len())
@@ -450,12 +453,13 @@ fn key_len(request: &Request<'_>) -> usize {
         | Request::Sources { .. }
         | Request::Flushes
         | Request::Flush { .. }
+        | Request::Writers { .. }
         | Request::Ping => 0,
     }
 }
 
-/// Whether a request changes something and answers with a value, or may answer with much: what cannot be
-/// repeated because its reply was too long.
+/// Whether a request changes something and answers with a value, or may answer with much: what
+/// cannot be repeated because its reply was too long.
 #[inline]
 fn answers_once_only(request: &Request<'_>) -> bool {
     match request {
@@ -473,6 +477,7 @@ fn answers_once_only(request: &Request<'_>) -> bool {
         | Request::Copy { .. }
         | Request::Version { .. }
         | Request::Flush { .. }
+        | Request::Writers { .. }
         | Request::Ping => false,
     }
 }

@@ -16,7 +16,7 @@ pub struct Stats {
     pub(super) requests: LocalCounter,
     /// Replies that callers got.
     pub(super) replies: LocalCounter,
-    /// Replies that nobody waited for any more.
+    /// Replies without a waiting caller.
     pub(super) late: LocalCounter,
     /// Requests refused as [`CallError::Busy`].
     pub(super) busy: LocalCounter,
@@ -59,7 +59,7 @@ impl Stats {
         }
     }
 
-    /// Takes in the latency of one reply, whether anybody still waited for it or not.
+    /// Takes in the latency of one reply, with or without a waiting caller.
     #[inline]
     pub(super) fn replied(&self, ns: u64) {
         let before = self.latency_high_ns.get();
@@ -109,7 +109,7 @@ const COUNTERS: [(&str, &str, Cell); 12] = [
     ),
     (
         "fonn_peer_late_replies_total",
-        "Replies that nobody waited for any more.",
+        "Replies without a waiting caller.",
         |it| &it.late,
     ),
     (

@@ -1,57 +1,92 @@
-//! A flush by several members, with one cutoff.
+//! A flush or purge by several members, with one cutoff.
 //!
-//! First each hides what it has behind a version of its own clock, and tells that version. The highest of them becomes the cutoff of
-//! all: no version below it is given any more. So what was acknowledged before the flush is below the cutoff, whoever has it. What is
-//! written behind the flush is above it, also for a member that was away and takes the cutoff over from any of the others. What is
-//! written while the flush is under way is either.
+//! First each member hides its entries behind a version of its own clock, and reports that version.
+//! The highest of them becomes the cutoff of all: no version below it is given any more. So every
+//! write that was acknowledged before the flush is below the cutoff, at each member. Writes behind
+//! the flush are above it, also for a member that was away and takes the cutoff from any of the
+//! others. Writes during the flush are either.
 
 use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Refusal, Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Failure, Outcome, ServerCommand, Space, Version};
+use fonn_proto::{Failure, Outcome, PurgeScope, ServerCommand, Space, Version};
 use futures_util::future::join_all;
 
 use super::forward::envelope;
 use super::upstream::Target;
 use crate::peer::Answer;
 
-/// How long a member may take: one that fell is known to be down by then, and the flush begins again without it.
+/// How long a member may take: one that fell is known to be down by then, and the flush begins
+/// again without it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One try of a flush by several members.
+/// What a flush or purge hides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// All entries of these spaces.
+    Spaces(Vec<Space>),
+    /// What an identity wrote.
+    Written(PurgeScope),
+}
+
+impl Hidden {
+    /// What a request of a member hides, about `space`.
+    #[must_use]
+    pub fn of(space: Space, all_databases: bool, purge: Option<PurgeScope>) -> Self {
+        match purge {
+            Some(purge) => Self::Written(purge),
+            None if all_databases => Self::Spaces(Space::of_namespace(space.namespace()).collect()),
+            None => Self::Spaces(vec![space]),
+        }
+    }
+}
+
+/// One try of a flush or purge by several members.
 #[derive(Clone, Copy, Debug)]
 pub struct Flush {
     space: Space,
     all_databases: bool,
+    purge: Option<PurgeScope>,
     deadline: Instant,
 }
 
 impl Flush {
-    /// A flush of `space`, or of all databases of its namespace, that nobody waits for after `deadline`.
+    /// A flush of `space`, or of all databases of its namespace, that no client waits for after
+    /// `deadline`.
     #[must_use]
     pub fn new(space: Space, all_databases: bool, deadline: Instant) -> Self {
         Self {
             space,
             all_databases,
+            purge: None,
             deadline,
         }
     }
 
-    /// What is flushed.
+    /// A purge that no client waits for after `deadline`.
     #[must_use]
-    pub fn spaces(&self) -> Vec<Space> {
-        match self.all_databases {
-            true => Space::of_namespace(self.space.namespace()).collect(),
-            false => vec![self.space],
+    pub fn of_purge(purge: PurgeScope, deadline: Instant) -> Self {
+        Self {
+            space: Space::default(),
+            all_databases: false,
+            purge: Some(purge),
+            deadline,
         }
     }
 
-    /// Has members hide what they have; returns the highest version that one of them drew for it, 0 of none.
+    /// What is flushed or purged.
+    #[must_use]
+    pub fn hidden(&self) -> Hidden {
+        Hidden::of(self.space, self.all_databases, self.purge)
+    }
+
+    /// Has members hide what they have; returns the highest version that a member drew for it, 0
+    /// of none.
     ///
     /// # Errors
-    /// [`Failure::Busy`] if one of them goes by another map than `targets` were taken from, [`Failure::Unavailable`] if one does not answer,
-    /// or cannot keep it. Others may have done it.
+    /// [`Failure::Busy`] if one of them goes by another map than `targets` were taken from,
+    /// [`Failure::Unavailable`] if one does not answer, or cannot keep it. Others may have done it.
     pub async fn begin(&self, targets: &[Target]) -> Result<Version, Failure> {
         let asked = targets.iter().map(|target| self.ask(target, None));
         let mut drawn = join_all(asked).await.into_iter();
@@ -74,6 +109,7 @@ impl Flush {
         let request = Request::Flush {
             all_databases: self.all_databases,
             cutoff,
+            purge: self.purge,
         };
         let answer = self.call(target, &request).await?;
         match (answer.reply(), cutoff) {
@@ -81,8 +117,10 @@ impl Flush {
             (Ok(Reply::WrongOwner), _) => Err(Failure::Busy),
             (Ok(Reply::Outcome(Outcome::Failed(failure))), _) => Err(failure),
             // One of an older version has a cutoff of its own, by a request that it knows.
-            (Ok(Reply::Refused(Refusal::Unsupported)), None) => self.ask_older(target).await,
-            (Ok(Reply::Refused(Refusal::Unsupported)), Some(_)) => Ok(0),
+            (Ok(Reply::Refused(Refusal::Unsupported)), None) if self.purge.is_none() => {
+                self.ask_older(target).await
+            }
+            (Ok(Reply::Refused(Refusal::Unsupported)), Some(_)) if self.purge.is_none() => Ok(0),
             _ => Err(Failure::Unavailable),
         }
     }
@@ -107,7 +145,7 @@ impl Flush {
         let timeout = left.min(ANSWER_TIMEOUT);
         let call = target.client.call(request, envelope, None, timeout);
         let answer = call.await.map_err(|_| Failure::Unavailable)?;
-        // By an older map it may not have moved its clock past who fell.
+        // By an older map it may not have moved its clock past a failed member's.
         match answer.head().envelope.epoch < target.epoch {
             true => Err(Failure::Busy),
             false => Ok(answer),

@@ -16,15 +16,15 @@ use super::upstream::Upstreams;
 use crate::peer::{Answer, CallError, Pending, Timing};
 use crate::serve::{Answered, Job};
 
-/// How long a write waits for a map by which somebody owns its key, after its owner was gone.
+/// How long a write waits for a map by which a member owns its key, after its owner was gone.
 const MAP_WAIT: Duration = Duration::from_secs(3);
 
 /// Between tries while a member has an older map than we have: at first, and after some.
 const OLDER_MAP_WAIT: Duration = Duration::from_millis(20);
 const OLDER_MAP_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// Tries of one command at most, whatever members answer; where one of them is only behind, the time alone counts: on a machine
-/// under load it may be so for seconds.
+/// Tries of one command at most, whatever members answer; where one of them is only behind, the
+/// time alone counts: on a machine under load it may be so for seconds.
 const TRIES_MAX: u32 = 64;
 
 /// What came of a command.
@@ -46,7 +46,7 @@ impl Answered for Came {
                 // It was one when it came.
                 _ => Outcome::Failed(Failure::Unavailable),
             },
-            // Who is no member never sees it.
+            // Only members see it.
             Self::Here => Outcome::Failed(Failure::Unavailable),
             Self::Known(Outcome::Miss) => Outcome::Miss,
             Self::Known(Outcome::Failed(failure)) => Outcome::Failed(*failure),
@@ -58,11 +58,11 @@ impl Answered for Came {
 /// Why a command was not carried out, or may not have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// There is no map, or nobody serves the slot by it.
+    /// There is no map, or no member serves the slot by it.
     NoOwner,
-    /// The owner is who asks.
+    /// The caller is the owner.
     Here,
-    /// Who was asked goes by another map, of this epoch.
+    /// The asked member has applied another map, of this epoch.
     WrongOwner(u64),
     /// There is nothing in the space; the one below it is looked into next.
     Below,
@@ -70,7 +70,7 @@ pub enum Obstacle {
     TooLong,
     /// Not sent, or no answer.
     Call(CallError),
-    /// Refused as not understood, or an answer that makes no sense.
+    /// Refused as not understood, or a malformed answer.
     Senseless,
     /// The answer is still awaited, for longer than nearly all answers take.
     Late,
@@ -150,7 +150,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Sends to the members that `upstreams` knows; a command is answered after `timeout` at the latest.
+    /// Sends to the members that `upstreams` knows; a command is answered after `timeout` at the
+    /// latest.
     #[must_use]
     pub fn new(upstreams: Upstreams, timeout: Duration) -> Self {
         Self {
@@ -202,9 +203,9 @@ impl Forwarder {
         self.upstreams.owner(slot, rank + 1).is_some()
     }
 
-    /// Whether a command may be sent once more after `error`. A request that a live member received is repeated within
-    /// a budget. A request that was not sent, or whose member is down, is repeated once for each topology at most, so it
-    /// needs none.
+    /// Whether a command may be sent once more after `error`. A request that a live member received
+    /// is repeated within a budget. A request that was not sent, or whose member is down, is
+    /// repeated once for each topology at most, so it needs none.
     fn may_retry(&self, error: CallError) -> bool {
         let needs_budget = match error {
             CallError::Busy | CallError::Down | CallError::Unavailable | CallError::TooLong => {
@@ -244,10 +245,11 @@ impl Forwarder {
             now,
             timeout: self.timeout.saturating_sub(now - since),
         };
-        let envelope = envelope(slot, job.space, target.epoch);
+        let envelope = envelope(slot, job.space, target.epoch).of(job.writer);
         // The commands of clients borrow; a clone copies no value.
         let (command, has_base) = match (job.command, job.base) {
-            // What is missing is made in the upper space alone, and only if the lower has nothing either.
+            // What is missing is made in the upper space alone, and only if the lower has nothing
+            // either.
             (Command::Get(get), Some(_)) => {
                 let own = Get {
                     vivify: None,
@@ -336,7 +338,8 @@ impl Forwarder {
                         false => rank + 1,
                     };
                 }
-                // It may still be carried out, behind what others write after a second try was answered.
+                // It may still be carried out, behind what others write after a second try was
+                // answered.
                 Obstacle::Call(CallError::Lost | CallError::TimedOut) => break,
                 Obstacle::Call(CallError::Closed | CallError::Down)
                     if !is_repeatable(job.command) =>
@@ -352,7 +355,7 @@ impl Forwarder {
                         break;
                     }
                     self.events.count(Event::MapWait);
-                    // Whoever takes over is in the next map; the same member may come back as well.
+                    // The next map names the new owner; the same member may come back as well.
                     let next = again.epoch.saturating_add(1);
                     let pause = wait.min(Duration::from_millis(200));
                     self.upstreams.map().wait_for(next, pause).await;
@@ -380,10 +383,10 @@ impl Forwarder {
         let plain = Command::Get(Get {
             want_value: get.want_value,
             bump: get.bump,
-            ..Get::new(get.key)
+            ..Get::new(base.key(get.key))
         });
         let below = Job {
-            space: base,
+            space: base.space,
             command: &plain,
             source: None,
             base: None,
@@ -416,7 +419,7 @@ impl Forwarder {
     }
 }
 
-/// Whom to ask.
+/// The members to ask.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// The first owner.
@@ -442,7 +445,8 @@ pub fn envelope(slot: u16, space: Space, epoch: u64) -> Envelope {
     }
 }
 
-/// Whether carrying the command out twice is the same as once: it may have been, unseen, by a member that is gone.
+/// Whether carrying the command out twice is the same as once: it may have been, unseen, by a
+/// member that is gone.
 fn is_repeatable(command: &Command<'_>) -> bool {
     match command {
         Command::Get(get) => !get.changes_entry(),

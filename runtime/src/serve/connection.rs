@@ -217,7 +217,8 @@ impl<'c, S: Service> Driver<'c, S> {
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
             let mut chunk = input.take();
-            // Members log in nowhere: where there are users, only who shows a certificate may speak for all.
+            // Members log in nowhere: where there are users, only clients with a certificate may
+            // speak for all.
             let is_new = self.session.is_none();
             let takes_peers = || self.guard.is_open() || self.connection.socket.is_certified();
             if is_new && takes_peers() && detect(chunk.as_slice()) == Detection::Peer {
@@ -254,8 +255,8 @@ impl<'c, S: Service> Driver<'c, S> {
         self.shared.service.count(event, n);
     }
 
-    /// Counts what the session keeps between requests. Has it given up if there is no memory for it: the
-    /// client is told when it asks for it.
+    /// Counts what the session keeps between requests. Has it given up if there is no memory for
+    /// it: the client is told when it asks for it.
     fn hold_kept(&mut self) {
         let Some(session) = &mut self.session else {
             return;
@@ -290,7 +291,7 @@ impl<'c, S: Service> Driver<'c, S> {
         }
     }
 
-    /// Lets the other connections of the reactor have their turn, if this one had a long one.
+    /// Lets the other connections of the reactor have their turn, if its own turn was long.
     #[inline]
     async fn breathe(&mut self) {
         if self.turn >= TURN_MAX {
@@ -370,9 +371,11 @@ impl<'c, S: Service> Driver<'c, S> {
                         && !self.answer_read(&request.body, &mut reply, space, &mut queue)
                     {
                         self.begin_request(&mut queue);
-                        self.current.is_last = parsed.consumed == data.len();
-                        self.execute(request.body, &mut reply, space, chunk, &mut queue)
-                            .await?;
+                        if !self.answer_store(&request.body, &mut reply, space, &mut queue) {
+                            self.current.is_last = parsed.consumed == data.len();
+                            self.execute(request.body, &mut reply, space, chunk, &mut queue)
+                                .await?;
+                        }
                         self.end_request(&reply, &mut queue);
                     }
                     if !was_admitted && !self.guard.is_admitted() {
@@ -457,8 +460,8 @@ impl<'c, S: Service> Driver<'c, S> {
         Ok(true)
     }
 
-    /// Checks a name and a password. Meanwhile a start-up is not ended, nor is it counted: what waits for the
-    /// check is bounded by the [`Authenticator`](crate::users::Authenticator).
+    /// Checks a name and a password. Meanwhile a start-up is not ended, nor is it counted: what
+    /// waits for the check is bounded by the [`Authenticator`](crate::users::Authenticator).
     ///
     /// # Errors
     /// As [`Driver::end_startup`].

@@ -1,10 +1,11 @@
 //! Memory that clients make the server hold: requests on their way in, replies on their way out.
 //!
-//! Both count against the service's [`Budget`]. A request is charged for the bytes that have come, step by step.
-//! It waits for its first memory, first come first served, and for more, and is refused as busy if that takes
-//! too long. One source address holds no more than its share. A reply is there already when it turns out that its client
-//! does not read it; so if too much is unsent, the connection that made no progress for the longest
-//! time is cut off. Neither needs more than the budget, however many clients there are.
+//! Both count against the service's [`Budget`]. A request is charged for the bytes that have come,
+//! step by step. It waits for its first memory, first come first served, and for more, and is
+//! refused as busy if that takes too long. One source address holds no more than its share. A reply
+//! is there already when it turns out that its client does not read it; so if too much is unsent,
+//! the connection that made no progress for the longest time is cut off. Neither needs more than
+//! the budget, however many clients there are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What one waiting request holds besides what was received of it.
 const WAITING_COST: usize = 2 * 1024;
 
-/// What a TLS session takes besides what a connection takes without: keys, and the buffers for records.
+/// What a TLS session takes besides what a connection takes without: keys, and the buffers for
+/// records.
 const TLS_COST: usize = 24 * 1024;
 
 /// The part of the budget that the requests of one source address may hold: one of so many.
@@ -147,8 +149,8 @@ impl Drop for WaitsForMore<'_> {
 }
 
 impl<'s, S: Service> Reservation<'s, S> {
-    /// Reserves `bytes` for a request if they are there and no other request waits for any: a later one does
-    /// not overtake. `source` is that of the client; None for a member or router.
+    /// Reserves `bytes` for a request if they are there and no other request waits for any: a later
+    /// one does not overtake. `source` is that of the client; None for a member or router.
     pub fn try_make(shared: &'s Shared<S>, source: Option<Source>, bytes: usize) -> Option<Self> {
         match shared.memory.is_contended() {
             true => None,
@@ -175,8 +177,9 @@ impl<'s, S: Service> Reservation<'s, S> {
         })
     }
 
-    /// As [`Reservation::try_make`], for a request that holds `received` bytes already; waits for its turn and
-    /// for the memory. None if that takes longer than [`super::Tuning::memory_wait`], or if too many wait.
+    /// As [`Reservation::try_make`], for a request that holds `received` bytes already; waits for
+    /// its turn and for the memory. None if that takes longer than [`super::Tuning::memory_wait`],
+    /// or if too many wait.
     pub async fn make(
         shared: &'s Shared<S>,
         source: Option<Source>,
@@ -291,8 +294,8 @@ impl Memory {
         self.queued.load(Ordering::Acquire) > 0 || self.arrivals.wait()
     }
 
-    /// Counts the TLS session of a connection until [`Memory::release_tls`]. False if those that there are take
-    /// all of the budget.
+    /// Counts the TLS session of a connection until [`Memory::release_tls`]. False if those that
+    /// there are take all of the budget.
     pub fn hold_tls<S: Service>(&self, shared: &Shared<S>, connection: &Connection) -> bool {
         let budget = shared.service.budget();
         let before = self.tls_bytes.fetch_add(TLS_COST, Ordering::Relaxed);
@@ -323,8 +326,9 @@ impl Memory {
         self.unsent_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts `bytes` of replies that the kernel did not take, and cuts off whoever made no progress
-    /// for the longest time while that is too much. The connection itself stays.
+    /// Counts `bytes` of replies that the kernel did not take. While that would be too much, the
+    /// connection that made no progress for the longest time is cut off first. `connection` itself
+    /// stays.
     pub fn hold_unsent<'s, S: Service>(
         &self,
         shared: &'s Shared<S>,
@@ -333,17 +337,12 @@ impl Memory {
     ) -> UnsentGuard<'s, S> {
         let bytes_max = shared.service.budget().bytes_max();
         let mut unsent = self.unsent.lock();
-        unsent.last_ticket += 1;
-        let ticket = unsent.last_ticket;
-        let connection = Arc::clone(connection);
-        unsent.blocked.insert(ticket, Blocked { bytes, connection });
-        shared.service.budget().hold(bytes);
-        let mut total = self.unsent_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        while total > bytes_max && unsent.blocked.len() > 1 {
+        // Room is made first, so that the limit holds at every moment. Only this adds, under the
+        // lock.
+        while self.unsent_bytes() + bytes > bytes_max {
             let Some((_, victim)) = unsent.blocked.pop_first() else {
                 break;
             };
-            total -= victim.bytes;
             self.release(shared, victim.bytes);
             // Its task wakes up, finds the socket broken, and ends.
             victim.connection.socket.abort();
@@ -354,6 +353,12 @@ impl Memory {
                 "cut off: too much is unsent, and this client read nothing for the longest time"
             );
         }
+        unsent.last_ticket += 1;
+        let ticket = unsent.last_ticket;
+        let connection = Arc::clone(connection);
+        unsent.blocked.insert(ticket, Blocked { bytes, connection });
+        shared.service.budget().hold(bytes);
+        self.unsent_bytes.fetch_add(bytes, Ordering::Relaxed);
         UnsentGuard { shared, ticket }
     }
 

@@ -1,4 +1,4 @@
-//! Who is let in, and what they may do: the part that is the same for every dialect.
+//! Logins and rights: the part that is the same for every dialect.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -6,30 +6,34 @@ use std::sync::Arc;
 use fonn_proto::memcached::text;
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::session::Dialect;
-use fonn_proto::{Body, Command, Failure, ServerCommand, Space};
+use fonn_proto::{Base, Body, Command, Failure, Overlay, ServerCommand, Space, WriterId};
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
+use super::scope::Scope;
 use crate::tls::{Peers, Tls};
 use crate::users::{Authenticator, Identity, Refusal, Role};
 
-/// Longest value of the text protocol that is looked at as a login: more than any user and password have.
+/// Longest value of the text protocol that is looked at as a login: more than any user and password
+/// have.
 const TEXT_LOGIN_LEN_MAX: usize = 2048;
 
-/// How a server protects itself. By default not at all: for listeners that only the machine itself reaches.
+/// How a server protects itself. By default not at all: for listeners that only the machine itself
+/// reaches.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
-    /// The users; without them everybody may do everything in the namespace `default`.
+    /// The users; without them every client may do everything in the namespace `default`.
     pub users: Option<Arc<Authenticator>>,
     /// The certificate; without it no connection is encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Whether the operator trusts the network (`--insecure`): other machines may speak without TLS though
-    /// there is a certificate, and read figures without a login though there are users.
+    /// Whether the operator trusts the network (`--insecure`): other machines may speak without TLS
+    /// though there is a certificate, and read figures without a login though there are users.
     pub is_insecure: bool,
 }
 
 impl Security {
-    /// The certificate by which members and routers know each other, if there is an authority of theirs.
+    /// The certificate by which members and routers know each other, if there is an authority of
+    /// theirs.
     #[must_use]
     pub fn members_tls(&self) -> Option<Arc<Tls>> {
         self.tls.clone().filter(|tls| tls.client().is_some())
@@ -37,8 +41,8 @@ impl Security {
 
     /// What TLS connections begin with, if there is TLS.
     ///
-    /// Where users have passwords a client needs no certificate; where they have none, a certificate of
-    /// `--tls-client-ca` is the only proof of who they are, if that was given.
+    /// Where users have passwords a client needs no certificate; where they have none, a
+    /// certificate of `--tls-client-ca` is the only proof of identity, if that was given.
     #[must_use]
     pub fn server_config(&self) -> Option<Arc<ServerConfig>> {
         let tls = self.tls.as_ref()?;
@@ -55,8 +59,8 @@ impl Security {
         self.tls.is_none() || self.trusts(address)
     }
 
-    /// Whether who connects from this address is trusted not to listen in: the same machine, or a network
-    /// that the operator vouches for.
+    /// Whether clients at this address are trusted not to eavesdrop: the same machine, or a
+    /// network that the operator vouches for.
     #[must_use]
     pub fn trusts(&self, address: IpAddr) -> bool {
         self.is_insecure || address.to_canonical().is_loopback()
@@ -71,6 +75,8 @@ struct Door {
     users: Arc<Authenticator>,
     changes: watch::Receiver<u64>,
     identity: Option<Identity>,
+    /// The number of that identity.
+    writer: WriterId,
     address: Option<IpAddr>,
     /// Whether a password came that is still in the receive buffer.
     took_password: bool,
@@ -84,6 +90,7 @@ impl Guard {
                 changes: users.changes(),
                 users,
                 identity: None,
+                writer: WriterId::NONE,
                 address: peer.parse().ok().map(|peer: SocketAddr| peer.ip()),
                 took_password: false,
             })
@@ -95,13 +102,13 @@ impl Guard {
         self.0.as_ref().is_none_or(|door| door.identity.is_some())
     }
 
-    /// Whether everybody may do everything.
+    /// Whether every client may do everything.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether who is logged in may be told about its own namespace alone.
+    /// Whether the user may learn only about its own namespace.
     pub fn is_confined(&self) -> bool {
         let is_admin = |identity: &Identity| identity.role.may_administer();
         !self.is_open() && !self.identity().is_some_and(is_admin)
@@ -112,7 +119,7 @@ impl Guard {
         self.0.as_ref()?.identity.as_ref()
     }
 
-    /// Where the keys of database `database` live for who is logged in.
+    /// Where the keys of database `database` live for the user.
     #[inline]
     pub fn space(&self, database: u8) -> Space {
         match self.identity() {
@@ -123,9 +130,20 @@ impl Guard {
 
     /// Where keys are read that `space` does not have, if the user's namespace lies over another.
     #[inline]
-    pub fn base_of(&self, space: Space) -> Option<Space> {
-        let base = self.identity()?.namespace.base?;
-        Some(Space::new(base, space.database() as u8))
+    pub fn base_of(&self, space: Space) -> Option<Base> {
+        Scope::of(self.identity()?, space.database() as u8).base
+    }
+
+    /// The overlay of the identity that is logged in, if its namespace has many.
+    #[inline]
+    pub fn overlay(&self) -> Option<Overlay> {
+        self.identity()?.overlay
+    }
+
+    /// The identity that is logged in, as entries name their writer.
+    #[inline]
+    pub fn writer(&self) -> WriterId {
+        self.0.as_ref().map_or(WriterId::NONE, |door| door.writer)
     }
 
     /// Why a request is refused, if it is.
@@ -139,8 +157,8 @@ impl Guard {
         refused
     }
 
-    /// Leaves out of a request what the client's role does not allow and what it can do without: a client that may not
-    /// write gets no recache token, which it could never make good.
+    /// Leaves out of a request what the client's role does not allow and what it can do without: a
+    /// client that may not write gets no recache token, which it could never make good.
     pub fn confine(&self, body: &mut Body<'_>) {
         let Body::Data(commands) = body else {
             return;
@@ -223,20 +241,22 @@ impl Guard {
         }
     }
 
-    /// Whether a password came since this was asked last: what was received is to be overwritten then.
+    /// Whether a password came since this was asked last: what was received is to be overwritten
+    /// then.
     pub fn took_password(&mut self) -> bool {
         let door = self.0.as_mut();
         door.is_some_and(|door| std::mem::take(&mut door.took_password))
     }
 
-    /// Forgets who is logged in.
+    /// Forgets the login.
     pub fn log_out(&mut self) {
         if let Some(door) = &mut self.0 {
             door.identity = None;
+            door.writer = WriterId::NONE;
         }
     }
 
-    /// Logs in, or fails to; whoever was logged in before stays so then.
+    /// Logs in, or fails to; an earlier login stays then.
     pub async fn log_in(&mut self, credentials: Credentials<'_>) -> ServerOutcome {
         let Some(door) = &mut self.0 else {
             return ServerOutcome::AuthNotConfigured;
@@ -245,6 +265,7 @@ impl Guard {
         door.took_password = true;
         match door.users.check(user, password, door.address).await {
             Ok(identity) => {
+                door.writer = identity.writer();
                 door.identity = Some(identity);
                 ServerOutcome::Done
             }
@@ -260,9 +281,14 @@ impl Guard {
 }
 
 impl Door {
-    /// A flush would let other values follow the first ones of a namespace that keeps these: it is for admins.
+    /// A flush would let other values follow the first ones of a namespace that keeps these: it is
+    /// for admins.
     fn refuses_flush(&self) -> Option<Failure> {
         let identity = self.identity.as_ref()?;
+        // A flush is of a namespace, so it would be one of all overlays.
+        if identity.overlay.is_some() {
+            return Some(Failure::ReadOnly);
+        }
         let directory = self.users.directory();
         let namespace = directory.namespace(&identity.namespace.name);
         let is_kept = namespace.is_some_and(|it| it.is_write_once);
@@ -293,7 +319,7 @@ impl Credentials<'_> {
     }
 }
 
-/// Whether `role` (none: nobody is logged in) may have `body` executed.
+/// Whether `role` (none: no login) may have `body` executed.
 ///
 /// # Errors
 /// What the client is told.

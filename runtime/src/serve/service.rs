@@ -1,4 +1,4 @@
-//! What a server serves: who executes commands, and what the server asks of it besides.
+//! The service behind a server: it executes commands, and answers the server's other questions.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{self, Reply};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Outcome, Redirects, ServerCommand, Space};
+use fonn_proto::{Base, Command, Failure, Get, Outcome, Redirects, ServerCommand, Space, WriterId};
 
 use super::{Budget, Shared};
 
@@ -21,15 +21,17 @@ pub struct Job<'a> {
     /// The allocation that the command borrows from, if its value is large and may be shared.
     pub source: Option<&'a Bytes>,
     /// Where a read looks that finds nothing in `space`. Nothing is changed there.
-    pub base: Option<Space>,
+    pub base: Option<Base>,
     /// Another member or a router sent it here, because of the slot.
     pub is_routed: bool,
-    /// Whether the client wants to be told when another member owns the key, instead of having the command
-    /// carried out there. Answered with [`Outcome::Moved`].
+    /// Whether the client wants to be told when another member owns the key, instead of having the
+    /// command carried out there. Answered with [`Outcome::Moved`].
     pub redirects: Redirects,
+    /// The identity that it is executed for: the writer of what it stores.
+    pub writer: WriterId,
 }
 
-/// Who sent a server command.
+/// The sender of a server command.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'c> {
     /// The number of the connection.
@@ -46,7 +48,9 @@ pub struct Client<'c> {
     /// It is told about its own namespace alone, not about the server as a whole.
     pub is_confined: bool,
     /// Where reads look that find nothing in `space`.
-    pub base: Option<Space>,
+    pub base: Option<Base>,
+    /// The identity that it is: the writer of what it stores.
+    pub writer: WriterId,
 }
 
 /// How far the execution of a command got.
@@ -55,8 +59,8 @@ pub enum Execution<'v, L> {
     Done(Outcome<'v>),
     /// The answer comes later. Meanwhile the requests behind it are executed.
     Later(L),
-    /// Another member owns the slot, and nothing was done. Only a command that a router or another member sent comes to
-    /// this.
+    /// Another member owns the slot, and nothing was done. Only a command that a router or another
+    /// member sent comes to this.
     WrongOwner,
 }
 
@@ -87,7 +91,7 @@ pub enum Event {
     Unavailable,
     /// A write was refused because its user may only read.
     ReadOnly,
-    /// A request was refused because nobody had logged in.
+    /// A request was refused for want of a login.
     AuthRequired,
     /// An attempt to log in was refused.
     AuthFailed,
@@ -113,8 +117,8 @@ impl Event {
     ];
 }
 
-/// The writes of one batch of requests that are not durable yet. Their replies are composed already,
-/// and are sent when [`Acks::wait`] returned.
+/// The writes of one batch of requests that are not durable yet. Their replies are composed
+/// already, and are sent when [`Acks::wait`] returned.
 pub trait Acks: Default + Send + Sync {
     /// How many writes wait.
     fn count(&self) -> usize;
@@ -175,7 +179,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn moment(&self) -> Self::Moment;
 
     /// Answers a read that can be answered on the spot: `word` gets the hit and puts it into words.
-    /// Returns false otherwise; nothing was done then. `scratch` is for values that have to be decoded.
+    /// Returns false otherwise; nothing was done then. `scratch` is for values that have to be
+    /// decoded.
     fn answer_hit(
         &self,
         space: Space,
@@ -184,6 +189,19 @@ pub trait Service: Send + Sync + Sized + 'static {
         scratch: &mut Vec<u8>,
         word: impl FnOnce(&Outcome<'_>),
     ) -> bool;
+
+    /// Carries out a store on the spot, if that is possible: `word` gets the outcome and puts it
+    /// into words. Returns false otherwise; nothing was done then. The outcome is provisional until
+    /// the acknowledgements that were added have come.
+    fn answer_store(
+        &self,
+        _job: &Job<'_>,
+        _moment: Self::Moment,
+        _acks: &mut Self::Acks,
+        _word: impl FnOnce(&Outcome<'_>),
+    ) -> bool {
+        false
+    }
 
     /// Counts reads that [`Service::answer_hit`] answered.
     fn count_hits(&self, hits: u64);
@@ -200,9 +218,10 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn again(&self, job: &Job<'_>, again: Self::Again)
     -> impl Future<Output = Self::Answer> + Send;
 
-    /// Answers the hello of another member or a router, who connects from `from`: what we say of
-    /// ourselves, and whether we talk to it; [`Rejection::NotAllowed`] does not count for who has shown a
-    /// certificate of an authority that we trust. A service that does not say otherwise talks to none.
+    /// Answers the hello of another member or a router, which connects from `from`: what we say of
+    /// ourselves, and whether we talk to it; [`Rejection::NotAllowed`] does not count for a peer
+    /// that has shown a certificate of an authority that we trust. A service that does not say
+    /// otherwise talks to none.
     fn greet(&self, _hello: &Hello, _from: &str) -> (Hello, Result<(), Rejection>) {
         (Hello::new("", "", 0), Err(Rejection::NotAllowed))
     }
@@ -212,13 +231,15 @@ pub trait Service: Send + Sync + Sized + 'static {
         0
     }
 
-    /// Whether the service executes the commands on a slot that another member sends: all, or reads only.
+    /// Whether the service executes the commands on a slot that another member sends: all, or reads
+    /// only.
     fn serves(&self, _slot: u16, _is_write: bool) -> bool {
         true
     }
 
-    /// Answers what only members ask of each other ([`peer::Request::Put`], [`peer::Request::Fetch`],
-    /// [`peer::Request::FetchSlots`], [`peer::Request::Sources`], [`peer::Request::Flush`] …): gives the reply to `word`, once. It is provisional until the
+    /// Answers what only members ask of each other ([`peer::Request::Put`],
+    /// [`peer::Request::Fetch`], [`peer::Request::FetchSlots`], [`peer::Request::Sources`],
+    /// [`peer::Request::Flush`] …): gives the reply to `word`, once. It is provisional until the
     /// acknowledgements that were added have come.
     fn execute_peer(
         &self,
@@ -234,7 +255,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Executes a command about many keys or about the server, after all that came before it.
     ///
     /// # Cancel safety
-    /// Dropped when the client has gone, if the command [ends with its client](ServerCommand::ends_with_client).
+    /// Dropped when the client has gone, if the command [ends with its
+    /// client](ServerCommand::ends_with_client).
     fn execute_server(
         &self,
         server: &Shared<Self>,
@@ -244,7 +266,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = ServerOutcome> + Send;
 }
 
-/// Has a service execute a command that came on no connection, and waits until its outcome is final.
+/// Has a service execute a command that came on no connection, and waits until its outcome is
+/// final.
 pub async fn carry_out<S: Service>(service: &S, job: &Job<'_>) -> Outcome<'static> {
     let (mut acks, mut scratch) = (S::Acks::default(), Vec::new());
     let outcome = match service.execute(job, &mut acks, &mut scratch).await {

@@ -205,7 +205,7 @@ fn a_command_waits_for_one_in_flight_that_changes_its_key() {
 }
 
 #[test]
-fn a_client_that_asks_who_owns_what_is_told_the_address_that_it_reached() {
+fn a_client_that_asks_for_owners_is_told_the_address_that_it_reached() {
     let running = Running::start(Manner::AtOnce);
     let mut client = running.connect();
     client.write_all(b"CLUSTER SLOTS\r\n").unwrap();
@@ -218,7 +218,7 @@ fn a_client_that_asks_who_owns_what_is_told_the_address_that_it_reached() {
 }
 
 #[test]
-fn only_a_client_that_asks_who_owns_what_is_sent_to_others() {
+fn only_a_client_that_asks_for_owners_is_sent_to_others() {
     let running = Running::start(Manner::Held);
     let service = running.service();
     let mut client = running.connect();

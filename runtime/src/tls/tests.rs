@@ -174,7 +174,7 @@ fn strangers_the_expired_and_the_bare_are_refused_where_a_certificate_is_asked_f
 }
 
 #[test]
-fn without_an_authority_nobody_counts_as_certified() {
+fn without_an_authority_no_client_counts_as_certified() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let member = Tls::load(authority.files(dir.path(), "m.test", FAR)).unwrap();

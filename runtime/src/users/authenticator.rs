@@ -1,4 +1,5 @@
-//! Checks passwords and tokens against the directory in force: the users file and what members agreed on.
+//! Checks passwords and tokens against the directory in force: the users file and what members
+//! agreed on.
 
 use std::fmt;
 use std::io;
@@ -7,18 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use fonn_proto::WriterId;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::attempts::{Attempts, HashError, Refusal, Refused};
 use super::checks::shown;
-use super::directory::{Directory, Identity, Namespace, Role};
+use super::directory::{Directory, Identity, Namespace, Role, writer_id};
 use super::metrics::{Refusals, TokenLogin, TokenLogins};
 use super::oidc::{ExchangeError, ExchangedToken};
 use super::records::{self, LeftOut, Records, UserRecord};
 use super::signed;
 use super::slowdown::Source;
 use super::token::TokenHash;
+use super::writers::WriterNames;
 use crate::clock::Clock;
 
 /// From where users come.
@@ -54,10 +57,12 @@ pub struct Authenticator {
     attempts: Attempts,
     refusals: Refusals,
     token_logins: TokenLogins,
+    writers: WriterNames,
     clock: Clock,
 }
 
-/// No wait for the expiry of an identity is longer, since the clock of the machine may be set meanwhile.
+/// No wait for the expiry of an identity is longer, since the clock of the machine may be set
+/// meanwhile.
 const EXPIRY_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl fmt::Debug for Authenticator {
@@ -87,6 +92,7 @@ impl Authenticator {
             attempts: Attempts::new()?,
             refusals: Refusals::default(),
             token_logins: TokenLogins::default(),
+            writers: WriterNames::default(),
             clock: Clock::system(),
         })
     }
@@ -103,8 +109,8 @@ impl Authenticator {
         Arc::clone(&self.directory.read())
     }
 
-    /// Puts the users of another file in force, beside those that members agreed on. Who is no longer among
-    /// them is cut off by whoever watches [`Authenticator::changes`].
+    /// Puts the users of another file in force, beside those that members agreed on. A user that is
+    /// no longer among them is cut off by the watchers of [`Authenticator::changes`].
     pub fn replace(&self, mut file: Directory) {
         let mut sources = self.sources.lock();
         file.tokens.continue_counts(&sources.file.tokens);
@@ -112,8 +118,8 @@ impl Authenticator {
         self.enforce(&mut sources);
     }
 
-    /// Puts in force what members agreed on, beside the users of the file, if it is newer than what they agreed
-    /// on before. Says whether it was. Takes some milliseconds for thousands of users.
+    /// Puts in force what members agreed on, beside the users of the file, if it is newer than what
+    /// they agreed on before. Says whether it was. Takes some milliseconds for thousands of users.
     pub fn replicate(&self, records: Records) -> bool {
         let mut sources = self.sources.lock();
         if records.revision <= sources.records.revision {
@@ -150,7 +156,8 @@ impl Authenticator {
         self.revisions.subscribe()
     }
 
-    /// Whether members may agree on `then` in the place of `now`, beside the users of the file here.
+    /// Whether members may agree on `then` in the place of `now`, beside the users of the file
+    /// here.
     ///
     /// # Errors
     /// A sentence that says what is wrong; no hash is in it.
@@ -183,6 +190,7 @@ impl Authenticator {
                     base: None,
                     quota: None,
                     is_write_once: false,
+                    ttl: None,
                 })
             };
             let namespace = directory.namespace(namespace);
@@ -238,13 +246,15 @@ impl Authenticator {
         self.directory.read().holds(identity, self.clock.wall_ms())
     }
 
-    /// Whether `identity` has expired, by a clock that costs next to nothing to read and is some milliseconds late.
+    /// Whether `identity` has expired, by a clock that costs next to nothing to read and is some
+    /// milliseconds late.
     #[inline]
     pub(crate) fn has_expired(&self, identity: &Identity) -> bool {
         identity.expiry.is_some() && identity.has_expired(self.clock.coarse_wall_ms())
     }
 
-    /// How long to wait before it is asked again whether `identity` has expired; `None` if it never does.
+    /// How long to wait before it is asked again whether `identity` has expired; `None` if it never
+    /// does.
     pub(crate) fn expiry_wait(&self, identity: &Identity) -> Option<Duration> {
         let left_ms = identity
             .expiry?
@@ -252,6 +262,25 @@ impl Authenticator {
             .saturating_sub(self.clock.wall_ms());
         // At least one tick, so that a clock that is a little behind is not asked without a pause.
         Some(Duration::from_millis(left_ms.max(1)).min(EXPIRY_WAIT_MAX))
+    }
+
+    /// Names of identities that have logged in, here or elsewhere.
+    #[must_use]
+    pub const fn writers(&self) -> &WriterNames {
+        &self.writers
+    }
+
+    /// The known names of a writer: of those that have logged in, and of users and tokens.
+    #[must_use]
+    pub fn writer_names(&self, writer: WriterId) -> Vec<Arc<str>> {
+        let mut names = self.writers.of(writer);
+        let directory = self.directory();
+        let users = directory.identities().into_iter().map(|it| it.user);
+        let tokens = directory.tokens().into_iter().map(|it| it.identity.user);
+        names.extend(users.chain(tokens).filter(|name| writer_id(name) == writer));
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// What came of logins by tokens.
@@ -264,13 +293,24 @@ impl Authenticator {
         &self.refusals
     }
 
-    /// The identity of `user`, if `password` is the right one. An empty user is `default`, as in Redis. A token in the place of
-    /// the password stands for itself, whatever the user is.
+    /// The identity of `user`, if `password` is the right one. An empty user is `default`, as in
+    /// Redis. A token in the place of the password stands for itself, whatever the user is.
     ///
     /// # Errors
-    /// [`Refusal`], which is logged; after some wrong guesses from the same `address` that of a password takes a while to
-    /// come. That of a token comes at once.
+    /// [`Refusal`], which is logged; after some wrong guesses from the same `address` that of a
+    /// password takes a while to come. That of a token comes at once.
     pub async fn check(
+        &self,
+        user: &[u8],
+        password: &[u8],
+        address: Option<IpAddr>,
+    ) -> Result<Identity, Refusal> {
+        let identity = self.identify(user, password, address).await?;
+        self.writers.learn(&identity.user);
+        Ok(identity)
+    }
+
+    async fn identify(
         &self,
         user: &[u8],
         password: &[u8],
@@ -307,8 +347,8 @@ impl Authenticator {
         })
     }
 
-    /// The identity of a token. A right one is let in also while its source waits out a penalty: 256 bits cannot be
-    /// guessed. A wrong one counts as a wrong guess of its source.
+    /// The identity of a token. A right one is let in also while its source waits out a penalty:
+    /// 256 bits cannot be guessed. A wrong one counts as a wrong guess of its source.
     fn check_token(&self, hash: &TokenHash, address: Option<IpAddr>) -> Result<Identity, Refusal> {
         let directory = self.directory();
         let source = Source::of(address);
@@ -365,8 +405,8 @@ impl Authenticator {
         refusal
     }
 
-    /// The token for an identity whose claims the issuer of the name `issuer` has proved. `claims` tells the texts of a
-    /// claim.
+    /// The token for an identity whose claims the issuer of the name `issuer` has proved. `claims`
+    /// tells the texts of a claim.
     ///
     /// # Errors
     /// [`ExchangeError`].

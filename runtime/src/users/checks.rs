@@ -3,6 +3,8 @@
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Algorithm, Params};
 
+use super::placeholders::has_placeholders;
+
 /// Longest name of a user or namespace in bytes.
 pub(super) const NAME_LEN_MAX: usize = 64;
 
@@ -12,7 +14,8 @@ const MEMORY_KIB_MAX: u32 = 256 << 10;
 const PASSES_MAX: u32 = 16;
 const LANES_MAX: u32 = 8;
 
-/// Names are words of visible ASCII: the memcached text protocol separates user and password by a space.
+/// Names are words of visible ASCII: the memcached text protocol separates user and password by a
+/// space.
 ///
 /// # Errors
 /// What would be accepted for `what`, a user's `name` or a `namespace`.
@@ -25,6 +28,20 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), String> {
         false => Err(format!(
             "the {what} `{}` is not accepted; expected 1 to {NAME_LEN_MAX} visible ASCII characters without a space",
             name.escape_debug()
+        )),
+    }
+}
+
+/// A namespace that users and tokens may be in: what is stored in one with placeholders belongs to
+/// one of its overlays.
+///
+/// # Errors
+/// Which clients may be in it.
+pub(super) fn check_inhabitable(namespace: &str) -> Result<(), String> {
+    match has_placeholders(namespace) {
+        false => Ok(()),
+        true => Err(format!(
+            "the namespace `{namespace}` has a placeholder: identities of OIDC issuers alone can be in it, by a rule"
         )),
     }
 }
@@ -43,8 +60,9 @@ pub fn check_user_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The user that a failed login named, for the log. What came may be anything, even what was stored by a client that
-/// knows of no login (its first value is taken for one), so only what could be a name is told.
+/// The user that a failed login named, for the log. What came may be anything, even what was stored
+/// by a client that knows of no login (its first value is taken for one), so only what could be a
+/// name is told.
 pub(super) fn shown(user: &[u8]) -> &str {
     match std::str::from_utf8(user) {
         Ok("") => "default",

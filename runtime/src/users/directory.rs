@@ -3,16 +3,20 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
+use aws_lc_rs::digest::{SHA256, digest};
+use fonn_proto::{Overlay, WriterId};
 use serde::{Deserialize, Serialize};
 
 use super::oidc::{Exchange, OidcIssuer};
+use super::placeholders::has_placeholders;
 use super::token::Expiry;
 use super::tokens::{ListedToken, Tokens};
 use crate::size::ByteCount;
 
-/// The namespace of users that name none, and of everybody where there are no users.
+/// The namespace of users that name none, and of every client where there are no users.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// Namespaces are numbered below this (12 bits of a keyspace's number).
@@ -61,12 +65,23 @@ pub struct Namespace {
     pub name: Arc<str>,
     /// Its number: 0 for `default`, else 1 to 4095.
     pub number: u16,
-    /// The namespace under it, whose entries are read where this one has none, and never changed.
+    /// The namespace under it, whose entries are read where the overlay has none, and never
+    /// changed.
     pub base: Option<u16>,
     /// Bytes that its entries may take.
     pub quota: Option<ByteCount>,
     /// Whether its entries keep their first value.
     pub is_write_once: bool,
+    /// How long an entry lives at most.
+    pub ttl: Option<Duration>,
+}
+
+impl Namespace {
+    /// Whether it has many overlays, one for each set of values of the placeholders in its name.
+    #[must_use]
+    pub fn has_overlays(&self) -> bool {
+        has_placeholders(&self.name)
+    }
 }
 
 /// By what a client proved its identity.
@@ -80,15 +95,18 @@ pub enum CredentialKind {
     Exchanged,
 }
 
-/// Who a connection speaks for.
+/// The user of a connection.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The name of the user or token; of an OIDC identity that of the issuer, a colon, and its subject.
+    /// The name of the user or token; of an OIDC identity that of the issuer, a colon, and its
+    /// subject.
     pub user: Arc<str>,
     /// What it may do.
     pub role: Role,
     /// Where its keys live.
     pub namespace: Arc<Namespace>,
+    /// Which overlay of the namespace it is in, if that has many.
+    pub overlay: Option<Overlay>,
     /// By what it was proved.
     pub kind: CredentialKind,
     /// When it expires; never without one.
@@ -98,6 +116,12 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The number that entries name it by as their writer.
+    #[must_use]
+    pub fn writer(&self) -> WriterId {
+        writer_id(&self.user)
+    }
+
     /// Whether it has expired at `now_ms`.
     #[must_use]
     pub fn has_expired(&self, now_ms: u64) -> bool {
@@ -139,6 +163,7 @@ impl User {
                 user: name,
                 role,
                 namespace,
+                overlay: None,
                 kind: CredentialKind::Password,
                 expiry: None,
                 stamp,
@@ -170,8 +195,9 @@ impl Directory {
         self.users.get(name)
     }
 
-    /// The hash of the user whose check stands in for that of a user that does not exist. `seed` is of the name, so
-    /// that a name always costs the same; the cost is that of some user, as it would be if the name were one.
+    /// The hash of the user whose check stands in for that of a user that does not exist. `seed` is
+    /// of the name, so that a name always costs the same; the cost is that of some user, as it
+    /// would be if the name were one.
     pub(super) fn decoy(&self, seed: &[u8]) -> Option<&PasswordHash> {
         let rank = |user: &&User| fnv_1a(&[seed, user.identity.user.as_bytes()].concat());
         let user = self.users.values().min_by_key(rank)?;
@@ -214,14 +240,14 @@ impl Directory {
         self.tokens.list()
     }
 
-    /// The namespace of that name, if somebody is in it.
+    /// The namespace of that name, if it has a user.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
         let found = self.namespaces.binary_search_by(|it| (*it.name).cmp(name));
         self.namespaces.get(found.ok()?)
     }
 
-    /// Whether somebody may do everything.
+    /// Whether a user may do everything.
     #[must_use]
     pub fn has_admin(&self) -> bool {
         let mut users = self.users.values();
@@ -245,8 +271,8 @@ impl Directory {
 
 /// The number of a namespace: the same on every node and in every region, since a bucket is shared.
 ///
-/// 0 for `default`; else 1 + FNV-1a (64 bits, folded) of the name modulo 4095. Two names may have the
-/// same number; the users file is refused then.
+/// 0 for `default`; else 1 + FNV-1a (64 bits, folded) of the name modulo 4095. Two names may have
+/// the same number; the users file is refused then.
 #[must_use]
 pub fn namespace_number(name: &str) -> u16 {
     if name == DEFAULT_NAMESPACE {
@@ -255,6 +281,19 @@ pub fn namespace_number(name: &str) -> u16 {
     let hash = fnv_1a(name.as_bytes());
     let folded = hash ^ (hash >> 32);
     1 + (folded % (NAMESPACES - 1)) as u16
+}
+
+/// The number of the identity with this name as a writer: the same on every node and for ever,
+/// since entries in buckets have it. The first 32 bits of the name's SHA-256, little-endian, or 1
+/// if these are 0.
+#[must_use]
+pub fn writer_id(name: &str) -> WriterId {
+    let hash = digest(&SHA256, name.as_bytes());
+    let number = hash
+        .as_ref()
+        .first_chunk()
+        .map_or(0, |it| u32::from_le_bytes(*it));
+    WriterId::new(number.max(1))
 }
 
 /// FNV-1a, 64 bits (draft-eastlake-fnv).
@@ -282,6 +321,14 @@ mod tests {
             let number = namespace_number(name);
             assert!((1..4096).contains(&number), "{name}: {number}");
         }
+    }
+
+    #[test]
+    fn a_writer_has_the_same_number_everywhere_and_for_ever() {
+        // Entries in buckets have these.
+        let numbers = ["ci", "github:repo:acme/app:ref:refs/heads/main"].map(writer_id);
+        assert_eq!(numbers.map(WriterId::number), [965_219_611, 3_657_782_953]);
+        assert!(writer_id("").is_known());
     }
 
     #[test]

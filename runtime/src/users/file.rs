@@ -18,6 +18,7 @@ use super::checks::{check_user_name, parse_hash};
 use super::directory::{Directory, Namespace, Role, User};
 use super::token::Expiry;
 use super::tokens::{Token, Tokens};
+use crate::duration::Span;
 use crate::size::ByteCount;
 
 /// A larger file is none of users.
@@ -92,6 +93,7 @@ struct NamespaceRow {
     base: Option<Spanned<String>>,
     #[serde(default)]
     write_once: bool,
+    ttl: Option<Spanned<Span>>,
 }
 
 impl Directory {
@@ -115,8 +117,8 @@ impl Directory {
         Self::parse(&text, Some(folder)).map_err(|fault| fault.of(&text, path))
     }
 
-    /// What a users file with this text says; errors name `path`. No other file is read, so tokens that are signed are
-    /// neither made nor accepted by it.
+    /// What a users file with this text says; errors name `path`. No other file is read, so tokens
+    /// that are signed are neither made nor accepted by it.
     ///
     /// # Errors
     /// As [`Directory::load`].

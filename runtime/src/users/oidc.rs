@@ -1,16 +1,22 @@
-//! OIDC issuers of the users file, and the rules that map their identities to a role and a namespace.
+//! OIDC issuers of the users file, and the rules that map their identities to a role and a
+//! namespace.
 //!
 //! Invariants:
-//! - A rule has at least one condition: otherwise every customer of a public CI system would be let in.
+//! - A rule has at least one condition: otherwise every customer of a public CI system would be let
+//!   in.
 //! - The first rule of the issuer whose conditions all hold decides.
-//! - A rule has a stamp of all that it says. Tokens name it, so they end when the rule changes or goes.
+//! - A rule has a stamp of all that it says. Tokens name it, so they end when the rule changes or
+//!   goes.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_proto::Overlay;
+
 use super::directory::{CredentialKind, Identity, Namespace, Role, fnv_1a};
+use super::placeholders::{OverlayId, overlay_id};
 use super::signed::{self, KeyId, SUBJECT_LEN_MAX, SigningKey, Statement};
 use super::token::Expiry;
 use crate::glob;
@@ -51,10 +57,33 @@ pub(super) struct Rule {
     pub conditions: Vec<Condition>,
     pub role: Role,
     pub namespace: Arc<Namespace>,
+    /// The claims that the name of the namespace has placeholders for.
+    pub placeholders: Vec<String>,
     /// How long tokens live.
     pub ttl: Duration,
     /// Of all above, and of the issuer.
     pub stamp: u64,
+}
+
+impl Rule {
+    /// The overlay of an identity; `None` if the namespace has not many.
+    fn overlay_id<'c>(
+        &self,
+        issuer: &str,
+        claims: impl Fn(&str) -> &'c [String],
+    ) -> Result<Option<OverlayId>, ExchangeError> {
+        if !self.namespace.has_overlays() {
+            return Ok(None);
+        }
+        let values = self.placeholders.iter().map(|claim| match claims(claim) {
+            // Issuers leave claims empty that mean nothing for a job: these jobs have no overlay in
+            // common.
+            [value] if !value.is_empty() => Ok(value.as_str()),
+            _ => Err(ExchangeError::Claim(claim.as_str().into())),
+        });
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(overlay_id(issuer, &self.namespace.name, &values)))
+    }
 }
 
 /// An issuer of identity tokens.
@@ -88,11 +117,12 @@ impl OidcIssuer {
             let Namespace {
                 name: namespace,
                 base,
+                ttl: entry_ttl,
                 ..
             } = &**namespace;
             let issuer = (&self.name, &self.url, &self.audiences);
             let text = format!(
-                "rule\0{issuer:?}\0{name}\0{conditions:?}\0{role}\0{namespace}\0{base:?}\0{ttl:?}"
+                "rule\0{issuer:?}\0{name}\0{conditions:?}\0{role}\0{namespace}\0{base:?}\0{ttl:?}\0{entry_ttl:?}"
             );
             rule.stamp = fnv_1a(text.as_bytes());
         }
@@ -100,7 +130,7 @@ impl OidcIssuer {
 }
 
 /// Why an identity that was proved gets no token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     /// No rule is for it.
     #[error(
@@ -112,6 +142,12 @@ pub enum ExchangeError {
         "the claim `sub` is not accepted; expected 1 to {SUBJECT_LEN_MAX} visible ASCII characters, with the name of the issuer"
     )]
     Subject,
+    /// The overlay of the identity cannot be told.
+    #[error(
+        "the claim `{0}` has no value or several, and the namespace of the rule has a placeholder for it: name another claim in \
+         the users file"
+    )]
+    Claim(Arc<str>),
     /// The issuer or the key is gone since.
     #[error("the users file has changed: try again")]
     Changed,
@@ -176,27 +212,31 @@ impl Exchange {
         let ttl_ms = u64::try_from(rule.ttl.as_millis()).unwrap_or(u64::MAX);
         let expiry = Expiry::from_unix_ms(now_ms.saturating_add(ttl_ms));
         let expiry = expiry.map_err(|_| ExchangeError::Changed)?;
-        let secret =
-            signed::sign(key, rule.stamp, expiry, &subject).ok_or(ExchangeError::Subject)?;
+        let statement = Statement {
+            key: key.id(),
+            rule: rule.stamp,
+            expiry,
+            overlay: rule.overlay_id(&issuer.url, claims)?,
+            subject,
+        };
+        let secret = signed::sign(key, &statement).ok_or(ExchangeError::Subject)?;
         Ok(ExchangedToken {
             secret,
             ttl: rule.ttl,
-            identity: identity(rule, key.id(), expiry, &subject),
+            identity: identity(rule, &statement),
             rule: Arc::clone(&rule.name),
         })
     }
 
-    /// The identity of a token that was signed here or elsewhere; `None` if its key or rule is not in force.
+    /// The identity of a token that was signed here or elsewhere; `None` if its key or rule is not
+    /// in force.
     pub fn verify(&self, token: &[u8]) -> Option<Identity> {
-        let Statement {
-            key,
-            rule,
-            expiry,
-            subject,
-        } = signed::verify(&self.keys, token)?;
+        let statement = signed::verify(&self.keys, token)?;
         let mut rules = self.issuers.iter().flat_map(|issuer| &issuer.rules);
-        let rule = rules.find(|it| it.stamp == rule)?;
-        Some(identity(rule, key, expiry, &subject))
+        let rule = rules.find(|it| it.stamp == statement.rule)?;
+        // The stamp is of the namespace. So this never differs, unless stamps collide.
+        let is_consistent = rule.namespace.has_overlays() == statement.overlay.is_some();
+        is_consistent.then(|| identity(rule, &statement))
     }
 
     /// Whether the rule and the key of an identity are in force.
@@ -213,14 +253,15 @@ fn stamp(rule: &Rule, key: KeyId) -> u64 {
     fnv_1a(&[&rule.stamp.to_le_bytes()[..], &key].concat())
 }
 
-fn identity(rule: &Rule, key: KeyId, expiry: Expiry, subject: &str) -> Identity {
+fn identity(rule: &Rule, statement: &Statement) -> Identity {
     Identity {
-        user: subject.into(),
+        user: statement.subject.as_str().into(),
         role: rule.role,
         namespace: Arc::clone(&rule.namespace),
+        overlay: statement.overlay.map(Overlay::new),
         kind: CredentialKind::Exchanged,
-        expiry: Some(expiry),
-        stamp: stamp(rule, key),
+        expiry: Some(statement.expiry),
+        stamp: stamp(rule, statement.key),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Users that the members of a cluster agreed on, beside those of the users file.
 //!
-//! Both together are a [`Directory`]: [`union`] never fails, but leaves out whom it cannot take, since members
-//! agreed on them by the rules of another version or beside another file. What would leave somebody out is
-//! refused before it is agreed on ([`judge`]).
+//! Both together are a [`Directory`]. [`union`] never fails, but leaves out invalid users, since
+//! members agreed on them by the rules of another version or beside another file. A change that
+//! would lock a user out is refused before the agreement ([`judge`]).
 //!
-//! Rules: a user of the file wins over one of the same name, and so does what the file says of a namespace. Who
-//! would read another namespace than its name says is left out, not let in elsewhere.
+//! Rules: a user of the file wins over one of the same name, and so does what the file says of a
+//! namespace. A user whose record would give it another namespace than its name says is left out,
+//! not admitted elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::checks::{check_name, check_user_name, parse_hash};
+use super::checks::{check_inhabitable, check_name, check_user_name, parse_hash};
 use super::directory::{DEFAULT_NAMESPACE, Directory, Namespace, Role, User, namespace_number};
 use crate::size::ByteCount;
 
@@ -69,7 +70,7 @@ pub struct Records {
     pub namespaces: BTreeMap<String, NamespaceRecord>,
 }
 
-/// Somebody that members agreed on, but who is not let in, and why.
+/// A user that members agreed on and that is left out, and why.
 pub(super) type LeftOut = BTreeMap<String, String>;
 
 /// The users of a file and those of the records that are not in it.
@@ -85,6 +86,7 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
         }
         let checked = check_user_name(name)
             .and_then(|()| check_name("namespace", &record.namespace))
+            .and_then(|()| check_inhabitable(&record.namespace))
             .and_then(|()| parse_hash(&record.hash));
         let number = namespace_number(&record.namespace);
         match checked {
@@ -132,6 +134,7 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
             quota: of_file.or(said),
             // Members do not agree on it: it is for the file alone to say.
             is_write_once: file.namespace(name).is_some_and(|it| it.is_write_once),
+            ttl: file.namespace(name).and_then(|it| it.ttl),
         };
         namespaces.insert(name, Arc::new(namespace));
     }
@@ -178,7 +181,7 @@ fn check_base<'n>(
 /// Whether members may agree on `then` in the place of `now`, beside the users of a file.
 ///
 /// # Errors
-/// Who would not be let in, or that nobody could change users any more.
+/// The user that would be left out, or that no user could change users any more.
 pub(super) fn judge(file: &Directory, now: &Records, then: &Records) -> Result<(), String> {
     let (_, before) = union(file, now);
     let (directory, after) = union(file, then);
@@ -193,7 +196,7 @@ pub(super) fn judge(file: &Directory, now: &Records, then: &Records) -> Result<(
     }
     if !directory.has_admin() {
         return Err(
-            "nobody would be an admin any more, and only admins change users: make somebody else one first"
+            "no admin would be left, and only admins change users: make another user one first"
                 .to_owned(),
         );
     }

@@ -1,5 +1,5 @@
-//! Which role the user of each method of the admin services needs, wherever it is called. A method without a row is for
-//! admins; a test of the node sees to it that there is none.
+//! Which role the user of each method of the admin services needs, wherever it is called. A method
+//! without a row is for admins; a test of the node sees to it that there is none.
 
 use super::Role::{self, Admin, Read, ReadWrite};
 
@@ -10,6 +10,9 @@ pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Admin/Key", Read),
     ("fonn.v1.Admin/DeleteKey", ReadWrite),
     ("fonn.v1.Admin/Flush", ReadWrite),
+    // Of what others wrote.
+    ("fonn.v1.Admin/CountWritten", Admin),
+    ("fonn.v1.Admin/Purge", Admin),
     // The own one and its base, unless the user is an admin.
     ("fonn.v1.Admin/ListNamespaces", Read),
     // It reads disk and bucket as fast as it may, which costs, and concerns all namespaces.
@@ -34,7 +37,7 @@ pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Router/Status", Read),
     // It tells paths and addresses, as `CONFIG GET` does, which is for admins too.
     ("fonn.v1.Settings/Config", Admin),
-    // Who gives roles may do everything.
+    // A user that gives roles may do everything.
     ("fonn.v1.Users/List", Admin),
     ("fonn.v1.Users/Put", Admin),
     ("fonn.v1.Users/Remove", Admin),

@@ -17,7 +17,8 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// A token. Its stamp covers its hash, role, namespace and expiry: a change of these ends its connections.
+    /// A token. Its stamp covers its hash, role, namespace and expiry: a change of these ends its
+    /// connections.
     pub fn new(
         name: Arc<str>,
         hash: TokenHash,
@@ -39,6 +40,7 @@ impl Token {
                 user: name,
                 role,
                 namespace,
+                overlay: None,
                 kind: CredentialKind::Token,
                 expiry,
                 stamp,
@@ -138,6 +140,7 @@ mod tests {
             base: None,
             quota: None,
             is_write_once: false,
+            ttl: None,
         };
         let hash = TokenSecret::new(&[random; 32]).hash();
         Token::new(name.into(), hash, Role::Read, namespace.into(), None)

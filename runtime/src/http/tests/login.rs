@@ -272,7 +272,7 @@ async fn the_streams_of_a_user_end_with_the_user() {
     assert_eq!(ended.code(), Code::Unauthenticated);
     assert!(ended.message().contains("was removed"), "{ended}");
     assert!(dev.next().await.is_none());
-    // Whoever is still in the file goes on.
+    // A user that is still in the file goes on.
     root_asks.send(list()).await.unwrap();
     root.next().await.unwrap().unwrap();
     users.replace(directory(&[("root", "read")]));
@@ -322,7 +322,7 @@ async fn browsers_log_in_too() {
 }
 
 #[tokio::test]
-async fn who_is_refused_is_counted_once_by_reason() {
+async fn a_refused_client_is_counted_once_by_reason() {
     let (users, security) = security();
     let metrics = Metrics::new();
     crate::users::metrics::register(&metrics, Some(users));

@@ -1,8 +1,9 @@
 //! Hedged reads: a read that an owner is slow to answer is asked of the next owner too.
 //!
-//! A read is late when it takes longer than nearly all reads of its member. The extra request is paid for by a
-//! [`Budget`](super::super::budget::Budget), and the first hit wins. The second owner looks into memory and disk alone,
-//! so a read that is slow because of the bucket does not become two of them. A miss of the second owner says nothing.
+//! A read is late when it takes longer than nearly all reads of its member. The extra request is
+//! paid for by a [`Budget`](super::super::budget::Budget), and the first hit wins. The second owner
+//! looks into memory and disk alone, so a read that is slow because of the bucket does not become
+//! two of them. A miss of the second owner says nothing.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,8 @@ use crate::route::stats::Event;
 use crate::route::upstream::Target;
 use crate::serve::Job;
 
-/// No read is late before this, however fast its owner is: what is shorter, a busy reactor does too.
+/// No read is late before this, however fast its owner is: what is shorter, a busy reactor does
+/// too.
 const LATE_MIN: Duration = Duration::from_millis(10);
 
 /// Every read is late after this, however slow its owner is.
@@ -104,7 +106,7 @@ impl Forwarder {
             now,
             timeout: self.timeout.saturating_sub(now - again.since),
         };
-        let envelope = envelope(slot, job.space, target.epoch);
+        let envelope = envelope(slot, job.space, target.epoch).of(job.writer);
         let request = Request::Copy { get };
         let pending = target.client.begin(&request, envelope, None, timing).ok()?;
         self.events.count(Event::Hedged);
@@ -112,12 +114,14 @@ impl Forwarder {
     }
 }
 
-/// The read that any owner may answer: it changes nothing, and no owner but the first has to know of it.
+/// The read that any owner may answer: it changes nothing, and no owner but the first has to know
+/// of it.
 #[inline]
 fn hedged<'a>(command: &Command<'a>) -> Option<Get<'a>> {
     match command {
         Command::Get(get) if !get.changes_entry() => Some(Get {
-            // The first owner says which client recaches a stale entry; the others do not show stale entries.
+            // The first owner says which client recaches a stale entry; the others do not show
+            // stale entries.
             claim: false,
             new_version: None,
             ..get.clone()

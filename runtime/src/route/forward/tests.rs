@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
-use fonn_proto::{ExpirySpec, Get, Hit, Redirects, Store};
+use fonn_proto::{ExpirySpec, Get, Hit, Redirects, Store, WriterId};
 
 use super::*;
 use crate::metrics::Metrics;
@@ -15,7 +15,7 @@ use crate::route::{Map, Member, MemberState, Topology};
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// The owners of all slots among so many members, who all own each.
+/// The owners of all slots among so many members, which all own each.
 fn table(count: usize) -> Table {
     let placed = NAMES.map(|id| Placed {
         id,
@@ -56,7 +56,7 @@ fn forwarder_to(nodes: &[&Node]) -> Forwarder {
     map.offer(topology(1, nodes, None));
     let options = Options {
         tick: Duration::from_millis(2),
-        // A machine may stand still for a while, and that is nobody's silence.
+        // A machine may stand still for a while, and that is no member's silence.
         silence_max: Duration::from_secs(2),
         ..Options::new("", "test")
     };
@@ -77,6 +77,7 @@ async fn carried_out(forwarder: &Forwarder, command: &Command<'_>) -> Came {
         base: None,
         is_routed: false,
         redirects: Redirects::Never,
+        writer: WriterId::NONE,
     };
     match forwarder.begin(&job).await {
         Ok(came) => came,
@@ -210,7 +211,7 @@ async fn reads_that_were_sent_are_sent_to_the_next_owner_within_a_budget() {
         assert_eq!(hits, 20);
         let denied = forwarder.events().total(Event::RetryDenied);
         assert_eq!(denied as usize, READS - hits);
-        // Who cannot be reached has nothing to do with a read: the next owner has it instead.
+        // An unreachable member gets no read: the next owner has it instead.
         assert_eq!(reads().await, READS);
         assert_eq!(forwarder.events().total(Event::RetryDenied), denied);
     };
@@ -259,8 +260,8 @@ fn only_what_does_no_harm_twice_is_repeated() {
     assert!(!is_repeatable(&Command::Get(taking)));
 }
 
-/// The forwarder to a silent member that owns `key` first, and to the next owner. The connection to the silent member ends
-/// by nothing but a topology.
+/// The forwarder to a silent member that owns `key` first, and to the next owner. The connection to
+/// the silent member ends by nothing but a topology.
 async fn before_a_silent_member() -> (Forwarder, Node, Node, String) {
     let (silent, next) = (Node::bind().await, Node::bind().await);
     let map = Map::default();
@@ -276,8 +277,8 @@ async fn before_a_silent_member() -> (Forwarder, Node, Node, String) {
     (forwarder, silent, next, key.unwrap())
 }
 
-/// What comes of a command that a silent member has received when the cluster declares it down. `next` answers what reaches
-/// the next owner.
+/// What comes of a command that a silent member has received when the cluster declares it down.
+/// `next` answers what reaches the next owner.
 async fn after_the_declaration(command: fn(&[u8]) -> Command<'_>, next: &Outcome<'_>) -> Came {
     let (forwarder, silent, second, key) = before_a_silent_member().await;
     let command = command(key.as_bytes());

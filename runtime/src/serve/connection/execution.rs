@@ -1,5 +1,5 @@
-//! The middle of a connection: has the commands of a request executed and worded, at once or when their
-//! answers come.
+//! The middle of a connection: has the commands of a request executed and worded, at once or when
+//! their answers come.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,7 +15,19 @@ use super::replies::CROWDED_SEND_LEN;
 use super::{COMMAND_COST, Driver, SEND_DELAY, TURN_BYTES, UNCOUNTED_COMMANDS_MAX};
 use crate::serve::budget::Budget as _;
 use crate::serve::input::Chunk;
+use crate::serve::overlay;
 use crate::serve::service::{Acks as _, Answered as _, Client, Event, Execution, Job, Service};
+
+/// The command of a request that has one.
+fn only_command<'b, 'd>(body: &'b Body<'d>) -> Option<&'b Command<'d>> {
+    match body {
+        Body::Data(commands) => match commands.as_slice() {
+            [command] => Some(command),
+            _ => None,
+        },
+        _ => None,
+    }
+}
 
 impl<S: Service> Driver<'_, S> {
     /// Answers a request for one entry that is at hand. False if it is none: nothing was done then.
@@ -27,15 +39,12 @@ impl<S: Service> Driver<'_, S> {
         space: Space,
         queue: &mut Queue<'_, S::Later>,
     ) -> bool {
-        let Body::Data(commands) = body else {
+        let Some(command) = only_command(body) else {
             return false;
         };
         let is_aside = !queue.is_empty();
-        let is_answered = match commands.as_slice() {
-            [command] if is_aside => self.answer_hit(command, reply, space, Some(queue.aside())),
-            [command] => self.answer_hit(command, reply, space, None),
-            _ => false,
-        };
+        let aside = is_aside.then(|| queue.aside());
+        let is_answered = self.answer_hit(command, reply, space, aside);
         if is_answered {
             reply.finish(if is_aside {
                 queue.aside()
@@ -65,9 +74,49 @@ impl<S: Service> Driver<'_, S> {
             None => &mut self.out,
         };
         let word = |outcome: &Outcome<'_>| reply.each(command, outcome, out);
-        let is_hit = service.answer_hit(space, get, moment, &mut self.scratch, word);
+        let scratch = &mut self.scratch;
+        let is_hit = match self.guard.overlay() {
+            None => service.answer_hit(space, get, moment, scratch, word),
+            Some(it) => overlay::answer_hit(&**service, it, (space, get), moment, scratch, word),
+        };
         self.batch.hits += u64::from(is_hit);
         is_hit
+    }
+
+    /// Carries out a request for one store that can be done on the spot. False if it is none:
+    /// nothing was done then.
+    #[inline]
+    pub(super) fn answer_store(
+        &mut self,
+        body: &Body<'_>,
+        reply: &mut Reply<'_>,
+        space: Space,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> bool {
+        let Some(command @ Command::Store(_)) = only_command(body) else {
+            return false;
+        };
+        if !queue.is_empty() || self.guard.overlay().is_some() {
+            return false;
+        }
+        let job = Job {
+            space,
+            command,
+            writer: self.guard.writer(),
+            source: None,
+            base: None,
+            is_routed: false,
+            redirects: reply.redirects(),
+        };
+        let service = &self.shared.service;
+        let moment = *self.batch.moment.get_or_insert_with(|| service.moment());
+        let out = &mut self.out;
+        let word = |outcome: &Outcome<'_>| reply.each(command, outcome, out);
+        let is_stored = service.answer_store(&job, moment, &mut self.acks, word);
+        if is_stored {
+            reply.finish(&mut self.out);
+        }
+        is_stored
     }
 
     /// Where the current request is worded.
@@ -113,7 +162,8 @@ impl<S: Service> Driver<'_, S> {
                             .await?;
                     }
                     if is_for_many {
-                        // The replies to one request for many keys are no reason to gather them all.
+                        // The replies to one request for many keys are no reason to gather them
+                        // all.
                         if self.is_time_to_send() {
                             self.relieve(queue).await?;
                         }
@@ -136,6 +186,7 @@ impl<S: Service> Driver<'_, S> {
                     is_routed: false,
                     is_confined: self.guard.is_confined(),
                     base: self.guard.base_of(space),
+                    writer: self.guard.writer(),
                 };
                 if let ServerCommand::Atomic(batch) = &command {
                     // Its steps were parsed in one go.
@@ -144,11 +195,22 @@ impl<S: Service> Driver<'_, S> {
                 }
                 let (shared, socket) = (self.shared, &self.connection.socket);
                 let acks = &mut self.acks;
+                let overlay = self.guard.overlay();
                 // Boxed: connections do not pay for it with memory.
                 let outcome = Box::pin(async {
-                    let executed = shared
-                        .service
-                        .execute_server(shared, client, &command, acks);
+                    let executed = async {
+                        let service = &shared.service;
+                        match overlay {
+                            None => {
+                                let executed =
+                                    service.execute_server(shared, client, &command, acks);
+                                executed.await
+                            }
+                            Some(it) => {
+                                overlay::execute_server(it, shared, client, &command, acks).await
+                            }
+                        }
+                    };
                     if !command.ends_with_client() {
                         return Ok(executed.await);
                     }
@@ -215,11 +277,15 @@ impl<S: Service> Driver<'_, S> {
             base: self.guard.base_of(space),
             is_routed: false,
             redirects,
+            writer: self.guard.writer(),
         };
         let service = &self.shared.service;
-        let execution = service
-            .execute(&job, &mut self.acks, &mut self.scratch)
-            .await;
+        let (acks, scratch) = (&mut self.acks, &mut self.scratch);
+        let execution = match self.guard.overlay() {
+            None => service.execute(&job, acks, scratch).await,
+            // Boxed: other connections do not pay for it with memory.
+            Some(it) => Box::pin(overlay::execute(&**service, it, &job, acks, scratch)).await,
+        };
         // It may have waited long.
         self.batch.moment = None;
         if let Execution::Done(Outcome::Stored(stored)) = &execution {
@@ -337,6 +403,7 @@ impl<S: Service> Driver<'_, S> {
                     base: self.guard.base_of(begun.space),
                     is_routed: false,
                     redirects: begun.redirects,
+                    writer: self.guard.writer(),
                 };
                 let answer = self.await_answer(answer, &job).await?;
                 let outcome = answer.outcome();
@@ -356,7 +423,7 @@ impl<S: Service> Driver<'_, S> {
     /// Waits for an answer, and sends what is composed if that takes a while.
     ///
     /// # Errors
-    /// If the client has gone: nobody needs the answer.
+    /// If the client has gone: no client needs the answer.
     async fn await_answer(&mut self, mut later: S::Later, job: &Job<'_>) -> io::Result<S::Answer> {
         let socket = &self.connection.socket;
         let may_send = !self.out.is_empty() && self.acks.count() == 0;
@@ -366,8 +433,8 @@ impl<S: Service> Driver<'_, S> {
                 return Poll::Ready(Some(result));
             }
             *turn = 0;
-            // Nearly all clients are silent until they have their answer. Whatever they send before may be the
-            // end of the connection, which takes a closer look.
+            // Nearly all clients are silent until they have their answer. Whatever they send before
+            // may be the end of the connection, which takes a closer look.
             match may_send || socket.poll_readable(cx).is_ready() {
                 true => Poll::Ready(None),
                 false => Poll::Pending,
@@ -389,7 +456,7 @@ impl<S: Service> Driver<'_, S> {
         again: Option<S::Again>,
         job: &Job<'_>,
     ) -> io::Result<S::Answer> {
-        let shared = self.shared;
+        let (shared, overlay) = (self.shared, self.guard.overlay());
         let answer = async {
             let again = match again {
                 Some(again) => again,
@@ -398,7 +465,10 @@ impl<S: Service> Driver<'_, S> {
                     Err(again) => again,
                 },
             };
-            shared.service.again(job, again).await
+            match overlay {
+                None => shared.service.again(job, again).await,
+                Some(it) => overlay::again(&*shared.service, it, job, again).await,
+            }
         };
         tokio::pin!(answer);
         if !self.out.is_empty() && self.acks.count() == 0 {

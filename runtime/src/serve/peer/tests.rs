@@ -111,13 +111,14 @@ async fn commands_on_one_key_are_executed_in_order() {
 }
 
 #[tokio::test]
-async fn a_command_that_nobody_waits_for_any_more_when_its_turn_comes_is_not_executed() {
+async fn a_command_without_a_waiting_caller_is_not_executed() {
     let running = Running::start(Manner::Held);
     let client = client(&running);
     let service = running.service();
     let first = ask(&client, &set(b"k", b"one"));
     eventually("it is begun", || service.executed() == 1).await;
-    // This one waits for the first, longer than its caller does; the one behind it does not give up.
+    // The second request waits for the first, longer than its caller does; the one behind it does
+    // not give up.
     let timing = Timing {
         now: Instant::now(),
         timeout: Duration::from_millis(20),

@@ -60,19 +60,19 @@ impl Owned {
         }
     }
 
-    /// Whether who asked has given it up: what it was told since may be newer.
+    /// Whether the caller has given it up: what it was told since may be newer.
     fn is_overdue(&self) -> bool {
         self.budget()
             .is_some_and(|budget| self.received.elapsed() > budget)
     }
 
-    /// How long who asked waits for the answer.
+    /// How long the caller waits for the answer.
     fn budget(&self) -> Option<Duration> {
         let budget = Duration::from_millis(self.head.envelope.budget_ms.into());
         (!budget.is_zero()).then_some(budget)
     }
 
-    /// How much longer who asked waits.
+    /// How much longer the caller waits.
     fn time_left(&self) -> Option<Duration> {
         self.budget()
             .map(|budget| budget.saturating_sub(self.received.elapsed()))
@@ -103,9 +103,9 @@ impl Owned {
             let envelope = self.envelope(&shared);
             self.execute(&shared, &connection, &mut acks, |worded| {
                 let envelope = match worded {
-                    // Who gave it may have been replaced before it was taken.
+                    // Its sender may have been replaced before it was taken.
                     Reply::Applied | Reply::NotNewer => self.envelope(&shared),
-                    // Who asks learns what was known by this map at least.
+                    // The caller learns what was known by this map at least.
                     _ => envelope,
                 };
                 encode(worded, envelope, body_len_max, &mut reply);
@@ -153,6 +153,7 @@ impl Owned {
                     is_routed: true,
                     // Members carry out for each other what clients are not redirected for.
                     redirects: Redirects::Never,
+                    writer: self.head.envelope.writer,
                 };
                 let mut scratch = Vec::new();
                 match service.execute(&job, acks, &mut scratch).await {
@@ -171,14 +172,15 @@ impl Owned {
                 service.count(Event::Busy, 1);
                 word(&Reply::Outcome(Outcome::Failed(Failure::Busy)));
             }
-            // Who gave it up by a newer map may have done it since without this member: what was written then has to stay.
+            // A caller that gave it up by a newer map may have done it since without this member:
+            // what was written then has to stay.
             Ok(Request::Flush { .. } | Request::Server(ServerCommand::Flush { .. }))
                 if self.is_behind(shared) =>
             {
                 word(&Reply::WrongOwner);
             }
-            // Whoever goes by an older map may not have asked all that are there: one that came since, and that was told by this
-            // member before, would never know.
+            // A member with an older map may not have asked all members: one that came
+            // since, and that was told by this member before, would never know.
             Ok(request @ Request::Flush { .. }) => {
                 let word = |reply: &Reply<'_>| match self.is_behind(shared) {
                     true => word(&Reply::WrongOwner),
@@ -196,6 +198,7 @@ impl Owned {
                     is_routed: true,
                     is_confined: false,
                     base: None,
+                    writer: self.head.envelope.writer,
                 };
                 let ends_with_client = command.ends_with_client();
                 let executed = service.execute_server(shared, client, &command, acks);
@@ -253,8 +256,8 @@ fn failed(failure: Failure, envelope: Envelope) -> Out {
     out
 }
 
-/// Writes a reply. One that is longer than the peer takes is refused instead: it asks again where it takes
-/// more.
+/// Writes a reply. One that is longer than the peer takes is refused instead: it asks again where
+/// it takes more.
 pub(super) fn encode(reply: &Reply<'_>, envelope: Envelope, body_len_max: u32, out: &mut Out) {
     if reply.encode(envelope, body_len_max, out).is_err() {
         let refused = Reply::Refused(Refusal::TooLong).encode(envelope, u32::MAX, out);

@@ -16,7 +16,7 @@ fn batch(step: BatchStep<'_>) -> Body<'_> {
 }
 
 #[test]
-fn who_is_not_logged_in_gets_nothing_of_what_is_stored() {
+fn a_client_without_login_gets_nothing_of_what_is_stored() {
     for body in [
         body(Command::Get(Get::new(b"k"))),
         Body::Server(ServerCommand::Count),

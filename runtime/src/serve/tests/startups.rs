@@ -49,7 +49,7 @@ fn the_rest(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn who_does_not_log_in_in_time_is_cut_off_and_who_does_stays() {
+fn a_client_that_does_not_log_in_in_time_is_cut_off_and_others_stay() {
     let (running, _) = guarded(STARTUP_MAX);
     let mut known = running.connect();
     log_in(&mut known, "ci", PASSWORD);
@@ -178,7 +178,7 @@ fn before_the_login_nothing_is_reserved_and_large_requests_end_the_connection() 
 }
 
 #[test]
-fn one_source_that_opens_many_connections_keeps_nobody_of_it_out() {
+fn one_source_that_opens_many_connections_keeps_none_of_its_clients_out() {
     let (running, _) = guarded(PATIENCE);
     let mut idle: Vec<TcpStream> = (0..600).map(|_| running.connect()).collect();
     until("the first ones gave way", || {
@@ -194,7 +194,8 @@ fn one_source_that_opens_many_connections_keeps_nobody_of_it_out() {
     expect(newest, b"VERSION");
 }
 
-/// The delay and the bound of a source make a rate: a source cannot have more answers than that without a login.
+/// The delay and the bound of a source make a rate: a source cannot have more answers than that
+/// without a login.
 #[test]
 fn a_source_gets_few_answers_a_second_before_its_login() {
     const REQUESTS: u32 = 5;

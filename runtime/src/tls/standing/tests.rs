@@ -143,7 +143,7 @@ async fn a_certificate_that_expires_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_has_nothing_to_lose() {
+async fn a_client_without_certificate_has_nothing_to_lose() {
     let rig = Rig::new();
     assert!(
         Standing::of(&rig.tls, Side::Client, None)

@@ -33,7 +33,8 @@ async fn guess(auth: &Authenticator, number: u32) -> Result<Identity, Refusal> {
     auth.check(b"ci", guess.as_bytes(), here()).await
 }
 
-/// Guesses that differ, all at once. Returns those that were not answered at once; the others were too many.
+/// Guesses that differ, all at once. Returns those that were not answered at once; the others were
+/// too many.
 fn flood(
     auth: &Authenticator,
     count: u32,
@@ -81,7 +82,8 @@ async fn guesses_at_once_are_as_slow_as_one_after_the_other() {
     assert!(elapsed > Duration::from_secs(20), "{elapsed:?}");
 }
 
-/// The answer to a right password must not come from a memory that guesses can ask as fast as they come.
+/// The answer to a right password must not come from a memory that guesses can ask as fast as they
+/// come.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_guesses_does_not_find_a_password_that_was_right_elsewhere() {
     let auth = authenticator();
@@ -110,7 +112,8 @@ async fn a_flood_from_an_address_that_has_logged_in_compares_a_few_a_second() {
     );
     drop(busy);
     assert!(tried(&join_all(line).await) < 20);
-    // The penalty is 30 s now. Those behind the same address wait no more than a second once the flood is over.
+    // The penalty is 30 s now. Those behind the same address wait no more than a second once the
+    // flood is over.
     assert!(guess(&auth, FLOOD).await.is_err());
     tokio::time::advance(Duration::from_secs(1)).await;
     let before = Instant::now();
@@ -121,7 +124,7 @@ async fn a_flood_from_an_address_that_has_logged_in_compares_a_few_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_password_that_is_repeated_slows_nobody_down_behind_its_address() {
+async fn an_old_password_that_is_repeated_slows_no_client_down_behind_its_address() {
     let auth = authenticator();
     let before = Instant::now();
     for _ in 0..1000 {

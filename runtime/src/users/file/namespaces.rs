@@ -1,21 +1,30 @@
-//! The namespaces of a users file: what their declarations, users and tokens say of each, brought together.
+//! The namespaces of a users file: what their declarations, users and tokens say of each, brought
+//! together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use toml::Spanned;
 
 use super::oidc::RuleRow;
 use super::{Fault, NamespaceRow, TokenRow, UserRow, checked_name};
+use crate::duration::Span;
 use crate::size::ByteCount;
-use crate::users::checks::check_name;
+use crate::users::checks::{check_inhabitable, check_name};
 use crate::users::directory::{DEFAULT_NAMESPACE, Namespace, namespace_number};
+use crate::users::placeholders::{claims_of, has_placeholders};
+
+/// The shortest time that entries may live at most.
+const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// A user, a token or a rule, as far as its namespace goes.
 pub(super) struct Inhabitant<'r> {
     name: &'r Spanned<String>,
     namespace: Option<&'r Spanned<String>>,
     terms: Option<Terms<'r>>,
+    /// Whether it may be in a namespace that has many overlays.
+    may_have_overlay: bool,
 }
 
 /// What a row says of its namespace.
@@ -34,6 +43,7 @@ impl<'r> Inhabitant<'r> {
                 base: row.base.as_ref(),
                 quota: row.quota.as_ref(),
             }),
+            may_have_overlay: false,
         }
     }
 
@@ -43,6 +53,7 @@ impl<'r> Inhabitant<'r> {
             name: &row.name,
             namespace: row.namespace.as_ref(),
             terms: None,
+            may_have_overlay: false,
         }
     }
 
@@ -52,6 +63,7 @@ impl<'r> Inhabitant<'r> {
             name: &row.name,
             namespace: row.namespace.as_ref(),
             terms: None,
+            may_have_overlay: true,
         }
     }
 
@@ -69,6 +81,7 @@ struct Draft<'r> {
     base: Option<Option<&'r Spanned<String>>>,
     quota: Option<ByteCount>,
     is_write_once: bool,
+    ttl: Option<Duration>,
 }
 
 impl<'r> Draft<'r> {
@@ -91,7 +104,11 @@ pub(super) fn namespaces<'r>(
             base: Some(row.base.as_ref()),
             quota: row.quota.as_ref().map(|quota| *quota.get_ref()),
             is_write_once: row.write_once,
+            ttl: row.ttl.as_ref().map(checked_ttl).transpose()?,
         };
+        if has_placeholders(name) {
+            check_overlays(name, &draft, &row.name)?;
+        }
         if drafts.insert(name, draft).is_some() {
             let message = format!("the namespace `{name}` is declared twice");
             return Err(Fault::at(&row.name, message));
@@ -99,6 +116,17 @@ pub(super) fn namespaces<'r>(
     }
     for it in inhabitants {
         let name = numbers.take(it.namespace)?;
+        if let Some(at) = it.namespace.filter(|_| has_placeholders(name)) {
+            if !it.may_have_overlay {
+                check_inhabitable(name).map_err(|why| Fault::at(at, why))?;
+            }
+            if !drafts.contains_key(name) {
+                let message = format!(
+                    "the namespace `{name}` has a placeholder: declare it in a [[namespace]] table with its `base` and `ttl`"
+                );
+                return Err(Fault::at(at, message));
+            }
+        }
         let draft = drafts.entry(name).or_default();
         if let Some(terms) = it.terms {
             agree(draft, terms, name, it.name)?;
@@ -116,6 +144,7 @@ pub(super) fn namespaces<'r>(
             base: draft.base_name().map(namespace_number),
             quota: draft.quota,
             is_write_once: draft.is_write_once,
+            ttl: draft.ttl,
         };
         (name, Arc::new(namespace))
     });
@@ -131,7 +160,13 @@ impl<'r> Numbers<'r> {
     fn take(&mut self, named: Option<&'r Spanned<String>>) -> Result<&'r str, Fault> {
         let name = match named {
             None => DEFAULT_NAMESPACE,
-            Some(spanned) => checked_name(|name| check_name("namespace", name), spanned)?,
+            Some(spanned) => checked_name(
+                |name| {
+                    check_name("namespace", name)?;
+                    claims_of(name).map(drop)
+                },
+                spanned,
+            )?,
         };
         let other = *self.0.entry(namespace_number(name)).or_insert(name);
         if other == name {
@@ -146,8 +181,8 @@ impl<'r> Numbers<'r> {
     }
 }
 
-/// Takes what the row of the user at `at` says of the namespace `name`. Where the namespace is declared, a user may
-/// leave out what the declaration says.
+/// Takes what the row of the user at `at` says of the namespace `name`. Where the namespace is
+/// declared, a user may leave out what the declaration says.
 fn agree<'r>(
     draft: &mut Draft<'r>,
     terms: Terms<'r>,
@@ -176,6 +211,27 @@ fn agree<'r>(
         ));
     }
     Ok(())
+}
+
+/// How long entries live at most. A shorter time than a second would be an error in the unit.
+fn checked_ttl(ttl: &Spanned<Span>) -> Result<Duration, Fault> {
+    let span = ttl.get_ref().get();
+    match span >= TTL_MIN {
+        true => Ok(span),
+        false => Err(Fault::at(ttl, "`ttl`: expected 1s or more, like 7d")),
+    }
+}
+
+/// A namespace with placeholders has as many overlays as there are values. So each has to read
+/// something, and to end.
+fn check_overlays(name: &str, draft: &Draft<'_>, at: &Spanned<String>) -> Result<(), Fault> {
+    let missing = match (draft.base.flatten(), draft.ttl) {
+        (None, _) => "`base`: name the namespace that its overlays read",
+        (_, None) => "`ttl`: say how long an entry of its overlays lives at most, like \"7d\"",
+        _ => return Ok(()),
+    };
+    let message = format!("the namespace `{name}` has a placeholder and no {missing}");
+    Err(Fault::at(at, message))
 }
 
 /// An overlay lies on one namespace that is none itself.

@@ -14,6 +14,7 @@ use crate::duration::Span;
 use crate::users::checks::check_user_name;
 use crate::users::directory::{Namespace, Role};
 use crate::users::oidc::{Condition, Exchange, OidcIssuer, Rule};
+use crate::users::placeholders::claims_of;
 use crate::users::signed::SigningKey;
 
 /// Issuers of a file at most, and rules of an issuer.
@@ -194,11 +195,14 @@ fn rules(
             let at = row.ttl.as_ref().map_or(0, |ttl| ttl.span().start);
             return Err(Fault::new(at, "`ttl`: expected 1s to 24h"));
         }
+        let namespace = &namespaces[Inhabitant::rule(row).namespace_name()];
+        let claims = claims_of(&namespace.name).map_err(|why| Fault::at(&row.name, why))?;
         Ok(Rule {
             name: name.into(),
             conditions,
             role: *row.role.get_ref(),
-            namespace: Arc::clone(&namespaces[Inhabitant::rule(row).namespace_name()]),
+            namespace: Arc::clone(namespace),
+            placeholders: claims.into_iter().map(str::to_owned).collect(),
             ttl,
             stamp: 0,
         })
@@ -206,7 +210,8 @@ fn rules(
     rules.collect()
 }
 
-/// The keys of an issuer open the cache. So the node fetches them over TLS, or from its own machine.
+/// The keys of an issuer open the cache. So the node fetches them over TLS, or from its own
+/// machine.
 fn checked_url(url: &Spanned<String>) -> Result<&str, Fault> {
     let text = url.get_ref().as_str();
     let is_local = |rest: &str| {

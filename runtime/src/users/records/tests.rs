@@ -75,7 +75,7 @@ fn users_of_both_are_there_and_the_file_wins() {
         both.holds(&file.user("ci").unwrap().identity, 0),
         "not changed"
     );
-    // What the file says of `main` holds for whoever is in it.
+    // What the file says of `main` holds for its users.
     let main = both.namespace("main").unwrap();
     assert_eq!(
         (main.base, main.quota),
@@ -99,7 +99,7 @@ fn a_quota_that_the_file_does_not_say_is_what_members_agreed_on() {
     let (both, _) = union(&file(), &records);
     let default = both.namespace("default").unwrap();
     assert_eq!(default.quota, Some(ByteCount::new(7)));
-    // Who is in it keeps the connection when it changes.
+    // Its users keep the connection when it changes.
     let (before, _) = union(
         &file(),
         &Records {
@@ -114,7 +114,7 @@ fn a_quota_that_the_file_does_not_say_is_what_members_agreed_on() {
 }
 
 #[test]
-fn who_cannot_be_taken_is_left_out_and_nobody_else() {
+fn an_invalid_user_is_left_out_and_no_other() {
     let bad = |change: fn(&mut UserRecord)| {
         let mut record = user(Role::Read, "main");
         change(&mut record);
@@ -164,7 +164,7 @@ fn who_cannot_be_taken_is_left_out_and_nobody_else() {
 }
 
 #[test]
-fn what_would_leave_somebody_out_is_refused() {
+fn what_would_leave_a_user_out_is_refused() {
     let file = file();
     let main = ("m", user(Role::Read, "m"));
     let overlay = ("o", user(Role::Read, "o"));
@@ -176,7 +176,7 @@ fn what_would_leave_somebody_out_is_refused() {
     let then = records(&[main, ("a:b", user(Role::Read, "m"))], &[]);
     let why = judge(&file, &Records::default(), &then).unwrap_err();
     assert!(why.starts_with("the name `a:b`"), "{why}");
-    // Whoever was left out before is in nobody's way.
+    // A user that was left out before hinders no change.
     let odd = records(&[("a:b", user(Role::Read, "m"))], &[]);
     let more = [
         ("a:b", user(Role::Read, "m")),
@@ -202,9 +202,23 @@ fn the_last_admin_stays() {
         records(&[("a", user(Role::ReadWrite, "default"))], &[]),
     ] {
         let why = judge(&file, &one, &then).unwrap_err();
-        assert!(why.starts_with("nobody would be an admin"), "{why}");
+        assert!(why.starts_with("no admin would be left"), "{why}");
     }
     // That of a file stays anyway.
     let file = parsed(&row("root", "admin", ""));
     assert_eq!(judge(&file, &one, &Records::default()), Ok(()));
+}
+
+/// What they stored would be in no overlay, or in that of any.
+#[test]
+fn no_user_is_let_into_a_namespace_with_placeholders() {
+    let records = records(&[("ci2", user(Role::ReadWrite, "pr-{ref}"))], &[]);
+    let (directory, left_out) = union(&file(), &records);
+    assert!(directory.user("ci2").is_none());
+    assert_eq!(
+        left_out["ci2"],
+        "the namespace `pr-{ref}` has a placeholder: identities of OIDC issuers alone can be in it, by a rule"
+    );
+    let why = judge(&file(), &Records::default(), &records).unwrap_err();
+    assert_eq!(why, left_out["ci2"]);
 }

@@ -1,4 +1,4 @@
-//! Members under TLS, and who is one.
+//! Members under TLS, and which clients count as members.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ async fn outcome(client: &Client, request: &Request<'_>) -> Result<Answer, CallE
         .await
 }
 
-/// That nobody is let in, without anything being done.
+/// That no client is admitted, without anything being done.
 async fn refused(client: Client) {
     let answer = outcome(&client, &set(b"k", b"v")).await;
     let error = answer.map(|answer| format!("{:?}", answer.reply()));
@@ -94,7 +94,7 @@ async fn a_member_with_a_certificate_is_let_in_where_clients_log_in() {
 }
 
 #[tokio::test]
-async fn nobody_else_is() {
+async fn other_clients_are_not() {
     let rig = Rig::start(Manner::AtOnce);
     refused(rig.with(None, "router")).await;
     refused(rig.peer(&rig.authority, 2021, "router")).await;

@@ -1,3 +1,5 @@
+mod overlays;
+
 use std::collections::HashMap;
 
 use tempfile::TempDir;
