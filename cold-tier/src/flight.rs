@@ -1,8 +1,8 @@
-//! One call for many who want the same thing at the same time.
+//! One call for many concurrent callers that want the same result.
 //!
-//! The call runs in a task of its own: whoever asked first may go away without stranding the others. A result that
-//! stays true is there for who comes later, as long as somebody still works with it: until it is in another tier, a
-//! late one would make the call again.
+//! The call runs in a task of its own, so the first caller may leave without stranding the others.
+//! A result that stays true is kept for later callers as long as a caller works with it. Until the
+//! result is in another tier, a late caller would repeat the call.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,7 +34,7 @@ pub(crate) struct Held<K: Eq + Hash, T> {
 }
 
 impl<K: Eq + Hash, T> Held<K, T> {
-    /// Who comes from now on makes another call.
+    /// A later caller makes another call.
     fn leave(&self) {
         let mut known = self.known.lock();
         // Another one may be there by now.
@@ -70,8 +70,8 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// The result of the flight for `key`, with what keeps it there for others if it `stays_true`; `call` makes one if
-    /// there is none. No result when the call panicked or was aborted.
+    /// The result of the flight for `key`, with what keeps it there for others if it `stays_true`;
+    /// `call` makes one if there is none. No result when the call panicked or was aborted.
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing: the call goes on.
@@ -121,7 +121,7 @@ where
         (value, held)
     }
 
-    /// Calls in flight, and those whose result somebody still works with.
+    /// Calls in flight, and those whose result a caller still works with.
     pub(crate) fn count(&self) -> usize {
         self.known.lock().len()
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn everybody_gets_the_result_of_one_call_even_if_the_first_goes_away() {
+    async fn all_callers_get_the_result_of_one_call_even_if_the_first_goes_away() {
         let flights = Arc::new(Flights::<u32, u32>::default());
         let tasks = Tasks::new();
         let calls = Arc::new(AtomicUsize::new(0));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_panics_leaves_nobody_waiting() {
+    async fn a_call_that_panics_leaves_no_caller_waiting() {
         let flights = Flights::<u32, u32>::default();
         let tasks = Tasks::new();
         let here = Handle::current();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_result_that_stays_true_is_there_as_long_as_somebody_holds_it() {
+    async fn a_result_that_stays_true_is_there_as_long_as_a_caller_holds_it() {
         let flights = Flights::<u32, u32>::default();
         let tasks = Tasks::new();
         let here = Handle::current();
@@ -205,7 +205,7 @@ mod tests {
         drop((held, held_too));
         let (third, held) = join(3).await;
         assert_eq!(third, Some(3));
-        // That one is for nobody else; and who held it ends no other flight.
+        // No other caller gets it, and its holder ends no other flight.
         let (fourth, held_too) = join(4).await;
         assert_eq!(fourth, Some(4));
         drop(held);

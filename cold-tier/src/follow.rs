@@ -1,11 +1,13 @@
 //! Following what other writers put into the bucket, and what earlier runs of this node did.
 //!
-//! A writer's segments are read in the order of their numbers; the first that is missing ends it for
-//! now. A missing one is passed only if a list or an announcement has shown later ones *before* it was found
-//! missing: then it was deleted. The full comparison ([`reconcile`]) turns whatever was overlooked into a delay.
+//! A writer's segments are read in the order of their numbers; the first that is missing ends it
+//! for now. A missing one is passed only if a list or an announcement has shown later ones *before*
+//! it was found missing: then it was deleted. The full comparison ([`reconcile`]) turns whatever
+//! was overlooked into a delay.
 //!
-//! Members of this cluster announce their segments ([`announced`]); other regions are asked, by [`schedule`]. What is
-//! asked runs beside the follower's own loop, so that a takeover waits for no other request.
+//! Members of this cluster announce their segments ([`announced`]); other regions are asked, by
+//! [`schedule`]. What is asked runs beside the follower's own loop, so that a takeover waits for no
+//! other request.
 
 pub(crate) mod announced;
 mod discover;
@@ -84,7 +86,7 @@ impl Witness for Announcer<'_> {
     }
 
     fn flushed(&self, mark: &FlushMark) {
-        self.observer.flushed(mark.space, mark.cutoff);
+        self.observer.flushed(mark);
     }
 }
 
@@ -253,8 +255,8 @@ impl Follower {
         });
     }
 
-    /// Waits until something is to be planned anew: what was asked is answered, there are announcements, or a writer
-    /// is due.
+    /// Waits until something is to be planned anew: what was asked is answered, there are
+    /// announcements, or a writer is due.
     async fn wait(&mut self, until: Instant) {
         let shared = Arc::clone(&self.shared);
         loop {
@@ -394,8 +396,8 @@ impl Follower {
     }
 }
 
-/// Reads what a writer has that is new, as far as there is any, or before the number `end`. `listed` is the highest
-/// number that is known to have been there.
+/// Reads what a writer has that is new, as far as there is any, or before the number `end`.
+/// `listed` is the highest number that is known to have been there.
 async fn follow(
     shared: &Arc<Shared>,
     key: &WriterKey,
@@ -437,7 +439,8 @@ async fn follow(
     Ok(cursor)
 }
 
-/// The number of the next segment after one that was deleted; `last`, which was there too, if none is left.
+/// The number of the next segment after one that was deleted; `last`, which was there too, if none
+/// is left.
 async fn pass_gap(
     shared: &Arc<Shared>,
     key: &WriterKey,
@@ -465,7 +468,7 @@ async fn move_on(shared: &Arc<Shared>, key: &WriterKey, cursor: Cursor) -> Resul
         .await
 }
 
-/// Notes a segment that is there and makes no sense.
+/// Notes a segment that is there and malformed.
 pub(crate) fn note_unreadable(shared: &Shared, name: &SegmentName, error: &ColdError) {
     if shared.unreadable.lock().insert(name.clone()) {
         tracing::error!(%error, "a segment cannot be read");

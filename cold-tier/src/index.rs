@@ -1,10 +1,10 @@
 //! The local index: which copy of a key counts, and where in the bucket it lies.
 //!
-//! It is derived from the footers in the bucket, and may be thrown away at any time. One writer at a
-//! time; readers never wait for it. Each change is one batch: the entries, what is then alive in which
-//! segment, and how far the segments of each writer were followed. A segment with very many entries
-//! takes several batches, the last of which makes it known; merging is idempotent, so it does not
-//! matter where a crash cuts it.
+//! It is derived from the footers in the bucket, and may be thrown away at any time. One writer at
+//! a time; readers never wait for it. Each change is one batch: the entries, what is then alive in
+//! which segment, and how far the segments of each writer were followed. A segment with very many
+//! entries takes several batches, the last of which makes it known; merging is idempotent, so it
+//! does not matter where a crash cuts it.
 //!
 //! An entry that leads to a segment that is unknown or lost leads nowhere: it is not found, yet it
 //! still keeps older copies from coming back.
@@ -34,14 +34,14 @@ pub(crate) use parts::{Arrival, Cursor, Frozen, Merged, NoWitness, Witness, Writ
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::names::{KeyHash, SegmentName};
-use crate::segment::{FlushMark, FooterEntry};
+use crate::segment::{FlushMark, FooterEntry, MarkKey};
 use crate::spill::source::SpillCursor;
 use database::{Batch, Database};
 use merge::{Merge, merge};
 use table::{Deltas, Table};
 
 /// Format of the whole index.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Entries in a batch.
 const BATCH_ENTRIES: usize = 16 << 10;
@@ -59,7 +59,7 @@ const PREFIX_FLUSH: &[u8] = b"flush/";
 pub(crate) struct Index {
     database: Database,
     table: RwLock<Table>,
-    marks: RwLock<HashMap<u16, u64>>,
+    marks: RwLock<HashMap<MarkKey, u64>>,
     writer: Mutex<Writer>,
 }
 
@@ -103,9 +103,8 @@ impl Index {
             table.put(id, rows::decode_facts(&row)?);
         }
         let mut marks = HashMap::new();
-        for (space, cutoff) in database.meta_under(PREFIX_FLUSH)? {
-            let space = rows::space(&space)?;
-            marks.insert(space, rows::number(&cutoff)?);
+        for (key, cutoff) in database.meta_under(PREFIX_FLUSH)? {
+            marks.insert(rows::mark(&key)?, rows::number(&cutoff)?);
         }
         let mut cursors = BTreeMap::new();
         for (key, cursor) in database.meta_under(PREFIX_FOLLOW)? {
@@ -144,8 +143,8 @@ impl Index {
         }
     }
 
-    /// Whether the index was complete at some time: what it does not find now was not in the bucket,
-    /// as far as the bucket was followed.
+    /// Whether the index was complete at some time: what it does not find now was not in the
+    /// bucket, as far as the bucket was followed.
     pub(crate) fn is_complete(&self) -> bool {
         self.writer.lock().is_complete
     }
@@ -183,7 +182,7 @@ impl Index {
             None => self.admit(arrival)?,
         };
         for mark in &arrival.footer.flush_marks {
-            let is_raised = self.cutoff(mark.space) < mark.cutoff;
+            let is_raised = self.cutoff(mark.key()) < mark.cutoff;
             if is_raised {
                 witness.flushed(mark);
             }
@@ -286,9 +285,9 @@ impl Index {
         batch.put_meta(KEY_NEXT, u64::from(next).to_le_bytes().to_vec());
         let mut raised = Vec::new();
         for mark in &arrival.footer.flush_marks {
-            if self.cutoff(mark.space) < mark.cutoff {
+            if self.cutoff(mark.key()) < mark.cutoff {
                 raised.push(*mark);
-                batch.put_meta(mark_key(mark.space), mark.cutoff.to_le_bytes().to_vec());
+                batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
             }
         }
         let key = WriterKey {
@@ -322,7 +321,7 @@ impl Index {
         }
         let mut marks = self.marks.write();
         for mark in raised {
-            marks.insert(mark.space, mark.cutoff);
+            marks.insert(mark.key(), mark.cutoff);
         }
         Ok(())
     }
@@ -366,8 +365,8 @@ impl Index {
         Ok(())
     }
 
-    /// Makes an entry whose bytes turned out to be damaged unreadable, yet keeps its place in the order
-    /// of copies.
+    /// Makes an entry whose bytes turned out to be damaged unreadable, yet keeps its place in the
+    /// order of copies.
     pub(crate) fn make_hole(&self, damaged: &IndexEntry) -> Result<(), IndexError> {
         let _writer = self.writer.lock();
         let Some(entry) = self.database.entry(damaged.hash)? else {
@@ -454,37 +453,42 @@ impl Index {
         Ok(())
     }
 
-    /// Whom the index follows, and how far.
+    /// The writers that the index follows, and how far.
     pub(crate) fn cursors(&self) -> BTreeMap<WriterKey, Cursor> {
         self.writer.lock().cursors.clone()
     }
 
-    /// Versions of a space below this were flushed.
-    pub(crate) fn cutoff(&self, space: u16) -> u64 {
-        self.marks.read().get(&space).copied().unwrap_or(0)
+    /// Versions below this were flushed or purged, of what the mark with this key is about.
+    pub(crate) fn cutoff(&self, key: MarkKey) -> u64 {
+        self.marks.read().get(&key).copied().unwrap_or(0)
     }
 
-    /// Raises the cutoff of a space; returns whether it was lower.
+    /// Raises the cutoff of a mark; returns whether it was lower.
     pub(crate) fn raise_cutoff(&self, mark: FlushMark) -> Result<bool, IndexError> {
         let _writer = self.writer.lock();
-        if self.cutoff(mark.space) >= mark.cutoff {
+        if self.cutoff(mark.key()) >= mark.cutoff {
             return Ok(false);
         }
         let mut batch = Batch::default();
-        batch.put_meta(mark_key(mark.space), mark.cutoff.to_le_bytes().to_vec());
+        batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
         self.database.commit(batch)?;
-        self.marks.write().insert(mark.space, mark.cutoff);
+        self.marks.write().insert(mark.key(), mark.cutoff);
         Ok(true)
     }
 
-    /// All cutoffs, in the order of spaces.
+    /// All cutoffs, in the order of their keys.
     pub(crate) fn marks(&self) -> Vec<FlushMark> {
         let marks = self.marks.read();
         let mut marks: Vec<FlushMark> = marks
             .iter()
-            .map(|(&space, &cutoff)| FlushMark { space, cutoff })
+            .map(|(&(space, writer, since), &cutoff)| FlushMark {
+                space,
+                writer,
+                since,
+                cutoff,
+            })
             .collect();
-        marks.sort_by_key(|mark| mark.space);
+        marks.sort_by_key(FlushMark::key);
         marks
     }
 
@@ -541,7 +545,8 @@ impl Index {
         let mut batch = Batch::default();
         batch.put_meta(KEY_RESTORING, vec![1]);
         self.database.commit(batch)?;
-        // What is ingested is on disk at once, and must not be found without the journal's beginning.
+        // What is ingested is on disk at once, and must not be found without the journal's
+        // beginning.
         self.database.sync()?;
         let count = self.database.ingest(entries)?;
         let mut batch = Batch::default();
@@ -554,7 +559,7 @@ impl Index {
             batch.put_meta(follow_key(key), rows::encode_cursor(cursor));
         }
         for mark in marks {
-            batch.put_meta(mark_key(mark.space), mark.cutoff.to_le_bytes().to_vec());
+            batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
         }
         self.database.commit(batch)?;
         let mut table = self.table.write();
@@ -565,13 +570,14 @@ impl Index {
         writer.cursors.extend(cursors.iter().cloned());
         let mut present = self.marks.write();
         for mark in marks {
-            let cutoff = present.entry(mark.space).or_default();
+            let cutoff = present.entry(mark.key()).or_default();
             *cutoff = mark.cutoff.max(*cutoff);
         }
         Ok(count)
     }
 
-    /// Removes entries that lead nowhere and that `may_go`; looks at all, in pages. Returns how many.
+    /// Removes entries that lead nowhere and that `may_go`; looks at all, in pages. Returns how
+    /// many.
     pub(crate) fn sweep(&self, may_go: impl Fn(&IndexEntry) -> bool) -> Result<u64, IndexError> {
         let scan = self.database.scan();
         let mut after = None;
@@ -651,8 +657,14 @@ fn number(database: &Database, key: &[u8]) -> Result<Option<u64>, IndexError> {
     bytes.map(|bytes| rows::number(&bytes)).transpose()
 }
 
-fn mark_key(space: u16) -> Vec<u8> {
-    [PREFIX_FLUSH, &space.to_be_bytes()].concat()
+fn mark_key((space, writer, since): MarkKey) -> Vec<u8> {
+    [
+        PREFIX_FLUSH,
+        &space.to_be_bytes(),
+        &writer.to_be_bytes(),
+        &since.to_be_bytes(),
+    ]
+    .concat()
 }
 
 fn follow_key(key: &WriterKey) -> Vec<u8> {

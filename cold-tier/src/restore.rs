@@ -1,8 +1,9 @@
 //! The first content of a local index.
 //!
-//! There is no way back to a blank index once entries were written, so all parts of a checkpoint are checked
-//! before. They wait in a file that has no name; in memory is one part at a time, as it is in the bucket and
-//! decoded, within the memory for uploads: nothing is uploaded before there is an index.
+//! There is no way back to a blank index once entries were written, so all parts of a checkpoint
+//! are checked before. They wait in a file that has no name; in memory is one part at a time, as it
+//! is in the bucket and decoded, within the memory for uploads: nothing is uploaded before there is
+//! an index.
 
 mod spool;
 
@@ -15,13 +16,12 @@ use crate::follow::reconcile;
 use crate::index::{Cursor, IndexError, WriterKey};
 use crate::names::{CHECKPOINTS, CheckpointName, CheckpointObject};
 use crate::options::RestoreFrom;
-use crate::segment::FlushMark;
 use crate::shared::Shared;
 use crate::store::{ObjectKey, Operation, PAGE_MAX};
 use spool::Spool;
 
-/// How often a checkpoint is tried that the bucket lists and does not give; and if more tries may well
-/// help, since it was only slow or busy.
+/// How often a checkpoint is tried that the bucket lists and does not give; and if more tries may
+/// well help, since it was only slow or busy.
 const TRIES_MAX: u32 = 3;
 const RETRYABLE_TRIES_MAX: u32 = 20;
 
@@ -29,8 +29,8 @@ const RETRYABLE_TRIES_MAX: u32 = 20;
 pub(crate) type Failures = HashMap<CheckpointName, u32>;
 
 /// Makes the index complete: from a checkpoint, if it is blank and that is wanted, and with every
-/// segment that a full list shows. To be called until it succeeds, with the same `failures`: a checkpoint that
-/// cannot be read at all is passed over then.
+/// segment that a full list shows. To be called until it succeeds, with the same `failures`: a
+/// checkpoint that cannot be read at all is passed over then.
 pub(crate) async fn run(shared: &Arc<Shared>, failures: &mut Failures) -> Result<(), ColdError> {
     if shared.options.restore == RestoreFrom::Checkpoint && shared.index.is_blank() {
         for name in checkpoints(shared).await? {
@@ -181,8 +181,7 @@ fn ingest(shared: &Shared, manifest: &Manifest, spool: &Spool) -> Result<u64, Co
         })
         .collect();
     for mark in &manifest.flush_marks {
-        let FlushMark { space, cutoff } = *mark;
-        shared.observer.flushed(space, cutoff);
+        shared.observer.flushed(mark);
     }
     let restored =
         shared

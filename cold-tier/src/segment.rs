@@ -1,8 +1,8 @@
 //! Segments: the immutable objects that hold values in the bucket.
 //!
-//! A segment is a header, records without gaps, a footer that lists them, and a trailer by which the
-//! footer is found from the end. So one read of an object's last bytes tells all that is in it, and
-//! the objects alone rebuild every index. This module knows bytes only: no store, no clock.
+//! A segment is a header, records without gaps, a footer that lists them, and a trailer by which
+//! the footer is found from the end. So one read of an object's last bytes tells all that is in it,
+//! and the objects alone rebuild every index. This module knows bytes only: no store, no clock.
 //!
 //! | part | length in bytes |
 //! |---|---|
@@ -11,9 +11,10 @@
 //! | footer | the trailer says it; a frame of `fonn-codec` |
 //! | trailer | [`TRAILER_LEN`] |
 //!
-//! Layouts, byte by byte: `docs/formats/segment.md`. Invariants: every byte is covered by a checksum;
-//! nothing is ever changed in place; no input makes a decoder panic, or allocate more than a small
-//! multiple of the length of the object that it stands for, or than [`FOOTER_LEN_MAX`].
+//! Layouts, byte by byte: `docs/formats/segment.md`. Invariants: every byte is covered by a
+//! checksum; nothing is ever changed in place; no input makes a decoder panic, or allocate more
+//! than a small multiple of the length of the object that it stands for, or than
+//! [`FOOTER_LEN_MAX`].
 
 mod builder;
 mod error;
@@ -28,7 +29,8 @@ mod trailer;
 pub use builder::{CHUNK_LEN, SealedSegment, SegmentBuilder};
 pub use error::SegmentError;
 pub use footer::{
-    FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, TAIL_LEN_GUESS, Tail, decode_tail, decoded_len,
+    FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, MarkKey, TAIL_LEN_GUESS, Tail, decode_tail,
+    decoded_len,
 };
 pub use header::{FORMAT, HEADER_LEN, SegmentHeader};
 pub use record::{CopyVersion, Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};

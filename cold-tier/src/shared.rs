@@ -29,6 +29,7 @@ use crate::options::ColdOptions;
 use crate::plan::part_of_budget;
 use crate::reads::OwnReads;
 use crate::recent::Recent;
+use crate::segment::FlushMark;
 use crate::status::{Counters, FirstReading, RefusedFooter};
 use crate::store::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
 
@@ -45,7 +46,8 @@ const CALL_BYTES_PER_MS: u64 = 1 << 10;
 /// How far the tier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The index is complete: what it does not have was not in the bucket when it was last followed.
+    /// The index is complete: what it does not have was not in the bucket when it was last
+    /// followed.
     pub(crate) is_ready: bool,
     /// Every writer was followed to its end at least once in this run.
     pub(crate) is_caught_up: bool,
@@ -76,8 +78,8 @@ pub(crate) struct Shared {
     pub(crate) announced: Mutex<Announced>,
     /// They have told something new, or one of them is lost.
     pub(crate) has_news: Notify,
-    /// Segments that were listed and could not be read. As long as there are any, nobody knows which
-    /// versions are in the bucket.
+    /// Segments that were listed and could not be read. As long as there are any, it is unknown
+    /// which versions are in the bucket.
     pub(crate) unreadable: Mutex<HashSet<SegmentName>>,
     /// The segment whose footer the bucket refuses, and that is waited for.
     pub(crate) refused: Mutex<Option<RefusedFooter>>,
@@ -161,8 +163,8 @@ impl Shared {
         }
     }
 
-    /// Notes whether the bucket gives the footer of a segment. One of those that it refuses is told of, and the log
-    /// names it once.
+    /// Notes whether the bucket gives the footer of a segment. One of those that it refuses is told
+    /// of, and the log names it once.
     pub(crate) fn note_footer<T>(&self, name: &SegmentName, read: &Result<T, ColdError>) {
         let mut refused = self.refused.lock();
         match read {
@@ -202,14 +204,15 @@ impl Shared {
 
     /// Whether a copy of that version was flushed neither here nor elsewhere.
     pub(crate) fn is_visible(&self, space: u16, version: u64) -> bool {
-        version >= self.index.cutoff(space) && self.observer.is_visible(space, version)
+        version >= self.index.cutoff(FlushMark::of_space(space, 0).key())
+            && self.observer.is_visible(space, version)
     }
 
     pub(crate) fn random_u64(&self) -> u64 {
         self.random.lock().next_u64()
     }
 
-    /// A writer of this run, whose segments nobody here follows.
+    /// A writer of this run, whose segments this node does not follow.
     pub(crate) fn mint_writer(&self) -> WriterId {
         let random = u128::from(self.random_u64()) << 64 | u128::from(self.random_u64());
         let writer = WriterId::mint(self.wall_ms(), random);
@@ -218,8 +221,8 @@ impl Shared {
         writer
     }
 
-    /// Tells other members of a writer of this node before it has its first segment, so that they know of it should this
-    /// node be lost a moment after.
+    /// Tells other members of a writer of this node before it has its first segment, so that they
+    /// know of it should this node be lost a moment after.
     pub(crate) fn announce_writer(&self, writer: WriterId) {
         self.announcement.send_modify(|told| {
             told.writers.entry(writer).or_insert(0);

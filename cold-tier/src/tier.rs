@@ -88,10 +88,10 @@ impl ColdTier {
         })
     }
 
-    /// Starts spilling, following and collecting, as tasks on the current runtime. Before that every
-    /// [`ColdTier::fetch`] is [`Fetched::Unavailable`]. All tasks may be aborted at any moment; call
-    /// [`ColdTier::drain`] before, so that little is left to do after the next start. Only the first
-    /// call counts.
+    /// Starts spilling, following and collecting, as tasks on the current runtime. Before that
+    /// every [`ColdTier::fetch`] is [`Fetched::Unavailable`]. All tasks may be aborted at any
+    /// moment; call [`ColdTier::drain`] before, so that little is left to do after the next start.
+    /// Only the first call counts.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -101,7 +101,7 @@ impl ColdTier {
             return;
         }
         let (spill, spiller, uploader) = spill::tasks(&self.shared, Arc::clone(&source));
-        // Nobody else sets it.
+        // Only this sets it.
         let _ = self.running.set(Running { source, spill });
         tasks.spawn("cold-spill", OnShutdown::Abort, spiller);
         tasks.spawn("cold-upload", OnShutdown::Abort, uploader);
@@ -113,9 +113,9 @@ impl ColdTier {
         tasks.spawn("cold-collect", OnShutdown::Abort, collector.run());
     }
 
-    /// Looks a key up in the local index: no request to the bucket. Blocks for some microseconds, or
-    /// for a read from the local disk. Nothing is there until the index is complete: what has not been read yet may be
-    /// newer, or a tombstone.
+    /// Looks a key up in the local index: no request to the bucket. Blocks for some microseconds,
+    /// or for a read from the local disk. Nothing is there until the index is complete: what has
+    /// not been read yet may be newer, or a tombstone.
     #[must_use]
     pub fn find(&self, space: u16, key: &[u8]) -> Found {
         let shared = &self.shared;
@@ -145,9 +145,9 @@ impl ColdTier {
         }
     }
 
-    /// The newest record of a key by the local index, with the segment that it is in: for the operator,
-    /// expired entries and tombstones too. No segment for a tombstone that is in none yet. Blocks like
-    /// [`ColdTier::find`].
+    /// The newest record of a key by the local index, with the segment that it is in: for the
+    /// operator, expired entries and tombstones too. No segment for a tombstone that is in none
+    /// yet. Blocks like [`ColdTier::find`].
     ///
     /// # Errors
     /// [`ColdError::Index`].
@@ -169,17 +169,17 @@ impl ColdTier {
         self.shared.index.entries_approx()
     }
 
-    /// Reads what [`ColdTier::find`] found, within the read timeout. Never an error: whatever is not a
-    /// hit is a miss.
+    /// Reads what [`ColdTier::find`] found, within the read timeout. Never an error: whatever is
+    /// not a hit is a miss.
     ///
     /// # Cancel safety
-    /// Cancelling it loses nothing; the read goes on for whoever else waits for it.
+    /// Cancelling it loses nothing; the read goes on for other callers.
     pub async fn fetch(&self, space: u16, key: &[u8], location: &Location) -> Fetched {
         self.fetch_shared(space, key, location).await.0
     }
 
-    /// As [`ColdTier::fetch`]; who comes while the [`Reading`] is kept gets the same bytes without another request. It is
-    /// kept until the entry is in another tier.
+    /// As [`ColdTier::fetch`]; a caller that comes while the [`Reading`] is kept gets the same
+    /// bytes without another request. It is kept until the entry is in another tier.
     pub async fn fetch_shared(
         &self,
         space: u16,
@@ -189,8 +189,8 @@ impl ColdTier {
         fetch::fetch(&self.shared, space, key, location).await
     }
 
-    /// Whether the bucket has this copy of a key, or a newer one: then the local one may go. Blocks like
-    /// [`ColdTier::find`].
+    /// Whether the bucket has this copy of a key, or a newer one: then the local one may go. Blocks
+    /// like [`ColdTier::find`].
     #[must_use]
     pub fn spilled(&self, space: u16, key: &[u8], at: CopyVersion) -> bool {
         let entry = self.shared.index.entry(KeyHash::of(space, key));
@@ -198,8 +198,8 @@ impl ColdTier {
         matches!(entry, Ok(Some(entry)) if entry.at > at || (entry.at == at && is_there(entry.segment)))
     }
 
-    /// Notes that copies of this node are gone, in case the bucket lacks them: from now on older ones in
-    /// the bucket do not count, and as soon as possible the bucket says so itself. Blocks.
+    /// Notes that copies of this node are gone, in case the bucket lacks them: from now on older
+    /// ones in the bucket do not count, and as soon as possible the bucket says so itself. Blocks.
     pub fn lost(&self, copies: &[LostCopy<'_>]) {
         let shared = &self.shared;
         match shared.index.lose(copies) {
@@ -227,7 +227,7 @@ impl ColdTier {
     /// Cancelling it loses nothing.
     pub async fn ready(&self) {
         let mut progress = self.shared.progress.subscribe();
-        // Who tells it lives as long as this.
+        // The teller lives as long as this.
         let _ = progress.wait_for(|progress| progress.is_ready).await;
     }
 
@@ -237,7 +237,8 @@ impl ColdTier {
         self.shared.first_reading()
     }
 
-    /// Whether nothing can be brought into the bucket at present: for some seconds every call has failed.
+    /// Whether nothing can be brought into the bucket at present: for some seconds every call has
+    /// failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.shared.is_failing()
@@ -293,8 +294,8 @@ impl ColdTier {
         self.shared.announced.lock().retain(is_member);
     }
 
-    /// A member of the cluster is lost: its segments are followed to their end at once, whether it had announced them
-    /// or not. Costs a list, and a request for each of its writers.
+    /// A member of the cluster is lost: its segments are followed to their end at once, whether it
+    /// had announced them or not. Costs a list, and a request for each of its writers.
     #[must_use]
     pub fn take_over(&self, member: &str) -> CatchUp {
         let shared = &self.shared;
@@ -312,13 +313,12 @@ impl ColdTier {
         caught_up
     }
 
-    /// Tells the other nodes that a space was flushed: copies with a version below `cutoff` are gone.
-    /// To be called for every flush known after each start, and at each flush. Blocks.
+    /// Tells the other nodes of a flush or purge: copies that it is about are gone. To be called
+    /// for every one known after each start, and at each new one. Blocks.
     ///
     /// # Errors
     /// [`ColdError::Index`].
-    pub fn flush(&self, space: u16, cutoff: u64) -> Result<(), ColdError> {
-        let mark = FlushMark { space, cutoff };
+    pub fn flush(&self, mark: FlushMark) -> Result<(), ColdError> {
         if self.shared.index.raise_cutoff(mark)?
             && let Some(running) = self.running.get()
         {
@@ -327,9 +327,9 @@ impl ColdTier {
         Ok(())
     }
 
-    /// Brings what is in the queue into the bucket, and writes a checkpoint if it is worth it; for a
-    /// clean stop. Returns whether everything was done before the deadline; the rest is done after the
-    /// next start.
+    /// Brings what is in the queue into the bucket, and writes a checkpoint if it is worth it; for
+    /// a clean stop. Returns whether everything was done before the deadline; the rest is done
+    /// after the next start.
     ///
     /// # Cancel safety
     /// Cancelling it leaves what was done.
@@ -462,7 +462,8 @@ impl ColdTier {
         inspect::list(&self.shared)
     }
 
-    /// Reads a segment's footer: what is in it, and which of that counts. `name` is an object's key.
+    /// Reads a segment's footer: what is in it, and which of that counts. `name` is an object's
+    /// key.
     ///
     /// # Errors
     /// [`ColdError`].
@@ -470,8 +471,9 @@ impl ColdTier {
         inspect::inspect(&self.shared, name).await
     }
 
-    /// Reads every segment in the bucket as a whole and checks every byte, and the index against it.
-    /// Costs a GET for each segment, and its transfer. `progress` gets segments done and in all.
+    /// Reads every segment in the bucket as a whole and checks every byte, and the index against
+    /// it. Costs a GET for each segment, and its transfer. `progress` gets segments done and in
+    /// all.
     ///
     /// # Errors
     /// [`ColdError`]: the bucket or the index failed; damage is in the report.
@@ -490,8 +492,8 @@ impl ColdTier {
         inspect::compare(&self.shared).await
     }
 
-    /// Reads a segment as a whole and checks every byte, and the index against it. None if there is no
-    /// such segment.
+    /// Reads a segment as a whole and checks every byte, and the index against it. None if there is
+    /// no such segment.
     ///
     /// # Errors
     /// [`ColdError`]: the bucket or the index failed; damage is in the answer.
@@ -502,8 +504,8 @@ impl ColdTier {
         inspect::verify_segment(&self.shared, name).await
     }
 
-    /// Merges the footer of every segment in the bucket again, and marks segments that are gone. The
-    /// index serves meanwhile. `progress` gets segments done and in all.
+    /// Merges the footer of every segment in the bucket again, and marks segments that are gone.
+    /// The index serves meanwhile. `progress` gets segments done and in all.
     ///
     /// # Errors
     /// [`ColdError`]; what was merged stays.

@@ -91,7 +91,7 @@ async fn answers_of_the_server_are_sorted_and_not_retried() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_settled_by_looking() {
+async fn a_conflict_is_resolved_by_looking() {
     let (server, store) = server().await;
     let conflict = Reply::Error(409, "ConditionalRequestConflict");
     answer(&server, Some(Method::PUT), 1, conflict);
@@ -140,7 +140,7 @@ async fn an_upload_that_fails_is_aborted_and_leaves_no_object() {
     assert_eq!(error.kind, StoreErrorKind::Throttled);
     let error = store.get(&key("a")).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::NotFound);
-    // An upload that somebody aborted meanwhile is no missing object.
+    // An upload that another process aborted meanwhile is no missing object.
     answer(
         &server,
         Some(Method::PUT),
@@ -359,7 +359,7 @@ async fn child_with_the_standard_variables() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unavailable_and_soon_known() {
+async fn a_missing_server_is_unavailable_and_soon_known() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

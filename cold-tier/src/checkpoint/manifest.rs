@@ -60,12 +60,12 @@ pub struct SegmentFacts {
 pub enum SegmentState {
     /// It stays.
     Live,
-    /// What counted in it was moved; it is deleted when nobody's index can lead to it any more.
+    /// What counted in it was moved; it is deleted when no node's index can lead to it any more.
     Doomed {
         /// Since when: Unix time in milliseconds.
         since_ms: u64,
     },
-    /// The bucket does not have it, though nobody here deleted it.
+    /// The bucket does not have it, though no node of this region deleted it.
     Lost {
         /// Since when: Unix time in milliseconds.
         since_ms: u64,
@@ -77,7 +77,7 @@ pub enum SegmentState {
 pub struct Manifest {
     /// Where its writer runs.
     pub region: Region,
-    /// Who wrote it.
+    /// Its writer.
     pub writer: WriterId,
     /// Counts the writer's checkpoints.
     pub n: u64,
@@ -87,7 +87,7 @@ pub struct Manifest {
     pub segments: Vec<(u32, SegmentFacts)>,
     /// The number of the next segment to follow, for each writer.
     pub cursors: Vec<(Region, WriterId, u64)>,
-    /// The flushes known, one for each space, by space.
+    /// The flushes and purges known, by [`FlushMark::key`].
     pub flush_marks: Vec<FlushMark>,
     /// The parts, in the order of their hashes.
     pub parts: Vec<PartFacts>,
@@ -107,8 +107,8 @@ impl Manifest {
     /// The object's bytes.
     ///
     /// # Errors
-    /// [`CheckpointError::TooLong`]; [`CheckpointError::Field`] if segments, flush marks or parts are
-    /// not in order.
+    /// [`CheckpointError::TooLong`]; [`CheckpointError::Field`] if segments, flush marks or parts
+    /// are not in order.
     pub fn encode(&self) -> Result<Vec<u8>, CheckpointError> {
         self.check_order()?;
         let mut payload = Vec::new();
@@ -136,6 +136,8 @@ impl Manifest {
         }
         for mark in &self.flush_marks {
             payload.extend_from_slice(&mark.space.to_le_bytes());
+            payload.extend_from_slice(&mark.writer.to_le_bytes());
+            payload.extend_from_slice(&mark.since.to_le_bytes());
             payload.extend_from_slice(&mark.cutoff.to_le_bytes());
         }
         for part in &self.parts {
@@ -233,6 +235,8 @@ impl Manifest {
         for _ in 0..marks {
             manifest.flush_marks.push(FlushMark {
                 space: fields.u16()?,
+                writer: fields.u32()?,
+                since: fields.u64()?,
                 cutoff: fields.u64()?,
             });
         }
@@ -253,7 +257,7 @@ impl Manifest {
         if !self.segments.is_sorted_by(|(a, _), (b, _)| a < b) {
             return Err(wrong("order of segments"));
         }
-        if !self.flush_marks.is_sorted_by(|a, b| a.space < b.space) {
+        if !self.flush_marks.is_sorted_by(|a, b| a.key() < b.key()) {
             return Err(wrong("order of flush marks"));
         }
         let is_range = |part: &PartFacts| part.first <= part.last;

@@ -73,10 +73,7 @@ fn manifest() -> Manifest {
         created_ms: 1_700_000_200_000,
         segments: vec![(3, facts())],
         cursors: vec![("eu-1".parse().unwrap(), writer(), 43)],
-        flush_marks: vec![FlushMark {
-            space: 32,
-            cutoff: 4,
-        }],
+        flush_marks: vec![FlushMark::of_space(32, 4)],
         parts: vec![part([1, 2]).1],
     }
 }
@@ -220,10 +217,7 @@ fn a_manifest_out_of_order_is_not_written() {
     let mut segments = two.clone();
     segments.segments.push((3, facts()));
     let mut marks = two.clone();
-    marks.flush_marks.push(FlushMark {
-        space: 1,
-        cutoff: 0,
-    });
+    marks.flush_marks.push(FlushMark::of_space(1, 0));
     let mut parts = two;
     parts.parts.push(part([2, 3]).1);
     for wrong in [segments, marks, parts] {
@@ -236,14 +230,14 @@ fn a_foreign_format_version_is_named() {
     let mut object = manifest().encode().unwrap();
     object[8] = 9;
     let message = Manifest::decode(&object).unwrap_err().to_string();
-    assert!(message.contains("version 9") && message.contains("version 1"));
+    assert!(message.contains("version 9") && message.contains("version 2"));
     let (mut object, facts) = part([1]);
     object[8] = 9;
     assert!(matches!(
         decode_part(&object, &facts),
         Err(CheckpointError::Format {
             found: 9,
-            known: 1,
+            known: 2,
             ..
         })
     ));
@@ -277,7 +271,7 @@ fn a_moved_copy_wins_and_a_dropped_one_stays_dropped() {
 }
 
 #[test]
-fn who_hides_an_older_value_knows_it() {
+fn a_value_that_hides_an_older_one_knows_it() {
     let old = IndexEntry {
         shadows: false,
         ..entry(1)
@@ -441,7 +435,7 @@ proptest! {
                 .collect(),
             flush_marks: marks
                 .into_iter()
-                .map(|(space, cutoff)| FlushMark { space, cutoff })
+                .map(|(space, cutoff)| FlushMark::of_space(space, cutoff))
                 .collect(),
             ..manifest()
         };

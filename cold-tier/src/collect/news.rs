@@ -1,8 +1,9 @@
-//! Telling who collects what was read here, and hearing what others read: with a budget, what is read least goes
-//! first, wherever it is read.
+//! Reports of reads from the bucket, for the collecting node: with a budget, the least read
+//! segments go first, wherever they are read.
 //!
-//! A node tells at most once in each interval between collections, and only if it read something. The collector listens when
-//! the budget is exceeded: one list, and a request for each object that changed.
+//! A node reports at most once in each interval between collections, and only after reads. The
+//! collecting node reads the reports when the budget is exceeded: one list, and a request for each
+//! changed object.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,8 @@ use crate::reads::{self, LEN_MAX};
 use crate::shared::Shared;
 use crate::store::{Body, ObjectKey, ObjectMeta, Operation, PAGE_MAX, StoreErrorKind};
 
-/// What was told so long ago, in milliseconds, is of a node that is gone: it counts in the index, and is deleted.
+/// What was told so long ago, in milliseconds, is of a node that is gone: it counts in the index,
+/// and is deleted.
 const AGE_MAX_MS: u64 = 86_400_000;
 
 /// What was told and heard.
@@ -27,8 +29,8 @@ pub(super) struct News {
 }
 
 impl News {
-    /// Tells what this node has read, if anything is new and the last time is `interval` ago. Who may not, or cannot, reads
-    /// and collects all the same.
+    /// Tells what this node has read, if anything is new and the last time is `interval` ago. A
+    /// node that may not, or cannot, reads and collects all the same.
     pub(super) async fn tell(&mut self, shared: &Shared, me: WriterId, interval: Duration) {
         let has_budget = shared.budget.load(Ordering::Relaxed) != u64::MAX;
         // Rounds that only make room come often.
@@ -120,7 +122,7 @@ async fn hear_one(shared: &Shared, key: &ObjectKey, now_ms: u64) -> Result<(), C
         Err(error) => return Err(error.into()),
     };
     let Some(told) = reads::parse(&bytes) else {
-        tracing::debug!(%key, "what a node tells of its reads makes no sense here");
+        tracing::debug!(%key, "a node's report of its reads is malformed");
         return Ok(());
     };
     let table = shared.index.table();

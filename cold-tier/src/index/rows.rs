@@ -2,6 +2,7 @@
 
 use super::{Cursor, IndexError, Merged, WriterKey};
 use crate::checkpoint::SegmentFacts;
+use crate::segment::MarkKey;
 
 pub(crate) fn encode_facts(facts: &SegmentFacts) -> Vec<u8> {
     let mut row = Vec::with_capacity(192);
@@ -18,9 +19,16 @@ pub(crate) fn number(bytes: &[u8]) -> Result<u64, IndexError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-pub(crate) fn space(key: &[u8]) -> Result<u16, IndexError> {
-    let bytes = <[u8; 2]>::try_from(key).map_err(|_| IndexError::unreadable("space"))?;
-    Ok(u16::from_be_bytes(bytes))
+pub(crate) fn mark(key: &[u8]) -> Result<MarkKey, IndexError> {
+    let wrong = || IndexError::unreadable("key of a flush mark");
+    let (space, rest) = key.split_first_chunk().ok_or_else(wrong)?;
+    let (writer, since) = rest.split_first_chunk().ok_or_else(wrong)?;
+    let since = since.try_into().map_err(|_| wrong())?;
+    Ok((
+        u16::from_be_bytes(*space),
+        u32::from_be_bytes(*writer),
+        u64::from_be_bytes(since),
+    ))
 }
 
 /// Reads `<region>/<writer>`.

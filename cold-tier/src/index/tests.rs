@@ -146,11 +146,11 @@ fn only_what_is_newer_is_told() {
         merge_in(&index, 1, &[("a", 4), ("-b", 9)]),
         [(b"b".to_vec(), 9)]
     );
-    let mark = |cutoff| FlushMark { space: 1, cutoff };
+    let mark = |cutoff| FlushMark::of_space(1, cutoff);
     let flush = merge_with(&index, 2, &[], &[mark(50)]);
     assert_eq!(flush, [(b"flush".to_vec(), 50)]);
     assert!(merge_with(&index, 3, &[], &[mark(40)]).is_empty());
-    assert_eq!(index.cutoff(1), 50);
+    assert_eq!(index.cutoff((1, 0, 0)), 50);
     drop(index);
     assert_eq!(open(dir.path()).marks(), [mark(50)]);
 }
@@ -242,15 +242,7 @@ fn a_restored_index_is_the_one_that_was_frozen() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let index = open(from.path());
     merge_in(&index, 0, &[("a", 1), ("b", 1)]);
-    merge_with(
-        &index,
-        1,
-        &[("b", 2)],
-        &[FlushMark {
-            space: 3,
-            cutoff: 9,
-        }],
-    );
+    merge_with(&index, 1, &[("b", 2)], &[FlushMark::of_space(3, 9)]);
     let frozen = index.freeze();
     merge_in(&index, 2, &[("a", 3)]);
     let entries: Vec<IndexEntry> = frozen.scan.page(None, 100).unwrap();
@@ -269,7 +261,7 @@ fn a_restored_index_is_the_one_that_was_frozen() {
     assert!(!restored.is_blank() && !restored.is_complete());
     assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, at(1));
     assert_eq!(restored.table().all(), frozen.segments);
-    assert_eq!(restored.cutoff(3), 9);
+    assert_eq!(restored.cutoff((3, 0, 0)), 9);
     assert_eq!(restored.table().next(), 2);
     // It goes on from there.
     merge_in(&restored, 2, &[("a", 3)]);
@@ -294,11 +286,11 @@ fn another_format_is_refused_and_damage_is_broken() {
     {
         let index = open(dir.path());
         let mut batch = Batch::default();
-        batch.put_meta(KEY_FORMAT, 2u64.to_le_bytes().to_vec());
+        batch.put_meta(KEY_FORMAT, 9u64.to_le_bytes().to_vec());
         index.database.commit(batch).unwrap();
     }
     let other = Index::open(dir.path(), 1 << 20, 1 << 20);
-    assert!(matches!(other, Err(IndexError::Format { found: 2, .. })));
+    assert!(matches!(other, Err(IndexError::Format { found: 9, .. })));
     std::fs::write(dir.path().join("version"), b"FJL\x09").unwrap();
     let damaged = Index::open(dir.path(), 1 << 20, 1 << 20);
     assert!(matches!(damaged, Err(IndexError::Broken(_))));

@@ -12,10 +12,11 @@ const TOMBSTONES_PART: u64 = 20;
 /// Doomed segments may exceed the budget by this part of it (1/20) until their grace is over.
 const DOOMED_PART: u64 = 20;
 
-/// The part of the bucket's budget that is one region's, if its segments have `own` bytes and those of each
-/// other region `others`. What others do not take is for whoever needs it. If all together exceed
-/// the budget, it is cut where those above the cut, which alone have to give up anything, come down to it
-/// together: so no region drives out another that has less. Regions that hold to it keep the budget.
+/// The part of the bucket's budget that is one region's, if its segments have `own` bytes and those
+/// of each other region `others`. What others do not take is for the regions that need it. If all
+/// together exceed the budget, it is cut where those above the cut, which alone have to give up
+/// anything, come down to it together: so no region drives out another that has less. Regions that
+/// hold to it keep the budget.
 pub(crate) fn part_of_budget(budget: u64, own: u64, mut others: Vec<u64>) -> u64 {
     let taken = others
         .iter()
@@ -39,8 +40,8 @@ pub(crate) fn part_of_budget(budget: u64, own: u64, mut others: Vec<u64>) -> u64
     rest
 }
 
-/// Adds what it takes to bring what stays down to `budget` bytes. A segment that is rewritten counts
-/// with what is copied of it.
+/// Adds what it takes to bring what stays down to `budget` bytes. A segment that is rewritten
+/// counts with what is copied of it.
 pub(super) fn enforce(round: &mut Round<'_>, budget: u64) {
     let segments = round.input.segments;
     let mut stays = round.copy_bytes;
@@ -101,8 +102,8 @@ pub(super) fn enforce(round: &mut Round<'_>, budget: u64) {
     }
 }
 
-/// Deletes doomed segments before their time, the longest doomed first, while there is more than the
-/// budget and a margin. Whoever still reads from them has a miss.
+/// Deletes doomed segments before their time, the longest doomed first, while there is more than
+/// the budget and a margin. A reader that still reads from them has a miss.
 fn cut_grace(round: &mut Round<'_>, budget: u64, mut total: u64) {
     let margin = budget.saturating_add(budget / DOOMED_PART);
     if total <= margin {
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn what_others_leave_is_free_and_the_largest_give_way() {
         assert_eq!(part_of_budget(100, 30, vec![20]), 80);
-        // The larger one gives way, whoever asks.
+        // The larger one gives way, whichever region asks.
         assert_eq!(part_of_budget(100, 30, vec![90]), 70);
         assert_eq!(part_of_budget(100, 90, vec![30]), 70);
         assert_eq!(part_of_budget(100, 60, vec![60, 1]), 49);
@@ -157,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_together_keep_the_budget_and_nobody_gives_up_more_than_needed(
+        fn all_together_keep_the_budget_and_no_region_gives_up_more_than_needed(
             budget in 0u64..10_000,
             sizes in proptest::collection::vec(0u64..5_000, 1..8),
         ) {

@@ -1,8 +1,8 @@
 //! A bucket with its writers and a collector, small enough to try every way of going wrong.
 //!
-//! Keys are numbers. Versions count up over all writers, as the clocks of owners do: of one key they
-//! are given in order. Every object is merged by the collector within the grace, in any order over
-//! writers, as the plan demands.
+//! Keys are numbers. Versions count up over all writers, as the clocks of owners do: of one key
+//! they are given in order. Every object is merged by the collector within the grace, in any order
+//! over writers, as the plan demands.
 
 use std::collections::BTreeMap;
 
@@ -120,8 +120,8 @@ impl World {
         self.objects.values().map(|object| object.size).sum()
     }
 
-    /// Segments that count, by how small they are and whether they have values; the one that carries the
-    /// flushes left out.
+    /// Segments that count, by how small they are and whether they have values; the one that
+    /// carries the flushes left out.
     pub(super) fn alike(&self) -> BTreeMap<(u32, bool), usize> {
         let mut alike = BTreeMap::new();
         let carrier = self.carrier();
@@ -227,7 +227,7 @@ impl World {
             },
             entries,
             flush_marks: (cutoff > 0)
-                .then_some(FlushMark { space, cutoff })
+                .then_some(FlushMark::of_space(space, cutoff))
                 .into_iter()
                 .collect(),
             data_len,
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// Nobody is behind for the grace.
+    /// No node is behind for the grace.
     fn catch_up(&mut self) {
         for writer in 0..self.unmerged.len() {
             while self.unmerged[writer].first().is_some_and(|id| {

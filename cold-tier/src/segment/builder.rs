@@ -48,8 +48,8 @@ impl SegmentBuilder {
     ///
     /// # Errors
     /// [`SegmentError::KeyTooLong`] and [`SegmentError::RecordTooLong`] for a record that fits into
-    /// no segment, [`SegmentError::Full`] for one that does not fit into this one; the segment is as
-    /// it was then.
+    /// no segment, [`SegmentError::Full`] for one that does not fit into this segment; the segment
+    /// is as it was then.
     pub fn push(&mut self, record: &Record<'_>) -> Result<(), SegmentError> {
         self.begin(record)?;
         self.append(record.frame());
@@ -171,8 +171,8 @@ impl SegmentBuilder {
         &self.entries
     }
 
-    /// Closes the segment and names it. `flush_marks` are all flushes that the writer knows of; of several marks
-    /// for a space the highest counts.
+    /// Closes the segment and names it. `flush_marks` are all flushes that the writer knows of; of
+    /// several marks for a space the highest counts.
     #[must_use]
     pub fn finish(mut self, header: SegmentHeader, flush_marks: &[FlushMark]) -> SealedSegment {
         let head = Bytes::copy_from_slice(&header.encode());
@@ -196,12 +196,12 @@ impl SegmentBuilder {
     }
 }
 
-/// One mark for each space, by space.
+/// One mark for each key, by key.
 pub(crate) fn merge_marks(marks: &[FlushMark]) -> Vec<FlushMark> {
     let mut merged = marks.to_vec();
-    // The highest of each space comes first and stays.
-    merged.sort_unstable_by(|a, b| a.space.cmp(&b.space).then(b.cutoff.cmp(&a.cutoff)));
-    merged.dedup_by_key(|mark| mark.space);
+    // The highest of each key comes first and stays.
+    merged.sort_unstable_by(|a, b| a.key().cmp(&b.key()).then(b.cutoff.cmp(&a.cutoff)));
+    merged.dedup_by_key(|mark| mark.key());
     merged
 }
 

@@ -16,8 +16,8 @@ use crate::segment::{HEADER_LEN, SegmentError, SegmentHeader};
 /// How much to read from the end of a segment at first: the footer of a few hundred entries.
 pub const TAIL_LEN_GUESS: u64 = 64 * 1024;
 
-/// Longest footer, decoded, in bytes: that of about 300,000 entries. A segment of 64 MiB reaches it only with records shorter
-/// than 220 bytes.
+/// Longest footer, decoded, in bytes: that of about 300,000 entries. A segment of 64 MiB reaches it
+/// only with records shorter than 220 bytes.
 pub const FOOTER_LEN_MAX: usize = 16 << 20;
 
 /// Bytes of an entry before its key.
@@ -26,10 +26,13 @@ pub(super) const ENTRY_HEAD_LEN: usize = 29;
 /// Bytes before the flush marks.
 const FIXED_LEN: usize = HEADER_LEN + 16;
 
-const MARK_LEN: usize = 10;
+const MARK_LEN: usize = 22;
 
-/// At most one mark for each space.
-pub(super) const MARKS_LEN_MAX: usize = (u16::MAX as usize + 1) * MARK_LEN;
+/// At most one mark for each space, and one for each purge.
+pub(super) const MARKS_LEN_MAX: usize = (u16::MAX as usize + 1 + PURGES_MAX) * MARK_LEN;
+
+/// The most purges that a footer tells of. Nodes keep fewer.
+const PURGES_MAX: usize = 4096;
 
 const PART: &str = "footer";
 
@@ -45,7 +48,7 @@ pub struct Footer {
     pub header: SegmentHeader,
     /// One for each record, in their order in the segment.
     pub entries: Vec<FooterEntry>,
-    /// The flushes that the writer knew of, one for each space, by space.
+    /// The flushes and purges that the writer knew of, by [`FlushMark::key`].
     pub flush_marks: Vec<FlushMark>,
     /// Bytes of all records.
     pub data_len: u64,
@@ -70,13 +73,40 @@ pub struct FooterEntry {
     pub tombstone: bool,
 }
 
-/// A flush: what was written into the space before it does not count.
+/// A flush: what was written into the space before it does not count. Or a purge: of that, what one
+/// identity wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlushMark {
-    /// The keyspace.
+    /// The keyspace. Of a purge the first one of a namespace, or `u16::MAX` for all.
     pub space: u16,
+    /// Number of the writer that is purged; 0 of a flush.
+    pub writer: u32,
+    /// Of a purge: entries with a version below this stay.
+    pub since: u64,
     /// Entries with a version below this are gone.
     pub cutoff: u64,
+}
+
+/// What tells a mark from others: of two with the same key, the higher cutoff counts.
+pub type MarkKey = (u16, u32, u64);
+
+impl FlushMark {
+    /// A flush.
+    #[must_use]
+    pub fn of_space(space: u16, cutoff: u64) -> Self {
+        Self {
+            space,
+            writer: 0,
+            since: 0,
+            cutoff,
+        }
+    }
+
+    /// See [`MarkKey`].
+    #[must_use]
+    pub fn key(&self) -> MarkKey {
+        (self.space, self.writer, self.since)
+    }
 }
 
 /// What the last bytes of an object gave.
@@ -176,6 +206,8 @@ impl Footer {
         out.extend_from_slice(&(self.flush_marks.len() as u32).to_le_bytes());
         for mark in &self.flush_marks {
             out.extend_from_slice(&mark.space.to_le_bytes());
+            out.extend_from_slice(&mark.writer.to_le_bytes());
+            out.extend_from_slice(&mark.since.to_le_bytes());
             out.extend_from_slice(&mark.cutoff.to_le_bytes());
         }
         for entry in &self.entries {
@@ -213,11 +245,13 @@ impl Footer {
         for _ in 0..marks {
             let mark = FlushMark {
                 space: fields.u16().ok_or(wrong("flush mark"))?,
+                writer: fields.u32().ok_or(wrong("flush mark"))?,
+                since: fields.u64().ok_or(wrong("flush mark"))?,
                 cutoff: fields.u64().ok_or(wrong("flush mark"))?,
             };
             if flush_marks
                 .last()
-                .is_some_and(|last| last.space >= mark.space)
+                .is_some_and(|last| last.key() >= mark.key())
             {
                 return Err(wrong("flush mark"));
             }
@@ -271,8 +305,8 @@ fn decode_entry(fields: &mut Fields<'_>, offset: u64) -> Option<FooterEntry> {
     })
 }
 
-/// How long the footer of an object of `object_len` bytes is when it is decoded, by `suffix`, its last bytes. Decodes
-/// nothing. None if `suffix` does not tell.
+/// How long the footer of an object of `object_len` bytes is when it is decoded, by `suffix`, its
+/// last bytes. Decodes nothing. None if `suffix` does not tell.
 #[must_use]
 pub fn decoded_len(suffix: &[u8], object_len: u64) -> Option<u64> {
     let trailer = suffix.last_chunk::<TRAILER_LEN>()?;

@@ -1,4 +1,4 @@
-//! The first bytes of a segment: what it is, who wrote it, and when.
+//! The first bytes of a segment: its format, its writer, and its time.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -9,7 +9,7 @@ use crate::segment::SegmentError;
 use crate::segment::fields::Fields;
 
 /// The format version that this build reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Length of the header in bytes; the first record begins there.
 pub const HEADER_LEN: usize = 92;
@@ -22,7 +22,7 @@ const PART: &str = "header";
 /// Bytes before the checksum, which ends the header.
 const CHECKED_LEN: usize = 88;
 
-/// Who wrote a segment, and when. Fixed before the first byte is uploaded.
+/// The writer of a segment, and its time. Fixed before the first byte is uploaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Where the writer runs.
@@ -32,7 +32,8 @@ pub struct SegmentHeader {
     /// The segment's number in its writer's.
     pub seq: u64,
     /// Unix time in milliseconds. Of two copies of one version, that in the segment with the later
-    /// one counts: who copies records gives the new segment a later time than the old one has.
+    /// one counts: a node that copies records gives the new segment a later time than the old one
+    /// has.
     pub created_ms: u64,
 }
 

@@ -8,7 +8,7 @@ use crate::segment::SegmentError;
 use crate::segment::fields::Fields;
 
 /// Bytes of a record before its key.
-pub const RECORD_HEAD_LEN: usize = 48;
+pub const RECORD_HEAD_LEN: usize = 52;
 
 /// The longest key in bytes.
 pub const KEY_LEN_MAX: usize = u16::MAX as usize;
@@ -18,7 +18,7 @@ const PART: &str = "record";
 /// The checksum's own length; it covers everything behind it.
 pub(super) const CHECKSUM_LEN: usize = 4;
 
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
 
 const BIT_TOMBSTONE: u8 = 1;
 const BIT_STALE: u8 = 1 << 1;
@@ -29,7 +29,7 @@ const BITS_KNOWN: u8 = 0x0f;
 /// Orders the copies of an entry, wherever they are: the highest wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyVersion {
-    /// Epoch of the key's slot: who became the owner later writes higher ones.
+    /// Epoch of the key's slot: a later owner writes higher ones.
     pub epoch: u32,
     /// The owner's hybrid logical clock.
     pub version: u64,
@@ -80,10 +80,12 @@ pub struct Facts {
     pub expires_at_ms: u64,
     /// The CAS token where the client chose one; the version is the token otherwise.
     pub cas_override: Option<u64>,
-    /// Marked stale: still served, but somebody should recache it.
+    /// Marked stale: still served, but a client should recache it.
     pub stale: bool,
     /// A client holds the right to recache.
     pub token_sent: bool,
+    /// Number of the identity that wrote the value; 0 for none.
+    pub writer: u32,
 }
 
 /// The lengths that a record's head announces.
@@ -198,6 +200,7 @@ impl<'a> Record<'a> {
             at: self.at,
             expires_at_ms: facts.expires_at_ms,
             cas_override: facts.cas_override.unwrap_or(0),
+            writer: facts.writer,
         };
         let bytes = head.to_bytes();
         let (_, checked) = bytes.split_at(CHECKSUM_LEN);
@@ -282,6 +285,7 @@ struct Head {
     at: CopyVersion,
     expires_at_ms: u64,
     cas_override: u64,
+    writer: u32,
 }
 
 impl Head {
@@ -308,6 +312,7 @@ impl Head {
         put(&self.at.version.to_le_bytes());
         put(&self.expires_at_ms.to_le_bytes());
         put(&self.cas_override.to_le_bytes());
+        put(&self.writer.to_le_bytes());
         bytes
     }
 
@@ -342,6 +347,7 @@ impl Head {
             },
             expires_at_ms: fields.u64().ok_or(wrong("expiry"))?,
             cas_override: fields.u64().ok_or(wrong("cas override"))?,
+            writer: fields.u32().ok_or(wrong("writer"))?,
         })
     }
 
@@ -370,11 +376,15 @@ impl Head {
                     cas_override: has_override.then_some(self.cas_override),
                     stale: self.bits & BIT_STALE != 0,
                     token_sent: self.bits & BIT_TOKEN_SENT != 0,
+                    writer: self.writer,
                 },
                 frame,
             });
         }
-        let is_bare = self.bits == BIT_TOMBSTONE && self.flags == 0 && self.expires_at_ms == 0;
+        let is_bare = self.bits == BIT_TOMBSTONE
+            && self.flags == 0
+            && self.expires_at_ms == 0
+            && self.writer == 0;
         if is_bare && frame.is_empty() {
             Ok(Fact::Tombstone)
         } else {

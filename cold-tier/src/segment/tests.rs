@@ -46,10 +46,7 @@ fn example() -> SealedSegment {
             fact: Fact::Tombstone,
         })
         .unwrap();
-    let mark = FlushMark {
-        space: 32,
-        cutoff: 4,
-    };
+    let mark = FlushMark::of_space(32, 4);
     builder.finish(header(), &[mark])
 }
 
@@ -134,13 +131,7 @@ fn a_footer_tells_offsets_flushes_and_facts() {
         assert_eq!(record.is_tombstone(), entry.tombstone);
         assert_eq!(record.expires_at_ms(), entry.expires_at_ms);
     }
-    assert_eq!(
-        footer.flush_marks,
-        [FlushMark {
-            space: 32,
-            cutoff: 4
-        }]
-    );
+    assert_eq!(footer.flush_marks, [FlushMark::of_space(32, 4)]);
     let facts = footer.facts(sealed.len);
     assert_eq!(facts.name, header().name());
     assert_eq!(
@@ -207,17 +198,17 @@ fn every_changed_byte_of_a_record_is_found() {
 
 #[test]
 fn a_foreign_format_version_is_named() {
-    let error = SegmentError::Format { found: 2, known: 1 };
+    let error = SegmentError::Format { found: 9, known: 2 };
     let object = example().to_bytes();
     let mut foreign = object.to_vec();
-    foreign[8] = 2;
+    foreign[8] = 9;
     assert_eq!(SegmentHeader::decode(&foreign), Err(error.clone()));
     let mut foreign = object.to_vec();
     let len = foreign.len();
-    foreign[len - 12] = 2;
+    foreign[len - 12] = 9;
     assert_eq!(decode_tail(&foreign, len as u64), Err(error.clone()));
     let message = error.to_string();
-    assert!(message.contains("version 2") && message.contains("version 1"));
+    assert!(message.contains("version 9") && message.contains("version 2"));
     // Bytes that are no segment at all are not taken for one of another version.
     assert!(matches!(
         SegmentHeader::decode(&[7; HEADER_LEN]),
@@ -266,10 +257,11 @@ fn a_short_suffix_asks_for_what_it_needs() {
 
 #[test]
 fn an_empty_segment_carries_flush_marks() {
-    let marks = [(3, 5), (1, 9), (3, 7), (1, 2)].map(|(space, cutoff)| FlushMark { space, cutoff });
+    let marks =
+        [(3, 5), (1, 9), (3, 7), (1, 2)].map(|(space, cutoff)| FlushMark::of_space(space, cutoff));
     let sealed = SegmentBuilder::new().finish(header(), &marks);
     let footer = verify(&sealed.to_bytes()).unwrap();
-    let merged = [(1, 9), (3, 7)].map(|(space, cutoff)| FlushMark { space, cutoff });
+    let merged = [(1, 9), (3, 7)].map(|(space, cutoff)| FlushMark::of_space(space, cutoff));
     assert_eq!(footer.flush_marks, merged);
     assert_eq!(footer.facts(sealed.len).min_version, CopyVersion::MAX);
 }
@@ -332,7 +324,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert_eq!(builder.records(), pushed);
     // All marks still fit.
     let marks: Vec<FlushMark> = (0..=u16::MAX)
-        .map(|space| FlushMark { space, cutoff: 1 })
+        .map(|space| FlushMark::of_space(space, 1))
         .collect();
     let sealed = builder.finish(header(), &marks);
     assert_eq!(complete(&sealed.to_bytes(), sealed.len), sealed.footer);
@@ -385,7 +377,7 @@ prop_compose! {
         stale: bool,
         token_sent: bool,
     ) -> Facts {
-        Facts { flags, expires_at_ms, cas_override, stale, token_sent }
+        Facts { flags, expires_at_ms, cas_override, stale, token_sent, writer: flags }
     }
 }
 
@@ -434,7 +426,7 @@ proptest! {
         prop_assert_eq!(builder.records(), records.len());
         let before_tail = builder.len();
         let marks: Vec<FlushMark> =
-            marks.into_iter().map(|(space, cutoff)| FlushMark { space, cutoff }).collect();
+            marks.into_iter().map(|(space, cutoff)| FlushMark::of_space(space, cutoff)).collect();
         let sealed = builder.finish(header(), &marks);
         let object = sealed.to_bytes();
         let footer = verify(&object).unwrap();

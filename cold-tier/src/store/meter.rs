@@ -193,7 +193,7 @@ impl MeterStats {
             );
             out.counter(
                 "fonn_cold_store_abandoned_requests_total",
-                "Calls to the object store that nobody waited for until the answer.",
+                "Calls to the object store whose caller left before the answer.",
                 &op,
                 stats.abandoned,
             );

@@ -5,7 +5,8 @@ use tokio::sync::mpsc;
 
 use super::{ObjectKey, Operation, StoreError, StoreErrorKind};
 
-/// Longest piece that a store cuts from bytes which it has together: so much is worked on at a time.
+/// Longest piece that a store cuts from bytes which it has together: so much is worked on at a
+/// time.
 pub const PIECE_LEN: usize = 128 << 10;
 
 /// Pieces that wait for the reader: what waits is held in memory.
@@ -39,7 +40,7 @@ impl Pieces {
     /// A try begins, of a read of `key`.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Invalid`]: nobody reads any more.
+    /// [`StoreErrorKind::Invalid`]: no reader is left.
     pub async fn begin(&self, key: &ObjectKey) -> Result<(), StoreError> {
         self.put(key, Piece::Begin).await
     }
@@ -70,7 +71,7 @@ impl Pieces {
     async fn put(&self, key: &ObjectKey, piece: Piece) -> Result<(), StoreError> {
         self.0.send(piece).await.map_err(|_| {
             StoreError::new(Operation::GetRange, key.as_str(), StoreErrorKind::Invalid)
-                .with_source("nobody reads any more")
+                .with_source("no reader is left")
         })
     }
 }
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_no_more_ends_it() {
+    async fn a_reader_that_stops_ends_the_stream() {
         let key = ObjectKey::new("a").unwrap();
         let (pieces, reader) = Pieces::channel();
         drop(reader);

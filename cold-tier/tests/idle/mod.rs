@@ -1,6 +1,6 @@
 //! What tests of memory share: a node that writes nothing, and the memory of the process.
 
-use fonn_cold_tier::segment::CopyVersion;
+use fonn_cold_tier::segment::{CopyVersion, FlushMark};
 use fonn_cold_tier::{
     Backlog, BoxFuture, ColdObserver, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
 };
@@ -30,7 +30,7 @@ impl SpillSource for Nothing {
 impl ColdObserver for Nothing {
     fn superseded(&self, _: u16, _: &[u8], _: CopyVersion, _: bool) {}
 
-    fn flushed(&self, _: u16, _: u64) {}
+    fn flushed(&self, _: &FlushMark) {}
 
     fn is_visible(&self, _: u16, _: u64) -> bool {
         true

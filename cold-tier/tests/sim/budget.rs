@@ -108,8 +108,8 @@ async fn regions_keep_the_budget_together_and_the_larger_gives_way() {
     us.crash().await;
 }
 
-/// Which of four sets of entries, the oldest first, the collector's region still has after it made room for half of
-/// them; another region has read the first before, if it `reads`.
+/// Which of four sets of entries, the oldest first, the collector's region still has after it made
+/// room for half of them; another region has read the first before, if it `reads`.
 async fn kept_of_four(seed: u64, reads: bool) -> Vec<bool> {
     const SET: u64 = 250;
     let mut world = World::new(seed);
@@ -156,7 +156,7 @@ async fn kept_of_four(seed: u64, reads: bool) -> Vec<bool> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_region_reads_is_not_given_up_before_what_nobody_reads() {
+async fn what_another_region_reads_is_not_given_up_before_unread_segments() {
     assert_eq!(kept_of_four(53, false).await, [false, false, true, true]);
     // The rest of the first set went too, so there may be room for one more.
     let kept = kept_of_four(54, true).await;

@@ -217,7 +217,7 @@ async fn what_expired_or_was_deleted_does_not_uncover_what_it_overwrote() {
     );
     world.check(&node, true).await;
     node.crash().await;
-    // Nobody remembers anything but the bucket.
+    // Only the bucket remembers anything.
     world.queue = Arc::new(Queue::default());
     world.lose_index();
     let node = world.start(&|options| {
@@ -232,7 +232,7 @@ async fn what_expired_or_was_deleted_does_not_uncover_what_it_overwrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_list_uploads_still_collects() {
+async fn a_node_that_may_not_list_uploads_still_collects() {
     let mut world = World::new(25);
     for operation in [Operation::ListUploads, Operation::AbortUpload] {
         let denied = Fault::Error(StoreErrorKind::Denied);
@@ -256,7 +256,7 @@ async fn who_may_not_list_uploads_still_collects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_uploads_that_nobody_works_on_any_more_are_given_up() {
+async fn only_abandoned_uploads_are_given_up() {
     let world = World::new(26);
     let hours = |count: u64| Duration::from_secs(count * 3600);
     for (name, age) in [

@@ -111,7 +111,7 @@ async fn a_late_segment_leaves_out_what_another_on_its_way_has_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_spills_for_the_first_time_hours_after_its_start_is_found_as_soon_as_others() {
+async fn a_writer_that_spills_first_hours_after_its_start_is_found_as_soon_as_others() {
     // Nothing but the search for writers finds one in time.
     let options = |options: &mut ColdOptions| {
         busy(options);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fonn_cold_tier::crash::CrashPoints;
-use fonn_cold_tier::segment::{CopyVersion, Facts};
+use fonn_cold_tier::segment::{CopyVersion, Facts, FlushMark};
 use fonn_cold_tier::{
     Backlog, BoxFuture, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor,
     SpillFact, SpillRecord, SpillSource, SpillSourceError,
@@ -134,9 +134,9 @@ impl ColdObserver for Told {
         *newest = at.version.max(*newest);
     }
 
-    fn flushed(&self, _space: u16, cutoff: u64) {
+    fn flushed(&self, mark: &FlushMark) {
         let mut flushed = self.flushed.lock();
-        *flushed = cutoff.max(*flushed);
+        *flushed = mark.cutoff.max(*flushed);
     }
 
     fn is_visible(&self, _space: u16, version: u64) -> bool {

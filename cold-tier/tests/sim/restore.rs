@@ -33,7 +33,7 @@ async fn with_checkpoints(seed: u64) -> (World, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn checkpoints_that_were_not_removed_are_by_who_starts_next() {
+async fn the_next_start_removes_checkpoints_that_were_left() {
     let mut world = World::new(73);
     // Each crashes between its checkpoint and the removal of older ones.
     for life in 0..4 {
@@ -69,8 +69,8 @@ async fn checkpoints_that_were_not_removed_are_by_who_starts_next() {
     node.crash().await;
 }
 
-/// Starts without an index while `part` of the checkpoints cannot be read; gives how many footers were read
-/// until it was ready.
+/// Starts without an index while `part` of the checkpoints cannot be read; gives how many footers
+/// were read until it was ready.
 async fn footers_read_without(world: &World, part: &str, kind: StoreErrorKind) -> u64 {
     let unreadable = Rule::new(Fault::Error(kind)).on(Operation::Get);
     world.faults.add(unreadable.matching(part));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fonn_cold_tier::segment::CopyVersion;
+use fonn_cold_tier::segment::{CopyVersion, FlushMark};
 use fonn_cold_tier::store::meter::{MeterOptions, MeterStats};
 use fonn_cold_tier::store::{FaultStore, MemoryStore, MeterStore, Operation, PAGE_MAX};
 use fonn_cold_tier::{ColdOptions, Fetched, Found, ObjectStore};
@@ -118,7 +118,9 @@ impl World {
         // What a node does after each start.
         if self.cutoff > 0 {
             *node.told.flushed.lock() = self.cutoff;
-            node.tier.flush(1, self.cutoff).unwrap();
+            node.tier
+                .flush(FlushMark::of_space(1, self.cutoff))
+                .unwrap();
         }
         node
     }
@@ -164,7 +166,9 @@ impl World {
     pub fn flush(&mut self, node: &Node) {
         self.cutoff = self.next_version();
         *node.told.flushed.lock() = self.cutoff;
-        node.tier.flush(1, self.cutoff).unwrap();
+        node.tier
+            .flush(FlushMark::of_space(1, self.cutoff))
+            .unwrap();
     }
 
     /// Spills everything; it must succeed.

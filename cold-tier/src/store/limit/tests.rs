@@ -157,7 +157,7 @@ async fn the_limit_grows_while_it_is_used_up_and_only_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_settles_around_what_the_store_takes() {
+async fn the_limit_comes_to_rest_around_what_the_store_takes() {
     let (server, store) = limited(Server::new(8), 64, 64);
     let first: Vec<_> = read(&store, 64).join_all().await;
     assert!(first.iter().any(Result::is_err));
