@@ -1,14 +1,15 @@
 //! The admin services of a node: state and settings over gRPC.
 //!
-//! The services (`fonn/v1/admin.proto`, `cold.proto`) are thin: they translate between messages and what
-//! engine and cold tier offer. They are mounted before the store is open, so that the port answers while it
-//! recovers; until [`Admin::open`] only the status does.
+//! The services (`fonn/v1/admin.proto`, `cold.proto`) are thin: they translate between messages and
+//! what engine and cold tier offer. They are mounted before the store is open, so that the port
+//! answers while it recovers; until [`Admin::open`] only the status does.
 
 mod caller;
 pub mod codecs;
 pub mod cold;
 mod membership;
 mod namespaces;
+mod purge;
 mod relay;
 mod service;
 mod status;
@@ -85,8 +86,8 @@ pub struct Node {
 }
 
 impl Admin {
-    /// The services of a node that is starting. What they do is recorded in `events`. With `users`, those
-    /// that the port asks for too, everybody has a namespace.
+    /// The services of a node that is starting. What they do is recorded in `events`. With `users`,
+    /// those that the port asks for too, every caller has a namespace.
     #[must_use]
     pub fn new(
         readiness: Readiness,

@@ -24,6 +24,7 @@ use fonn_runtime::pool::BlockingPool;
 use fonn_runtime::program::{self, Prepared};
 use fonn_runtime::random::SplitMix64;
 pub use fonn_runtime::release::Release;
+use fonn_runtime::route::tell_writers;
 use fonn_runtime::serve::{Listener, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::size::ByteCount;
@@ -48,6 +49,7 @@ use crate::ram::RamOptions;
 use crate::server::{Identity, LiveSettings, Server, Shared, Tiers};
 use crate::sharing::{self, follow};
 use crate::users::Followed;
+use crate::writers::WriterFile;
 
 /// Threads for calls that block, at most.
 const BLOCKING_THREADS: usize = 8;
@@ -90,7 +92,8 @@ impl Sizes {
         Self {
             disk_queue: (ram / 8).clamp(4 << 20, 64 << 20),
             disk_memory: (ram / 8).clamp(16 << 20, 512 << 20),
-            // Not most of a small budget: a process that is above its own waits before each large request.
+            // Not most of a small budget: a process that is above its own waits before each large
+            // request.
             cold_memory: (bytes / 4).clamp((32 << 20).min(bytes / 2), 512 << 20),
         }
     }
@@ -172,6 +175,15 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         }
     };
     engine.set_users(|| security.users.as_ref().map(|users| users.directory()));
+    if let (Some(users), Some(dir)) = (&security.users, &config.data_dir) {
+        let file =
+            WriterFile::open(dir, users.writers()).context("reading the names of writers")?;
+        background.spawn(
+            "writer-names",
+            OnShutdown::Abort,
+            file.follow(Arc::clone(users)),
+        );
+    }
     background.spawn("upkeep", OnShutdown::Abort, Arc::clone(&engine).upkeep());
     let quotas = Arc::clone(&engine).enforce_quotas(events.clone());
     background.spawn("quotas", OnShutdown::Abort, quotas);
@@ -205,6 +217,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         };
         let started = follow::start(cluster, &engine, clock.clone(), peers, &cluster_tasks);
         sharing::metrics::register(&metrics, &started);
+        if let Some(users) = security.users.clone() {
+            let members = Arc::clone(&started);
+            let tell = async move {
+                tell_writers(users, || members.forwarder().upstreams()).await;
+            };
+            cluster_tasks.spawn("writers", OnShutdown::Abort, tell);
+        }
         sharing = Some(started);
         if let (Some(users), Some(_)) = (&security.users, cluster.tls()) {
             let followed = Followed::new(Arc::clone(users), Arc::clone(&engine), events.clone());
@@ -231,6 +250,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             views,
             identity,
             live: Some(live),
+            users: security.users.clone(),
         }),
         settings.clone(),
         connections_max(DESCRIPTORS_RESERVED),
@@ -445,7 +465,8 @@ fn cold_admin(
     }))
 }
 
-/// What the settings mean for the tiers, and the bucket if there is one. It is not asked for anything.
+/// What the settings mean for the tiers, and the bucket if there is one. It is not asked for
+/// anything.
 ///
 /// # Errors
 /// What the bucket cannot be opened for.

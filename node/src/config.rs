@@ -62,27 +62,36 @@ fonn_runtime::layer! {
     #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
     #[serde(default)]
     pub struct Settings {
-        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default: 127.0.0.1:11211]
+        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default:
+        /// 127.0.0.1:11211]
         #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
         #[serde(deserialize_with = "one_or_many")]
         pub listen: Vec<ListenAddr>,
-        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx, Turborepo), or none; if the default is taken, the node serves without it [default: 127.0.0.1:11290]
+        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx,
+        /// Turborepo), or none; if the default is taken, the node serves without it [default:
+        /// 127.0.0.1:11290]
         #[arg(long, value_name = "ADDR", env = "FONN_HTTP_LISTEN", help_heading = "Listeners")]
         pub http_listen: Option<HttpAddr>,
-        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is a miss [default: 2s]
+        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is
+        /// a miss [default: 2s]
         #[arg(long, value_name = "DURATION", env = "FONN_HTTP_DEADLINE", help_heading = "Listeners")]
         pub http_deadline: Option<Span>,
-        /// Address of the admin port: status page, /metrics, /healthz, /readyz [default: 127.0.0.1:11280]
+        /// Address of the admin port: status page, /metrics, /healthz, /readyz [default:
+        /// 127.0.0.1:11280]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
         pub admin_listen: Option<AdminAddr>,
-        /// Name by which the admin port answers without TLS, besides addresses, localhost and the names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default: none]
+        /// Name by which the admin port answers without TLS, besides addresses, localhost and the
+        /// names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default:
+        /// none]
         #[arg(long, value_name = "NAME", env = "FONN_ADMIN_HOST", value_delimiter = ',', help_heading = "Listeners")]
         #[serde(deserialize_with = "one_or_many")]
         pub admin_host: Vec<HostName>,
-        /// Serve addresses that other machines can reach, although nobody has to authenticate or there is no TLS
+        /// Serve addresses that other machines can reach, although clients need no login or there
+        /// is no TLS
         #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
         pub insecure: Option<bool>,
-        /// Users, their roles and namespaces (TOML); `fonnctl user hash` makes the hashes [default: none]
+        /// Users, their roles and namespaces (TOML); `fonnctl user hash` makes the hashes [default:
+        /// none]
         #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
         pub users_file: Option<PathBuf>,
         /// Certificate of all ports, PEM, with those between it and its authority [default: none]
@@ -91,10 +100,12 @@ fonn_runtime::layer! {
         /// Private key of the certificate, PEM [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
         pub tls_key: Option<PathBuf>,
-        /// Authorities of the certificates of members, routers and clients, PEM; without users a client from another machine has to show one [default: none]
+        /// Authorities of the certificates of members, routers and clients, PEM; without users a
+        /// client from another machine has to show one [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
         pub tls_client_ca: Option<PathBuf>,
-        /// Certificates that these authorities have revoked, PEM; connections that show one end [default: none]
+        /// Certificates that these authorities have revoked, PEM; connections that show one end
+        /// [default: none]
         #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CRL", help_heading = "Security")]
         pub tls_client_crl: Option<PathBuf>,
 
@@ -102,10 +113,12 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
         pub threads: Option<usize>,
 
-        /// Memory for entries: SIZE, or N% of what the process may use (its cgroup's limit, else the host's memory) [default: 25%]
+        /// Memory for entries: SIZE, or N% of what the process may use (its cgroup's limit, else
+        /// the host's memory) [default: 25%]
         #[arg(long, value_name = "SIZE", env = "FONN_RAM_BUDGET", help_heading = "RAM")]
         pub ram_budget: Option<Budget>,
-        /// Longest value, at most half of the RAM budget; a longer one is refused and the connection goes on [default: 256m]
+        /// Longest value, at most half of the RAM budget; a longer one is refused and the
+        /// connection goes on [default: 256m]
         #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "RAM")]
         pub max_value: Option<ByteCount>,
         /// Recency of entries: approximate or strict [default: approximate]
@@ -118,17 +131,22 @@ fonn_runtime::layer! {
         /// Bytes in the data directory, everything counted [default: 10g]
         #[arg(long, value_name = "SIZE", env = "FONN_DISK_BUDGET", help_heading = "Disk")]
         pub disk_budget: Option<ByteCount>,
-        /// When a write is acknowledged. none: from RAM. batched: when the journal has reached the kernel (survives kill -9; synced at least every 100 ms). fsync: when it is on the disk (survives power loss) [default: batched]
+        /// When a write is acknowledged. none: from RAM. batched: when the journal has reached the
+        /// kernel (survives kill -9; synced at least every 100 ms). fsync: when it is on the disk
+        /// (survives power loss) [default: batched]
         #[arg(long, value_name = "MODE", env = "FONN_DURABILITY", help_heading = "Disk")]
         pub durability: Option<DurabilityMode>,
 
         /// Bucket that outlives the node: s3://BUCKET/PREFIX or file:///DIR [default: none]
         #[arg(long, value_name = "URL", env = "FONN_COLD_TIER", help_heading = "Cold tier")]
         pub cold_tier: Option<ColdUrl>,
-        /// Bytes in the bucket under the prefix, of all regions; each gives up its own that was read least recently. At least 512m is sensible [default: unlimited]
+        /// Bytes in the bucket under the prefix, of all regions; each gives up its own that was
+        /// read least recently. At least 512m is sensible [default: unlimited]
         #[arg(long, value_name = "SIZE", env = "FONN_COLD_BUDGET", help_heading = "Cold tier")]
         pub cold_budget: Option<ColdBudget>,
-        /// When entries go to the bucket. on-evict: when the disk gives them up. write-behind:DURATION: at most about so long after they were written [default: write-behind:5s]
+        /// When entries go to the bucket. on-evict: when the disk gives them up.
+        /// write-behind:DURATION: at most about so long after they were written [default:
+        /// write-behind:5s]
         #[arg(long, value_name = "MODE", env = "FONN_SPILL", help_heading = "Cold tier")]
         pub spill: Option<Spill>,
         /// Name of this cluster in a shared bucket [default: local]
@@ -137,13 +155,15 @@ fonn_runtime::layer! {
         /// After this a read from the bucket is a miss [default: 1s]
         #[arg(long, value_name = "DURATION", env = "FONN_COLD_READ_TIMEOUT", help_heading = "Cold tier")]
         pub cold_read_timeout: Option<Span>,
-        /// Send a read from the bucket a second time when it takes longer than 99 of 100 did lately, at most one of 20: shorter waits for some requests more
+        /// Send a read from the bucket a second time when it takes longer than 99 of 100 did
+        /// lately, at most one of 20: shorter waits for some requests more
         #[arg(long, env = "FONN_COLD_HEDGE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Cold tier")]
         pub cold_hedge: Option<bool>,
         /// How often other nodes and regions are asked for new segments [default: 10s]
         #[arg(long, value_name = "DURATION", env = "FONN_COLD_FOLLOW", help_heading = "Cold tier")]
         pub cold_follow: Option<Span>,
-        /// Prices for the cost estimate: dollars a million PUT and LIST / GET and HEAD requests [default: 5/0.4]
+        /// Prices for the cost estimate: dollars a million PUT and LIST / GET and HEAD requests
+        /// [default: 5/0.4]
         #[arg(long, value_name = "WRITE/READ", env = "FONN_COLD_PRICES", help_heading = "Cold tier")]
         pub cold_prices: Option<PricesPerMillion>,
         /// URL of an S3-compatible server [default: AWS_ENDPOINT_URL, else AWS]
@@ -153,7 +173,10 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "NAME", env = "FONN_S3_REGION", help_heading = "Cold tier")]
         pub s3_region: Option<String>,
 
-        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, fresh (new data on disk), compacted (older data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9], zstd[:-7..22], auto (by data and load) [default: ram=none, fresh=lz4, compacted=zstd:3, cold=zstd:9]
+        /// Codec of a level, LEVEL=CODEC; may be repeated. LEVEL: ram, fresh (new data on disk),
+        /// compacted (older data on disk), cold (the bucket). CODEC: none, lz4, snappy, zlib[:1-9],
+        /// zstd[:-7..22], auto (by data and load) [default: ram=none, fresh=lz4, compacted=zstd:3,
+        /// cold=zstd:9]
         #[arg(long, value_name = "LEVEL=CODEC", env = "FONN_CODEC", value_delimiter = ',', help_heading = "Compression")]
         #[serde(deserialize_with = "one_or_many")]
         pub codec: Vec<LevelSetting>,
@@ -164,20 +187,25 @@ fonn_runtime::layer! {
         /// Name of this node in its cluster, for good: its slots depend on it [default: none]
         #[arg(long, value_name = "NAME", env = "FONN_NODE_ID", help_heading = "Cluster")]
         pub node_id: Option<String>,
-        /// Address for other members and routers, HOST:PORT; with it the node is in a cluster [default: none]
+        /// Address for other members and routers, HOST:PORT; with it the node is in a cluster
+        /// [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER_LISTEN", help_heading = "Cluster")]
         pub cluster_listen: Option<ClusterAddr>,
-        /// HOST:PORT at which others reach --cluster-listen, where that is not what they see [default: none]
+        /// HOST:PORT at which others reach --cluster-listen, where that is not what they see
+        /// [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
         pub advertise: Option<MemberAddr>,
-        /// HOST:PORT at which routers, other members and Redis Cluster clients reach the first --listen that is not loopback, where they do not see it so [default: none]
+        /// HOST:PORT at which routers, other members and Redis Cluster clients reach the first
+        /// --listen that is not loopback, where they do not see it so [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE_CLIENT", help_heading = "Cluster")]
         pub advertise_client: Option<MemberAddr>,
-        /// Members to join at, HOST:PORT of their --cluster-listen; any that answers will do [default: none]
+        /// Members to join at, HOST:PORT of their --cluster-listen; any that answers will do
+        /// [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_JOIN", value_delimiter = ',', help_heading = "Cluster")]
         #[serde(deserialize_with = "one_or_many")]
         pub join: Vec<MemberAddr>,
-        /// Form a cluster of this node alone, for others to join; a node that is in one already stays there
+        /// Form a cluster of this node alone, for others to join; a node that is in one already
+        /// stays there
         #[arg(long, env = "FONN_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Cluster")]
         pub bootstrap: Option<bool>,
         /// Failure zone: the owners of a slot are spread over zones [default: default]
@@ -229,7 +257,7 @@ pub struct Config {
     pub admin_listen: String,
     /// By which names the admin port answers without TLS, as given.
     pub admin_host: Vec<HostName>,
-    /// Whether others than this machine may connect without proving who they are.
+    /// Whether others than this machine may connect without a login.
     pub insecure: bool,
     /// Users, if clients have to log in, and certificate, if the node speaks TLS.
     pub security: SecurityConfig,
@@ -257,7 +285,7 @@ pub struct Config {
     pub codec_ram: CodecChoice,
     /// Codec of fresh data on disk.
     pub codec_fresh: CodecChoice,
-    /// Codec of settled data on disk.
+    /// Codec of compacted data on disk.
     pub codec_compacted: CodecChoice,
     /// Codec of data in the bucket.
     pub codec_cold: CodecChoice,
@@ -452,7 +480,7 @@ impl Config {
         )
     }
 
-    /// All names by which the HTTP port answers without TLS where nobody has to log in.
+    /// All names by which the HTTP port answers without TLS where no login is needed.
     #[must_use]
     pub fn http_hosts(&self) -> HostNames {
         HostNames::new(&self.admin_host, self.http.address())
@@ -533,7 +561,7 @@ impl Config {
         let _ = match &self.data_dir {
             Some(dir) => writeln!(
                 text,
-                "  disk    {} in {}, codec {}, settled {}, durability {}",
+                "  disk    {} in {}, fresh {}, compacted {}, durability {}",
                 self.disk_budget.human(),
                 dir.display(),
                 self.codec_fresh,

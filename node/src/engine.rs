@@ -6,12 +6,13 @@
 //! key in the same order; its acknowledgement comes through an [`AckGroup`] when the disk has it.
 //!
 //! Invariants:
-//! - RAM, where it knows a key, knows its newest version: an entry or a tombstone is *dirty*, and not
-//!   evicted, until the disk has it. So a miss in RAM may always be answered from disk.
+//! - RAM, where it knows a key, knows its newest version: an entry or a tombstone is *dirty*, and
+//!   not evicted, until the disk has it. So a miss in RAM may always be answered from disk.
 //! - What was fetched from disk enters RAM, or is acted upon, only if no write of that key came
-//!   between: writes count up a stripe of `mutations`, whose value a fetch carries as its [`Ticket`].
-//! - A version is used only below a ceiling that is on disk, so that a restart never gives out a lower
-//!   one, wherever the clock is then.
+//!   between: writes count up a stripe of `mutations`, whose value a fetch carries as its
+//!   [`Ticket`].
+//! - A version is used only below a ceiling that is on disk, so that a restart never gives out a
+//!   lower one, wherever the clock is then.
 
 mod batch;
 mod commit;
@@ -26,6 +27,7 @@ mod peer;
 mod prepare;
 mod pressure;
 mod quota;
+mod store;
 mod store_all;
 
 pub mod semantics;
@@ -34,6 +36,7 @@ mod tests;
 mod upkeep;
 mod warm;
 mod write_once;
+mod written;
 
 pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
@@ -42,6 +45,7 @@ pub use self::peer::{Framing, PutError, SlotEntries, Transfer};
 pub(crate) use self::upkeep::{CEILING_AHEAD_MS, FALL_MARGIN_MS};
 pub use self::upkeep::{EngineOptions, OpenError};
 pub use self::warm::Warmed;
+pub use self::written::{WrittenCursor, WrittenStep};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -58,7 +62,7 @@ use parking_lot::Mutex;
 use self::commit::{Content, Refused};
 use self::fetch::{Fetched, From, Need, Unknown};
 use self::prepare::{Long, Prepared, SHORT_LEN_MAX};
-use self::semantics::{Change, Present, Rules};
+use self::semantics::{Change, Present};
 use self::upkeep::Ledger;
 use self::write_once::Ruling;
 use crate::ack::{Ack, AckGroup};
@@ -94,8 +98,8 @@ pub struct Hot {
     pub(crate) stats: Stats,
     pub(crate) namespaces: Namespaces,
     mutations: Box<[AtomicU64]>,
-    /// Without a disk: the highest version that was written to each stripe of keys, for what RAM has
-    /// forgotten. Empty with a disk, which remembers.
+    /// Without a disk: the highest version that was written to each stripe of keys, for what RAM
+    /// has forgotten. Empty with a disk, which remembers.
     floors: Box<[AtomicU64]>,
     /// Keys whose write failed on disk and whose older copy there is not yet hidden by a tombstone.
     unsettled: Mutex<Vec<(Space, Bytes, fonn_proto::Version)>>,
@@ -195,7 +199,8 @@ enum Attempt {
     Ceiling,
     /// A flush came between. Nothing was changed.
     Flushed,
-    /// A long value has to be decoded, made or encoded first, for which no shard is locked. Nothing was changed.
+    /// A long value has to be decoded, made or encoded first, for which no shard is locked. Nothing
+    /// was changed.
     Prepare(Long),
 }
 
@@ -261,7 +266,7 @@ impl Hot {
         if meta.is_expired(now_ms) {
             return Some(Absence::Expired);
         }
-        (!self.flushes.is_visible(space, meta.version)).then_some(Absence::Flushed)
+        (!self.flushes.shows(space, meta)).then_some(Absence::Flushed)
     }
 
     fn now_s(&self) -> u32 {
@@ -302,8 +307,8 @@ impl Engine {
 
     /// Executes a command, at once if RAM suffices.
     ///
-    /// The outcome may borrow from `scratch`. Writes that wait for the disk are added to `acks`; until
-    /// those are waited for, the outcome is provisional.
+    /// The outcome may borrow from `scratch`. Writes that wait for the disk are added to `acks`;
+    /// until those are waited for, the outcome is provisional.
     pub async fn execute<'s>(
         &self,
         job: &Job<'_>,
@@ -455,8 +460,8 @@ impl Engine {
         attempt
     }
 
-    /// One try under the lock of the key's shard. It knows what the tiers below hold as long as RAM does not know the key,
-    /// and what was prepared of long values.
+    /// One try under the lock of the key's shard. It knows what the tiers below hold as long as RAM
+    /// does not know the key, and what was prepared of long values.
     fn attempt_locked(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -554,12 +559,10 @@ impl Engine {
             fetched: *fetched,
             idle_s: *idle_s,
         });
-        let rules = Rules {
-            now_ms,
-            value_len_max: self.settings.value_len_max,
-        };
+        let rules = self.rules_at(job.space, now_ms);
         let (mut change, mut outcome) =
             semantics::apply(job.command, present, rules, || self.ledger.hlc.next());
+        change.write_as(job.writer);
         let is_hidden = match &there {
             There::Nothing(Absence::Expired) => true,
             // Another member may not have cut it off.
@@ -577,7 +580,7 @@ impl Engine {
                 return Attempt::Ceiling;
             }
             let flushes = &hot.flushes;
-            if present.is_some_and(|it| !flushes.is_visible_after(job.space, it.meta.version)) {
+            if present.is_some_and(|it| !flushes.is_visible_after(job.space, &it.meta)) {
                 return Attempt::Flushed;
             }
         }
@@ -633,8 +636,8 @@ impl Read {
     }
 }
 
-/// Gets at a stored value: decodes a frame, copies a small value into `scratch`, shares a large one.
-/// None if a frame is damaged.
+/// Gets at a stored value: decodes a frame, copies a small value into `scratch`, shares a large
+/// one. None if a frame is damaged.
 fn read(
     found: &Found<'_>,
     want: bool,

@@ -1,7 +1,7 @@
 //! What both tiers agree on about an entry: where its key lives, and the facts beside its value.
 
 pub use fonn_proto::Space;
-use fonn_proto::Version;
+use fonn_proto::{Version, WriterId};
 
 /// The facts about an entry that every tier keeps beside the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +14,12 @@ pub struct Meta {
     pub flags: u32,
     /// Unix time in milliseconds at which the entry expires; 0 means never.
     pub expires_at_ms: u64,
-    /// Marked stale by meta `I`: still served, but somebody should recache it.
+    /// Marked stale by meta `I`: still served, but a client should recache it.
     pub stale: bool,
     /// A client holds the right to recache (meta `W` was given out).
     pub token_sent: bool,
+    /// The identity that wrote the value. Changes of the facts alone leave it.
+    pub writer: WriterId,
 }
 
 impl Meta {
@@ -31,6 +33,7 @@ impl Meta {
             expires_at_ms,
             stale: false,
             token_sent: false,
+            writer: WriterId::NONE,
         }
     }
 

@@ -1,31 +1,42 @@
-//! Which entries a flush has made invisible.
+//! Which entries a flush or a purge has made invisible.
 //!
-//! A flush removes nothing: it notes, for a space, the version below which no entry counts any more.
-//! That is one number, takes no time however large the store is, and is persisted before the flush is
-//! acknowledged, so that what was flushed stays gone after a restart. A flush with a delay is noted by
-//! its wall-clock time, and becomes such a number when the time has come, also when it came while the
-//! node was down: then it hides what there was at that time, not what others have written since.
+//! A flush removes nothing: it notes, for a space, the version below which no entry counts any
+//! more. That is one number, takes no time however large the store is, and is persisted before the
+//! flush is acknowledged, so that what was flushed stays gone after a restart. A flush with a delay
+//! is noted by its wall-clock time, and becomes such a number when the time has come, also when it
+//! came while the node was down: then it hides what there was at that time, not what others have
+//! written since.
 //!
-//! Invariant: what is made from a flushed entry is flushed too. A command that found an entry and then
-//! got its version above the cutoff learns from [`FlushTable::is_visible_after`] that the entry is gone.
+//! A purge does the same to what one identity wrote. It is about few entries of a space, so each
+//! purge is kept by itself, and their number is bounded.
+//!
+//! Invariant: what is made from a flushed entry is flushed too. A command that found an entry and
+//! then got its version above the cutoff learns from [`FlushTable::is_visible_after`] that the
+//! entry is gone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use fonn_proto::Version;
+use fonn_proto::{PurgeScope, Version};
 use fonn_runtime::hlc;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
-use crate::entry::Space;
+use crate::entry::{Meta, Space};
 
-/// The flushes of every space.
+/// Purges that are kept at once.
+pub const PURGES_MAX: usize = 256;
+
+/// The flushes of every space, and the purges.
 #[derive(Debug)]
 pub struct FlushTable {
     cutoffs: Box<[AtomicU64]>,
+    /// Each with its cutoff.
+    purges: RwLock<Vec<(PurgeScope, Version)>>,
+    has_purges: AtomicBool,
     /// Held while a cutoff changes: one that comes from elsewhere meanwhile is not lost.
     later: Mutex<Later>,
     fell_due: Notify,
-    /// Somebody waits for what falls due.
+    /// A task waits for what falls due.
     is_shared: AtomicBool,
 }
 
@@ -51,6 +62,8 @@ impl FlushTable {
     pub fn new(spaces: u32) -> Self {
         Self {
             cutoffs: (0..spaces).map(|_| AtomicU64::new(0)).collect(),
+            purges: RwLock::default(),
+            has_purges: AtomicBool::new(false),
             later: Mutex::default(),
             fell_due: Notify::new(),
             is_shared: AtomicBool::new(false),
@@ -78,13 +91,93 @@ impl FlushTable {
             .map_or(0, |cutoff| cutoff.load(Ordering::Acquire))
     }
 
-    /// As [`FlushTable::is_visible`], to be asked again by whoever found an entry and then drew a
-    /// version: a flush that drew its cutoff before that version is seen here.
+    /// Whether an entry with these facts is still visible.
     #[inline]
     #[must_use]
-    pub fn is_visible_after(&self, space: Space, version: Version) -> bool {
+    pub fn shows(&self, space: Space, meta: &Meta) -> bool {
+        self.is_visible(space, meta.version) && !self.is_purged(space, meta)
+    }
+
+    /// Whether what these facts are of was purged.
+    #[inline]
+    #[must_use]
+    pub fn is_purged(&self, space: Space, meta: &Meta) -> bool {
+        meta.writer.is_known() && self.has_purges() && self.is_among_purged(space, meta)
+    }
+
+    fn is_among_purged(&self, space: Space, meta: &Meta) -> bool {
+        let purges = self.purges.read();
+        purges.iter().any(|(purge, cutoff)| {
+            meta.version < *cutoff && purge.covers(space, meta.writer, meta.version)
+        })
+    }
+
+    /// Whether anything was purged.
+    #[inline]
+    #[must_use]
+    pub fn has_purges(&self) -> bool {
+        self.has_purges.load(Ordering::Acquire)
+    }
+
+    /// As [`FlushTable::shows`], to be asked again by a caller that found an entry and then drew a
+    /// version: a flush or purge that drew its cutoff before that version is seen here.
+    #[inline]
+    #[must_use]
+    pub fn is_visible_after(&self, space: Space, meta: &Meta) -> bool {
         fence(Ordering::Acquire);
-        self.is_visible(space, version)
+        self.shows(space, meta)
+    }
+
+    /// Makes everything that `purge` is about invisible whose version was given before now. `fresh`
+    /// draws the next version, which is returned.
+    pub fn purge(&self, purge: PurgeScope, fresh: impl FnOnce() -> Version) -> Version {
+        let _held = self.later.lock();
+        // As in a flush: nothing of it is visible while the cutoff is drawn.
+        self.hide(purge, Version::MAX);
+        fence(Ordering::Release);
+        let version = fresh();
+        let mut purges = self.purges.write();
+        for (known, cutoff) in purges.iter_mut() {
+            if *known == purge {
+                *cutoff = version;
+            }
+        }
+        purges.retain(|it| it.0 == purge || !covers(&(purge, version), it));
+        version
+    }
+
+    /// Whether there is room for a purge.
+    #[must_use]
+    pub fn takes(&self, purge: PurgeScope) -> bool {
+        let purges = self.purges.read();
+        let is_kept = |it: &&(PurgeScope, Version)| !covers(&(purge, Version::MAX), it);
+        purges.iter().filter(is_kept).count() < PURGES_MAX
+    }
+
+    /// Puts back a purge that was persisted, or takes over one of elsewhere.
+    pub fn restore_purge(&self, purge: PurgeScope, cutoff: Version) {
+        let _held = self.later.lock();
+        self.hide(purge, cutoff);
+    }
+
+    /// Everything that was purged, with the cutoffs.
+    #[must_use]
+    pub fn purges(&self) -> Vec<(PurgeScope, Version)> {
+        // While a cutoff is drawn there is none to tell.
+        let _held = self.later.lock();
+        self.purges.read().clone()
+    }
+
+    fn hide(&self, purge: PurgeScope, cutoff: Version) {
+        let mut purges = self.purges.write();
+        if purges.iter().any(|it| covers(it, &(purge, cutoff))) {
+            return;
+        }
+        match purges.iter_mut().find(|(known, _)| *known == purge) {
+            Some(known) => known.1 = cutoff,
+            None => purges.push((purge, cutoff)),
+        }
+        self.has_purges.store(true, Ordering::Release);
     }
 
     /// Makes everything in `spaces` invisible whose version was given before now. `fresh` draws the
@@ -95,8 +188,8 @@ impl FlushTable {
             indexes.filter_map(|index| self.cutoffs.get(index))
         };
         let mut later = self.later.lock();
-        // For the moment that it takes to draw the cutoff nothing is visible: so nobody finds an old
-        // entry who draws a higher version.
+        // For the moment that it takes to draw the cutoff nothing is visible: so no caller finds an
+        // old entry and draws a higher version.
         slots().for_each(|cutoff| cutoff.store(Version::MAX, Ordering::Relaxed));
         fence(Ordering::Release);
         let version = fresh();
@@ -105,8 +198,8 @@ impl FlushTable {
         version
     }
 
-    /// Carries out the flushes whose time has come; `fresh` draws the next version. What falls due so is told to who waits
-    /// for it.
+    /// Carries out the flushes whose time has come; `fresh` draws the next version. What falls due
+    /// so is told to the waiting task.
     pub fn flush_due(&self, now_ms: u64, fresh: impl FnOnce() -> Version) {
         let due = self.due(now_ms);
         if due.is_empty() {
@@ -120,8 +213,9 @@ impl FlushTable {
         self.fell_due.notify_one();
     }
 
-    /// Carries out the flushes whose time had come at `until_ms`, when nobody was there to do it. They hide what was written
-    /// by then: elsewhere, by its version, and here, where all that was written is below `known`. What others wrote since then stays.
+    /// Carries out the flushes whose time had come at `until_ms`, when no process was running.
+    /// They hide what was written by then: elsewhere, by its version, and here, where all that was
+    /// written is below `known`. What others wrote since then stays.
     pub fn flush_missed(&self, until_ms: u64, known: Version) {
         let mut later = self.later.lock();
         for flush in later.due(until_ms) {
@@ -147,7 +241,7 @@ impl FlushTable {
         }
     }
 
-    /// Whether others carry out what falls due, too: somebody has waited for it.
+    /// Whether others carry out what falls due, too: a task has waited for it.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Relaxed)
@@ -214,9 +308,75 @@ impl Later {
     }
 }
 
+/// Whether one purge hides all that another one hides.
+fn covers(one: &(PurgeScope, Version), other: &(PurgeScope, Version)) -> bool {
+    let ((one, one_cutoff), (other, other_cutoff)) = (one, other);
+    one.writer == other.writer
+        && (one.namespace.is_none() || one.namespace == other.namespace)
+        && one.since <= other.since
+        && one_cutoff >= other_cutoff
+}
+
 #[cfg(test)]
 mod tests {
+    use fonn_proto::WriterId;
+
     use super::*;
+
+    fn purge(namespace: Option<u16>, since: Version) -> PurgeScope {
+        PurgeScope {
+            writer: WriterId::new(7),
+            namespace,
+            since,
+        }
+    }
+
+    fn meta(writer: u32, version: Version) -> Meta {
+        Meta {
+            writer: WriterId::new(writer),
+            ..Meta::new(version, 0, 0)
+        }
+    }
+
+    #[test]
+    fn a_purge_hides_what_one_writer_wrote_before_it() {
+        let table = FlushTable::new(32);
+        assert!(table.shows(Space(16), &meta(7, 50)));
+        let cutoff = table.purge(purge(Some(1), 10), || {
+            assert!(!table.is_visible_after(Space(16), &meta(7, 100)));
+            100
+        });
+        assert_eq!(cutoff, 100);
+        assert!(!table.shows(Space(16), &meta(7, 99)));
+        assert!(!table.shows(Space(31), &meta(7, 10)));
+        assert!(table.shows(Space(16), &meta(7, 100)));
+        assert!(table.shows(Space(16), &meta(7, 9)));
+        assert!(table.shows(Space(0), &meta(7, 50)));
+        assert!(table.shows(Space(16), &meta(8, 50)));
+        assert!(table.shows(Space(16), &meta(0, 50)));
+        assert!(
+            table.is_visible(Space(16), 50),
+            "a tombstone of no writer counts"
+        );
+    }
+
+    #[test]
+    fn a_purge_that_covers_others_stands_for_them() {
+        let table = FlushTable::new(16);
+        for since in 0..PURGES_MAX as u64 {
+            assert!(table.takes(purge(Some(0), 1000 + since)));
+            table.purge(purge(Some(0), 1000 + since), || 2000 + since);
+        }
+        assert!(!table.takes(purge(Some(0), 5000)));
+        assert!(table.takes(purge(None, 0)), "it stands for all of them");
+        table.purge(purge(None, 0), || 3000);
+        assert_eq!(table.purges(), [(purge(None, 0), 3000)]);
+        table.restore_purge(purge(Some(0), 5), 2500);
+        table.restore_purge(purge(None, 0), 2500);
+        assert_eq!(table.purges(), [(purge(None, 0), 3000)]);
+        table.restore_purge(purge(None, 0), 3500);
+        assert_eq!(table.purges(), [(purge(None, 0), 3500)]);
+    }
 
     #[test]
     fn a_flush_hides_older_versions_of_its_space_only() {
@@ -237,11 +397,11 @@ mod tests {
     fn while_a_flush_draws_its_cutoff_nothing_of_its_space_is_visible() {
         let table = FlushTable::new(16);
         table.flush(&[Space(3)], || {
-            assert!(!table.is_visible_after(Space(3), 100));
-            assert!(table.is_visible_after(Space(4), 100));
+            assert!(!table.is_visible_after(Space(3), &meta(0, 100)));
+            assert!(table.is_visible_after(Space(4), &meta(0, 100)));
             100
         });
-        assert!(table.is_visible_after(Space(3), 100));
+        assert!(table.is_visible_after(Space(3), &meta(0, 100)));
     }
 
     #[test]
@@ -260,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_was_there_to_flush_hides_what_was_known_and_what_was_written_by_its_time() {
+    fn a_missed_flush_hides_what_was_known_and_what_was_written_by_its_time() {
         let table = FlushTable::new(16);
         let known = hlc::at_ms(5_000) + 3;
         table.flush_at(Space(0), 4_000);
@@ -275,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_what_falls_due_and_not_what_was_missed() {
+    async fn a_waiting_task_is_told_what_falls_due_and_not_what_was_missed() {
         let table = FlushTable::new(16);
         table.flush_at(Space(0), 1_000);
         table.flush_at(Space(1), 2_000);

@@ -20,3 +20,4 @@ pub mod server;
 pub mod sharing;
 pub mod stats;
 pub mod users;
+pub mod writers;

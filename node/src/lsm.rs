@@ -1,15 +1,15 @@
 //! The disk tier: entries in value logs, found through fjall indexes, within a budget of bytes.
 //!
-//! A [`DiskTier`] knows nothing of RAM. It stores records in *generations* (a value log with an index
-//! over it), writes the newest, reads all of them newest first, and drops the oldest whole when the
-//! budget is reached, after what is hot was carried over. Why it is built like this and what was
-//! measured: `docs/disk-tier.md`; bytes on disk: `docs/formats/disk-record.md`.
+//! A [`DiskTier`] knows nothing of RAM. It stores records in *generations* (a value log with an
+//! index over it), writes the newest, reads all of them newest first, and drops the oldest whole
+//! when the budget is reached, after what is hot was carried over. Why it is built like this and
+//! what was measured: `docs/disk-tier.md`; bytes on disk: `docs/formats/disk-record.md`.
 //!
 //! Invariants:
 //! - A get returns the newest record of the key or a miss, never an older one; and only bytes whose
 //!   checksums, key and version are right.
-//! - What was acknowledged is found again after a kill (and with [`Durability::Fsync`] after a loss of
-//!   power), until it is evicted.
+//! - What was acknowledged is found again after a kill (and with [`Durability::Fsync`] after a loss
+//!   of power), until it is evicted.
 //! - No call blocks its caller on the disk but [`DiskTier::open`], [`DiskTier::save_state`] and
 //!   [`DiskTier::close`]. All queues are bounded.
 
@@ -87,8 +87,8 @@ pub use tail::{TailPosition, Unread};
 pub use walk::{CountLimits, KeyPage, PageLimits, SpaceCount};
 pub use write::{DiskObserver, Write, WriteKind};
 
-/// Bytes that the file system should keep free, at least: with less, fjall could not write its tables
-/// and would have to be given up.
+/// Bytes that the file system should keep free, at least: with less, fjall could not write its
+/// tables and would have to be given up.
 const RESERVE_BYTES_MIN: u64 = 64 << 20;
 
 /// An entry that was read.
@@ -122,7 +122,7 @@ pub struct DiskUsage {
     pub budget_bytes: u64,
     /// Generations, with the one in reserve not counted.
     pub generations: usize,
-    /// Bytes of value logs that are still to settle, the newest one's included.
+    /// Bytes of value logs that are not compacted yet, the newest one's included.
     pub unsettled_bytes: u64,
     /// Entries, about: one that was written again counts again.
     pub entries_approx: u64,
@@ -163,15 +163,15 @@ fn stop(shared: &Shared) {
 }
 
 impl DiskTier {
-    /// Opens the directory, makes it if there is none, and starts the threads. Blocks until everything
-    /// in it can be read.
+    /// Opens the directory, makes it if there is none, and starts the threads. Blocks until
+    /// everything in it can be read.
     ///
-    /// Damage costs what is damaged: an index is made anew from its value log; a generation that cannot
-    /// be read at all is moved aside, and what is older than it is dropped with it.
+    /// Damage costs what is damaged: an index is made anew from its value log; a generation that
+    /// cannot be read at all is moved aside, and what is older than it is dropped with it.
     ///
     /// # Errors
-    /// [`DiskError::Options`], [`DiskError::Locked`], [`DiskError::Format`]; [`DiskError::Io`] if the
-    /// operating system refuses. Nothing is deleted for these.
+    /// [`DiskError::Options`], [`DiskError::Locked`], [`DiskError::Format`]; [`DiskError::Io`] if
+    /// the operating system refuses. Nothing is deleted for these.
     pub fn open(options: DiskOptions, observer: Arc<dyn DiskObserver>) -> Result<Self, DiskError> {
         Self::open_over(options, observer, None)
     }
@@ -259,8 +259,8 @@ impl DiskTier {
         Ok(())
     }
 
-    /// Waits until [`DiskTier::try_write`] would take a write of `cost` ([`Write::cost`]), up to `wait`;
-    /// false if the time is over before.
+    /// Waits until [`DiskTier::try_write`] would take a write of `cost` ([`Write::cost`]), up to
+    /// `wait`; false if the time is over before.
     ///
     /// # Cancel safety
     /// Safe: nothing is reserved.
@@ -289,8 +289,8 @@ impl DiskTier {
         Ok(())
     }
 
-    /// Reads an entry that is on disk; None if there is none. As [`DiskTier::find`] without what lies
-    /// below.
+    /// Reads an entry that is on disk; None if there is none. As [`DiskTier::find`] without what
+    /// lies below.
     ///
     /// # Errors
     /// As [`DiskTier::find`].
@@ -318,7 +318,8 @@ impl DiskTier {
         .await
     }
 
-    /// The version of the newest copy or tombstone of a key, here or in the tier below. No value is read.
+    /// The version of the newest copy or tombstone of a key, here or in the tier below. No value is
+    /// read.
     ///
     /// # Errors
     /// As [`DiskTier::find`].
@@ -331,20 +332,21 @@ impl DiskTier {
         .await
     }
 
-    /// Records up to this version may have been dropped, by this process or one before it, and be known nowhere.
+    /// Records up to this version may have been dropped, by this process or one before it, and be
+    /// known nowhere.
     #[must_use]
     pub fn forgotten(&self) -> Version {
         self.handle.shared.forgotten()
     }
 
-    /// From now on, tombstones are written even where there is nothing to hide: another member may still
-    /// send an older copy of the key.
+    /// From now on, tombstones are written even where there is nothing to hide: another member may
+    /// still send an older copy of the key.
     pub fn keep_tombstones(&self) {
         self.handle.shared.keep_tombstones();
     }
 
-    /// Keys of entries and tombstones of all spaces whose slot is in `slots`, from behind `after` on, in the
-    /// order of spaces and keys. Looks at a bounded number of keys; see [`SlotPage`].
+    /// Keys of entries and tombstones of all spaces whose slot is in `slots`, from behind `after`
+    /// on, in the order of spaces and keys. Looks at a bounded number of keys; see [`SlotPage`].
     ///
     /// # Errors
     /// As [`DiskTier::page`].
@@ -363,8 +365,8 @@ impl DiskTier {
         .await
     }
 
-    /// Counts the live entries of a namespace on disk: neither expired nor flushed, the newest of each key.
-    /// Goes over the indexes in pieces, between other reads; no values are read.
+    /// Counts the live entries of a namespace on disk: neither expired nor flushed, the newest of
+    /// each key. Goes over the indexes in pieces, between other reads; no values are read.
     ///
     /// # Errors
     /// As [`DiskTier::page`].
@@ -385,8 +387,8 @@ impl DiskTier {
         Ok(census)
     }
 
-    /// Has the threads woken for what was queued. Others of this turn of the reactor may follow, and one wake
-    /// does for all.
+    /// Has the threads woken for what was queued. Others of this turn of the reactor may follow,
+    /// and one wake does for all.
     fn hand_over(&self) {
         let shared = &self.handle.shared;
         match Reactor::current() {
@@ -417,7 +419,8 @@ impl DiskTier {
         relayed(answered).await.unwrap_or(Err(DiskError::Closed))
     }
 
-    /// Reads what was written behind `from`, for the tier below; see [`tail::read`]. Blocks on the disk.
+    /// Reads what was written behind `from`, for the tier below; see [`tail::read`]. Blocks on the
+    /// disk.
     ///
     /// # Errors
     /// [`DiskError::Index`] if an index or a log cannot be read.
@@ -442,8 +445,8 @@ impl DiskTier {
         self.handle.shared.leaving()
     }
 
-    /// Waits until something was written, or another generation is about to be dropped, since the last
-    /// call. For one waiter.
+    /// Waits until something was written, or another generation is about to be dropped, since the
+    /// last call. For one waiter.
     ///
     /// # Cancel safety
     /// Safe: nothing goes unnoticed.
@@ -451,8 +454,8 @@ impl DiskTier {
         self.handle.shared.tail_wake.notified().await;
     }
 
-    /// Whether this tier has a value of the key whose version is below `version`; true if it cannot tell.
-    /// Reads an index: some microseconds.
+    /// Whether this tier has a value of the key whose version is below `version`; true if it cannot
+    /// tell. Reads an index: some microseconds.
     pub(crate) fn has_older(&self, space: Space, key: &[u8], version: Version) -> bool {
         let found = self.handle.shared.generations.find(&index_key(space, key));
         let fact = |found: generations::Found| found.entry.fact;
@@ -498,11 +501,11 @@ impl DiskTier {
         Ok(())
     }
 
-    /// Whether generations that hold mostly what is of no use are written anew before any is dropped for
-    /// want of room: then what one namespace lost does not cost another its entries.
+    /// Whether generations that hold mostly what is of no use are written anew before any is
+    /// dropped for want of room: then what one namespace lost does not cost another its entries.
     pub fn set_reclaiming(&self, is_on: bool) {
         let shared = &self.handle.shared;
-        // It is the settling thread that does it.
+        // The compaction thread does it.
         shared
             .reclaim
             .set_on(is_on && shared.options.settle_percent > 0);
@@ -515,7 +518,7 @@ impl DiskTier {
         &self.handle.shared.fresh
     }
 
-    /// The codec of values that settle. Changing it concerns generations that settle from now on.
+    /// The codec `compacted`. A change concerns generations that are compacted from now on.
     #[must_use]
     pub fn compacted(&self) -> &LevelCodec {
         &self.handle.shared.compacted
@@ -567,9 +570,9 @@ impl DiskTier {
         }
     }
 
-    /// Writes what is queued, syncs, ends the threads and gives the directory free. Blocks until then,
-    /// or for `grace`: false if that was not long enough (what was acknowledged is safe all the same;
-    /// the process may exit). Other handles fail from now on.
+    /// Writes what is queued, syncs, ends the threads and gives the directory free. Blocks until
+    /// then, or for `grace`: false if that was not long enough (what was acknowledged is safe all
+    /// the same; the process may exit). Other handles fail from now on.
     #[must_use]
     pub fn close(self, grace: Duration) -> bool {
         let deadline = Instant::now() + grace;
@@ -589,18 +592,26 @@ impl DiskTier {
     }
 }
 
-/// How far below all others the thread of long work is scheduled. Beside hundreds of other tests it would get next to no time.
-const NICENESS: i32 = if cfg!(test) { 0 } else { 10 };
+/// Nice value of the threads that put acknowledged writes on disk: a flood of writes must not keep
+/// the reactors from the reads of other clients.
+const WRITE_NICENESS: i32 = 10;
 
-/// Has the calling thread run when no other thread wants its processor.
-fn stand_back() {
-    let tid = rustix::thread::gettid();
-    // The thread works all the same if that is refused.
-    let _ = rustix::process::setpriority_process(Some(tid), NICENESS);
+/// Nice value of the threads with long work that no client waits for.
+const UPKEEP_NICENESS: i32 = 10;
+
+/// Has the calling thread, and those that it starts, run after the reactors when processors are
+/// scarce.
+fn stand_back(niceness: i32) {
+    // Beside hundreds of other tests such a thread would get next to no time.
+    if !cfg!(test) {
+        let tid = rustix::thread::gettid();
+        // The thread works all the same if that is refused.
+        let _ = rustix::process::setpriority_process(Some(tid), niceness);
+    }
 }
 
-/// Starts the threads. The writer outlives the queue's closing until the queue is empty, and ends the
-/// others; the last one to end closes the generations.
+/// Starts the threads. The writer outlives the queue's closing until the queue is empty, and ends
+/// the others; the last one to end closes the generations.
 fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, DiskError> {
     let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
         let thread = std::thread::Builder::new()

@@ -1,4 +1,4 @@
-//! The node's metrics: read from the tiers' own counters whenever somebody scrapes.
+//! The node's metrics: read from the tiers' own counters at each scrape.
 
 mod cluster;
 mod cold;
@@ -198,7 +198,7 @@ fn ram(snapshot: &mut Snapshot, shared: &Shared) {
     );
     counter(
         "fonn_ram_evictions_unfetched_total",
-        "Entries evicted from RAM that nobody had read.",
+        "Entries evicted from RAM without a read.",
         counters.evicted_unfetched,
     );
     counter(
@@ -301,7 +301,7 @@ fn codecs(snapshot: &mut Snapshot, level: &LevelCodec) {
         );
         snapshot.counter_f64(
             "fonn_codec_cpu_seconds_total",
-            "Processor time of codecs, for settled values also of decoding what they were; none: of attempts in vain. Values below 64 KiB are measured one of sixteen times, looks at values that no codec is tried on are not.",
+            "Processor time of codecs, for compacted values also of decoding their former frames; none: of attempts in vain. Values below 64 KiB are measured one of sixteen times, looks at values that no codec is tried on are not.",
             &labels,
             used.cpu.as_secs_f64(),
         );

@@ -2,8 +2,8 @@
 //!
 //! Enforcement is not here: in RAM a namespace over its quota gives up its own entries
 //! (`ram/quota.rs`); on disk it is counted from time to time and its oldest entries are cut off
-//! (`engine/quota.rs`). Between two counts what was written since is added, so the sum is an upper bound,
-//! by which writes are refused that would lead far past the quota.
+//! (`engine/quota.rs`). Between two counts what was written since is added, so the sum is an upper
+//! bound, by which writes are refused that would lead far past the quota.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -50,6 +50,7 @@ const ASKED: usize = 3;
 struct Account {
     quota: AtomicU64,
     is_write_once: AtomicBool,
+    ttl_ms_max: AtomicU64,
     /// Bytes and entries on disk when it was last counted, without what was cut off then.
     counted_bytes: AtomicU64,
     counted_entries: AtomicU64,
@@ -69,6 +70,7 @@ impl Default for Account {
         Self {
             quota: AtomicU64::new(UNLIMITED),
             is_write_once: AtomicBool::new(false),
+            ttl_ms_max: AtomicU64::new(UNLIMITED),
             counted_bytes: AtomicU64::new(0),
             counted_entries: AtomicU64::new(0),
             counted_at_ms: AtomicU64::new(0),
@@ -95,6 +97,8 @@ pub struct Known {
     pub base: Option<u16>,
     /// Whether its entries keep their first value.
     pub is_write_once: bool,
+    /// How long its entries live at most, in milliseconds.
+    pub ttl_ms_max: Option<u64>,
 }
 
 /// What a namespace holds on disk and what became of its writes.
@@ -148,12 +152,17 @@ impl Namespaces {
     /// The namespaces of a users file; `default` is always there.
     pub fn set_users(&self, users: Option<&Directory>) {
         let named = users.map_or(&[][..], Directory::namespaces);
-        self.set(named.iter().map(|it| Known {
-            name: Arc::clone(&it.name),
-            number: it.number,
-            quota: it.quota.map(|quota| quota.bytes()),
-            base: it.base,
-            is_write_once: it.is_write_once,
+        self.set(named.iter().map(|it| {
+            Known {
+                name: Arc::clone(&it.name),
+                number: it.number,
+                quota: it.quota.map(|quota| quota.bytes()),
+                base: it.base,
+                is_write_once: it.is_write_once,
+                ttl_ms_max: it
+                    .ttl
+                    .map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+            }
         }));
     }
 
@@ -167,6 +176,7 @@ impl Namespaces {
                 quota: None,
                 base: None,
                 is_write_once: false,
+                ttl_ms_max: None,
             });
         }
         known.sort_by(|a, b| a.name.cmp(&b.name));
@@ -179,6 +189,8 @@ impl Namespaces {
             account
                 .is_write_once
                 .store(is_write_once, Ordering::Relaxed);
+            let ttl_ms_max = named.and_then(|it| it.ttl_ms_max).unwrap_or(UNLIMITED);
+            account.ttl_ms_max.store(ttl_ms_max, Ordering::Relaxed);
         }
         // A namespace keeps its place for as long as the process lives: its counters go on.
         let mut next = self
@@ -226,6 +238,14 @@ impl Namespaces {
         account.is_some_and(|it| it.is_write_once.load(Ordering::Relaxed))
     }
 
+    /// How long the entries of a namespace live at most, in milliseconds.
+    #[inline]
+    #[must_use]
+    pub fn ttl_ms_max(&self, namespace: u16) -> Option<u64> {
+        let ttl_ms = self.account(namespace)?.ttl_ms_max.load(Ordering::Relaxed);
+        (ttl_ms != UNLIMITED).then_some(ttl_ms)
+    }
+
     /// Counts a request.
     #[inline]
     pub fn count(&self, space: Space, asked: Asked) {
@@ -253,8 +273,8 @@ impl Namespaces {
     /// Whether a write of this length may be taken.
     ///
     /// # Errors
-    /// [`Failure::TooLarge`] if it is more than half of the quota; [`Failure::OutOfSpace`] if the namespace
-    /// is too far past it: for the moment that it takes to cut off its oldest entries.
+    /// [`Failure::TooLarge`] if it is more than half of the quota; [`Failure::OutOfSpace`] if the
+    /// namespace is too far past it: for the moment that it takes to cut off its oldest entries.
     pub fn admit(&self, space: Space, len: usize) -> Result<(), Failure> {
         let Some(account) = self.account(space.namespace()) else {
             return Ok(());
@@ -295,8 +315,8 @@ impl Namespaces {
         }
     }
 
-    /// The namespaces that have to be counted: those that may be past their quota, were never counted or
-    /// have one and are asked for.
+    /// The namespaces that have to be counted: those that may be past their quota, were never
+    /// counted or have one and are asked for.
     #[must_use]
     pub fn due(&self) -> Vec<u16> {
         let is_due = |account: &Account| {
@@ -399,6 +419,7 @@ mod tests {
             quota,
             base: None,
             is_write_once: false,
+            ttl_ms_max: None,
         }
     }
 

@@ -1,19 +1,20 @@
-//! The RAM tier: a sharded map from key to value, bounded in bytes, that forgets what was used least
-//! recently.
+//! The RAM tier: a sharded map from key to value, bounded in bytes, that forgets what was used
+//! least recently.
 //!
-//! It holds no clock and does no I/O: callers give the time, and what a lookup means (expired, stale,
-//! newer elsewhere) is theirs to judge. Two invariants are its own: an entry that the disk does not have
-//! yet ([dirty](Found::dirty)) is never evicted or swept, and everything that entries take, rounded to
-//! the sizes that are really allocated, tables and slots included, is counted in [`RamTier::used`].
+//! It holds no clock and does no I/O: callers give the time, and what a lookup means (expired,
+//! stale, newer elsewhere) is theirs to judge. Two invariants are its own: an entry that the disk
+//! does not have yet ([dirty](Found::dirty)) is never evicted or swept, and everything that entries
+//! take, rounded to the sizes that are really allocated, tables and slots included, is counted in
+//! [`RamTier::used`].
 //!
-//! Memory of an entry with a key of 16 bytes and a value of 100: a block of 124 bytes with key, value and
-//! time of last use (`payload.rs`, `arena.rs`), a slot of 28 (`slab.rs`) and 5–11 bytes of a table that
-//! holds slot ids only (`table.rs`).
+//! Memory of an entry with a key of 16 bytes and a value of 100: a block of 124 bytes with key,
+//! value and time of last use (`payload.rs`, `arena.rs`), a slot of 28 (`slab.rs`) and 5–11 bytes
+//! of a table that holds slot ids only (`table.rs`).
 //!
-//! In the approximate mode each shard keeps its own order. [`RamTier::evict_to_budget`] takes from the
-//! shard that was written, but only what is about as old as what is evicted elsewhere, so that a large
-//! value does not empty the shard it falls into. The strict mode has one shard, and one exact order.
-//! Namespaces with a quota have an order of their own (`quota.rs`).
+//! In the approximate mode each shard keeps its own order. [`RamTier::evict_to_budget`] takes from
+//! the shard that was written, but only what is about as old as what is evicted elsewhere, so that
+//! a large value does not empty the shard it falls into. The strict mode has one shard, and one
+//! exact order. Namespaces with a quota have an order of their own (`quota.rs`).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -46,21 +47,25 @@ use owners::Allowance;
 use shard::Shard;
 
 /// Longest value, in stored bytes, that is copied into its entry's block. Longer ones are shared.
-pub const INLINE_LEN_MAX: usize = 4096;
+pub const INLINE_LEN_MAX: usize = 1024;
 
-/// Bytes of budget for each shard. Small enough that a growing table of small entries moves within some
-/// milliseconds, large enough that the open ends of the shards do not show in memory per entry.
+/// Bytes of budget for each shard. Large enough that the open ends of the shards do not show in
+/// memory per entry.
 const SHARD_BYTES: usize = 32 << 20;
+
+/// Parts of the table of so many bytes of budget, a power of two. A part that grows moves its
+/// entries in less than a millisecond.
+const TABLE_PARTS: usize = 16;
 
 const SHARDS_MIN: usize = 16;
 const SHARDS_MAX: usize = 1024;
 
-/// The shard is chosen by hash bits that the table of a shard uses neither for the place (low bits) nor
-/// for the tag (the highest seven).
+/// The shard is chosen by hash bits that the table of a shard uses neither for the place (low bits)
+/// nor for the tag (the highest seven).
 const SHARD_SHIFT: u32 = 40;
 
-/// Bytes that are evicted from one shard before the next is tried, so that callers who evict at the same
-/// time see each other's work and do not each evict all of it.
+/// Bytes that are evicted from one shard before the next is tried, so that callers that evict at
+/// the same time see each other's work and do not each evict all of it.
 const EVICT_STEP_BYTES: usize = 64 * 1024;
 
 /// Slots that a scan looks at before it gives the shard's lock back.
@@ -69,8 +74,8 @@ const LOCKED_SLOTS_MAX: usize = 256;
 /// Slots of a shard among which a random entry is looked for.
 const RANDOM_SLOTS_MAX: usize = 1024;
 
-/// Laps over all shards that may find nothing old enough before age no longer matters. Each such lap
-/// raises the age, so that only a racing clock gets here.
+/// Laps over all shards that may find nothing old enough before age no longer matters. Each such
+/// lap raises the age, so that only a racing clock gets here.
 const FRUITLESS_LAPS_MAX: usize = 40;
 
 /// How exactly the recency of entries is kept.
@@ -175,7 +180,8 @@ pub struct Evicted {
     pub entries: usize,
     /// Bytes they took.
     pub bytes: usize,
-    /// Bytes that the tier still takes above its budget: the limit was reached, or all else is dirty.
+    /// Bytes that the tier still takes above its budget: the limit was reached, or all else is
+    /// dirty.
     pub over_bytes: usize,
 }
 
@@ -244,8 +250,8 @@ impl RamTier {
         let wanted = (options.budget_bytes / SHARD_BYTES).clamp(SHARDS_MIN, SHARDS_MAX);
         let wanted = 1 << wanted.ilog2();
         let (count, table_parts) = match options.lru {
-            LruMode::Strict => (1, wanted),
-            LruMode::Approximate => (wanted, 1),
+            LruMode::Strict => (1, wanted * TABLE_PARTS),
+            LruMode::Approximate => (wanted, TABLE_PARTS),
         };
         let shard = || {
             Aligned(Mutex::new(Shard::new(
@@ -319,8 +325,8 @@ impl RamTier {
     }
 
     /// Counts memory outside the tier (request bodies in flight) against the budget. Call
-    /// [`RamTier::evict_to_budget`] afterwards, and [`RamTier::release`] with the same number when the
-    /// memory is free.
+    /// [`RamTier::evict_to_budget`] afterwards, and [`RamTier::release`] with the same number when
+    /// the memory is free.
     pub fn reserve(&self, bytes: usize) {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -340,10 +346,12 @@ impl RamTier {
         self.used().saturating_sub(self.budget())
     }
 
-    /// Evicts clean entries until the budget holds, at most `entries_max` of them. Holds one lock at a
-    /// time, none of them for long; cheap when nothing is over. No guard may be held by the caller.
+    /// Evicts clean entries until the budget holds, at most `entries_max` of them. Holds one lock
+    /// at a time, none of them for long; cheap when nothing is over. No guard may be held by the
+    /// caller.
     ///
-    /// `near` is the hash of the key just written: its shard is tried first, the others follow in turn.
+    /// `near` is the hash of the key just written: its shard is tried first, the others follow in
+    /// turn.
     pub fn evict_to_budget(&self, near: u64, now_s: u32, entries_max: usize) -> Evicted {
         let mut evicted = Evicted::default();
         let mut at = self.shard_index(near);
@@ -376,8 +384,8 @@ impl RamTier {
             if found_any {
                 continue;
             }
-            // Everything is younger than the horizon, or dirty. The horizon moves to the oldest and a
-            // little beyond, so that laps are rare.
+            // Everything is younger than the horizon, or dirty. The horizon moves to the oldest and
+            // a little beyond, so that laps are rare.
             let Some(oldest_s) = oldest_s else { break };
             fruitless_laps += 1;
             let raised = oldest_s.saturating_add(now_s.saturating_sub(oldest_s) / 32);
@@ -387,18 +395,19 @@ impl RamTier {
         evicted
     }
 
-    /// Goes over `limit` slots of a shard, on from where the last sweep of it ended, and removes what
-    /// has expired at `now_ms` and is not dirty. Returns how many.
+    /// Goes over `limit` slots of a shard, on from where the last sweep of it ended, and removes
+    /// what has expired at `now_ms` and is not dirty. Returns how many.
     ///
-    /// A dirty entry stays although it has expired: the disk may still have an older value of the key.
+    /// A dirty entry stays although it has expired: the disk may still have an older value of the
+    /// key.
     pub fn sweep_expired(&self, shard_index: usize, now_ms: u64, limit: usize) -> usize {
         self.lock_index(shard_index)
             .shard_mut()
             .sweep_expired(now_ms, limit)
     }
 
-    /// Removes every entry of a shard for which `keep` says no, dirty ones and tombstones included, and
-    /// returns how many. Locks the shard for as long as that takes.
+    /// Removes every entry of a shard for which `keep` says no, dirty ones and tombstones included,
+    /// and returns how many. Locks the shard for as long as that takes.
     pub fn retain(&self, shard_index: usize, mut keep: impl FnMut(&Found<'_>) -> bool) -> usize {
         let mut guard = self.lock_index(shard_index);
         let shard = guard.shard_mut();
@@ -414,12 +423,12 @@ impl RamTier {
         removed
     }
 
-    /// Goes over about `count` slots from `cursor` on, calls `visit` for each entry (not for tombstones)
-    /// and returns the cursor to go on with; 0 to begin with, and 0 when all was seen. No shard is locked for more
-    /// than some hundred slots at a time.
+    /// Goes over about `count` slots from `cursor` on, calls `visit` for each entry (not for
+    /// tombstones) and returns the cursor to go on with; 0 to begin with, and 0 when all was seen.
+    /// No shard is locked for more than some hundred slots at a time.
     ///
-    /// An entry that is there during the whole scan is visited at least once, because it keeps its slot;
-    /// one that comes or goes may be.
+    /// An entry that is there during the whole scan is visited at least once, because it keeps its
+    /// slot; one that comes or goes may be.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&Found<'_>)) -> u64 {
         self.scan_while(cursor, count, |found| {
             visit(found);
@@ -464,8 +473,8 @@ impl RamTier {
         0
     }
 
-    /// The key of some entry of `space` that has not expired at `now_ms`; which one follows from `seed`. None if none is
-    /// met among some thousand slots of each shard.
+    /// The key of some entry of `space` that has not expired at `now_ms`; which one follows from
+    /// `seed`. None if none is met among some thousand slots of each shard.
     #[must_use]
     pub fn random(&self, seed: u64, space: Space, now_ms: u64) -> Option<Vec<u8>> {
         (0..self.shards.len()).find_map(|step| {

@@ -1,5 +1,5 @@
-//! The client side of a node: what the socket server of `fonn_runtime` asks of the engine, and of the other
-//! members.
+//! The client side of a node: what the socket server of `fonn_runtime` asks of the engine, and of
+//! the other members.
 
 mod cluster;
 mod commands;
@@ -15,9 +15,12 @@ use std::sync::Arc;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{FlushesBuilder, Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement};
-use fonn_runtime::route::{Again, Came};
+use fonn_proto::{
+    Base, Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement,
+};
+use fonn_runtime::route::{Again, Came, Hidden};
 use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Service};
+use fonn_runtime::users::Authenticator;
 
 use crate::cluster::view::Views;
 use crate::engine::{Acks, Engine, Moment};
@@ -42,10 +45,12 @@ pub struct Tiers {
     pub sharing: Option<Arc<Sharing>>,
     /// What clients are told of the cluster, if it is in one.
     pub views: Option<Arc<Views>>,
-    /// Who it is among members.
+    /// Its member id.
     pub identity: Identity,
     /// Where changes of settings are handed in, if they can be.
     pub live: Option<LiveSettings>,
+    /// The names of writers, if there are users.
+    pub users: Option<Arc<Authenticator>>,
 }
 
 impl Tiers {
@@ -58,6 +63,7 @@ impl Tiers {
             views: None,
             identity: Identity::default(),
             live: None,
+            users: None,
         })
     }
 
@@ -70,6 +76,13 @@ impl Tiers {
         let view = views.current();
         let owners = view.owners(placement::slot(key));
         owners.is_some_and(|owners| owners.positions().contains(&view.me()))
+    }
+
+    /// Whether this node decides about a key: always, outside of a cluster.
+    #[must_use]
+    pub fn is_primary_of(&self, key: &[u8]) -> bool {
+        let slot = placement::slot(key);
+        self.sharing.as_ref().is_none_or(|it| it.is_primary(slot))
     }
 
     /// Where a client that goes to the owners of keys itself has to go.
@@ -165,6 +178,21 @@ impl Service for Tiers {
     }
 
     #[inline]
+    fn answer_store(
+        &self,
+        job: &Job<'_>,
+        moment: Moment,
+        acks: &mut Acks,
+        word: impl FnOnce(&Outcome<'_>),
+    ) -> bool {
+        // With other owners it is not done by storing it here.
+        if self.sharing.is_some() {
+            return false;
+        }
+        self.engine.answer_store(job, moment, acks, word)
+    }
+
+    #[inline]
     fn count_hits(&self, hits: u64) {
         self.engine.count_hits(hits);
     }
@@ -217,6 +245,12 @@ impl Service for Tiers {
             (Request::Sources { slots, is_owned }, Some(sharing)) => {
                 word(&Reply::Sources(sharing.sources(slots, *is_owned).sources()));
             }
+            (Request::Writers { names }, _) => {
+                if let Some(users) = &self.users {
+                    names.iter().for_each(|name| users.writers().learn(name));
+                }
+                word(&Reply::Applied);
+            }
             (Request::Flushes, _) => {
                 let flushes: FlushesBuilder = self.engine.known_flushes().into_iter().collect();
                 word(&Reply::Flushes(flushes.flushes()));
@@ -225,14 +259,12 @@ impl Service for Tiers {
                 Request::Flush {
                     all_databases,
                     cutoff,
+                    purge,
                 },
                 Some(sharing),
             ) => {
-                let spaces: Vec<Space> = match all_databases {
-                    true => Space::of_namespace(space.namespace()).collect(),
-                    false => vec![space],
-                };
-                match sharing.flush_own(&self.engine, &spaces, *cutoff).await {
+                let hidden = Hidden::of(space, *all_databases, *purge);
+                match sharing.flush_own(&self.engine, &hidden, *cutoff).await {
                     Ok(cutoff) => word(&Reply::Version(cutoff)),
                     Err(Failure::Busy) => word(&Reply::WrongOwner),
                     Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),
@@ -288,13 +320,13 @@ pub(crate) async fn execute_here<'s>(
 }
 
 impl Engine {
-    /// Reads an entry of a namespace that lies over `base`. What the read would change besides is changed
-    /// in the upper one alone.
+    /// Reads an entry of a namespace that lies over `base`. What the read would change besides is
+    /// changed in the upper one alone.
     async fn read_through<'s>(
         &self,
         job: &Job<'_>,
         get: &Get<'_>,
-        base: Space,
+        base: Base,
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Outcome<'s> {
@@ -305,9 +337,9 @@ impl Engine {
         let plain = Command::Get(Get {
             want_value: get.want_value,
             bump: get.bump,
-            ..Get::new(get.key)
+            ..Get::new(base.key(get.key))
         });
-        for (space, command) in [(job.space, &own), (base, &plain)] {
+        for (space, command) in [(job.space, &own), (base.space, &plain)] {
             let read = Job {
                 space,
                 command,
@@ -315,6 +347,7 @@ impl Engine {
                 base: None,
                 is_routed: false,
                 redirects: job.redirects,
+                writer: job.writer,
             };
             let outcome = Self::execute(self, &read, acks, scratch).await;
             if !matches!(outcome, Outcome::Miss) {

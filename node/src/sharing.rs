@@ -1,16 +1,17 @@
-//! Sharing the slots with the other members of a cluster.
+//! Replication of slots between the members of a cluster.
 //!
-//! A command is executed by the primary of its key's slot, whoever got it. Before the answer to a write, what
-//! came of it is with all other owners that are up; so whoever comes next in rank knows all that was
-//! acknowledged. A slot whose primary changes is handed over key by key where a key is wanted, and as a whole
+//! The primary of a key's slot executes each command, whichever member received it. Before a write
+//! is answered, all other owners that are up have its result. So the next member in rank knows all
+//! acknowledged writes. A new primary asks for each requested key of the slot, and copies the rest
 //! in the background ([`handover`]).
 //!
-//! Never two primaries that answer differently: a member that takes a slot over asks the one before about each
-//! key, and takes its word only once that one goes by the new map too ([`Sharing::confirm`]). The one before
-//! looks again, after each write, whether it still is the primary ([`Sharing::spread`]), and if not, gives what
-//! it wrote to the one that is, before it answers. A member that is down is not asked; when it comes back it
-//! asks first ([`holdings`]), and does not answer by the map from before ([`pulse`]). Who is cut off and does not
-//! know that it is down acknowledges nothing that another owner would have to take ([`spread`]).
+//! Two primaries never answer differently. A new primary asks the previous one about each key, and
+//! uses its reply only once it has applied the new map too ([`Sharing::confirm`]). After each
+//! write, the previous primary checks whether it still is the primary ([`Sharing::spread`]). If
+//! not, it gives the write to the new one before it answers. A member that is down is not asked.
+//! When it returns, it asks first ([`holdings`]), and does not answer by its earlier map
+//! ([`pulse`]). A member that is cut off and does not know that it is down acknowledges no write
+//! that another owner would have to accept ([`spread`]).
 
 mod batch;
 pub mod copies;
@@ -55,12 +56,13 @@ use self::repair::Repairs;
 use crate::engine::{Acks, Engine, PutError};
 use crate::entry::Space;
 
-/// How long a write waits for the other owners, and a command for the member that had its slot before. Longer
-/// than it takes until one that fell is known to be down.
+/// How long a write waits for the other owners, and a command for the member that had its slot
+/// before. Longer than it takes until one that fell is known to be down.
 const OWNERS_WAIT: Duration = Duration::from_secs(3);
 
-/// So many times as long a write waits for a member that had its slot before and answers, but is slow to go by the new map: it would be refused where
-/// a read is a miss. Routers wait for as long as they are told to.
+/// So many times as long a write waits for a member that had its slot before and answers, but is
+/// slow to go by the new map: it would be refused where a read is a miss. Routers wait for as long
+/// as they are told to.
 const WRITE_WAITS: u32 = 3;
 
 /// Between tries while another member goes by an older map, or is not reached.
@@ -84,14 +86,14 @@ pub struct Sharing {
     pulse: Pulse,
     /// What there is to do with each slot, in a form for the request path.
     slots: Box<[AtomicU8]>,
-    /// Versions up to which those who owned a slot before may have forgotten what they knew.
+    /// Versions up to which those that owned a slot before may have forgotten what they knew.
     floors: Box<[AtomicU64]>,
     epoch: AtomicU64,
-    /// The newest map by which this member is not there, or was not all the time: what it executed by older ones
-    /// the primary by this one did not wait for.
+    /// The newest map by which this member is not there, or was not all the time: what it executed
+    /// by older ones the primary by this map did not wait for.
     broken: AtomicU64,
     held: Mutex<Held>,
-    /// Held by whoever asks for sources of sources: it is done once for all that wait.
+    /// Held by a task that asks for sources of sources: it is done once for all that wait.
     resolving: tokio::sync::Mutex<()>,
     /// Counts up with each map.
     changes: watch::Sender<u64>,
@@ -106,14 +108,15 @@ struct Held {
     holdings: Holdings,
     missing: Missing,
     topology: Option<Arc<Topology>>,
-    /// After an absence, until nothing is lacked any more: the sources that have told what was flushed meanwhile.
+    /// After an absence, until nothing is lacked any more: the sources that have told what was
+    /// flushed meanwhile.
     told_flushes: Option<BTreeSet<Arc<str>>>,
 }
 
 /// Why a key could not be confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unconfirmed {
-    /// Who knows does not answer.
+    /// The member that knows does not answer.
     Silent,
     /// What it says could not be kept.
     Kept(Failure),
@@ -131,7 +134,8 @@ enum Told {
 }
 
 impl Sharing {
-    /// The part of the member `own`, which sends to others through `forwarder`. Without a map it owns nothing.
+    /// The part of the member `own`, which sends to others through `forwarder`. Without a map it
+    /// owns nothing.
     #[must_use]
     pub fn new(own: &str, forwarder: Forwarder, clock: Clock) -> Self {
         Self {
@@ -154,14 +158,16 @@ impl Sharing {
         }
     }
 
-    /// Goes by a newer map from now on; one at a time. `is_unbroken` says that the member was up by all maps between the last
-    /// one and this; who has not seen one of these maps may have been without a slot by it all the same, and is taken for one
-    /// that was away. Milliseconds, not for a reactor.
+    /// Goes by a newer map from now on; one at a time. `is_unbroken` says that the member was up by
+    /// all maps between the last one and this; a member that has not seen one of these maps may
+    /// have been without a slot by it all the same, and is taken for one that was away.
+    /// Milliseconds, not for a reactor.
     pub fn go_by(&self, topology: Topology, is_unbroken: bool) {
         self.go_by_since(topology, is_unbroken, &|_| u64::MAX);
     }
 
-    /// As [`Self::go_by`]; `since` tells since which epoch a member is up, or was when it fell. Writes to the disk.
+    /// As [`Self::go_by`]; `since` tells since which epoch a member is up, or was when it fell.
+    /// Writes to the disk.
     fn go_by_since(&self, topology: Topology, is_unbroken: bool, since: &dyn Fn(&str) -> u64) {
         let (old, before, missing) = {
             let held = self.held.lock();
@@ -176,15 +182,17 @@ impl Sharing {
             .as_ref()
             .is_none_or(|old| topology.epoch() == old.epoch().saturating_add(1));
         let is_unbroken = is_unbroken && is_next;
-        // Reactors wait for the lock, so it is not held for this. What is settled meanwhile is settled again.
+        // Reactors wait for the lock, so it is not held for this. What is resolved meanwhile is
+        // resolved again.
         let step = Step {
             own: &self.own,
             is_unbroken: is_unbroken && old.is_some(),
             old: old.as_deref(),
             new: &topology,
         };
-        // Nothing is gone on with behind the map of before the start, but it says who had which slots. What became of others
-        // until then is guessed, by what is noted of those that are missing.
+        // Nothing is gone on with behind the map of before the start, but it tells the owners of
+        // slots. What became of others until then is guessed, by what is noted of those that are
+        // missing.
         let noted = Step {
             old: old.as_deref().or(self.notes.before()),
             ..step
@@ -255,7 +263,8 @@ impl Sharing {
         self.pulse.is_sound(self.clock.coarse_monotonic_ms())
     }
 
-    /// Whether the leader was heard so lately that the cluster cannot have gone on without this member.
+    /// Whether the leader was heard so lately that the cluster cannot have gone on without this
+    /// member.
     fn is_led(&self) -> bool {
         self.pulse.is_led()
     }
@@ -301,8 +310,8 @@ impl Sharing {
     ) -> Result<(), Outcome<'static>> {
         if flags & FILLING != 0 {
             let confirm = async {
-                for space in [Some(job.space), job.base].into_iter().flatten() {
-                    self.confirm(engine, space, job.command.key(), acks).await?;
+                for (space, key) in places(job) {
+                    self.confirm(engine, space, key, acks).await?;
                 }
                 Ok(())
             };
@@ -316,7 +325,7 @@ impl Sharing {
                 self.wait_for_sources(placement::slot(job.command.key()), waits, confirm);
             confirmed.await.map_err(|why| refused(job.command, why))?;
         }
-        // Who was asked meanwhile may have told who is missing.
+        // The asked members may have told the missing ones.
         if self.flags(placement::slot(job.command.key())) & DOUBTED != 0 {
             Box::pin(self.meet_none_doubted(engine, job)).await?;
         }
@@ -364,8 +373,8 @@ impl Sharing {
         }
     }
 
-    /// A source of a slot that has not told about a key yet; those first that have to say which sources they
-    /// had.
+    /// A source of a slot that has not told about a key yet; those first that have to say which
+    /// sources they had.
     fn next_source(&self, slot: u16, told: &[Arc<str>]) -> Option<Source> {
         let held = self.held.lock();
         let sources = &held.holdings.get(slot)?.sources;
@@ -374,7 +383,8 @@ impl Sharing {
         unasked.or_else(|| left.next()).cloned()
     }
 
-    /// Learns which sources a source had itself, and after an absence what was flushed. False if it does not say yet.
+    /// Learns which sources a source had itself, and after an absence what was flushed. False if it
+    /// does not say yet.
     async fn resolve(&self, engine: &Engine, source: &str, target: &Target) -> bool {
         let _turn = self.resolving.lock().await;
         let slots: SlotSet = {
@@ -414,7 +424,8 @@ impl Sharing {
         floor.map_or(0, |floor| floor.load(Ordering::Acquire))
     }
 
-    /// Who knows of some slots, or of those of them that it owns, what this member may not.
+    /// The members that may know more than this member of some slots, or of those of them that it
+    /// owns.
     #[must_use]
     pub fn sources(&self, slots: &SlotSet, is_owned: bool) -> SourcesBuilder {
         let mut sources = SourcesBuilder::default();
@@ -431,7 +442,7 @@ impl Sharing {
         sources
     }
 
-    /// The slots that lack something, by who knows it.
+    /// The slots that lack something, by the member that knows it.
     fn unsettled(
         &self,
         is_meant: impl Fn(u16, &Holding, &Source) -> bool,
@@ -448,8 +459,8 @@ impl Sharing {
         by_source
     }
 
-    /// Asks a member about a key, and keeps what it says. `gone` is the version of the newest tombstone that was told
-    /// and not kept: nothing older is.
+    /// Asks a member about a key, and keeps what it says. `gone` is the version of the newest
+    /// tombstone that was told and not kept: nothing older is.
     async fn ask(
         &self,
         engine: &Engine,
@@ -477,7 +488,8 @@ impl Sharing {
             Ok(Reply::Outcome(Outcome::Failed(Failure::Unavailable))) => Ok(Told::Unreadable),
             Ok(Reply::Entry(entry)) => {
                 if entry.content == Content::Tombstone {
-                    // It may stand for all that was forgotten; and the tombstones there are come with the pages.
+                    // It may stand for all that was forgotten; and the tombstones there are come
+                    // with the pages.
                     let known = engine.newest(space, key).await;
                     let known = known.map_err(Unconfirmed::Kept)?;
                     if known.is_none_or(|known| known >= entry.version) {
@@ -539,14 +551,14 @@ impl Sharing {
         self.flags(slot) & PRIMARY != 0
     }
 
-    /// Whether this member is the primary of a slot, and needs to ask nobody about it.
+    /// Whether this member is the primary of a slot, and needs to ask no other member about it.
     #[must_use]
     pub fn is_settled_primary(&self, slot: u16) -> bool {
         self.flags(slot) & (PRIMARY | FILLING | DOUBTED) == PRIMARY && self.is_sound()
     }
 
-    /// Slots by what this member has to do with them: as primary, as replica, and those of both that are not
-    /// all here yet.
+    /// Slots by what this member has to do with them: as primary, as replica, and those of both
+    /// that are not all here yet.
     #[must_use]
     pub fn counts(&self) -> [u64; 3] {
         let mut counts = [0; 3];
@@ -565,7 +577,7 @@ fn failure(error: PutError) -> Failure {
     match error {
         PutError::Failed(failure) => failure,
         PutError::Malformed(what) => {
-            tracing::warn!(what, "a member sent an entry that makes no sense");
+            tracing::warn!(what, "a member sent a malformed entry");
             Failure::Unavailable
         }
     }
@@ -580,7 +592,14 @@ fn removes(command: &Command<'_>) -> bool {
     }
 }
 
-/// Nothing changed, so nobody has to be told.
+/// Where a command finds its entry: in its own space, and in the base.
+fn places<'j>(job: &Job<'j>) -> impl Iterator<Item = (Space, &'j [u8])> {
+    let key = job.command.key();
+    let base = job.base.map(|base| (base.space, base.key(key)));
+    std::iter::once((job.space, key)).chain(base)
+}
+
+/// Nothing changed, so no member has to be told.
 fn is_unchanged(outcome: &Outcome<'_>) -> bool {
     matches!(
         outcome,

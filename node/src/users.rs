@@ -1,7 +1,8 @@
-//! Putting in force what the members of the cluster agree on about users.
+//! Applying the users that the members of the cluster agree on.
 //!
-//! Only where members know each other by certificates and this one has a users file: else whoever reaches
-//! the cluster's port could make itself a user, or nobody is asked who it is.
+//! Only where members know each other by certificates and this member has a users file. Otherwise
+//! every client that reaches the cluster's port could make itself a user, or no client is asked for
+//! a login.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,7 +35,8 @@ impl fmt::Debug for Followed {
 }
 
 impl Followed {
-    /// Users of the file `users`, whose namespaces `engine` is told of; changes are recorded in `events`.
+    /// Users of the file `users`, whose namespaces `engine` is told of; changes are recorded in
+    /// `events`.
     #[must_use]
     pub const fn new(users: Arc<Authenticator>, engine: Arc<Engine>, events: Events) -> Self {
         Self {
@@ -44,7 +46,8 @@ impl Followed {
         }
     }
 
-    /// Puts in force what the node knows at its start, so that nobody is refused who was let in before.
+    /// Puts in force what the node knows at its start, so that no user is refused that was admitted
+    /// before.
     pub fn begin(&self, cluster: &Cluster) {
         let state = cluster.state().borrow().clone();
         let (records, unreadable) = users::records(&state);
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changed_is_told_and_no_hash() {
+    fn the_changed_user_is_told_and_no_hash() {
         let before = records(&[("a", Role::Read), ("b", Role::Read), ("c", Role::Read)]);
         let after = records(&[("a", Role::Read), ("b", Role::Admin), ("d", Role::Read)]);
         assert_eq!(

@@ -1,15 +1,16 @@
-//! The codecs of the levels in the disk tier: by size and kind of value, under a load of writes with and
-//! without a slow device, and once settled.
+//! The codecs of the levels in the disk tier: by size and kind of value, under a load of writes
+//! with and without a slow device, and once compacted.
 //!
 //! ```text
-//! cargo bench -p fonn-node --bench levels -- sweep|fresh|settle|all [directory of the CSV and SVG files] [rounds]
+//! cargo bench -p fonn-node --bench levels -- sweep|fresh|compacted|all [directory of the CSV and SVG files] [rounds]
 //! ```
 //!
-//! `fresh` goes over all codecs in turn, so many rounds (1 without the argument), each taking four minutes, and tells
-//! medians with the least and the most. `auto` is compared with the best fixed codec within each round.
+//! `fresh` goes over all codecs in turn, so many rounds (1 without the argument), each taking four
+//! minutes, and tells medians with the least and the most. `auto` is compared with the best fixed
+//! codec within each round.
 //!
-//! The slow device is a token bucket in the writer (`DiskOptions::write_bytes_per_sec_max`), so that
-//! every machine has the same. Each table is written as CSV, the first two as SVG too.
+//! The slow device is a token bucket in the writer (`DiskOptions::write_bytes_per_sec_max`), so
+//! that every machine has the same. Each table is written as CSV, the first two as SVG too.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
@@ -40,8 +41,8 @@ fn main() {
         let rounds = args.next().map_or(1, |rounds| rounds.parse().unwrap());
         fresh(&out, rounds);
     }
-    if is_wanted("settle") {
-        settle(&out);
+    if is_wanted("compacted") {
+        compacted(&out);
     }
 }
 
@@ -225,9 +226,9 @@ fn spread(mut values: Vec<f64>) -> Spread {
     }
 }
 
-/// What is on disk once everything has settled, and what it cost.
-fn settle(out: &Path) {
-    let mut csv = "fresh,compacted,kind,disk_per_byte_fresh,disk_per_byte_settled,write_cpu_s_gb,settle_cpu_s_gb,settle_seconds\n"
+/// What is on disk once everything is compacted, and what it cost.
+fn compacted(out: &Path) {
+    let mut csv = "fresh,compacted,kind,disk_per_byte_fresh,disk_per_byte_compacted,write_cpu_s_gb,compaction_cpu_s_gb,compaction_seconds\n"
         .to_owned();
     for kind in [Kind::Compressible, Kind::Object, Kind::Precompressed] {
         for (new, old) in [("lz4", "lz4"), ("lz4", "zstd:3"), ("zstd:3", "zstd:3")] {
@@ -236,7 +237,7 @@ fn settle(out: &Path) {
             let raw = (count * (16 << 10)) as f64;
             let rig = Rig::new(|options| {
                 options.fresh = new.parse().unwrap();
-                // Settles when all is written: one generation takes it.
+                // Compaction runs when all is written: one generation takes it.
                 options.compacted = CodecChoice::none();
                 options.settle_percent = 100;
             });
@@ -246,18 +247,19 @@ fn settle(out: &Path) {
             let fresh = disk_bytes(rig.dir()) as f64 / raw;
             rig.tier().compacted().set(old.parse().unwrap(), 256);
             let (cpu, began) = (cpu_seconds(), Instant::now());
-            // The newest generation settles when it is at rest, and if that would gain anything.
+            // Compaction takes the newest generation when it is at rest, and if that would gain
+            // anything.
             while rig.tier().usage().unsettled_bytes > 0 && new != old {
                 std::thread::sleep(Duration::from_millis(50));
             }
             std::thread::sleep(Duration::from_millis(500));
-            let settle_cpu = cpu_seconds() - cpu;
-            let settled = disk_bytes(rig.dir()) as f64 / raw;
+            let compaction_cpu = cpu_seconds() - cpu;
+            let compacted = disk_bytes(rig.dir()) as f64 / raw;
             let row = format!(
-                "{new},{old},{},{fresh:.4},{settled:.4},{:.2},{:.2},{:.1}",
+                "{new},{old},{},{fresh:.4},{compacted:.4},{:.2},{:.2},{:.1}",
                 kind.name(),
                 write_cpu / raw * 1e9,
-                settle_cpu / raw * 1e9,
+                compaction_cpu / raw * 1e9,
                 began.elapsed().as_secs_f64(),
             );
             println!("{row}");
@@ -265,5 +267,5 @@ fn settle(out: &Path) {
             rig.read(&pool, 0..count);
         }
     }
-    save(out, "codec-settle", &csv);
+    save(out, "codec-compacted", &csv);
 }

@@ -1,4 +1,4 @@
-//! Whom a call is for: which namespace it means, and whether that is its own.
+//! The namespace that a call is for, and whether it is the caller's own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tonic::{Request, Status};
 
 use super::{Admin, DEFAULT_NAMESPACE};
 
-/// Who calls.
+/// The caller.
 pub(super) enum Caller {
     /// A client without a login, since there are no users.
     Unnamed,
@@ -17,7 +17,7 @@ pub(super) enum Caller {
 }
 
 impl Caller {
-    /// Who sent a request, as the port found out.
+    /// The sender of a request, as the port found out.
     ///
     /// # Errors
     /// UNAUTHENTICATED if it did not, though there are users.
@@ -31,8 +31,8 @@ impl Caller {
         }
     }
 
-    /// The number of a namespace that the caller may look into: the own one, also if it is not named, what
-    /// lies under it, and every one for admins.
+    /// The number of a namespace that the caller may look into: the own one, also if it is not
+    /// named, what lies under it, and every one for admins.
     ///
     /// # Errors
     /// NOT_FOUND, or PERMISSION_DENIED if it is another's: whether there is such a one is not told.
@@ -40,6 +40,20 @@ impl Caller {
         self.number(name, |number, identity| {
             identity.namespace.number == number || identity.namespace.base == Some(number)
         })
+    }
+
+    /// The stored key of the caller's `key` in a namespace. In its own one, that of its overlay, if
+    /// the namespace has many.
+    pub(super) fn stored_key(&self, namespace: u16, key: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::User(identity, _) if identity.namespace.number == namespace => {
+                match identity.overlay {
+                    Some(overlay) => overlay.key(&key),
+                    None => key,
+                }
+            }
+            _ => key,
+        }
     }
 
     /// Whether the caller may look into a namespace.
@@ -62,7 +76,14 @@ impl Caller {
         self.number(name, |number, identity| identity.namespace.number == number)
     }
 
-    /// Whether the caller may remove entries of a namespace at once: of one that keeps its first values, admins alone may.
+    /// Whether the caller is in one of many overlays of its namespace: it may remove no entries of
+    /// others.
+    pub(super) fn is_in_overlay(&self) -> bool {
+        matches!(self, Self::User(identity, _) if identity.overlay.is_some())
+    }
+
+    /// Whether the caller may remove entries of a namespace at once: of one that keeps its first
+    /// values, admins alone may.
     pub(super) fn may_flush(&self, number: u16) -> bool {
         match self {
             Self::Unnamed => true,

@@ -4,25 +4,28 @@ use std::sync::Arc;
 
 use fonn_proto::grpc::v1::admin_server;
 use fonn_proto::grpc::v1::{
-    DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse, GetCodecsRequest,
-    GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, ListNamespacesRequest,
-    ListNamespacesResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
-    WarmRequest,
+    CountWrittenRequest, DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse,
+    GetCodecsRequest, GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, ListNamespacesRequest,
+    ListNamespacesResponse, PurgeRequest, PurgeResponse, SetCodecRequest, SetCodecResponse,
+    StatusRequest, StatusResponse, Tier, WarmRequest,
 };
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Command, Delete, Failure, Outcome, Redirects, ServerCommand, placement};
+use fonn_proto::{
+    Command, Delete, Failure, Outcome, Redirects, ServerCommand, WriterId, placement,
+};
 use fonn_runtime::events::Topic;
 use fonn_runtime::serve::{Client, Service as _, carry_out};
+use fonn_runtime::users::Authenticator;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::caller::Caller;
 use super::cold::{self, ColdLocation};
 use super::warm::{self, Wanted};
-use super::{Admin, namespaces, status};
+use super::{Admin, namespaces, purge, status};
 use crate::cluster::Cluster;
-use crate::engine::{Acks, Job, Located};
-use crate::entry::Space;
+use crate::engine::{Acks, Engine, Job, Located};
+use crate::entry::{Meta, Space};
 
 /// Longest key of any protocol.
 const KEY_LEN_MAX: usize = 32 << 10;
@@ -67,7 +70,8 @@ fn owners(cluster: &Cluster, key: &[u8]) -> Vec<String> {
     owners.map(|member| member.id.clone()).collect()
 }
 
-fn copy(tier: Tier, located: Located) -> KeyCopy {
+fn copy(tier: Tier, located: Located, writers: &Writers<'_>) -> KeyCopy {
+    let meta = located.meta.as_ref();
     let form = located.form.as_ref();
     KeyCopy {
         tier: tier.into(),
@@ -81,6 +85,33 @@ fn copy(tier: Tier, located: Located) -> KeyCopy {
         dirty: located.dirty,
         location: located.place,
         damaged: !located.tombstone && form.is_none(),
+        writer: meta.map_or_else(String::new, |meta| writers.name(meta.writer)),
+        purged: meta.is_some_and(|meta| writers.is_purged(meta)),
+    }
+}
+
+/// What is known of the writers of entries in a space.
+struct Writers<'a> {
+    engine: &'a Engine,
+    space: Space,
+    users: Option<&'a Authenticator>,
+}
+
+impl Writers<'_> {
+    fn is_purged(&self, meta: &Meta) -> bool {
+        self.engine.is_purged(self.space, meta)
+    }
+
+    /// The name of a writer, as far as it is known; empty of none.
+    fn name(&self, writer: WriterId) -> String {
+        if !writer.is_known() {
+            return String::new();
+        }
+        let names = self.users.map(|users| users.writer_names(writer));
+        match names.unwrap_or_default().as_slice() {
+            [] => format!("#{:08x}", writer.number()),
+            names => names.join(" or "),
+        }
     }
 }
 
@@ -97,6 +128,8 @@ fn cold_copy(found: ColdLocation) -> KeyCopy {
         dirty: false,
         location: format!("segment {} at {}", found.segment, found.offset),
         damaged: false,
+        writer: String::new(),
+        purged: false,
     }
 }
 
@@ -114,15 +147,21 @@ impl admin_server::Admin for AdminService {
         let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
         let node = self.admin.node()?;
-        let space = space(caller.reads(&request.namespace)?, request.database)?;
-        let key = request.key;
-        check_key(&key)?;
+        let namespace = caller.reads(&request.namespace)?;
+        let space = space(namespace, request.database)?;
+        check_key(&request.key)?;
+        let key = caller.stored_key(namespace, request.key);
         let owners = node.cluster.as_ref().map(|it| owners(it, &key));
         let owners = owners.unwrap_or_default();
         let engine = &node.shared.service.engine;
+        let writers = Writers {
+            engine,
+            space,
+            users: self.admin.0.users.as_deref(),
+        };
         let mut copies = Vec::new();
         if let Some(located) = engine.locate_in_ram(space, &key) {
-            copies.push(copy(Tier::Ram, located));
+            copies.push(copy(Tier::Ram, located, &writers));
         }
         let (on_disk, key_on_disk) = (Arc::clone(engine), key.clone());
         let located =
@@ -132,7 +171,7 @@ impl admin_server::Admin for AdminService {
                     Status::internal("looking the key up on disk panicked; the log has more")
                 })?
                 .map_err(|error| Status::unavailable(error.to_string()))?;
-        copies.extend(located.map(|located| copy(Tier::Disk, located)));
+        copies.extend(located.map(|located| copy(Tier::Disk, located, &writers)));
         if let Some(cold) = &node.cold {
             let found = cold.find(space, key).await.map_err(Status::from)?;
             copies.extend(found.map(cold_copy));
@@ -152,9 +191,11 @@ impl admin_server::Admin for AdminService {
         let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
         let node = self.admin.node()?;
-        let space = space(caller.changes(&request.namespace)?, request.database)?;
+        let namespace = caller.changes(&request.namespace)?;
+        let space = space(namespace, request.database)?;
         check_key(&request.key)?;
-        let command = Command::Delete(Delete::new(&request.key));
+        let key = caller.stored_key(namespace, request.key);
+        let command = Command::Delete(Delete::new(&key));
         let job = Job {
             space,
             command: &command,
@@ -162,6 +203,7 @@ impl admin_server::Admin for AdminService {
             base: None,
             is_routed: false,
             redirects: Redirects::Never,
+            writer: WriterId::NONE,
         };
         // As for a client: the owner of the key deletes it, and all others that have copies.
         let existed = match carry_out(&*node.shared.service, &job).await {
@@ -196,6 +238,10 @@ impl admin_server::Admin for AdminService {
             ));
         }
         let namespace = caller.changes(&request.namespace)?;
+        if caller.is_in_overlay() {
+            let why = "a flush is of all overlays of the namespace: an admin may flush it";
+            return Err(Status::permission_denied(why));
+        }
         if !caller.may_flush(namespace) {
             let why =
                 "the namespace keeps its first values (write_once): only an admin may flush it";
@@ -209,6 +255,7 @@ impl admin_server::Admin for AdminService {
             is_routed: false,
             is_confined: false,
             base: None,
+            writer: WriterId::NONE,
         };
         let command = ServerCommand::Flush {
             all_databases: request.database.is_none(),
@@ -252,6 +299,38 @@ impl admin_server::Admin for AdminService {
         let engine = &self.admin.node()?.shared.service.engine;
         let list = namespaces::list(engine, |number| caller.may_read(number));
         Ok(Response::new(list))
+    }
+
+    type CountWrittenStream = purge::Responses;
+
+    async fn count_written(
+        &self,
+        request: Request<CountWrittenRequest>,
+    ) -> Result<Response<Self::CountWrittenStream>, Status> {
+        let caller = Caller::of(&self.admin, &request)?;
+        let request = request.into_inner();
+        let tiers = &self.admin.node()?.shared.service;
+        let namespace = request.namespace.as_deref();
+        let scope = purge::scope(&caller, &request.writer, namespace, request.since_ms)?;
+        Ok(Response::new(purge::count(Arc::clone(tiers), scope)))
+    }
+
+    async fn purge(
+        &self,
+        request: Request<PurgeRequest>,
+    ) -> Result<Response<PurgeResponse>, Status> {
+        let caller = Caller::of(&self.admin, &request)?;
+        let request = request.into_inner();
+        let tiers = &self.admin.node()?.shared.service;
+        let namespace = request.namespace.as_deref();
+        let scope = purge::scope(&caller, &request.writer, namespace, request.since_ms)?;
+        purge::purge(tiers, scope).await?;
+        let what = namespace.unwrap_or("all namespaces");
+        let writer = &request.writer;
+        let message = format!("what `{writer}` wrote in {what} was purged by {caller}");
+        tracing::info!(since_ms = request.since_ms, "{message}");
+        self.admin.0.events.warning(Topic::Settings, message);
+        Ok(Response::new(PurgeResponse {}))
     }
 
     type WarmStream = warm::Responses;

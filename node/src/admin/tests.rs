@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
-use fonn_proto::{Command, ExpirySpec, Redirects, Store};
+use fonn_proto::{Command, ExpirySpec, Redirects, Store, WriterId};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::events::Events;
@@ -164,6 +164,7 @@ impl Rig {
             base: None,
             is_routed: false,
             redirects: Redirects::Never,
+            writer: WriterId::NONE,
         };
         let (mut acks, mut scratch) = (Acks::default(), Vec::new());
         self.engine.execute(&job, &mut acks, &mut scratch).await;

@@ -1,10 +1,10 @@
-//! When to stand for election: openraft 0.9 has no pre-vote, so here is one.
+//! When to stand for election: openraft 0.9 has no pre-vote, so this module adds one.
 //!
-//! openraft's own timer is off (`enable_elect`). A voter that has not heard a leader for a while first
-//! asks the other voters whether they would vote for it. Nobody who hears a leader says yes, and the
-//! question changes nothing; only when a majority says yes is the election started, and with it the term
-//! raised. So a member that was cut off comes back with the term it had, and deposes nobody (Ongaro,
-//! "Consensus: Bridging Theory and Practice", 9.6).
+//! openraft's own timer is off (`enable_elect`). A voter that has not heard a leader for a while
+//! first asks the other voters whether they would vote for it. A voter that hears a leader refuses.
+//! The question changes nothing. Only with the consent of a majority does the election start and
+//! raise the term. So a member that was cut off returns with its old term, and deposes no leader
+//! (Ongaro, "Consensus: Bridging Theory and Practice", 9.6).
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -18,13 +18,14 @@ use super::types::{LogId, RaftId};
 pub struct Options {
     /// How often a leader lets hear from it.
     pub heartbeat: Duration,
-    /// For how long after it was heard a leader has nobody's vote against it.
+    /// For how long after it was heard a leader has no vote against it.
     pub lease: Duration,
     /// Silence of the leader after which a voter asks the others, at least.
     pub silence_min: Duration,
     /// The same at most. Each voter has a [`Turn`] in between.
     pub silence_max: Duration,
-    /// From a question that led to no leader to the next, at least; it is longer by as much as the first.
+    /// From a question that led to no leader to the next, at least; it is longer by as much as the
+    /// first.
     pub again: Duration,
 }
 
@@ -40,8 +41,8 @@ impl Default for Options {
     }
 }
 
-/// Whose turn it is: voters ask one after the other, not two at once, who would each get a part of the votes and
-/// have to begin again.
+/// Whose turn it is: voters ask one after the other, not two at once, which would each get a part
+/// of the votes and have to begin again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
     rank: u32,
@@ -104,7 +105,8 @@ impl Timer {
     fn draw(&mut self, from: Instant, least: Duration, turn: Turn) {
         let options = self.options;
         let spread = options.silence_max.saturating_sub(options.silence_min);
-        // Most of a turn lies between two questions, so that the first one is answered before the next.
+        // Most of a turn lies between two questions, so that the first one is answered before the
+        // next.
         let (begin, jitter) = match turn.count {
             0 => (Duration::ZERO, spread),
             count => (spread * turn.rank / count, spread / count / 4),
@@ -138,11 +140,12 @@ impl Voter {
 
 /// How far a vote defends the voter's log: no candidate whose log ends before gets it.
 ///
-/// Who votes by the newest configuration of its log defends all of it. Who does not was left out by that one, which
-/// was proposed when the one before, `agreed`, had been agreed on; whatever else may have been since then was
-/// agreed on by a majority of others, who defend it. So its vote is worth no more than what it knew of `agreed`:
-/// with all of its log it would refuse, for good, candidates that never got the newest configuration, and it does not
-/// stand itself (Ongaro, 4.2.2, has it stand; openraft does not).
+/// A voter of the newest configuration of its log defends all of it. Another one was left out by
+/// the newest one, which was proposed when the one before, `agreed`, had been agreed on; whatever
+/// else may have been since then was agreed on by a majority of others, which defend it. So its
+/// vote is worth no more than what it knew of `agreed`: with all of its log it would refuse, for
+/// good, candidates that never got the newest configuration, and it does not stand itself (Ongaro,
+/// 4.2.2, has it stand; openraft does not).
 pub(super) fn defended(
     is_voter: bool,
     last_log: Option<LogId>,
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voter_that_hears_a_leader_votes_for_nobody() {
+    fn a_voter_that_hears_a_leader_gives_no_vote() {
         let options = Options::default();
         let start = Instant::now();
         let voter = Voter {
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_left_out_by_its_newest_configuration_defends_no_more_than_the_one_before() {
+    fn a_voter_left_out_by_its_newest_configuration_defends_no_more_than_the_one_before() {
         let (last, agreed) = (log_id(2, 9), log_id(2, 5));
         assert_eq!(defended(true, last, agreed), last);
         assert_eq!(defended(false, last, agreed), agreed);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn voters_have_turns_and_who_is_none_has_any() {
+    fn voters_have_turns_and_other_members_have_any() {
         let voters: BTreeSet<RaftId> = [5, 7, 9].into();
         let due = |own, seed| {
             let start = Instant::now();

@@ -1,11 +1,12 @@
 //! What the members of a cluster agree on, and the changes of it.
 //!
-//! [`State::apply`] is the state machine under raft: pure and the same everywhere, it never fails but
-//! answers [`Outcome::Refused`], and a change that is applied a second time changes nothing. Everything
-//! in a [`State`] is bounded, since every member holds all of it. Cached data is never in here.
+//! [`State::apply`] is the state machine under raft: pure and the same everywhere, it never fails
+//! but answers [`Outcome::Refused`], and a change that is applied a second time changes nothing.
+//! Everything in a [`State`] is bounded, since every member holds all of it. Cached data is never
+//! in here.
 //!
-//! Invariant: the epoch grows by one with each change that alters what [`Map`](super::map::Map) shows,
-//! and with no other.
+//! Invariant: the epoch grows by one with each change that alters what [`Map`](super::map::Map)
+//! shows, and with no other.
 
 #[cfg(test)]
 mod tests;
@@ -56,13 +57,14 @@ pub struct State {
     /// Counts the changes of users and namespaces. (States of before there were any have none.)
     #[serde(default)]
     pub users_revision: u64,
-    /// The release that a member has to be of at least to understand this state: that with which the newest of the changes
-    /// came that were made. Whoever is of an older one is not taken in.
+    /// The release that a member has to be of at least to understand this state: that with which
+    /// the newest of the changes came that were made. A member of an older one is not taken in.
     #[serde(default, skip_serializing_if = "Release::is_first")]
     pub needs: Release,
 }
 
-/// A text that is opaque to the state machine, and never shown: there are hashes of passwords in it.
+/// A text that is opaque to the state machine, and never shown: there are hashes of passwords in
+/// it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Record(pub String);
@@ -94,8 +96,8 @@ pub enum Change {
         /// The first member.
         founder: MemberInfo,
     },
-    /// Takes a member in, or notes what is new about one. Another raft id under a known name is a new
-    /// incarnation with an empty disk.
+    /// Takes a member in, or notes what is new about one. Another raft id under a known name is a
+    /// new incarnation with an empty disk.
     Join(MemberInfo),
     /// Gives a member its slots: one that joined and follows the log, or one that was draining.
     Activate {
@@ -134,23 +136,24 @@ pub enum Change {
     SetReplicas(u8),
     /// Sets a record, or removes it.
     Put(Put),
-    /// Sets and removes all of these records, or none if users or namespaces were changed since whoever asks
-    /// looked at them: what is right beside those of then may be wrong beside others.
+    /// Sets and removes all of these records, or none if users or namespaces were changed since
+    /// the caller looked at them: what is right beside those of then may be wrong beside others.
     PutTogether {
         /// The [`State::users_revision`] of then.
         revision: u64,
         /// The records.
         puts: Vec<Put>,
     },
-    /// A kind that this version does not know, or a known one with something in it that it does not know. It stays in the log
-    /// as it came, and changes nothing: who knows it refuses it too, because of this member.
+    /// A kind that this version does not know, or a known one with something in it that it does not
+    /// know. It stays in the log as it came, and changes nothing: a member that knows it refuses it
+    /// too, because of this member.
     #[serde(untagged)]
     Unknown(serde_json::Value),
 }
 
 impl Change {
-    /// The release with which this kind of change came. Whoever adds a kind says so here; no kind ever gets a
-    /// new field or another meaning, since older members would leave it out.
+    /// The release with which this kind of change came. A change that adds a kind says so here; no
+    /// kind ever gets a new field or another meaning, since older members would leave it out.
     const fn since(&self) -> Release {
         match self {
             Self::Form { .. }
@@ -173,7 +176,7 @@ impl Change {
         matches!(self, Self::Unknown(_))
     }
 
-    /// Whether it changes who may log in, or to what.
+    /// Whether it changes logins or rights.
     pub(super) const fn concerns_users(&self) -> bool {
         match self {
             Self::Put(put) => !matches!(put.kind, RecordKind::Setting),
@@ -221,11 +224,11 @@ pub enum Refusal {
     /// The member was removed together with its disk.
     #[error("member {0:?} was removed: empty its raft directory to let it join again")]
     Removed(String),
-    /// Nobody would own the slots.
+    /// No member would own the slots.
     #[error("member {0:?} is the last active one: activate another first")]
     LastActive(String),
     /// What the change was made for is not so any more.
-    #[error("users were changed by somebody else at the same moment: look again")]
+    #[error("users were changed by another request at the same moment: look again")]
     Stale,
     /// A member would not understand the change.
     #[error(
@@ -295,8 +298,8 @@ impl State {
             .unwrap_or_default()
     }
 
-    /// Refuses a change that not every member knows. The leader asks before it proposes one, and everybody when it is applied:
-    /// an older member may have been taken in between.
+    /// Refuses a change that not every member knows. The leader asks before it proposes one, and
+    /// all members when they apply it: an older member may have been taken in between.
     pub(super) fn check_known(&self, change: &Change) -> Result<(), Refusal> {
         self.check_release(change.since())
     }

@@ -21,11 +21,12 @@ use world::{PATIENCE, World, leader, remove_dir, voters, watched};
 
 use fonn_proto::grpc::v1::{JoinRequest, MapRequest};
 
-/// How long a fall may take until it is seen everywhere. The simulation holds it to its bar; a machine under load gets more.
+/// How long a fall may take until it is seen everywhere. The simulation holds it to its bar; a
+/// machine under load gets more.
 const FALL_MAX: Duration = Duration::from_secs(30);
 
-/// Where members heard their leader all the time there was no reason for another one. On a machine that stood still there may have
-/// been.
+/// Where members heard their leader all the time there was no reason for another one. On a machine
+/// that stood still there may have been.
 fn assert_led_alike(before: &Status, after: &Status, silence_max: Duration) {
     let lease = ElectionOptions::default().lease;
     println!("the leader was silent for {silence_max:?} at most, of {lease:?}");
@@ -111,7 +112,7 @@ async fn a_killed_follower_and_a_killed_leader_are_found_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_cut_off_comes_back_with_its_old_term_and_deposes_nobody() {
+async fn a_member_that_was_cut_off_returns_with_its_old_term_and_deposes_no_leader() {
     let world = World::new();
     let nodes = world.form(&["a", "b", "c"]).await;
     voters(&nodes, &["a", "b", "c"]).await;
@@ -149,7 +150,7 @@ async fn who_was_cut_off_comes_back_with_its_old_term_and_deposes_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_declares_nobody_down_and_follows_the_next() {
+async fn a_leader_that_is_cut_off_declares_no_member_down_and_follows_the_next() {
     let world = World::new();
     let nodes = world.form(&["a", "b", "c"]).await;
     voters(&nodes, &["a", "b", "c"]).await;
@@ -221,7 +222,8 @@ async fn without_a_quorum_the_map_stays_and_changes_wait_until_it_is_back() {
     alone.stop().await;
     world.links.heal();
 
-    // Alone again, from its disk, at once with the map: what was agreed is known without anybody.
+    // Alone again, from its disk, at once with the map: what was agreed is known without another
+    // member.
     let mut options = world.options("a", Start::Join(Vec::new()));
     options.listen = addresses[0].parse().unwrap();
     let alone = world.start(options).await;
@@ -269,7 +271,7 @@ async fn an_empty_disk_is_a_new_incarnation_and_votes_under_another_id() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_nobody() {
+async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_no_other() {
     let world = World::new();
     let mut nodes = world.form(&["a", "b", "c"]).await;
     voters(&nodes, &["a", "b", "c"]).await;
@@ -310,7 +312,7 @@ async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_joins_when_the_log_is_cut_gets_a_snapshot_and_keeps_it() {
+async fn a_member_that_joins_when_the_log_is_cut_gets_a_snapshot_and_keeps_it() {
     let world = World::new();
     let founder = world.found("a").await;
     founder.sees(&["a"], Active).await;
@@ -397,7 +399,7 @@ async fn a_removed_member_is_out_and_its_disk_stays_out() {
     let in_time = Instant::now() + PATIENCE;
     let refused = loop {
         let refused = client.join(request.clone()).await.unwrap_err();
-        // Nobody may lead for a moment, since one that voted is gone.
+        // There may be no leader for a moment, since one that voted is gone.
         if refused.code() != tonic::Code::Unavailable || Instant::now() > in_time {
             break refused;
         }

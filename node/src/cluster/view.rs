@@ -63,12 +63,13 @@ impl Views {
         view
     }
 
-    /// Makes the view by the newest map, with what was asked of the one before, so that no reactor has to. Milliseconds.
+    /// Makes the view by the newest map, with what was asked of the one before, so that no reactor
+    /// has to. Milliseconds.
     pub fn prepare(&self) {
         let map = Arc::clone(&self.maps.borrow());
         let before = match &*self.last.lock() {
             Some((of, view)) if !Arc::ptr_eq(of, &map) => Arc::clone(view),
-            // Nobody has asked yet, or has just asked.
+            // No client has asked yet, or one has just asked.
             _ => return,
         };
         let view = Arc::new(view(&map, &self.own));
@@ -92,7 +93,7 @@ pub async fn follow(views: Arc<Views>) {
     }
 }
 
-/// Who owns which slot by `map`: members that answer, and the one that tells it in any case.
+/// The owners of slots by `map`: members that are up, and in any case the reporting one.
 fn view(map: &Map, own: &Own) -> ClusterView {
     let mut members = Vec::new();
     let mut me = None;
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn slots_of_members_that_are_down_have_no_owners() {
         use MemberState::{Active, Down};
-        // Nobody was up: the slots stayed where they were.
+        // No member was up: the slots stayed where they were.
         let map = map(&[("a", Down, 100), ("b", Active, 100)], 1);
         let view = view(&map, &own("b"));
         assert_eq!(ports(&view), [7002]);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_it_is_shown_before_it_has_entered() {
+    fn the_reporting_member_is_shown_before_it_has_entered() {
         let before = view(&Map::default(), &own("x"));
         assert_eq!(before.members()[0].host, "::1");
         assert_eq!(before.members()[0].port, 9);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_made_before_it_is_asked_for_once_somebody_asks() {
+    fn a_view_is_made_before_it_is_asked_for_once_a_client_asks() {
         let active = |epoch| {
             let map = map(&[("a", MemberState::Active, 100)], 1);
             Arc::new(Map { epoch, ..map })

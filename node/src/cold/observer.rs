@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use fonn_cold_tier::ColdObserver;
 use fonn_cold_tier::segment::{CopyVersion, FlushMark};
-use fonn_proto::Version;
+use fonn_proto::{PurgeScope, Version, WriterId};
 use fonn_runtime::hlc::Hlc;
 
 use crate::engine::Hot;
@@ -34,7 +34,7 @@ impl Superseder {
     pub(super) fn catch_up(&self, version_max: Version, marks: &[FlushMark]) {
         self.observe(version_max);
         for mark in marks {
-            self.flushed(mark.space, mark.cutoff);
+            self.flushed(mark);
         }
     }
 
@@ -46,21 +46,22 @@ impl Superseder {
         let in_ram = shard.find(hash, space, key);
         let is_older = match in_ram.map(|slot| shard.get(slot).meta.version) {
             Some(here) => here < version,
-            // The disk's index is asked under the lock, so that no write comes between. It is rare that
-            // a key was used here and is written elsewhere.
+            // The disk's index is asked under the lock, so that no write comes between. It is rare
+            // that a key was used here and is written elsewhere.
             None => disk.has_older(space, key, version),
         };
         if is_older {
-            // Just below it: whatever is older here is hidden, and should the tombstone get into the bucket
-            // before the index knows the newer copy, that one still wins.
+            // Just below it: whatever is older here is hidden, and should the tombstone get into
+            // the bucket before the index knows the newer copy, the newer copy still wins.
             let below = version.saturating_sub(1);
             hot.bury_now(&mut shard, disk, (hash, space, key), below);
         }
         is_older
     }
 
-    /// Versions that are given from now on are above this one, as soon as they follow the clock: a member without a lease
-    /// may read in the bucket what the new owner of its slots has written. False if it is none to be believed.
+    /// Versions that are given from now on are above this version, as soon as they follow the
+    /// clock: a member without a lease may read in the bucket what the new owner of its slots has
+    /// written. False if it is none to be believed.
     fn observe(&self, version: Version) -> bool {
         let Some((_, hlc)) = self.home.get() else {
             return true;
@@ -74,8 +75,8 @@ impl Superseder {
 }
 
 impl ColdObserver for Superseder {
-    /// A copy here that is older is hidden behind a tombstone that is older than the newer copy: lookups then
-    /// go past the disk to the bucket, where that counts.
+    /// A copy here that is older is hidden behind a tombstone that is older than the newer copy:
+    /// lookups then go past the disk to the bucket, where that counts.
     fn superseded(&self, space: u16, key: &[u8], at: CopyVersion, _tombstone: bool) {
         let space = Space(space);
         let Some((disk, _)) = self.home.get() else {
@@ -90,11 +91,17 @@ impl ColdObserver for Superseder {
         }
     }
 
-    fn flushed(&self, space: u16, cutoff: u64) {
-        if !self.observe(cutoff) {
+    fn flushed(&self, mark: &FlushMark) {
+        if !self.observe(mark.cutoff) {
             return;
         }
-        self.hot.flushes.restore(Space(space), cutoff);
+        let flushes = &self.hot.flushes;
+        match PurgeScope::new(WriterId::new(mark.writer), mark.space, mark.since) {
+            Some(purge) => flushes.restore_purge(purge, mark.cutoff),
+            None if mark.writer == 0 => flushes.restore(Space(mark.space), mark.cutoff),
+            // Of no namespace: no node makes one.
+            None => {}
+        }
     }
 
     /// What is too far ahead of the clock is not there: newer writes could not hide it.

@@ -59,6 +59,7 @@ pub(super) fn facts_of(meta: &Meta) -> Facts {
         cas_override: meta.cas_override,
         stale: meta.stale,
         token_sent: meta.token_sent,
+        writer: meta.writer.number(),
     }
 }
 

@@ -229,7 +229,7 @@ fn the_banner_tells_tiers_budgets_codecs_durability_and_listeners() {
         "batched",
         "127.0.0.1:5",
         "127.0.0.1:6",
-        "everybody on this machine",
+        "every client on this machine",
     ] {
         assert!(banner.contains(part), "{part} is missing in\n{banner}");
     }

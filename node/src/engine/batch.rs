@@ -24,7 +24,6 @@ use fonn_proto::{
 };
 use fonn_runtime::hlc;
 
-use self::ahead::STEP_SHORT_LEN_MAX;
 use self::growth::{Growth, KeyIndex};
 use self::plan::{KeyPlan, Plan, StepKeys};
 use super::commit::{Content, Refused};
@@ -39,7 +38,8 @@ use crate::ram::{ManyGuard, SlotId};
 /// Versions are reserved for so long ahead that they last while the locks are held.
 const VERSIONS_MARGIN_MS: u64 = 1_000;
 
-/// How often a step is tried again because a flush came between, or a long value had to be prepared.
+/// How often a step is tried again because a flush came between, or a long value had to be
+/// prepared.
 const TRIES_MAX: usize = 8;
 
 /// Steps that are carried out without a pause for other connections.
@@ -106,7 +106,8 @@ impl Engine {
         let is_long = batch.steps.len() > SHORT_STEPS_MAX;
         loop {
             if is_long {
-                // The plan took its time. Other connections have their turn before the locks are taken.
+                // The plan took its time. Other connections have their turn before the locks are
+                // taken.
                 tokio::task::yield_now().await;
             }
             let mut grown = Vec::new();
@@ -256,7 +257,7 @@ impl Engine {
         plan: &Plan<'_>,
         batch: &Batch<'_>,
     ) -> bool {
-        let mut growth = Growth::new(self.rules(), plan.keys.len());
+        let mut growth = Growth::new(self.rules(plan.space), plan.keys.len());
         for (step, keys) in batch.steps.iter().zip(&plan.steps) {
             growth.note(step, (keys.target, keys.from), |index| {
                 let known = plan.keys.get(index);
@@ -274,9 +275,9 @@ impl Engine {
         space: Space,
         key: &[u8],
     ) -> Option<Seen> {
-        let spaces = [Some(space), plan.base_of(space)];
-        let found = |space| Some(self.present(shards, plan.known(space, key)?)?.0);
-        let meta: Meta = spaces.into_iter().flatten().find_map(found)?;
+        let places = [Some((space, key)), plan.base_of(space, key)];
+        let found = |(space, key)| Some(self.present(shards, plan.known(space, key)?)?.0);
+        let meta: Meta = places.into_iter().flatten().find_map(found)?;
         Some(Seen {
             version: meta.cas(),
             expires_at_ms: meta.expires_at_ms,
@@ -391,7 +392,7 @@ impl Engine {
                     plain = Command::Get(fonn_proto::Get {
                         want_value: get.want_value,
                         bump: get.bump,
-                        ..fonn_proto::Get::new(get.key)
+                        ..fonn_proto::Get::new(it.key)
                     });
                     &plain
                 }
@@ -404,6 +405,7 @@ impl Engine {
                 base: None,
                 is_routed: true,
                 redirects: Redirects::Never,
+                writer: plan.writer,
             };
             // What is prepared is about the client's own space.
             let mut prepared = match space == plan.space {
@@ -522,19 +524,13 @@ impl Engine {
             ..meta
         };
         let flushes = &self.hot.flushes;
-        if !flushes.is_visible_after(from.space, meta.version) {
+        if !flushes.is_visible_after(from.space, &meta) {
             return Outcome::NotFound;
         }
-        let put = self.put_entry(
-            shards.shard(to.hash),
-            to.hash,
-            to.space,
-            to.key,
-            copy,
-            formed.unwrap_or_else(|| Content::Fresh(value.clone())),
-            self.hot.now_s(),
-            progress.acks,
-        );
+        let content = formed.unwrap_or_else(|| Content::Fresh(value.clone()));
+        let (shard, now_s) = (shards.shard(to.hash), self.hot.now_s());
+        let fresh = self.fresh(to.hash, to.space, to.key, copy);
+        let put = self.put_entry(shard, fresh, content, now_s, progress.acks);
         match put {
             Ok(()) => progress.grown.push((to.hash, to.space)),
             Err(Refused::Full(_)) => return Outcome::Failed(Failure::Busy),
@@ -556,12 +552,11 @@ impl Engine {
     }
 }
 
-/// The value of a step in an allocation of its own, if it is copied or encoded before the locks are taken.
+/// The value of a step in an allocation of its own, if it is copied or encoded before the locks are
+/// taken.
 fn source(step: &BatchStep<'_>) -> Option<Bytes> {
     match step {
-        BatchStep::Command(Command::Store(store)) if store.value.len() > STEP_SHORT_LEN_MAX => {
-            Some(Bytes::copy_from_slice(store.value))
-        }
+        BatchStep::Command(Command::Store(store)) => Some(Bytes::copy_from_slice(store.value)),
         _ => None,
     }
 }

@@ -15,6 +15,10 @@ use crate::entry::{Meta, Space};
 use crate::lsm::{DiskEntry, DiskObserver, DiskTier, Durability, Write, WriteKind};
 use crate::ram::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
 
+/// Longest value of a request that is copied. The queue of the disk tier keeps a longer one where
+/// it arrived, and with it the buffer of the connection.
+const COPIED_LEN_MAX: usize = 4096;
+
 /// The entry that a change is about.
 pub(super) struct Target<'a> {
     pub hash: u64,
@@ -31,11 +35,12 @@ impl Target<'_> {
     fn form_of(&self, engine: &Engine, entry: &DiskEntry) -> RamForm {
         match self.fetched_form {
             Some(form) => form.clone(),
-            None => engine.ram_form(&entry.value, entry.frame.as_ref()),
+            None => engine.ram_form(entry.value.clone(), entry.frame.as_ref()),
         }
     }
 
-    /// Whether the command counts as a use of the entry. As in memcached, a refused store or number does not.
+    /// Whether the command counts as a use of the entry. As in memcached, a refused store or number
+    /// does not.
     fn is_use(&self) -> bool {
         match self.job.command {
             Command::Get(get) => get.bump,
@@ -97,6 +102,7 @@ pub(super) enum Refused {
 }
 
 /// An entry on its way into RAM.
+#[derive(Clone, Copy)]
 pub(super) struct Fresh<'a> {
     pub(super) hash: u64,
     pub(super) space: Space,
@@ -124,7 +130,8 @@ impl Engine {
         now_s: u32,
         acks: &mut Acks,
     ) -> Result<bool, Refused> {
-        // A change of the facts or of a number is put as a new entry, which would not be marked as fetched.
+        // A change of the facts or of a number is put as a new entry, which would not be marked as
+        // fetched.
         let keeps_mark =
             matches!(change, Change::Meta(_)) || matches!(target.job.command, Command::Arith(_));
         let was_fetched = match target.there {
@@ -210,8 +217,8 @@ impl Engine {
         }
     }
 
-    /// Has the disk keep what came from the bucket. It is not there yet when RAM gives it up again, or
-    /// not at all when the queue is full: then the bucket is asked once more.
+    /// Has the disk keep what came from the bucket. It is not there yet when RAM gives it up again,
+    /// or not at all when the queue is full: then the bucket is asked once more.
     pub(super) fn keep_on_disk(&self, space: Space, key: &[u8], entry: &DiskEntry) {
         let Some(disk) = &self.disk else { return };
         let write = Write {
@@ -229,14 +236,17 @@ impl Engine {
         }
     }
 
-    /// The value of a store: shared with the connection's buffer where that is worth it.
+    /// The value of a store: shared with the connection's buffer where that is worth it, and with
+    /// a buffer that holds nothing else.
     pub(super) fn request_value(&self, job: &Job<'_>) -> Bytes {
         let value = match job.command {
             Command::Store(store) => store.value,
             _ => &[],
         };
         match job.source {
-            Some(source) if value.len() > INLINE_LEN_MAX => source.slice_ref(value),
+            Some(source) if value.len() > COPIED_LEN_MAX || value.len() == source.len() => {
+                source.slice_ref(value)
+            }
             _ => Bytes::copy_from_slice(value),
         }
     }
@@ -276,62 +286,127 @@ impl Engine {
         let len = key.len().saturating_add(content.stored_len());
         let admitted = self.hot.namespaces.admit(space, len);
         admitted.map_err(Refused::Failed)?;
-        self.put_entry(shard, target.hash, space, key, meta, content, now_s, acks)?;
+        let fresh = self.fresh(target.hash, space, key, meta);
+        self.put_entry(shard, fresh, content, now_s, acks)?;
         Ok(true)
     }
 
-    /// Writes an entry to both tiers.
-    #[expect(clippy::too_many_arguments, reason = "an entry and where it goes")]
-    pub(super) fn put_entry(
+    /// An entry that is new to both tiers.
+    pub(super) fn fresh<'k>(
         &self,
-        shard: &mut ShardGuard<'_>,
         hash: u64,
         space: Space,
-        key: &[u8],
+        key: &'k [u8],
         meta: Meta,
-        content: Content,
-        now_s: u32,
-        acks: &mut Acks,
-    ) -> Result<(), Refused> {
-        if !self.fits_ram(key.len(), content.stored_len()) {
-            return Err(Refused::Failed(Failure::TooLarge));
-        }
-        let dirty = self.disk.is_some();
-        if dirty {
-            let len = key.len() + content.stored_len();
-            let kind = content.write(meta);
-            let key = Bytes::copy_from_slice(key);
-            self.enqueue(
-                Write {
-                    space,
-                    key,
-                    kind,
-                    ack: None,
-                },
-                acks,
-            )?;
-            self.hot.namespaces.charge(space, len);
-        }
-        self.hot.mutated(hash);
-        self.hot.raise_floor(hash, meta.version);
-        let fresh = Fresh {
+    ) -> Fresh<'k> {
+        Fresh {
             hash,
             space,
             key,
             meta,
-            dirty,
-        };
+            dirty: self.disk.is_some(),
+        }
+    }
+
+    /// Writes an entry to both tiers.
+    pub(super) fn put_entry(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        fresh: Fresh<'_>,
+        content: Content,
+        now_s: u32,
+        acks: &mut Acks,
+    ) -> Result<(), Refused> {
+        let len = content.stored_len();
+        self.put_on_disk(&fresh, len, || content.write(fresh.meta), acks)?;
         let form = match content {
-            Content::Fresh(value) => self.ram_form(&value, None),
+            Content::Fresh(value) => self.ram_form(value, None),
             Content::Formed { form, .. } | Content::Kept { form, .. } => form,
         };
-        if self.keep_in_ram(shard, fresh, form, now_s).is_some() {
+        let kept = self.keep_in_ram(shard, fresh, form, now_s);
+        self.put_in_ram(shard, &fresh, kept)
+    }
+
+    /// As [`Engine::put_entry`], for a short value of a request that is admitted here: RAM and disk
+    /// copy it.
+    pub(super) fn put_short(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        fresh: Fresh<'_>,
+        value: &[u8],
+        now_s: u32,
+        acks: &mut Acks,
+    ) -> Result<(), Refused> {
+        let len = fresh.key.len() + value.len();
+        let admitted = self.hot.namespaces.admit(fresh.space, len);
+        admitted.map_err(Refused::Failed)?;
+        let write = || WriteKind::Put {
+            meta: fresh.meta,
+            value: Bytes::copy_from_slice(value),
+        };
+        self.put_on_disk(&fresh, value.len(), write, acks)?;
+        let (spec, min_bytes) = self.ram_codec.active();
+        let kept = if value.len() < min_bytes || spec.id() == CodecId::NONE {
+            if value.len() >= min_bytes {
+                self.ram_codec.offer(value);
+            }
+            enter(shard, fresh, StoredIn::Slice(value), false, now_s)
+        } else {
+            let form = self.ram_form(Bytes::copy_from_slice(value), None);
+            self.keep_in_ram(shard, fresh, form, now_s)
+        };
+        self.put_in_ram(shard, &fresh, kept)
+    }
+
+    /// The first half of a put: has the disk write the entry, if there is a disk.
+    fn put_on_disk(
+        &self,
+        fresh: &Fresh<'_>,
+        value_len: usize,
+        kind: impl FnOnce() -> WriteKind,
+        acks: &mut Acks,
+    ) -> Result<(), Refused> {
+        let &Fresh {
+            hash, space, key, ..
+        } = fresh;
+        if !self.fits_ram(key.len(), value_len) {
+            return Err(Refused::Failed(Failure::TooLarge));
+        }
+        if fresh.dirty {
+            let write = Write {
+                space,
+                key: Bytes::copy_from_slice(key),
+                kind: kind(),
+                ack: None,
+            };
+            self.enqueue(write, acks)?;
+            self.hot.namespaces.charge(space, key.len() + value_len);
+        }
+        self.hot.mutated(hash);
+        self.hot.raise_floor(hash, fresh.meta.version);
+        Ok(())
+    }
+
+    /// The second half of a put: what RAM has `kept`.
+    fn put_in_ram(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        fresh: &Fresh<'_>,
+        kept: Option<SlotId>,
+    ) -> Result<(), Refused> {
+        if kept.is_some() {
             return Ok(());
         }
         // The entry takes more than it was thought to, or the budget has shrunk since.
-        if dirty {
+        if fresh.dirty {
             // The disk may still have an older value, so nothing is found until it has the new one.
-            bury(shard, hash, space, key, meta.version);
+            bury(
+                shard,
+                fresh.hash,
+                fresh.space,
+                fresh.key,
+                fresh.meta.version,
+            );
             return Ok(());
         }
         Err(Refused::Failed(Failure::OutOfSpace))
@@ -345,47 +420,21 @@ impl Engine {
         form: RamForm,
         now_s: u32,
     ) -> Option<SlotId> {
-        let Fresh {
-            hash,
-            space,
-            key,
-            meta,
-            dirty,
-        } = fresh;
         let RamForm { stored, framed } = form;
-        let stored = if framed && stored.len() <= INLINE_LEN_MAX {
-            StoredIn::Slice(&stored)
-        } else {
-            StoredIn::Shared(stored.clone())
-        };
-        let entry = NewEntry {
-            space,
-            key,
-            stored,
-            meta,
-            framed,
-            dirty,
-        };
-        match shard.insert(hash, entry, now_s) {
-            Ok(slot) => Some(slot),
-            Err(_) => {
-                // What RAM has is older.
-                if let Some(slot) = shard.find(hash, space, key) {
-                    shard.remove(slot);
-                }
-                None
-            }
+        if stored.len() <= INLINE_LEN_MAX {
+            return enter(shard, fresh, StoredIn::Slice(&stored), framed, now_s);
         }
+        enter(shard, fresh, StoredIn::Shared(stored), framed, now_s)
     }
 
-    /// A value in the form of the RAM level's codec. `frame` is the one that it has on disk, which is taken
-    /// as it is if it has the same codec.
-    pub(super) fn ram_form(&self, value: &Bytes, frame: Option<&Bytes>) -> RamForm {
+    /// A value in the form of the RAM level's codec. `frame` is the one that it has on disk, which
+    /// is taken as it is if it has the same codec.
+    pub(super) fn ram_form(&self, value: Bytes, frame: Option<&Bytes>) -> RamForm {
         let (spec, min_bytes) = self.ram_codec.active();
         if value.len() >= min_bytes {
-            self.ram_codec.offer(value);
+            self.ram_codec.offer(&value);
             if spec.id() != CodecId::NONE
-                && let Some(stored) = self.ram_frame(value, frame, spec)
+                && let Some(stored) = self.ram_frame(&value, frame, spec)
             {
                 return RamForm {
                     stored,
@@ -394,7 +443,7 @@ impl Engine {
             }
         }
         RamForm {
-            stored: value.clone(),
+            stored: value,
             framed: false,
         }
     }
@@ -474,6 +523,41 @@ impl Engine {
     }
 }
 
+/// Writes an entry into RAM. None if RAM refuses it; what it had of the key is gone then.
+fn enter(
+    shard: &mut ShardGuard<'_>,
+    fresh: Fresh<'_>,
+    stored: StoredIn<'_>,
+    framed: bool,
+    now_s: u32,
+) -> Option<SlotId> {
+    let Fresh {
+        hash,
+        space,
+        key,
+        meta,
+        dirty,
+    } = fresh;
+    let entry = NewEntry {
+        space,
+        key,
+        stored,
+        meta,
+        framed,
+        dirty,
+    };
+    match shard.insert(hash, entry, now_s) {
+        Ok(slot) => Some(slot),
+        Err(_) => {
+            // What RAM has is older.
+            if let Some(slot) = shard.find(hash, space, key) {
+                shard.remove(slot);
+            }
+            None
+        }
+    }
+}
+
 impl Acks {
     /// Withdraws the acknowledgement that was made last: its write was not taken.
     fn take_back(&mut self, ack: Option<Ack>) {
@@ -493,10 +577,10 @@ impl DiskObserver for Hot {
                 shard.clear_dirty_if_version(hash, space, key, version);
             }
             Err(_) => {
-                // The set is refused, and what the disk held before must not come back: as memcached
-                // does when it runs out of memory, the key is gone. The tombstone stays in RAM until
-                // the disk has one too.
-                // A copy out of the bucket is not dirty: there it is all the same.
+                // The set is refused, and what the disk held before must not come back: as
+                // memcached does when it runs out of memory, the key is gone. The tombstone stays
+                // in RAM until the disk has one too. A copy out of the bucket is not dirty: there
+                // it is all the same.
                 let newest = shard.find(hash, space, key).is_some_and(|slot| {
                     let found = shard.get(slot);
                     found.dirty && found.meta.version == version

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use fonn_cold_tier::Fetched as ColdFetched;
 use fonn_cold_tier::{ColdEntry, Location, Reading};
-use fonn_proto::{Command, Failure, Outcome};
+use fonn_proto::{Command, Failure, Outcome, WriterId};
 
 use super::{Engine, Ticket};
 use crate::entry::{Meta, Space};
@@ -28,7 +28,7 @@ pub(super) struct Fetched {
     pub reading: Option<Reading>,
 }
 
-/// Why nobody knows what a key has.
+/// Why the state of a key is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
     /// The disk cannot be read.
@@ -88,7 +88,10 @@ impl Engine {
         let (entry, from) = match found {
             Ok(DiskFound::Entry(entry)) => (Some(entry), From::Disk),
             Ok(DiskFound::Absent) => (None, From::Disk),
-            Ok(DiskFound::Below(location)) if need == Need::Existence => {
+            // The index of the bucket does not say what was purged.
+            Ok(DiskFound::Below(location))
+                if need == Need::Existence && !self.hot.flushes.has_purges() =>
+            {
                 (Some(existence(&location)), From::Cold)
             }
             // Another read brought it meanwhile: it is looked for in RAM again.
@@ -143,7 +146,8 @@ impl Engine {
         match fetched {
             ColdFetched::Hit(entry) => {
                 let mut entry = entry_of(entry);
-                // RAM does not take it: it counts as long as anybody has its bytes, until the last reply is sent.
+                // RAM does not take it: it counts as long as its bytes are in use, until the last
+                // reply is sent.
                 if !self.fits_ram(key.len(), entry.value.len())
                     && let Some(reading) = reading.take()
                 {
@@ -162,7 +166,8 @@ impl Engine {
         }
     }
 
-    /// A read of what nobody knows is a miss; anything that depends on what is there cannot be done.
+    /// A read of an unknown state is a miss; anything that depends on what is there cannot be
+    /// done.
     pub(super) fn unreadable(&self, command: &Command<'_>, why: Unknown) -> Outcome<'static> {
         match command {
             Command::Get(get) if !command.is_write() && !get.delete => {
@@ -178,7 +183,7 @@ impl Engine {
     }
 }
 
-/// A value that nobody keeps, with the memory that was taken for it.
+/// A value that no tier keeps, with the memory that was taken for it.
 struct Counted {
     value: Bytes,
     _reading: Reading,
@@ -200,6 +205,7 @@ fn entry_of(entry: ColdEntry) -> DiskEntry {
             expires_at_ms: entry.facts.expires_at_ms,
             stale: entry.facts.stale,
             token_sent: entry.facts.token_sent,
+            writer: WriterId::new(entry.facts.writer),
         },
         value: entry.value,
     }

@@ -1,16 +1,17 @@
-//! Flushes: everything in a space below a version becomes invisible at once.
+//! Flushes and purges: everything in a space below a version becomes invisible at once, or of it
+//! what one identity wrote.
 
 use std::collections::{HashMap, HashSet};
 
 use fonn_proto::peer;
-use fonn_proto::{ExpirySpec, Failure, Version};
+use fonn_proto::{ExpirySpec, Failure, PurgeScope, Version};
 
 use super::Engine;
 use crate::entry::Space;
 
 impl Engine {
-    /// Makes everything in `spaces` invisible, now or in `delay_s` seconds (an absolute time above 30
-    /// days, as with expiries), and returns once that survives a restart.
+    /// Makes everything in `spaces` invisible, now or in `delay_s` seconds (an absolute time above
+    /// 30 days, as with expiries), and returns once that survives a restart.
     ///
     /// # Errors
     /// [`Failure::Unavailable`] if it could not be persisted; what was flushed may come back with a
@@ -34,8 +35,9 @@ impl Engine {
         .await
     }
 
-    /// Makes everything in `spaces` invisible that was written before now, and returns once that survives a restart: the version
-    /// below which nothing counts there. A flush that was to come is not any more.
+    /// Makes everything in `spaces` invisible that was written before now, and returns once that
+    /// survives a restart: the version below which nothing counts there. A flush that was to come
+    /// is not any more.
     ///
     /// # Errors
     /// As [`Self::flush`].
@@ -46,8 +48,9 @@ impl Engine {
             .await
     }
 
-    /// Makes everything in `spaces` invisible that is below a version which another member has drawn, and gives no version any more that
-    /// is not above it; returns once that survives a restart. For who has flushed them itself a moment ago: what was made since then of
+    /// Makes everything in `spaces` invisible that is below a version which another member has
+    /// drawn, and gives no version any more that is not above it; returns once that survives a
+    /// restart. For a caller that has flushed them a moment ago: what was made since then of
     /// something older is not looked for.
     ///
     /// # Errors
@@ -62,6 +65,35 @@ impl Engine {
             for space in spaces {
                 ledger.hot.flushes.restore(space, cutoff);
             }
+            ledger.hlc.observe(cutoff)
+        });
+        observed.await?.map_err(|_| Failure::Unavailable)
+    }
+
+    /// Makes everything invisible that `purge` is about and that was written before now. Returns
+    /// once that survives a restart, with the version below which nothing of it counts.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfSpace`] if there are [`PURGES_MAX`](crate::flush::PURGES_MAX) others, or as
+    /// [`Self::flush`].
+    pub async fn purge_now(&self, purge: PurgeScope) -> Result<Version, Failure> {
+        if !self.hot.flushes.takes(purge) {
+            return Err(Failure::OutOfSpace);
+        }
+        self.change_ledger(move |ledger| ledger.hot.flushes.purge(purge, || ledger.hlc.next()))
+            .await
+    }
+
+    /// As [`Self::flush_below`], of a purge.
+    ///
+    /// # Errors
+    /// As [`Self::flush_below`].
+    pub async fn purge_below(&self, purge: PurgeScope, cutoff: Version) -> Result<(), Failure> {
+        if !self.ledger.hlc.admits(cutoff) {
+            return Err(Failure::Unavailable);
+        }
+        let observed = self.change_ledger(move |ledger| {
+            ledger.hot.flushes.restore_purge(purge, cutoff);
             ledger.hlc.observe(cutoff)
         });
         observed.await?.map_err(|_| Failure::Unavailable)
@@ -83,22 +115,33 @@ impl Engine {
             space: space.0,
             cutoff,
             at_ms: 0,
+            purge: None,
         });
         let later = pending.iter().map(|flush| peer::Flush {
             space: flush.space.0,
             cutoff: 0,
             at_ms: flush.at_ms,
+            purge: None,
         });
-        done.chain(later).collect()
+        let purged = self.hot.flushes.purges().into_iter();
+        let purged = purged.map(|(purge, cutoff)| peer::Flush {
+            space: purge.place(),
+            cutoff,
+            at_ms: 0,
+            purge: Some(purge),
+        });
+        done.chain(later).chain(purged).collect()
     }
 
-    /// Takes over the flushes of another member, and returns once that survives a restart. Of two to come in a space it is the
-    /// earlier one that counts, and none if the other member has carried out a later one than this.
+    /// Takes over the flushes of another member, and returns once that survives a restart. Of two
+    /// to come in a space it is the earlier one that counts, and none if the other member has
+    /// carried out a later one than this.
     ///
     /// # Errors
-    /// [`Failure::Unavailable`] if it could not be persisted, or a version is more than a year ahead of the clock.
+    /// [`Failure::Unavailable`] if it could not be persisted, or a version is more than a year
+    /// ahead of the clock.
     pub async fn adopt_flushes(&self, flushes: Vec<peer::Flush>) -> Result<(), Failure> {
-        let kind = |it: &peer::Flush| (it.space, it.at_ms == 0);
+        let kind = |it: &peer::Flush| (it.space, it.at_ms == 0, it.purge);
         let known = self.known_flushes().into_iter();
         let known: HashMap<_, _> = known.map(|it| (kind(&it), it)).collect();
         let to_come: HashSet<u16> = flushes
@@ -126,17 +169,19 @@ impl Engine {
                 space,
                 cutoff,
                 at_ms,
+                purge,
             } in flushes
             {
-                match at_ms {
-                    0 => {
+                match (purge, at_ms) {
+                    (Some(purge), _) => known.restore_purge(purge, cutoff),
+                    (None, 0) => {
                         known.restore(Space(space), cutoff);
                         // What was to come it has cancelled, or carried out.
                         if !to_come.contains(&space) {
                             known.cancel(Space(space));
                         }
                     }
-                    _ => known.flush_at(Space(space), at_ms),
+                    (None, at_ms) => known.flush_at(Space(space), at_ms),
                 }
             }
             // What is written next counts, and is made of nothing that was hidden.

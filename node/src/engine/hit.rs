@@ -1,9 +1,9 @@
 //! The short way of a read: from the shard into the reply, under the shard's lock.
 //!
-//! Most requests ask for the value of an entry that is in RAM and change nothing. They need no future,
-//! no version and no acknowledgement, and their value is copied once. Whatever is not that simple is
-//! declined here, before anything was done, and goes through [`Engine::execute`], which answers a plain
-//! read with the same words.
+//! Most requests ask for the value of an entry that is in RAM and change nothing. They need no
+//! future, no version and no acknowledgement, and their value is copied once. Whatever is not that
+//! simple is declined here, before anything was done, and goes through [`Engine::execute`], which
+//! answers a plain read with the same words.
 
 use bytes::Bytes;
 use fonn_codec::Frame;
@@ -17,12 +17,12 @@ use crate::entry::Space;
 use crate::namespaces::Asked;
 use crate::ram::Stored;
 
-/// The time that reads of one batch of requests are judged by. A batch is answered in one turn of the reactor, which
-/// looks at the clock once.
+/// The time that short requests of one batch are judged by. A batch is answered in one turn of
+/// the reactor, which looks at the clock once.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    now_ms: u64,
-    now_s: u32,
+    pub(super) now_ms: u64,
+    pub(super) now_s: u32,
 }
 
 impl Engine {
@@ -35,9 +35,9 @@ impl Engine {
         }
     }
 
-    /// Answers a read that changes nothing, if RAM has a visible entry: `word` gets the hit and puts it
-    /// into words, as a rule while the shard is locked, so it must not block. `scratch` is for values that have
-    /// to be decoded.
+    /// Answers a read that changes nothing, if RAM has a visible entry: `word` gets the hit and
+    /// puts it into words, as a rule while the shard is locked, so it must not block. `scratch` is
+    /// for values that have to be decoded.
     ///
     /// Returns false if it takes more than that; nothing was done then. The caller counts what was
     /// answered with [`Engine::count_hits`].
@@ -145,8 +145,8 @@ fn hit<'v>(
     })
 }
 
-/// The first `len` bytes of `scratch`, to be overwritten. It never gets shorter: what LZ4 and Snappy decode into has
-/// to be initialized, and would be filled with zeros each time.
+/// The first `len` bytes of `scratch`, to be overwritten. It never gets shorter: what LZ4 and
+/// Snappy decode into has to be initialized, and would be filled with zeros each time.
 fn room(scratch: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if scratch.capacity() < len {
         // What it holds need not move.

@@ -1,8 +1,9 @@
 //! What goes over many keys for a client: `SCAN`, `DBSIZE`, `INFO`, `RANDOMKEY` and counts by slot.
 //!
-//! Every command has a bound in keys, bytes of keys, records and time. A namespace has one iteration at a time, and a
-//! node a few: a tenant that asks for many waits for itself. The memory of a page is counted against the RAM budget
-//! before the page is read. A large count is remembered for a second.
+//! Every command has a bound in keys, bytes of keys, records and time. A namespace has one
+//! iteration at a time, and a node a few: a tenant that asks for many waits for itself. The memory
+//! of a page is counted against the RAM budget before the page is read. A large count is remembered
+//! for a second.
 
 mod cursors;
 
@@ -36,8 +37,8 @@ const AT_ONCE_MAX: usize = 4;
 /// How long a command waits for its turn before it is refused as busy.
 const TURN_WAIT: Duration = Duration::from_secs(2);
 
-/// Records that a count looks at. What lies behind them is estimated. (Fewer where so many would take a test too long
-/// to write.)
+/// Records that a count looks at. What lies behind them is estimated. (Fewer where so many would
+/// take a test too long to write.)
 const COUNT_RECORDS_MAX: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 
 /// Bytes of keys that a count reads.
@@ -46,7 +47,8 @@ const COUNT_KEY_BYTES_MAX: u64 = 64 << 20;
 /// How long a count goes on.
 const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A count that looked at more records than this is told again for a while. Smaller ones are always made anew.
+/// A count that looked at more records than this is told again for a while. Smaller ones are always
+/// made anew.
 const RECOUNTED_RECORDS_MAX: u64 = if cfg!(test) { 1000 } else { 10_000 };
 
 /// How long a count is told again.
@@ -57,6 +59,10 @@ const CHUNK_KEYS: usize = 512;
 
 /// Keys of which a random one is taken, where RAM has none.
 const RANDOM_KEYS: usize = 256;
+
+/// Bytes of a prefix by which the disk is walked. So the beginnings of keys alone have to be in
+/// order there.
+const WALKED_PREFIX_LEN_MAX: usize = 128;
 
 /// Pages that are looked at for one.
 const RANDOM_PAGES_MAX: usize = 64;
@@ -137,18 +143,22 @@ impl Engine {
         Ok(turn)
     }
 
-    /// Visits up to about `count` keys from `cursor` on, fewer where keys are long; returns the next cursor, 0 at the
-    /// end, and the keys that have a visible entry. None if the cursor is not known (any more).
+    /// Visits up to about `count` keys from `cursor` on, fewer where keys are long; returns the
+    /// next cursor, 0 at the end, and the keys that have a visible entry. None if the cursor is not
+    /// known (any more). Keys that do not begin with `prefix` may be left out: on disk they cost
+    /// next to nothing.
     pub async fn scan(
         &self,
         space: Space,
         cursor: u64,
         count: usize,
+        prefix: &[u8],
     ) -> Option<Result<(u64, Vec<Vec<u8>>), Failure>> {
         let limits = PageLimits {
             keys: count.clamp(1, PAGE_KEYS_MAX),
             key_bytes: PAGE_KEY_BYTES,
         };
+        let prefix = prefix.get(..WALKED_PREFIX_LEN_MAX).unwrap_or(prefix);
         let _turn = match self.turn(space.namespace()).await {
             Ok(turn) => turn,
             Err(failure) => return Some(Err(failure)),
@@ -161,7 +171,7 @@ impl Engine {
             0 => {
                 // What is in RAM only is on disk then.
                 disk.barrier().await;
-                None
+                key_before(prefix)
             }
             _ => Some(cursors.load(space, cursor)?),
         };
@@ -170,9 +180,10 @@ impl Engine {
             Err(failure) => return Some(Err(failure)),
         };
         let ram = &self.hot.ram;
-        let next = page
-            .last
-            .map_or(0, |last| cursors.save(ram, space, last.into()));
+        // Pages are in the order of the beginnings of keys.
+        let is_behind = |last: &Vec<u8>| last.as_slice() > prefix && !last.starts_with(prefix);
+        let next = page.last.filter(|last| !is_behind(last));
+        let next = next.map_or(0, |last| cursors.save(ram, space, last.into()));
         Some(Ok((next, page.keys)))
     }
 
@@ -243,8 +254,9 @@ impl Engine {
         }
     }
 
-    /// The number of entries in a space. Exact up to 200,000 records or 64 MiB of keys. Above, it is what was counted
-    /// of the namespace last, or what was found so far. The number of a large space is up to a second old.
+    /// The number of entries in a space. Exact up to 200,000 records or 64 MiB of keys. Above, it
+    /// is what was counted of the namespace last, or what was found so far. The number of a large
+    /// space is up to a second old.
     ///
     /// # Errors
     /// [`Failure::Busy`] if too many count, [`Failure::Unavailable`] if the disk cannot be read.
@@ -253,7 +265,8 @@ impl Engine {
         Ok(self.all_entries(space, &count))
     }
 
-    /// The number of entries of a slot in a space; an estimate where [`Engine::count_entries`] tells one.
+    /// The number of entries of a slot in a space; an estimate where [`Engine::count_entries`]
+    /// tells one.
     ///
     /// # Errors
     /// As [`Engine::count_entries`].
@@ -271,8 +284,8 @@ impl Engine {
         Ok(u64::try_from(estimate).unwrap_or(u64::MAX))
     }
 
-    /// The number of entries of a space, by a count that may have ended early. A namespace is told nothing of how much
-    /// others have.
+    /// The number of entries of a space, by a count that may have ended early. A namespace is told
+    /// nothing of how much others have.
     fn all_entries(&self, space: Space, count: &SpaceCount) -> u64 {
         if count.is_whole {
             return count.entries;
@@ -318,7 +331,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// A count that serves a caller who asked at `asked`: it was begun since, or it is of a large space and fresh.
+    /// A count that serves a caller that asked at `asked`: it was begun since, or it is of a large
+    /// space and fresh.
     fn remembered(&self, space: Space, by_slot: bool, asked: Instant) -> Option<Arc<SpaceCount>> {
         let counts = self.iterations.counts.lock();
         let known = counts.get(&space)?;
@@ -376,7 +390,8 @@ impl Engine {
         }
     }
 
-    /// Some key of the space that has a visible entry. None if there is none, or it cannot be told now.
+    /// Some key of the space that has a visible entry. None if there is none, or it cannot be told
+    /// now.
     pub async fn random_key(&self, space: Space) -> Option<Vec<u8>> {
         let now_ms = self.hot.clock.wall_ms();
         let mut random = SplitMix64::from_entropy();
@@ -423,6 +438,17 @@ impl Engine {
         }
         None
     }
+}
+
+/// A key behind which all keys with `prefix` are, and hardly any other.
+fn key_before(prefix: &[u8]) -> Option<Vec<u8>> {
+    let (last, before) = prefix.split_last()?;
+    let mut key = before.to_vec();
+    if let Some(smaller) = last.checked_sub(1) {
+        key.push(smaller);
+        key.extend_from_slice(&[u8::MAX; 8]);
+    }
+    Some(key)
 }
 
 fn refused(error: DiskError) -> Failure {

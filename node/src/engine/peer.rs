@@ -1,21 +1,25 @@
 //! Entries from and for other members: replicas and hand-over.
 //!
-//! They come with the version that their owner gave them. One is kept only if it is newer than all that
-//! RAM, disk and the bucket's index know of its key, tombstones among it; so the order in which they
-//! arrive does not matter, nor does their repetition. The clock is moved past every version that is
-//! kept, and the version is used only below the ceiling that is on disk, as with own writes.
+//! They come with the version that their owner gave them. One is kept only if it is newer than all
+//! that RAM, disk and the bucket's index know of its key, tombstones among it; so the order in
+//! which they arrive does not matter, nor does their repetition. The clock is moved past every
+//! version that is kept, and the version is used only below the ceiling that is on disk, as with
+//! own writes.
 //!
-//! What was dropped with an old generation is known nowhere, unless there is a bucket: a key that is not
-//! known is taken only with a version above those.
+//! What was dropped with an old generation is known nowhere, unless there is a bucket: a key that
+//! is not known is taken only with a version above those.
 //!
-//! Without a disk a key that RAM gave up is forgotten, with its version. What comes from another member
-//! for such a key is kept only if it is newer than all that was written to its stripe of keys here.
+//! Without a disk a key that RAM gave up is forgotten, with its version. What comes from another
+//! member for such a key is kept only if it is newer than all that was written to its stripe of
+//! keys here.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 use fonn_codec::Frame;
+use fonn_proto::command::RESP_KEY_LEN_MAX;
 use fonn_proto::outcome::Value;
+use fonn_proto::overlay::OVERLAY_PREFIX_LEN;
 use fonn_proto::peer::{self, SlotSet};
 use fonn_proto::placement::slot;
 use fonn_proto::{Failure, Version};
@@ -42,7 +46,8 @@ const PAGE_VALUE_LEN_MAX: usize = 64 * 1024;
 /// Why an entry of another member was not taken.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PutError {
-    /// It makes no sense: its version is more than a year ahead, its space does not exist, its frame is damaged.
+    /// It is malformed: its version is more than a year ahead, its space does not exist, its
+    /// frame is damaged.
     #[error("the entry is malformed: {0}")]
     Malformed(&'static str),
     /// It could not be written.
@@ -131,6 +136,7 @@ impl Transfer {
             cas: self.meta.cas_override,
             is_stale: self.meta.stale,
             is_token_given: self.meta.token_sent,
+            writer: self.meta.writer,
             content,
             ..peer::Entry::tombstone(space.0, key, self.meta.version)
         }
@@ -139,15 +145,16 @@ impl Transfer {
 
 impl Engine {
     /// Has tombstones kept even of keys that are not known here: other members may still send older
-    /// copies. For a node that belongs to a cluster; kept on by the first entry from another member.
+    /// copies. For a node that belongs to a cluster; kept on by the first entry from another
+    /// member.
     pub fn keep_tombstones(&self) {
         if let Some(disk) = &self.disk {
             disk.keep_tombstones();
         }
     }
 
-    /// Keeps an entry or tombstone of another member if it is newer than what is known of its key. False
-    /// if it is not. Until `acks` are waited for, the answer is provisional.
+    /// Keeps an entry or tombstone of another member if it is newer than what is known of its key.
+    /// False if it is not. Until `acks` are waited for, the answer is provisional.
     ///
     /// # Errors
     /// If it cannot be kept; what was there before still is.
@@ -190,7 +197,7 @@ impl Engine {
         if entry.version == 0 {
             return Err(PutError::Malformed("it has no version"));
         }
-        if entry.key.len() > fonn_proto::command::RESP_KEY_LEN_MAX {
+        if entry.key.len() > RESP_KEY_LEN_MAX + OVERLAY_PREFIX_LEN {
             return Err(PutError::Malformed("its key is too long"));
         }
         let value_len_max = self.settings.value_len_max;
@@ -217,6 +224,7 @@ impl Engine {
                 expires_at_ms: entry.expires_at_ms.unwrap_or(0),
                 stale: entry.is_stale,
                 token_sent: entry.is_token_given,
+                writer: entry.writer,
             },
             content,
         })
@@ -249,7 +257,7 @@ impl Engine {
             Some(slot) => Some(shard.get(slot).meta.version),
             None if self.disk.is_none() => Some(hot.floor(hash)),
             None => match known {
-                // A key that nobody knows may have been dropped with all that is as old.
+                // An unknown key may have been dropped with all that is as old.
                 Some((ticket, newest)) if ticket == hot.ticket(hash) => {
                     newest.or_else(|| self.disk.as_ref().map(DiskTier::forgotten))
                 }
@@ -261,7 +269,10 @@ impl Engine {
             return Try::NotNewer;
         }
         let now_s = hot.now_s();
-        let result = match &incoming.content {
+        // What was purged is deleted, so that nothing older comes back in its place.
+        let content = incoming.content.as_ref();
+        let content = content.filter(|_| !hot.flushes.is_purged(space, &meta));
+        let result = match content {
             None => self.remove_key(&mut shard, (hash, space, key), meta.version, acks),
             Some((bytes, framing)) => {
                 let content = match framing {
@@ -274,7 +285,8 @@ impl Engine {
                         },
                     },
                 };
-                self.put_entry(&mut shard, hash, space, key, meta, content, now_s, acks)
+                let fresh = self.fresh(hash, space, key, meta);
+                self.put_entry(&mut shard, fresh, content, now_s, acks)
             }
         };
         drop(shard);
@@ -306,8 +318,8 @@ impl Engine {
         }
     }
 
-    /// Hides what memory and disk have of a key, if its version is `up_to` or lower; for good, as if it had been evicted. Who
-    /// has the same version keeps it.
+    /// Hides what memory and disk have of a key, if its version is `up_to` or lower; for good, as
+    /// if it had been evicted. A copy with the same version stays.
     ///
     /// # Errors
     /// If the disk cannot be read.
@@ -354,29 +366,27 @@ impl Engine {
         }
     }
 
-    /// The version of the entry that memory or disk have of a key, unless it was deleted or flushed. The bucket is
-    /// not asked.
+    /// The version of the entry that memory or disk have of a key, unless it was deleted or
+    /// flushed. The bucket is not asked.
     pub async fn copy_version(&self, space: Space, key: &[u8]) -> Option<Version> {
         let hash = self.hot.ram.hash(space, key);
-        let visible = |version| {
-            self.hot
-                .flushes
-                .is_visible(space, version)
-                .then_some(version)
+        let visible = |meta: &Meta| {
+            let is_visible = self.hot.flushes.shows(space, meta);
+            is_visible.then_some(meta.version)
         };
         for _ in 0..FETCHES_MAX {
             let ticket = {
                 let shard = self.hot.ram.lock(hash);
                 if let Some(slot) = shard.find(hash, space, key) {
                     let found = shard.get(slot);
-                    return visible(found.meta.version).filter(|_| !found.tombstone);
+                    return visible(&found.meta).filter(|_| !found.tombstone);
                 }
                 self.hot.ticket(hash)
             };
             let found = self.disk.as_ref()?.find(space, key).await;
             if self.hot.ticket(hash) == ticket {
                 return match found {
-                    Ok(DiskFound::Entry(entry)) => visible(entry.meta.version),
+                    Ok(DiskFound::Entry(entry)) => visible(&entry.meta),
                     _ => None,
                 };
             }
@@ -384,7 +394,7 @@ impl Engine {
         None
     }
 
-    /// Gives no version any more that is not above this one.
+    /// Gives no version any more that is not above this version.
     ///
     /// # Errors
     /// If it is more than a year ahead of the clock.
@@ -404,7 +414,8 @@ impl Engine {
         }
     }
 
-    /// What is known of a key: its newest entry, a tombstone, or nothing. It does not count as a use.
+    /// What is known of a key: its newest entry, a tombstone, or nothing. It does not count as a
+    /// use.
     ///
     /// # Errors
     /// If disk or bucket cannot be read.
@@ -434,7 +445,7 @@ impl Engine {
     /// What a flush has hidden was deleted, as far as others are concerned.
     fn hidden_or(&self, space: Space, transfer: Transfer) -> Transfer {
         let version = transfer.meta.version;
-        if self.hot.flushes.is_visible(space, version) {
+        if self.hot.flushes.shows(space, &transfer.meta) {
             transfer
         } else {
             Transfer::tombstone(version)
@@ -478,10 +489,10 @@ impl Engine {
             .map(Transfer::tombstone))
     }
 
-    /// Entries and tombstones of some slots, about `len_max` bytes of them, from `cursor` on, which is empty
-    /// or what the last page said. Entries that are written meanwhile may be missed. With a disk, those that
-    /// are in the bucket alone are not among them: every member has its index. An entry that cannot be read now
-    /// is named, without its value.
+    /// Entries and tombstones of some slots, about `len_max` bytes of them, from `cursor` on, which
+    /// is empty or what the last page said. Entries that are written meanwhile may be missed. With
+    /// a disk, those that are in the bucket alone are not among them: every member has its index.
+    /// An entry that cannot be read now is named, without its value.
     ///
     /// # Errors
     /// If the disk cannot be read or the cursor is none of ours.
@@ -553,8 +564,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds what is known of a key. What cannot be read is named by its version all the same: who takes the page may
-    /// have an older copy, and must not show it.
+    /// Adds what is known of a key. What cannot be read is named by its version all the same: a
+    /// member that takes the page may have an older copy, and must not show it.
     async fn add_to(
         &self,
         page: &mut SlotEntries,

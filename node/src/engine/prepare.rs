@@ -1,8 +1,8 @@
 //! Long values: what is decoded, made or encoded of them without the lock of a shard.
 //!
-//! A shard is locked for microseconds. To decode, copy or encode a value of megabytes takes milliseconds, so a command
-//! that needs it gives the lock back, has the value prepared, and is tried again. What was made of a value counts only
-//! while the entry has the same version.
+//! A shard is locked for microseconds. To decode, copy or encode a value of megabytes takes
+//! milliseconds, so a command that needs it gives the lock back, has the value prepared, and is
+//! tried again. What was made of a value counts only while the entry has the same version.
 
 use bytes::Bytes;
 use fonn_codec::{CodecId, Frame};
@@ -12,6 +12,7 @@ use super::commit::{Content, RamForm};
 use super::fetch::Fetched;
 use super::semantics::{self, Change, Present, Rules};
 use super::{Engine, Job};
+use crate::entry::Space;
 use crate::ram::{Found, Stored};
 
 /// Bytes up to which a value is decoded, made or encoded under the lock.
@@ -129,7 +130,7 @@ impl Engine {
         let Some(value) = self.decode(of, stored, is_framed, prepared) else {
             return;
         };
-        if semantics::grown_len(job.command, value.len(), self.rules()).is_some() {
+        if semantics::grown_len(job.command, value.len(), self.rules(job.space)).is_some() {
             let grown = Bytes::from(semantics::grown(job.command, &value));
             prepared.grown = Some((of, self.formed(grown)));
         }
@@ -140,7 +141,8 @@ impl Engine {
     pub(super) fn prepare_fetched(&self, fetched: &Fetched, prepared: &mut Prepared) {
         let entry = fetched.entry.as_ref();
         let long = entry.filter(|entry| entry.value.len() > SHORT_LEN_MAX);
-        prepared.fetched_form = long.map(|entry| self.ram_form(&entry.value, entry.frame.as_ref()));
+        prepared.fetched_form =
+            long.map(|entry| self.ram_form(entry.value.clone(), entry.frame.as_ref()));
     }
 
     /// Prepares a value that is given to another key.
@@ -181,7 +183,7 @@ impl Engine {
     }
 
     pub(super) fn formed(&self, value: Bytes) -> Content {
-        let form = self.ram_form(&value, None);
+        let form = self.ram_form(value.clone(), None);
         Content::Formed { value, form }
     }
 
@@ -203,7 +205,7 @@ impl Engine {
                     return Ok(Some(content.clone()));
                 }
                 let old = present.map_or(&[][..], |it| it.value);
-                let len = semantics::grown_len(command, old.len(), self.rules());
+                let len = semantics::grown_len(command, old.len(), self.rules(job.space));
                 if len.is_some_and(|len| len > SHORT_LEN_MAX) {
                     return Err(Long::Stored {
                         of,
@@ -230,11 +232,17 @@ impl Engine {
         }
     }
 
-    /// What bounds commands now.
-    pub(super) fn rules(&self) -> Rules {
+    /// What bounds commands on a space now.
+    pub(super) fn rules(&self, space: Space) -> Rules {
+        self.rules_at(space, self.hot.clock.wall_ms())
+    }
+
+    /// What bounds commands on a space at `now_ms`.
+    pub(super) fn rules_at(&self, space: Space, now_ms: u64) -> Rules {
         Rules {
-            now_ms: self.hot.clock.wall_ms(),
+            now_ms,
             value_len_max: self.settings.value_len_max,
+            ttl_ms_max: self.hot.namespaces.ttl_ms_max(space.namespace()),
         }
     }
 }

@@ -5,14 +5,14 @@
 //! arithmetic live, whatever protocol a command came by. The rules are memcached's `protocol.txt`
 //! and Redis's command reference.
 //!
-//! Invariant: a change always carries a version that is fresh, so that of two copies of an entry the
-//! one with the higher version is the newer one. Where the CAS token must survive a change (touch),
-//! the old token is kept as [`Meta::cas_override`].
+//! Invariant: a change always carries a version that is fresh, so that of two copies of an entry
+//! the one with the higher version is the newer one. Where the CAS token must survive a change
+//! (touch), the old token is kept as [`Meta::cas_override`].
 
 use bytes::Bytes;
 use fonn_proto::{
     Arith, Command, Delete, ExpireCondition, ExpirySpec, Failure, Get, Hit, Outcome, SetBit,
-    SetRange, Store, StoreMode, Stored, Touch, Version, outcome::Value,
+    SetRange, Store, StoreMode, Stored, Touch, Version, WriterId, outcome::Value,
 };
 
 use super::number;
@@ -55,6 +55,17 @@ pub enum Change {
 }
 
 impl Change {
+    /// Names the identity that wrote the value, if the change brings one. New facts of a value
+    /// leave its writer.
+    pub fn write_as(&mut self, writer: WriterId) {
+        match self {
+            Self::PutRequest(meta) | Self::PutBuilt(meta, _) | Self::PutGrown(meta) => {
+                meta.writer = writer;
+            }
+            Self::Keep | Self::TokenSent | Self::Meta(_) | Self::Remove(_) => {}
+        }
+    }
+
     /// The version that the entry, or its tombstone, gets.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
@@ -76,6 +87,8 @@ pub struct Rules {
     pub now_ms: u64,
     /// Longest value in bytes.
     pub value_len_max: usize,
+    /// How long an entry lives at most, in milliseconds, if its namespace says so.
+    pub ttl_ms_max: Option<u64>,
 }
 
 /// Longest value, in bytes, that a short request may make of another.
@@ -85,8 +98,8 @@ pub const GROWN_LEN_MAX: usize = 1 << 20;
 const GROWN_PART: usize = 16;
 
 impl Rules {
-    /// The longest value that a request of `request_len` bytes may make of the one that is there, which is copied for
-    /// it: the work stays in proportion to what the client sends.
+    /// The longest value that a request of `request_len` bytes may make of the one that is there,
+    /// which is copied for it: the work stays in proportion to what the client sends.
     #[must_use]
     pub fn grown_len_max(&self, request_len: usize) -> usize {
         let len_max = request_len.saturating_mul(GROWN_PART).max(GROWN_LEN_MAX);
@@ -94,15 +107,24 @@ impl Rules {
     }
 
     /// The instant that an expiry means: Unix time in milliseconds, 0 for never, never 0 otherwise.
+    /// It is within the time that an entry of the namespace lives at most.
     #[must_use]
     pub fn expires_at_ms(&self, expiry: ExpirySpec, present: Option<&Meta>) -> u64 {
-        match expiry {
+        let asked = match expiry {
             ExpirySpec::Never => 0,
             ExpirySpec::Keep => present.map_or(0, |meta| meta.expires_at_ms),
             // The largest instants are as good as never; 48 bits is what entries have room for.
             ExpirySpec::InMs(ms) => self.now_ms.saturating_add(ms).clamp(1, EXPIRY_MS_MAX),
             ExpirySpec::AtMs(ms) => ms.clamp(1, EXPIRY_MS_MAX),
             ExpirySpec::Immediately => 1,
+        };
+        let Some(ttl_ms) = self.ttl_ms_max else {
+            return asked;
+        };
+        let latest = self.now_ms.saturating_add(ttl_ms).clamp(1, EXPIRY_MS_MAX);
+        match asked {
+            0 => latest,
+            asked => asked.min(latest),
         }
     }
 }
@@ -113,7 +135,7 @@ pub const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 /// Decides what `command` does, given what is there.
 ///
 /// `fresh` gives a version higher than all before. A [`Hit`] leaves without its value: the caller,
-/// who knows where the bytes are, fills it in if it was asked for.
+/// which knows where the bytes are, fills it in if it was asked for.
 pub fn apply(
     command: &Command<'_>,
     present: Option<Present<'_>>,
@@ -351,7 +373,8 @@ fn put(
 }
 
 /// Meta `I` with an older version: the value is replaced, and what says that it is not good enough
-/// stays: the expiry, the stale mark, and who has the recache token (memcached's `do_store_item`).
+/// stays: the expiry, the stale mark, and the holder of the recache token (memcached's
+/// `do_store_item`).
 fn put_stale(
     store: &Store<'_>,
     present: &Meta,
@@ -483,6 +506,7 @@ fn apply_delete(
         expires_at_ms: rules.expires_at_ms(expiry, Some(&present.meta)),
         stale: present.meta.stale || delete.mark_stale,
         token_sent: present.meta.token_sent && !delete.mark_stale,
+        writer: present.meta.writer,
     };
     let change = if meta.is_expired(rules.now_ms) {
         Change::Remove(version)
@@ -557,7 +581,7 @@ fn apply_set_range(
             cas_override: None,
             ..it.meta
         },
-        None => Meta::new(fresh(), 0, 0),
+        None => Meta::new(fresh(), 0, rules.expires_at_ms(ExpirySpec::Never, None)),
     };
     (Change::PutGrown(meta), stored(meta.cas(), len))
 }
@@ -572,8 +596,8 @@ pub fn grows(command: &Command<'_>) -> bool {
     }
 }
 
-/// The length of what [`grown`] makes of a value of `old_len` bytes. None if the command makes nothing of it, or too
-/// long a value.
+/// The length of what [`grown`] makes of a value of `old_len` bytes. None if the command makes
+/// nothing of it, or too long a value.
 #[must_use]
 pub fn grown_len(command: &Command<'_>, old_len: usize, rules: Rules) -> Option<usize> {
     match command {
@@ -607,8 +631,8 @@ fn bit_at(bit: &SetBit<'_>) -> (usize, u8) {
     (at, 0x80 >> (bit.offset % 8))
 }
 
-/// The value that a command makes of the one that is there: what [`Change::PutGrown`] stores. Empty for other commands.
-/// Copies both values.
+/// The value that a command makes of the one that is there: what [`Change::PutGrown`] stores. Empty
+/// for other commands. Copies both values.
 #[must_use]
 pub fn grown(command: &Command<'_>, old: &[u8]) -> Vec<u8> {
     match command {
@@ -661,7 +685,7 @@ fn apply_set_bit(
             cas_override: None,
             ..it.meta
         },
-        None => Meta::new(fresh(), 0, 0),
+        None => Meta::new(fresh(), 0, rules.expires_at_ms(ExpirySpec::Never, None)),
     };
     let outcome = Outcome::Number(fonn_proto::Number {
         text: number::decimal(u64::from(before)),

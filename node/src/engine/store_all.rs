@@ -1,15 +1,15 @@
 //! `MSETNX`: stores several pairs if none of their keys has an entry.
 //!
-//! The disk is asked about all keys first, a bounded number at a time and without any lock. One pass under the locks
-//! of the shards then decides and stores. A lookup that a write voided meanwhile is repeated alone, so the work grows
-//! with the number of pairs and not with its square.
+//! The disk is asked about all keys first, a bounded number at a time and without any lock. One
+//! pass under the locks of the shards then decides and stores. A lookup that a write voided
+//! meanwhile is repeated alone, so the work grows with the number of pairs and not with its square.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fonn_proto::command::STORE_ALL_PAIRS_MAX;
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Failure, Version};
+use fonn_proto::{ExpirySpec, Failure, Version, WriterId};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Semaphore;
 
@@ -18,8 +18,8 @@ use super::fetch::{Need, Unknown};
 use super::{Acks, Engine, Ticket};
 use crate::entry::{Meta, Space};
 
-/// Lookups that are under way at a time, of all commands of the node. The lookup of another client waits behind so many,
-/// however many pairs wait for theirs.
+/// Lookups that are under way at a time, of all commands of the node. The lookup of another client
+/// waits behind so many, however many pairs wait for theirs.
 const LOOKUPS_AT_ONCE: usize = 2;
 
 /// Whose turn it is to look a pair up.
@@ -48,6 +48,8 @@ pub(super) struct Pairs<'a> {
     pairs: &'a [(&'a [u8], &'a [u8])],
     hashes: Vec<u64>,
     contents: Vec<Content>,
+    /// The identity that stores them.
+    writer: WriterId,
 }
 
 /// Why an all-or-nothing store did not get through.
@@ -63,18 +65,18 @@ pub(super) enum Blocked {
 }
 
 impl Engine {
-    /// Stores all pairs if none of the keys has an entry; no other client sees a part of it. At most
-    /// [`STORE_ALL_PAIRS_MAX`] pairs are taken.
+    /// Stores all pairs if none of the keys has an entry; no other client sees a part of it. At
+    /// most [`STORE_ALL_PAIRS_MAX`] pairs are taken.
     ///
     /// # Cancel safety
     /// Cancelled, nothing was stored.
     pub async fn store_all_if_none(
         &self,
-        space: Space,
+        (space, writer): (Space, WriterId),
         pairs: &[(&[u8], &[u8])],
         acks: &mut Acks,
     ) -> ServerOutcome {
-        match self.store_all(space, pairs, acks).await {
+        match self.store_all((space, writer), pairs, acks).await {
             Ok(is_stored) => ServerOutcome::Integer(i64::from(is_stored)),
             Err(failure) => ServerOutcome::Failed(failure),
         }
@@ -82,11 +84,14 @@ impl Engine {
 
     async fn store_all(
         &self,
-        space: Space,
+        (space, writer): (Space, WriterId),
         pairs: &[(&[u8], &[u8])],
         acks: &mut Acks,
     ) -> Result<bool, Failure> {
-        let pairs = self.pairs(space, pairs)?;
+        let pairs = Pairs {
+            writer,
+            ..self.pairs(space, pairs)?
+        };
         let mut lookups: Vec<Option<PairLookup>> = pairs.pairs.iter().map(|_| None).collect();
         let room_deadline = Instant::now() + super::ROOM_WAIT;
         let lookup_deadline = Instant::now() + LOOKUP_WAIT;
@@ -115,7 +120,8 @@ impl Engine {
         }
     }
 
-    /// Checks and prepares pairs: hashes them, copies their values and gives them the form of the RAM level.
+    /// Checks and prepares pairs: hashes them, copies their values and gives them the form of the
+    /// RAM level.
     pub(super) fn pairs<'a>(
         &self,
         space: Space,
@@ -130,17 +136,19 @@ impl Engine {
         let hash = |(key, _): &(&[u8], &[u8])| self.hot.ram.hash(space, key);
         let content = |(_, value): &(&[u8], &[u8])| {
             let value = Bytes::copy_from_slice(value);
-            let form = self.ram_form(&value, None);
+            let form = self.ram_form(value.clone(), None);
             Content::Formed { value, form }
         };
         Ok(Pairs {
+            writer: WriterId::NONE,
             pairs,
             hashes: pairs.iter().map(hash).collect(),
             contents: pairs.iter().map(content).collect(),
         })
     }
 
-    /// Asks the tiers below RAM about keys, and stops early at one that has an entry: that decides already.
+    /// Asks the tiers below RAM about keys, and stops early at one that has an entry: that decides
+    /// already.
     async fn look_up(
         &self,
         space: Space,
@@ -203,6 +211,7 @@ impl Engine {
             pairs,
             hashes,
             contents,
+            writer,
         } = pairs;
         let now_ms = hot.clock.wall_ms();
         let mut shards = hot.ram.lock_many(hashes.iter().copied());
@@ -246,17 +255,23 @@ impl Engine {
             return Err(Blocked::Ceiling);
         }
         let now_s = hot.now_s();
+        let rules = self.rules_at(space, now_ms);
+        let expires_at_ms = rules.expires_at_ms(ExpirySpec::Never, None);
         for (index, (key, _)) in pairs.iter().enumerate() {
-            let meta = Meta::new(versions[index], 0, 0);
+            let meta = Meta {
+                writer: *writer,
+                ..Meta::new(versions[index], 0, expires_at_ms)
+            };
             let (hash, content) = (hashes[index], contents[index].clone());
             let shard = shards.shard(hash);
-            let put = self.put_entry(shard, hash, space, key, meta, content, now_s, acks);
+            let fresh = self.fresh(hash, space, key, meta);
+            let put = self.put_entry(shard, fresh, content, now_s, acks);
             let refused = match put {
                 Ok(()) => continue,
                 Err(refused) => refused,
             };
-            // The disk's queue filled up halfway. There is no room for tombstones either, so what went
-            // in is hidden by RAM, until the disk takes them.
+            // The disk's queue filled up halfway. There is no room for tombstones either, so what
+            // went in is hidden by RAM, until the disk takes them.
             for ((&hash, (key, _)), &version) in
                 hashes.iter().zip(&pairs[..index]).zip(&versions_back)
             {

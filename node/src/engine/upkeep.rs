@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fonn_codec::policy::Signals;
+use fonn_cold_tier::segment::FlushMark as ColdMark;
 use fonn_cold_tier::{ColdError, ColdTier};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
@@ -25,23 +26,27 @@ use crate::ram::{RamOptions, RamTier};
 use crate::stats::{Latency, Stats};
 
 /// Versions are reserved this far ahead of the clock, so that none is given out twice even if the
-/// clock goes back while the node is down. A write whose version is beyond what is reserved (the clock
-/// jumped, or nothing could be saved for a while) waits for the next reservation.
+/// clock goes back while the node is down. A write whose version is beyond what is reserved (the
+/// clock jumped, or nothing could be saved for a while) waits for the next reservation.
 ///
-/// It is also how far a member may be ahead of what it told others, when it was killed and started again.
+/// It is also how far a member may be ahead of what it told others, when it was killed and started
+/// again.
 pub(crate) const CEILING_AHEAD_MS: u64 = 10_000;
 
-/// The reservation is renewed when less than this is left of it, by a node that has given versions since the last one.
+/// The reservation is renewed when less than this is left of it, by a node that has given versions
+/// since the last one.
 const CEILING_RENEW_MS: u64 = 5_000;
 
-/// What another member can be ahead of what is known of it, when it is held for down: what it had reserved, the time in which
-/// it was not heard, twice (who led may have fallen too), and time for its wall clock to be corrected.
+/// What another member can be ahead of what is known of it, when it is held for down: what it had
+/// reserved, the time in which it was not heard, twice (the leader may have failed too), and time
+/// for its wall clock to be corrected.
 pub(crate) const FALL_MARGIN_MS: u64 = CEILING_AHEAD_MS + 5_000;
 
 /// Time between two rounds of upkeep.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A member of a cluster that comes to carry out a flush with a delay so long after its time has missed it.
+/// A member of a cluster that comes to carry out a flush with a delay so long after its time has
+/// missed it.
 const FLUSH_LATE_MS: u64 = 2000;
 
 /// Rounds between two looks at the codec of the RAM level.
@@ -59,9 +64,10 @@ const RESERVE_EVICTIONS_MAX: usize = 4096;
 /// The part of the RAM budget by which it may be exceeded when a body is received.
 const RECEIVE_OVER_PART: usize = 16;
 
-/// The part of the RAM budget that is received between two looks at the size of the process, also if the process is
-/// larger than it may be. What makes it large may be none of the requests' doing and may stay for long, as the indexes
-/// of very long keys do; the memory of requests is used again for those that follow.
+/// The part of the RAM budget that is received between two looks at the size of the process, also
+/// if the process is larger than it may be. What makes it large may be none of the requests' doing
+/// and may stay for long, as the indexes of very long keys do; the memory of requests is used again
+/// for those that follow.
 const RECEIVE_PART: usize = 64;
 
 /// Why a store cannot be opened.
@@ -145,7 +151,11 @@ impl Engine {
                 at_ms => hot.flushes.flush_at(space, at_ms),
             }
         }
-        // Before anything is served: what fell due while the node was down. All that was written here is below the ceiling.
+        for &(purge, cutoff) in &state.purges {
+            hot.flushes.restore_purge(purge, cutoff);
+        }
+        // Before anything is served: what fell due while the node was down. All that was written
+        // here is below the ceiling.
         let known = state.version_ceiling.min(hlc.last());
         hot.flushes.flush_missed(now_ms, known);
         let ledger = Ledger {
@@ -186,7 +196,8 @@ impl Engine {
     /// Changes what has to outlive a restart besides the entries, and returns once it does.
     ///
     /// # Errors
-    /// [`Failure::Unavailable`] if it could not be saved; it is changed all the same until a restart.
+    /// [`Failure::Unavailable`] if it could not be saved; it is changed all the same until a
+    /// restart.
     ///
     /// # Cancel safety
     /// Cancelled, the change is made and saved all the same.
@@ -232,8 +243,8 @@ impl Engine {
         Arc::clone(&self.ledger.hlc)
     }
 
-    /// Moves the clock past all that a member can have given which is held for down, by what is known of it. Blocks on the
-    /// disk, so that no write has to wait for it.
+    /// Moves the clock past all that a member can have given which is held for down, by what is
+    /// known of it. Blocks on the disk, so that no write has to wait for it.
     pub fn pass_fallen(&self) {
         let hlc = &self.ledger.hlc;
         hlc.heed();
@@ -275,7 +286,8 @@ impl Engine {
                 .change_ledger(move |ledger| {
                     let flushes = &ledger.hot.flushes;
                     if flushes.is_shared() {
-                        // The process stood still. Others did it, and went on; how far they were it is told.
+                        // The process stood still. Others did it, and went on; how far they were it
+                        // is told.
                         flushes.flush_missed(now_ms.saturating_sub(FLUSH_LATE_MS), known);
                     }
                     flushes.flush_due(now_ms, || ledger.hlc.next());
@@ -381,12 +393,13 @@ impl Engine {
         self.ram_codec.decide(signals);
     }
 
-    /// Counts bytes of a request body that is being received against the RAM budget, and evicts for it.
+    /// Counts bytes of a request body that is being received against the RAM budget, and evicts for
+    /// it.
     ///
     /// # Errors
-    /// [`Failure::OutOfSpace`] if more than `inflight_max` bytes would be received then, if so many small
-    /// entries have to make room that it is not there yet, or if the process could outgrow its allowance
-    /// before its size is looked at again.
+    /// [`Failure::OutOfSpace`] if more than `inflight_max` bytes would be received then, if so many
+    /// small entries have to make room that it is not there yet, or if the process could outgrow
+    /// its allowance before its size is looked at again.
     pub fn reserve_inflight(&self, bytes: usize, inflight_max: usize) -> Result<(), Failure> {
         let taken = self
             .inflight
@@ -405,8 +418,8 @@ impl Engine {
         Err(Failure::OutOfSpace)
     }
 
-    /// Evicts for a body that is about to be received: now, since small entries take their time, not when
-    /// the value is there. False if another try gets further.
+    /// Evicts for a body that is about to be received: now, since small entries take their time,
+    /// not when the value is there. False if another try gets further.
     fn makes_room(&self, bytes: usize) -> bool {
         let ram = &self.hot.ram;
         let evictions = (bytes / 1024).clamp(super::EVICTIONS_MAX, RESERVE_EVICTIONS_MAX);
@@ -447,15 +460,16 @@ impl Engine {
         self.hot.ram.budget() / 2
     }
 
-    /// Begins to spill, follow and collect, if there is a cold tier, in tasks on the current runtime.
+    /// Begins to spill, follow and collect, if there is a cold tier, in tasks on the current
+    /// runtime.
     pub fn start_cold(&self, tasks: &Tasks) {
         if let (Some(cold), Some(disk)) = (&self.cold, &self.disk) {
             cold.start(disk, self.versions(), tasks);
         }
     }
 
-    /// Members of the cluster are lost, each with the slots that it was the last to own. To be called before these slots are
-    /// answered for here.
+    /// Members of the cluster are lost, each with the slots that it was the last to own. To be
+    /// called before these slots are answered for here.
     pub(crate) fn take_over(&self, lost: Vec<(String, SlotSet)>) {
         if let Some(cold) = &self.cold {
             let now = tokio::time::Instant::now();
@@ -465,7 +479,8 @@ impl Engine {
         }
     }
 
-    /// Brings into the bucket what is not there yet, until `deadline` at most; for a node that stops.
+    /// Brings into the bucket what is not there yet, until `deadline` at most; for a node that
+    /// stops.
     pub async fn drain_cold(&self, deadline: Instant) {
         let (Some(cold), Some(disk)) = (&self.cold, &self.disk) else {
             return;
@@ -513,8 +528,9 @@ impl Ledger {
         self.ceiling.load(Ordering::Acquire)
     }
 
-    /// Makes a change and saves the whole. Reserves no more versions than are in use: who is killed and started again and again
-    /// would get ahead of others each time. Blocks on the disk.
+    /// Makes a change and saves the whole. Reserves no more versions than are in use: a member that
+    /// is killed and started again and again would get ahead of others each time. Blocks on the
+    /// disk.
     fn change<R>(&self, change: impl FnOnce(&Self) -> R) -> Result<R, DiskError> {
         let _held = self.one_at_a_time.lock();
         let changed = change(self);
@@ -550,6 +566,7 @@ impl Ledger {
             return Ok(());
         };
         let (cutoffs, pending) = self.hot.flushes.snapshot();
+        let purges = self.hot.flushes.purges();
         let done = cutoffs.iter().map(|&(space, cutoff)| FlushMark {
             space: Some(space),
             cutoff,
@@ -563,14 +580,23 @@ impl Ledger {
         disk.save_state(&StoreState {
             version_ceiling,
             flushes: done.chain(later).collect(),
+            purges: purges.clone(),
         })?;
         self.ceiling.store(version_ceiling, Ordering::Release);
         let Some(cold) = &self.cold else {
             return Ok(());
         };
-        for (space, cutoff) in cutoffs {
-            if let Err(error) = cold.flush(space.0, cutoff) {
-                tracing::error!(%error, "a flush does not reach the bucket");
+        let flushed = cutoffs.into_iter();
+        let flushed = flushed.map(|(space, cutoff)| ColdMark::of_space(space.0, cutoff));
+        let purged = purges.into_iter().map(|(purge, cutoff)| ColdMark {
+            space: purge.place(),
+            writer: purge.writer.number(),
+            since: purge.since,
+            cutoff,
+        });
+        for mark in flushed.chain(purged) {
+            if let Err(error) = cold.flush(mark) {
+                tracing::error!(%error, "a flush or purge does not reach the bucket");
             }
         }
         Ok(())

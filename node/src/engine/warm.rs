@@ -1,16 +1,16 @@
-//! Bringing entries into RAM that nobody asked for yet.
+//! Loading entries into RAM before a client asks for them.
 
 use super::commit::Fresh;
 use super::fetch::{From, Need};
 use super::{EVICTIONS_MAX, Engine};
 use crate::entry::Space;
 
-/// How often an entry is fetched again because a write of its stripe came between. RAM has most of those
-/// then, and the others are found when somebody asks for them.
+/// How often an entry is fetched again because a write of its stripe came between. RAM has most of
+/// those then, and the others are found at the next request.
 const FETCHES_MAX: usize = 4;
 
-/// Of the RAM budget, and of the quota of a namespace, one part in so many stays free: an entry takes a little
-/// more than its key and value, and whoever comes meanwhile needs room too.
+/// Of the RAM budget, and of the quota of a namespace, one part in so many stays free: an entry
+/// takes a little more than its key and value, and later writes need room too.
 const ROOM_LEFT: usize = 16;
 
 /// What came of it.
@@ -22,7 +22,8 @@ pub enum Warmed {
     FromDisk,
     /// It was brought up from the bucket.
     FromCold,
-    /// There is nothing to bring: it was deleted, flushed, or has expired, or RAM has no place for it.
+    /// There is nothing to bring: it was deleted, flushed, or has expired, or RAM has no place for
+    /// it.
     Nothing,
     /// It would take the room of others in RAM.
     RamFull,
@@ -33,8 +34,8 @@ pub enum Warmed {
 }
 
 impl Engine {
-    /// Brings the entry of a key into RAM, as a get of it would, but only where there is room for it; it
-    /// counts as no use and no get.
+    /// Brings the entry of a key into RAM, as a get of it would, but only where there is room for
+    /// it; it counts as no use and no get.
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing.
@@ -56,7 +57,7 @@ impl Engine {
                 return Warmed::Nothing;
             };
             // In the form of the level, which may have to be made: not under the lock.
-            let form = self.ram_form(&entry.value, entry.frame.as_ref());
+            let form = self.ram_form(entry.value.clone(), entry.frame.as_ref());
             // Only now is it known what it takes: values are smaller on disk.
             let bytes = key.len() + form.stored.len();
             if hot.ram.used().saturating_add(bytes) > self.warm_limit() {
@@ -108,7 +109,7 @@ impl Engine {
     }
 }
 
-/// As much of a budget as may be filled with what nobody asked for.
+/// As much of a budget as may be filled with unrequested entries.
 fn fillable(budget_bytes: usize) -> usize {
     budget_bytes - budget_bytes / ROOM_LEFT
 }

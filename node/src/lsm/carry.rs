@@ -48,13 +48,14 @@ pub(crate) fn run(shared: &Shared, oldest: &Generation) {
     let _ = carry(shared, oldest, Some(carried_max));
 }
 
-/// Gives the writer all that is live in the oldest generation; false if not all of it is in the newest.
+/// Gives the writer all that is live in the oldest generation; false if not all of it is in the
+/// newest.
 pub(crate) fn run_all(shared: &Shared, oldest: &Generation) -> bool {
     carry(shared, oldest, None)
 }
 
-/// Carries over up to so many bytes of what is hot, or without a limit what is live; false if that is not
-/// complete.
+/// Carries over up to so many bytes of what is hot, or without a limit what is live; false if that
+/// is not complete.
 fn carry(shared: &Shared, oldest: &Generation, limit: Option<u64>) -> bool {
     let carried_max = limit.unwrap_or(u64::MAX);
     let now_ms = unix_now_ms();
@@ -75,20 +76,21 @@ fn carry(shared: &Shared, oldest: &Generation, limit: Option<u64>) -> bool {
             );
             return false;
         };
-        let Some((space, user_key)) = split_index_key(&key) else {
+        let Fact::Put(meta) = entry.fact else {
             continue;
         };
-        let Fact::Put(meta) = entry.fact else {
+        let Ok(Some((space, user_key))) = oldest.key_of(&key, &entry) else {
+            add(&shared.stats.reads_corrupt, 1);
             continue;
         };
         let record_len = u64::from(entry.record_len);
         let is_kept = carried + record_len <= carried_max
-            && (takes_all || shared.observer.keep(space, user_key, &meta))
+            && (takes_all || shared.observer.keep(space, &user_key, &meta))
             && is_live(shared, oldest, (space, &key), &entry, now_ms);
         if !is_kept {
             continue;
         }
-        match look(&oldest.log, &entry, (space, user_key)) {
+        match look(&oldest.log, &entry, (space, &user_key)) {
             Looked::Whole { record, .. } => {
                 let carry = Carry {
                     space,
@@ -148,7 +150,7 @@ fn is_live(
     let Fact::Put(meta) = entry.fact else {
         return false;
     };
-    if meta.is_expired(now_ms) || shared.is_flushed(space, meta.version, now_ms) {
+    if meta.is_expired(now_ms) || shared.is_hidden(space, &meta, now_ms) {
         return false;
     }
     matches!(shared.generations.find(key), Ok(Some(found)) if found.generation.id == oldest.id)

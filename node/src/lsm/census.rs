@@ -1,10 +1,9 @@
-//! How much a namespace has on disk, and since when: what a quota is measured by.
+//! The bytes of a namespace on disk by age: the measure of a quota.
 //!
-//! A census goes over the indexes, where a namespace's keys lie side by side, so its cost is that of the
-//! namespace alone. It counts what a read would find: of each key the newest record, if it is a value
-//! that has neither expired nor been flushed. So bytes of entries that were overwritten, deleted,
-//! dropped, or became shorter as they settled need not be followed one by one, and a restart knows as
-//! much as before.
+//! A census reads the indexes, where the keys of a namespace are adjacent. So its cost is that of
+//! the namespace alone. It counts what a read would find: of each key the newest record, if it is a
+//! value that has neither expired nor been flushed. So overwritten, deleted, dropped and recoded
+//! bytes need no separate account, and a restart loses no knowledge.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +11,8 @@ use fonn_proto::Version;
 
 use super::Shared;
 use super::error::DiskError;
-use super::reader::Merged;
-use super::record::{Fact, index_key, split_index_key};
+use super::reader::{Merged, Met};
+use super::record::{Fact, index_key};
 use crate::entry::Space;
 
 /// Keys that one step looks at, so that other reads need not wait for long.
@@ -76,8 +75,8 @@ impl Census {
         }
     }
 
-    /// The oldest entries that have to go for the rest to take no more than `bytes_max`; None if nothing has
-    /// to.
+    /// The oldest entries that have to go for the rest to take no more than `bytes_max`; None if
+    /// nothing has to.
     #[must_use]
     pub fn cut(&self, bytes_max: u64) -> Option<Cut> {
         if self.bytes <= bytes_max {
@@ -118,21 +117,18 @@ pub(crate) fn step(
     let mut merged = Merged::open(&generations, &from)?;
     let mut last = None;
     for _ in 0..STEP_KEYS {
-        let Some((key, entry)) = merged.next()? else {
-            return Ok((census, None));
-        };
-        let found = split_index_key(&key);
-        let Some((space, user_key)) = found.filter(|(it, _)| it.namespace() == start.namespace())
-        else {
+        let met = merged.next()?;
+        let is_of_it = |met: &Met| met.space.namespace() == start.namespace();
+        let Some(Met { space, key, entry }) = met.filter(is_of_it) else {
             return Ok((census, None));
         };
         if let Fact::Put(meta) = entry.fact
             && !meta.is_expired(now_ms)
-            && !state.is_flushed(space, meta.version, now_ms)
+            && !state.is_hidden(space, &meta, now_ms)
         {
             census.add(space, meta.version, u64::from(entry.record_len));
         }
-        last = Some((space, Some(user_key.to_vec())));
+        last = Some((space, Some(key)));
     }
     Ok((census, last))
 }

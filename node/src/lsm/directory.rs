@@ -1,7 +1,7 @@
 //! The data directory: whose it is, what is in it, how much it takes.
 //!
 //! ```text
-//! FORMAT            "fonn-disk 1\n"
+//! FORMAT            "fonn-disk 2\n"
 //! LOCK              held by the process that has it open
 //! state, state.copy see `state`
 //! g0000000001/      a generation: values, index/, and `dropped` once it no longer counts
@@ -23,7 +23,7 @@ use tracing::warn;
 use super::error::{DiskError, is_damage};
 use super::state;
 
-const FORMAT: &str = "fonn-disk 1";
+const FORMAT: &str = "fonn-disk 2";
 /// What every version of the format begins with.
 const FORMAT_ANY: &str = "fonn-disk ";
 const BROKEN: &str = "broken-";
@@ -118,8 +118,9 @@ impl Directory {
         self.is_mended
     }
 
-    /// Refuses another version of the format, and what is no store. In a store, a file that is missing or says
-    /// nothing is damage, and written anew: every record tells its own layout. True if that was done.
+    /// Refuses another version of the format, and what is no store. In a store, a file that is
+    /// missing or says nothing is damage, and written anew: every record tells its own layout. True
+    /// if that was done.
     fn check_format(&self) -> Result<bool, DiskError> {
         let path = self.path.join("FORMAT");
         let found = match std::fs::read(&path) {
@@ -178,7 +179,8 @@ impl Directory {
         Ok(found)
     }
 
-    /// Moves a generation aside for whoever wants to know why it is broken, in place of the last such.
+    /// Moves a generation aside for a later look at why it is broken, in place of the last
+    /// such.
     pub(crate) fn set_aside(&self, name: GenerationName) -> io::Result<()> {
         self.remove_set_aside()?;
         std::fs::rename(
@@ -283,8 +285,8 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Takes the rights of others from a directory that an older version or an operator made. A directory of another owner
-/// stays as it is, as the root of a mounted volume does.
+/// Takes the rights of others from a directory that an older version or an operator made. A
+/// directory of another owner stays as it is, as the root of a mounted volume does.
 fn close_to_others(path: &Path) {
     let Ok(mode) = std::fs::metadata(path).map(|it| it.mode()) else {
         return;
@@ -344,16 +346,16 @@ mod tests {
     #[test]
     fn a_foreign_format_is_refused_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("FORMAT"), "fonn-disk 2\n").unwrap();
+        std::fs::write(dir.path().join("FORMAT"), "fonn-disk 3\n").unwrap();
         let message = Directory::open(dir.path()).unwrap_err().to_string();
         assert!(
-            message.contains("fonn-disk 2") && message.contains("fonn-disk 1"),
+            message.contains("fonn-disk 2") && message.contains("fonn-disk 3"),
             "{message}"
         );
         assert!(message.contains("delete the directory"), "{message}");
         assert_eq!(
             std::fs::read(dir.path().join("FORMAT")).unwrap(),
-            b"fonn-disk 2\n"
+            b"fonn-disk 3\n"
         );
     }
 

@@ -1,15 +1,16 @@
 //! A generation: a value log and the index over it, in a directory of their own.
 //!
-//! All entries that were written in one stretch of time. One generation is written, the newest; the
-//! others are sealed and only read, until the oldest is dropped whole, journal and all. Settling
-//! replaces a sealed one by its next *incarnation*: the same records of use in another directory.
-//! Directory names are used once.
+//! It has all entries that were written in one stretch of time. The writer fills the newest
+//! generation. The others are sealed and only read, until the oldest is dropped whole, journal and
+//! all. Compaction replaces a sealed one by its next *incarnation*: the same useful records in
+//! another directory. Directory names are used once.
 //!
-//! Invariant: the log is the truth. The index knows every record up to its checkpoint; opening reads
-//! the rest of the log into it, or all of it if the index is unusable.
+//! Invariant: the log is the truth. The index knows every record up to its checkpoint; opening
+//! reads the rest of the log into it, or all of it if the index is unusable.
 
 mod replay;
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use super::directory::{GenerationName, create_file, disk_bytes, make_dir, sync_d
 use super::error::{DiskError, is_damage};
 use super::index::{Checkpoint, Index, IndexError, IndexMemory, Known};
 use super::log::Log;
-use super::record::{index_key, split_index_key};
+use super::record::{HEAD_LEN, IndexEntry, Named, index_key, key_place, split_index_key};
 use super::stats::{DiskStats, add};
 use crate::entry::Space;
 
@@ -48,7 +49,7 @@ pub(crate) struct Generation {
     side_bytes_since: AtomicU64,
     /// Not written any more.
     sealed: AtomicBool,
-    /// Settling has nothing to do here, or cannot do it.
+    /// Compaction has nothing to do here, or cannot do it.
     settled: AtomicBool,
     /// The tier below had all of it when it was written anew, at other positions.
     passed: AtomicBool,
@@ -62,7 +63,8 @@ pub(crate) struct Generation {
     newest: AtomicU64,
     /// It may have records from before it was opened.
     is_reopened: bool,
-    /// Bytes of the records that the index leads to, by space; once it was sealed and somebody asked.
+    /// Bytes of the records that the index leads to, by space; once it was sealed and a reader
+    /// asked.
     contents: OnceLock<Vec<(Space, u64)>>,
 }
 
@@ -84,8 +86,8 @@ pub(crate) enum Holds {
     Nothing,
 }
 
-/// Looks what a directory holds. A log that is missing or empty is no proof of nothing: if the index knows
-/// records of it, it is lost, and they hide older ones all the same.
+/// Looks what a directory holds. A log that is missing or empty is no proof of nothing: if the
+/// index knows records of it, it is lost, and they hide older ones all the same.
 pub(crate) fn look_into(dir: &Path, memory: &IndexMemory) -> Holds {
     let exists = |name| dir.join(name).exists();
     if exists(DROPPED) {
@@ -122,8 +124,8 @@ fn remove_all(path: &Path) -> io::Result<()> {
 }
 
 impl Generation {
-    /// Makes a new generation; its names survive a loss of power. One that shall replace another does
-    /// not count before [`Generation::publish`].
+    /// Makes a new generation; its names survive a loss of power. One that shall replace another
+    /// does not count before [`Generation::publish`].
     pub(crate) fn create(
         dir: PathBuf,
         name: GenerationName,
@@ -140,8 +142,8 @@ impl Generation {
         let index_dir = dir.join(INDEX);
         let index =
             Index::open(&index_dir, memory).map_err(|error| failure(name.id, &index_dir, error))?;
-        // fjall makes its journals 64 MiB long at once. The bytes take no room before they are written,
-        // but whoever adds up file lengths would be misled.
+        // fjall makes its journals 64 MiB long at once. The bytes take no room before they are
+        // written, but a sum of file lengths would be wrong.
         let journal = index_dir.join("0.jnl");
         if let Ok(journal) = File::options().write(true).open(journal) {
             let _ = journal.set_len(0);
@@ -198,8 +200,8 @@ impl Generation {
         }
     }
 
-    /// From now on this incarnation counts and the one before does not, whatever happens. The log is
-    /// durable before, and the name when this returns.
+    /// From now on this incarnation counts and the one before does not, whatever happens. The log
+    /// is durable before, and the name when this returns.
     pub(crate) fn publish(&self) -> Result<(), DiskError> {
         let publish = || {
             let _ = self.log.trim();
@@ -213,8 +215,9 @@ impl Generation {
     /// Opens a generation after a clean stop, a kill, or a loss of power.
     ///
     /// # Errors
-    /// [`DiskError::Io`] if the operating system refuses, [`DiskError::Index`] if not even a new index
-    /// can be made, or if records are lost of which nobody knows what they replaced or deleted.
+    /// [`DiskError::Io`] if the operating system refuses, [`DiskError::Index`] if not even a new
+    /// index can be made, or if records are lost of which it is unknown what they replaced or
+    /// deleted.
     pub(crate) fn open(
         dir: PathBuf,
         name: GenerationName,
@@ -244,8 +247,9 @@ impl Generation {
         let mut generation = Self::new(dir, name, log, index);
         generation.is_reopened = true;
         if known.end > generation.log.end() {
-            // Power was lost before the log was synced, or the file is damaged. The index's entries for what
-            // is missing lead to misses, as they must; new records must not come to lie where they point to.
+            // Power was lost before the log was synced, or the file is damaged. The index's entries
+            // for what is missing lead to misses, as they must; new records must not come to lie
+            // where they point to.
             warn!(
                 generation = id,
                 checkpoint = known.end,
@@ -271,8 +275,8 @@ impl Generation {
         generation.measure();
         generation.set_committed(generation.log.end());
         Ok(Opened {
-            // What is written now is to be settled some day, and that happens once. And a seal is synced:
-            // that it is broken would not be.
+            // What is written now is to be compacted some day, and that happens once. And a seal is
+            // synced: that it is broken would not be.
             writable: !generation.has_settled() && !known.is_sealed,
             generation,
         })
@@ -295,8 +299,9 @@ impl Generation {
         self.newest.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// The version that none of its records is above. The whole index of one that was there at the start is read for
-    /// it: when a file was written says nothing, since versions may be ahead of the clock.
+    /// The version that none of its records is above. The whole index of one that was there at the
+    /// start is read for it: when a file was written says nothing, since versions may be ahead of
+    /// the clock.
     ///
     /// # Errors
     /// If the index cannot be read.
@@ -309,6 +314,38 @@ impl Generation {
             }
         }
         Ok(newest)
+    }
+
+    /// The space and the key of an entry of the index; a long key is read from the record. None for
+    /// the index's own facts, and if the record is damaged.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub(crate) fn key_of<'k>(
+        &self,
+        found: &'k [u8],
+        entry: &IndexEntry,
+    ) -> io::Result<Option<(Space, Cow<'k, [u8]>)>> {
+        let space = match split_index_key(found) {
+            Some((space, Named::Key(key))) => return Ok(Some((space, Cow::Borrowed(key)))),
+            Some((space, Named::Long)) => space,
+            None => return Ok(None),
+        };
+        let read = || {
+            let head = self.log.read(entry.offset, HEAD_LEN)?;
+            let place = key_place(&head).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let at = entry.offset.saturating_add(place.start as u64);
+            self.log.read(at, place.len())
+        };
+        match read() {
+            // The digest says whether it is the key.
+            Ok(key) if *index_key(space, &key) == *found => {
+                Ok(Some((space, Cow::Owned(key.into()))))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if is_damage(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Looks how many bytes on disk there are beside the log.
@@ -344,8 +381,8 @@ impl Generation {
         sealed.map_err(|error| failure(self.id, &self.dir, error))
     }
 
-    /// Whether its log has lost records that its index knows. It must not be written anew: what is lost of it
-    /// hides older records, and is in no log.
+    /// Whether its log has lost records that its index knows. It must not be written anew: what is
+    /// lost of it hides older records, and is in no log.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -360,30 +397,31 @@ impl Generation {
         !self.failed.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether settling is done with it.
+    /// Whether compaction is done with it.
     pub(crate) fn has_settled(&self) -> bool {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// Settling is done with it, as long as the process lives.
+    /// Compaction is done with it, as long as the process lives.
     pub(crate) fn set_settled(&self) {
         self.settled.store(true, Ordering::Release);
     }
 
-    /// Settling is done with it and left it as it is; a restart need not look again.
+    /// Compaction is done with it and left it as it is; a restart need not look again.
     pub(crate) fn mark_settled(&self) {
         self.set_settled();
         // Without the file, a restart looks again.
         let _ = create_file(&self.dir.join(SETTLED));
     }
 
-    /// Notes that the tier below had all that the incarnation before this one held. It is not remembered across a
-    /// restart, after which the tier below reads it once more, and finds that it has it.
+    /// Notes that the tier below had all that the incarnation before this one held. It is not
+    /// remembered across a restart, after which the tier below reads it once more, and finds that
+    /// it has it.
     pub(crate) fn mark_passed(&self) {
         self.passed.store(true, Ordering::Release);
     }
 
-    /// Whether a position in an incarnation before this one is behind all of it.
+    /// Whether a position in an earlier incarnation is behind all of it.
     pub(crate) fn is_passed(&self) -> bool {
         self.passed.load(Ordering::Acquire)
     }
@@ -393,8 +431,8 @@ impl Generation {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Bytes of the records that the index leads to, by space. The first call on a sealed generation reads
-    /// the whole index; later ones know.
+    /// Bytes of the records that the index leads to, by space. The first call on a sealed
+    /// generation reads the whole index; later ones know.
     pub(crate) fn contents(&self) -> Result<&[(Space, u64)], IndexError> {
         if let Some(known) = self.contents.get() {
             return Ok(known);
@@ -429,7 +467,7 @@ impl Generation {
             .map_err(DiskError::io("drop", &self.dir))
     }
 
-    /// Closes it and removes its directory. Call it when nobody else reads it.
+    /// Closes it and removes its directory. Call it when no other thread reads it.
     pub(crate) fn remove(self) -> Result<(), DiskError> {
         let Self {
             dir, log, index, ..

@@ -3,11 +3,11 @@
 //! Only small entries live in it; values are in the value log. It is derived: every batch that it
 //! commits may carry a checkpoint, the position in the log up to which it knows every record, and
 //! what it lost (its journal is never synced by us) is read again from there. A batch is visible
-//! whole or not at all, and what survives of a journal is always a prefix of it. When a commit returns the
-//! kernel has it: a kill of the process loses nothing.
+//! whole or not at all, and what survives of a journal is always a prefix of it. When a commit
+//! returns the kernel has it: a kill of the process loses nothing.
 //!
-//! fjall's own threads may fail and leave the database *poisoned*: it still reads, and writes no more.
-//! A panic out of fjall is caught and counts as an error.
+//! fjall's own threads may fail and leave the database *poisoned*: it still reads, and writes no
+//! more. A panic out of fjall is caught and counts as an error.
 
 mod journal;
 
@@ -28,7 +28,7 @@ use super::record::{IndexEntry, IndexKey};
 
 /// Name of the only keyspace. fjall persists options when a keyspace is created: other options need
 /// another name.
-const KEYSPACE: &str = "entries.1";
+const KEYSPACE: &str = "entries.2";
 
 /// Key of the checkpoint.
 const CHECKPOINT: &[u8] = b"\0checkpoint";
@@ -42,9 +42,10 @@ const FALSE_POSITIVE_RATE: f32 = 0.0001;
 const SEALED_MEMTABLES_MAX: usize = 2;
 const LEVEL_0_TABLES_MAX: usize = 16;
 
-/// fjall's threads of one index. The first only flushes, and passes a wish to compact back into the queue as fast
-/// as it can until another takes it: with one other, that costs a core for as long as a compaction takes. With none
-/// besides it, a worker that waits for room in the queue that it empties itself would wait forever.
+/// fjall's threads of one index. The first only flushes, and passes a wish to compact back into the
+/// queue as fast as it can until another takes it: with one other, that costs a core for as long as
+/// a compaction takes. With none besides it, a worker that waits for room in the queue that it
+/// empties itself would wait forever.
 const WORKERS: usize = 3;
 
 /// The RAM of all indexes: each has memtables of its own, the block cache is shared.
@@ -199,7 +200,13 @@ impl Index {
                 .manual_journal_persist(true)
                 .into_config();
             config.cache = Arc::clone(&memory.cache.cache);
-            let database = Database::open(config)?;
+            // fjall's workers inherit the nice value of the thread that opens the database.
+            let open = || {
+                super::stand_back(super::WRITE_NICENESS);
+                Database::open(config)
+            };
+            let opened = std::thread::scope(|scope| scope.spawn(open).join());
+            let database = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             let keyspace = database.keyspace(KEYSPACE, || options(memory))?;
             Ok(Self { database, keyspace })
         })
@@ -215,8 +222,8 @@ impl Index {
             .transpose()
     }
 
-    /// Writes entries at once, and hands them to the kernel. `checkpoint` is the end of the log whose records
-    /// the index will know all of.
+    /// Writes entries at once, and hands them to the kernel. `checkpoint` is the end of the log
+    /// whose records the index will know all of.
     ///
     /// # Errors
     /// Nothing of the batch is visible then. The index is to be regarded as poisoned.
@@ -269,8 +276,8 @@ impl Index {
         })
     }
 
-    /// Has the memtable written to a table in the background, so that neither RAM nor a restart needs
-    /// it any more.
+    /// Has the memtable written to a table in the background, so that neither RAM nor a restart
+    /// needs it any more.
     pub(crate) fn flush(&self) -> Result<(), IndexError> {
         guarded(|| {
             self.keyspace.rotate_memtable()?;

@@ -1,8 +1,8 @@
-//! Live entries by age, the newest first: for whoever fills RAM from disk.
+//! Live entries by age, the newest first, for filling RAM from disk.
 //!
-//! An index is in the order of keys. So a walk goes over it and picks the newest entries that it has not
-//! given out yet, as many as a fixed memory takes; a generation with more of them is gone over again. It
-//! holds no generation between two pages, so one may be dropped or settled under it.
+//! An index is in the order of keys. So a walk reads it and picks the newest entries that it has
+//! not returned yet, as many as a fixed memory takes. It reads a generation with more of them
+//! again. It holds no generation between two pages, so one may be dropped or compacted meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -66,8 +66,8 @@ impl DiskTier {
 }
 
 impl Newest {
-    /// The next entries that have neither expired at `now_ms` nor been flushed, at most `limit`; none at the
-    /// end. Blocks on the disk; values are not read.
+    /// The next entries that have neither expired at `now_ms` nor been flushed, at most `limit`;
+    /// none at the end. Blocks on the disk; values are not read.
     ///
     /// # Errors
     /// [`DiskError::Index`] if an index cannot be read.
@@ -91,14 +91,17 @@ impl Newest {
                 })?;
             // Else it was written again since, or deleted: a newer generation has that.
             let is_newest = |fact: Fact| matches!(fact, Fact::Put(meta) if meta.version == version);
-            if let Some(found) = found.filter(|found| is_newest(found.entry.fact))
-                && let Some((space, user_key)) = split_index_key(&key)
-            {
-                page.push(NewestEntry {
+            if let Some(found) = found.filter(|found| is_newest(found.entry.fact)) {
+                let named = found.generation.key_of(&key, &found.entry);
+                let named = named.map_err(|error| DiskError::Index {
+                    generation: found.generation.id,
+                    reason: error.to_string(),
+                })?;
+                page.extend(named.map(|(space, key)| NewestEntry {
                     space,
-                    key: user_key.to_vec(),
+                    key: key.into_owned(),
                     stored_len: u64::from(found.entry.record_len),
-                });
+                }));
             }
             self.below = Some((version, key));
         }
@@ -151,7 +154,8 @@ impl Newest {
                     .is_none_or(|namespace| space.namespace() == namespace)
             };
             let Some(space) = split_index_key(&key).map(|(it, _)| it).filter(is_wanted) else {
-                // The index's own facts are before the first entry: this is the end of the namespace.
+                // The index's own facts are before the first entry: this is the end of the
+                // namespace.
                 break;
             };
             let Fact::Put(meta) = entry.fact else {
@@ -160,7 +164,7 @@ impl Newest {
             let aged = (meta.version, key);
             if self.below.as_ref().is_some_and(|below| aged >= *below)
                 || meta.is_expired(now_ms)
-                || state.is_flushed(space, meta.version, now_ms)
+                || state.is_hidden(space, &meta, now_ms)
             {
                 continue;
             }

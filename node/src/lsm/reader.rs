@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -16,10 +17,11 @@ use fonn_proto::peer::SlotSet;
 
 use super::census::{self, Census};
 use super::error::DiskError;
+use super::generation::Generation;
 use super::generations::Snapshot;
 use super::index::IndexError;
 use super::queue::Carry;
-use super::record::{Fact, IndexEntry, Record, index_key, split_index_key};
+use super::record::{Fact, IndexEntry, Record, index_key};
 use super::stats::{DiskStats, add};
 use super::value::{self, Decoded, Undecodable};
 use super::{DiskEntry, DiskFound, Shared};
@@ -85,8 +87,8 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Adds one, unless too many are waiting. A thread that is awake may take it at once; a thread that sleeps is
-    /// woken by [`Waiting::hand_over`].
+    /// Adds one, unless too many are waiting. A thread that is awake may take it at once; a thread
+    /// that sleeps is woken by [`Waiting::hand_over`].
     pub(crate) fn push(&self, one: T) -> Result<(), DiskError> {
         let mut waiting = self.waiting.lock();
         if waiting.1 {
@@ -99,8 +101,8 @@ impl<T> Waiting<T> {
         Ok(())
     }
 
-    /// Wakes a thread if something waits. One is enough: it wakes the next before it begins if there is
-    /// more.
+    /// Wakes a thread if something waits. One is enough: it wakes the next before it begins if
+    /// there is more.
     pub(crate) fn hand_over(&self, stats: &DiskStats) {
         let waiting = self.waiting.lock();
         self.wake_for(&waiting.0, stats);
@@ -144,7 +146,7 @@ impl<T> Waiting<T> {
 /// Body of a read thread.
 pub(crate) fn run(shared: &Shared) {
     while let Some(read) = shared.reads.take(&shared.stats) {
-        // fjall may panic; whoever waits hears that the read failed.
+        // fjall may panic; the caller hears that the read failed.
         if catch_unwind(AssertUnwindSafe(|| serve(shared, read))).is_err() {
             add(&shared.stats.reads_failed, 1);
             warn!("a read panicked");
@@ -177,7 +179,7 @@ fn serve(shared: &Shared, read: Read) {
         } if !answer.is_closed() => {
             let _ = answer.send(census::step(shared, census, at, now_ms));
         }
-        // Nobody waits for it any more.
+        // No caller waits for it any more.
         Read::Get { .. } | Read::Newest { .. } | Read::Slots { .. } | Read::Census { .. } => {}
     }
 }
@@ -214,8 +216,8 @@ pub(crate) fn look(
     }
 }
 
-/// A damaged record is no entry, unless the tier below has the same. What cannot be read at all is an error:
-/// the key may have an entry, and a delete must not take it for absent.
+/// A damaged record is no entry, unless the tier below has the same. What cannot be read at all is
+/// an error: the key may have an entry, and a delete must not take it for absent.
 fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
     let stats = &shared.stats;
     let found = match shared.generations.find(&index_key(space, key)) {
@@ -290,8 +292,9 @@ fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskErro
     Ok(DiskFound::Entry(DiskEntry { meta, value, frame }))
 }
 
-/// What the tier below has of a key whose record on disk, if it has one, is no entry. That of another
-/// region may be newer than a deletion here, and one of the same version replaces a damaged one.
+/// What the tier below has of a key whose record on disk, if it has one, is no entry. That of
+/// another region may be newer than a deletion here, and one of the same version replaces a damaged
+/// one.
 fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version>) -> DiskFound {
     let Some(below) = &shared.below else {
         return DiskFound::Absent;
@@ -339,14 +342,11 @@ fn scan_slots(
     let mut merged = Merged::open(generations, &start)?;
     let mut page = SlotPage::default();
     for _ in 0..SLOT_SCAN_KEYS {
-        let Some((key, _)) = merged.next()? else {
+        let Some(met) = merged.next()? else {
             return Ok(SlotPage { last: None, ..page });
         };
-        let Some((space, user_key)) = split_index_key(&key) else {
-            return Ok(SlotPage { last: None, ..page });
-        };
-        let last = (space, user_key.to_vec());
-        if slots.contains(fonn_proto::placement::slot(user_key)) {
+        let last = (met.space, met.key);
+        if slots.contains(fonn_proto::placement::slot(&last.1)) {
             page.keys.push(last.clone());
         }
         page.last = Some(last);
@@ -357,10 +357,21 @@ fn scan_slots(
     Ok(page)
 }
 
-/// Entries of an index in key order.
-type Entries = Box<dyn Iterator<Item = Result<(Vec<u8>, IndexEntry), IndexError>>>;
+/// An index key and its entry.
+type Keyed = (Vec<u8>, IndexEntry);
 
-/// The entries of all generations in key order, the newest of each key.
+/// Entries of an index in the order of their index keys.
+type Entries = Box<dyn Iterator<Item = Result<Keyed, IndexError>>>;
+
+/// The newest entry of a key.
+pub(super) struct Met {
+    pub(super) space: Space,
+    pub(super) key: Vec<u8>,
+    pub(super) entry: IndexEntry,
+}
+
+/// The entries of all generations, the newest of each key, in the order of their index keys. An
+/// entry whose long key is damaged is left out.
 pub(super) struct Merged(Vec<Cursor>);
 
 impl Merged {
@@ -368,7 +379,7 @@ impl Merged {
         let mut cursors = Vec::with_capacity(generations.len());
         for generation in generations.iter() {
             let mut cursor = Cursor {
-                generation: generation.id,
+                generation: Arc::clone(generation),
                 entries: Box::new(generation.index.entries_from(start)),
                 head: None,
             };
@@ -378,7 +389,24 @@ impl Merged {
         Ok(Self(cursors))
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<(Vec<u8>, IndexEntry)>, DiskError> {
+    pub(super) fn next(&mut self) -> Result<Option<Met>, DiskError> {
+        while let Some((generation, (key, entry))) = self.next_entry()? {
+            let named = generation.key_of(&key, &entry).map_err(|error| {
+                let reason = error.to_string();
+                DiskError::Index {
+                    generation: generation.id,
+                    reason,
+                }
+            })?;
+            if let Some((space, key)) = named {
+                let key = key.into_owned();
+                return Ok(Some(Met { space, key, entry }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_entry(&mut self) -> Result<Option<(Arc<Generation>, Keyed)>, DiskError> {
         // The first of equal keys is the newest generation's.
         let mut least: Option<(usize, &[u8])> = None;
         for (at, cursor) in self.0.iter().enumerate() {
@@ -394,6 +422,7 @@ impl Merged {
             return Ok(None);
         };
         let head = cursor.head.take();
+        let generation = Arc::clone(&cursor.generation);
         cursor.advance()?;
         let Some((key, entry)) = head else {
             return Ok(None);
@@ -403,14 +432,14 @@ impl Merged {
                 cursor.advance()?;
             }
         }
-        Ok(Some((key, entry)))
+        Ok(Some((generation, (key, entry))))
     }
 }
 
 struct Cursor {
-    generation: u64,
+    generation: Arc<Generation>,
     entries: Entries,
-    head: Option<(Vec<u8>, IndexEntry)>,
+    head: Option<Keyed>,
 }
 
 impl Cursor {
@@ -420,7 +449,7 @@ impl Cursor {
             .next()
             .transpose()
             .map_err(|error| DiskError::Index {
-                generation: self.generation,
+                generation: self.generation.id,
                 reason: error.to_string(),
             })?;
         Ok(())

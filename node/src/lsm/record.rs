@@ -1,41 +1,63 @@
 //! The bytes of a record in a value log, and of the entry that leads to it in an index.
 //!
-//! Layouts: `docs/formats/disk-record.md`. Neither is ever changed in place; a record is believed only
-//! after its checksum, its key and its version were compared with what led to it.
+//! Layouts: `docs/formats/disk-record.md`. Neither is ever changed in place; a record is believed
+//! only after its checksum, its key and its version were compared with what led to it.
 
+use std::ops::Range;
+
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use fonn_codec::checksum;
 use smallvec::SmallVec;
 
-use fonn_proto::Version;
+use fonn_proto::{Version, WriterId};
 
 use crate::entry::{Meta, Space};
 
 /// Layout version of records and index entries.
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
 
 /// Bytes of a record before its key.
-pub(crate) const HEAD_LEN: usize = 44;
+pub(crate) const HEAD_LEN: usize = 48;
 
 /// How much of the frame the checksum of the record covers; the frame's own covers all of it. It
 /// binds the two together.
 pub(crate) const BOUND_FRAME_LEN: usize = 16;
 
-/// The longest key in bytes. An index key is 3 bytes longer, and fjall cuts lengths to 16 bits.
-pub(crate) const KEY_LEN_MAX: usize = 65_000;
+/// The longest key in bytes: a record has 16 bits for its length.
+pub(crate) const KEY_LEN_MAX: usize = u16::MAX as usize;
 
 const BIT_TOMBSTONE: u8 = 1;
 const BIT_STALE: u8 = 1 << 1;
 const BIT_TOKEN_SENT: u8 = 1 << 2;
 const BIT_CAS_OVERRIDE: u8 = 1 << 3;
-const BITS_KNOWN: u8 = 0x0f;
+const BIT_WRITER: u8 = 1 << 4;
+const BITS_KNOWN: u8 = 0x1f;
 
 const INDEX_ENTRY_LEN: usize = 36;
 
 /// First byte of the index keys of entries; the index's own facts have 0.
 const INDEX_PREFIX: u8 = 1;
 
-/// Key of an entry in an index: prefix, space (big endian, so that a scan stays in one), key.
+/// Bytes of an index key before the key.
+const INDEX_KEY_HEAD_LEN: usize = 3;
+
+/// Bytes that stand for a long key in an index key: its first ones, then its digest. A key of as
+/// many bytes or more is long. fjall keeps the last key of each index block of each table in
+/// memory: keys of 32 KiB filled it.
+const LONG_KEY_LEN: usize = 224;
+
+/// Key of an entry in an index: prefix, space (big endian, so that a scan stays in one), then the
+/// key or what stands for a long one.
 pub(crate) type IndexKey = SmallVec<[u8; 128]>;
+
+/// What an index key says of the key of its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named<'a> {
+    /// The key.
+    Key(&'a [u8]),
+    /// It is long: only the record has it.
+    Long,
+}
 
 /// What a record or index entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +87,12 @@ impl Fact {
                 } else {
                     0
                 };
-                stale | token | cas
+                let writer = if meta.writer.is_known() {
+                    BIT_WRITER
+                } else {
+                    0
+                };
+                stale | token | cas | writer
             }
         }
     }
@@ -84,6 +111,7 @@ impl Fact {
             expires_at_ms: fields.expires_at_ms,
             stale: fields.bits & BIT_STALE != 0,
             token_sent: fields.bits & BIT_TOKEN_SENT != 0,
+            writer: WriterId::new(fields.writer),
         }))
     }
 
@@ -100,6 +128,7 @@ impl Fact {
                 version: meta.version,
                 expires_at_ms: meta.expires_at_ms,
                 cas_override: meta.cas_override.unwrap_or(0),
+                writer: meta.writer.number(),
             },
         }
     }
@@ -112,6 +141,7 @@ struct Fields {
     version: Version,
     expires_at_ms: u64,
     cas_override: u64,
+    writer: u32,
 }
 
 /// The lengths that a record's head announces.
@@ -145,7 +175,7 @@ impl Lengths {
         if fields.u16()? != 0 {
             return None;
         }
-        fields.skip(28)?;
+        fields.skip(32)?;
         let frame = usize::try_from(fields.u32()?).ok()?;
         Some(Self { key, frame })
     }
@@ -167,7 +197,8 @@ pub(crate) fn is_head_intact(bound: &[u8]) -> bool {
     u32::from_le_bytes(*checksum) == checksum::crc32c(covered)
 }
 
-/// A record whose head, key and binding to the frame were verified. The frame's own checksum is not.
+/// A record whose head, key and binding to the frame were verified. The frame's own checksum is
+/// not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) fact: Fact,
@@ -197,6 +228,7 @@ impl<'a> Record<'a> {
             version: fields.u64()?,
             expires_at_ms: fields.u64()?,
             cas_override: fields.u64()?,
+            writer: fields.u32()?,
         })?;
         let (key, frame) = bytes.get(HEAD_LEN..)?.split_at_checked(lengths.key)?;
         Some(Self {
@@ -208,8 +240,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Appends a record's head and key. `frame_start` holds at least the first [`BOUND_FRAME_LEN`] bytes
-/// of the frame, or all of it, and `frame_len` is the length of the whole.
+/// Appends a record's head and key. `frame_start` holds at least the first [`BOUND_FRAME_LEN`]
+/// bytes of the frame, or all of it, and `frame_len` is the length of the whole.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     (space, key): (Space, &[u8]),
@@ -230,6 +262,7 @@ pub(crate) fn write_head(
     out.extend_from_slice(&fields.version.to_le_bytes());
     out.extend_from_slice(&fields.expires_at_ms.to_le_bytes());
     out.extend_from_slice(&fields.cas_override.to_le_bytes());
+    out.extend_from_slice(&fields.writer.to_le_bytes());
     out.extend_from_slice(&frame_len.to_le_bytes());
     out.extend_from_slice(key);
     let bound = frame_start.get(..BOUND_FRAME_LEN).unwrap_or(frame_start);
@@ -252,7 +285,7 @@ pub(crate) struct IndexEntry {
 impl IndexEntry {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let fields = self.fact.fields();
-        let mut out = Vec::with_capacity(INDEX_ENTRY_LEN + 8);
+        let mut out = Vec::with_capacity(INDEX_ENTRY_LEN + 12);
         out.extend_from_slice(&[LAYOUT, fields.bits, 0, 0]);
         out.extend_from_slice(&fields.flags.to_le_bytes());
         out.extend_from_slice(&fields.version.to_le_bytes());
@@ -261,6 +294,9 @@ impl IndexEntry {
         out.extend_from_slice(&self.record_len.to_le_bytes());
         if fields.bits & BIT_CAS_OVERRIDE != 0 {
             out.extend_from_slice(&fields.cas_override.to_le_bytes());
+        }
+        if fields.bits & BIT_WRITER != 0 {
+            out.extend_from_slice(&fields.writer.to_le_bytes());
         }
         out
     }
@@ -283,12 +319,17 @@ impl IndexEntry {
         } else {
             fields.u64()?
         };
+        let writer = match bits & BIT_WRITER {
+            0 => 0,
+            _ => fields.u32()?,
+        };
         let fact = Fact::from_fields(Fields {
             bits,
             flags,
             version,
             expires_at_ms,
             cas_override,
+            writer,
         })?;
         Some(Self {
             fact,
@@ -303,14 +344,36 @@ pub(crate) fn index_key(space: Space, key: &[u8]) -> IndexKey {
     let mut out = IndexKey::new();
     out.push(INDEX_PREFIX);
     out.extend_from_slice(&space.0.to_be_bytes());
-    out.extend_from_slice(key);
+    match key.get(..LONG_KEY_LEN - SHA256_OUTPUT_LEN) {
+        Some(first) if key.len() >= LONG_KEY_LEN => {
+            out.extend_from_slice(first);
+            out.extend_from_slice(digest(&SHA256, key).as_ref());
+        }
+        _ => out.extend_from_slice(key),
+    }
     out
 }
 
+/// Length of the index key of a key of `key_len` bytes.
+pub(crate) fn index_key_len(key_len: usize) -> usize {
+    INDEX_KEY_HEAD_LEN + key_len.min(LONG_KEY_LEN)
+}
+
 /// Takes an index key apart again; None for the index's own facts.
-pub(crate) fn split_index_key(index_key: &[u8]) -> Option<(Space, &[u8])> {
-    let (&[prefix, high, low], key) = index_key.split_first_chunk::<3>()?;
-    (prefix == INDEX_PREFIX).then_some((Space(u16::from_be_bytes([high, low])), key))
+pub(crate) fn split_index_key(index_key: &[u8]) -> Option<(Space, Named<'_>)> {
+    let (&[prefix, high, low], key) = index_key.split_first_chunk::<INDEX_KEY_HEAD_LEN>()?;
+    let named = match key.len() {
+        LONG_KEY_LEN => Named::Long,
+        _ => Named::Key(key),
+    };
+    (prefix == INDEX_PREFIX).then_some((Space(u16::from_be_bytes([high, low])), named))
+}
+
+/// The place of the key in a record, from the first [`HEAD_LEN`] bytes of the record; None if these
+/// are fewer. Nothing is verified.
+pub(crate) fn key_place(head: &[u8]) -> Option<Range<usize>> {
+    let len = head.get(8..10)?.try_into().map(u16::from_le_bytes).ok()?;
+    Some(HEAD_LEN..HEAD_LEN + usize::from(len))
 }
 
 /// Reads little-endian fields off the front.
@@ -357,6 +420,7 @@ mod tests {
             expires_at_ms: 1_700_000_000_000,
             stale: true,
             token_sent: true,
+            writer: WriterId::new(77),
         }
     }
 
@@ -402,10 +466,10 @@ mod tests {
         let expected = [
             &[0xcb, 0x18, 0x37, 0x52][..],
             &[
-                1, 0b1110, 7, 0, 1, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1,
+                2, 0b1_1110, 7, 0, 1, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1,
             ],
             &1_700_000_000_000u64.to_le_bytes(),
-            &[9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, b'k', b'v'],
+            &[9, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 1, 0, 0, 0, b'k', b'v'],
         ]
         .concat();
         assert_eq!(bytes[4..], expected[4..]);
@@ -457,7 +521,29 @@ mod tests {
         let low = index_key(Space(1), b"zz");
         let high = index_key(Space(256), b"a");
         assert!(low < high);
-        assert_eq!(split_index_key(&high), Some((Space(256), &b"a"[..])));
+        assert_eq!(split_index_key(&high), Some((Space(256), Named::Key(b"a"))));
         assert_eq!(split_index_key(b"\0c"), None);
+    }
+
+    #[test]
+    fn an_index_key_names_a_short_key_and_stands_for_one_long_key() {
+        let key = vec![b'k'; KEY_LEN_MAX];
+        for len in [0, 1, LONG_KEY_LEN - 1] {
+            let short = index_key(Space(7), &key[..len]);
+            assert_eq!(
+                split_index_key(&short),
+                Some((Space(7), Named::Key(&key[..len])))
+            );
+            assert_eq!(short.len(), index_key_len(len));
+        }
+        let mut met = std::collections::HashSet::new();
+        for len in [LONG_KEY_LEN, LONG_KEY_LEN + 1, KEY_LEN_MAX] {
+            let long = index_key(Space(7), &key[..len]);
+            assert_eq!(split_index_key(&long), Some((Space(7), Named::Long)));
+            assert_eq!(long.len(), index_key_len(len));
+            assert!(met.insert(long.clone()));
+            // The bytes that stand for a long key are themselves a long key, and have other bytes.
+            assert!(met.insert(index_key(Space(7), &long[INDEX_KEY_HEAD_LEN..])));
+        }
     }
 }

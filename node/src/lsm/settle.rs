@@ -1,12 +1,13 @@
-//! Settling: a sealed generation is written anew, once, with what is of use in it and with the codec of
-//! settled data.
+//! Compaction: a sealed generation is written anew, once, with its useful records and with the
+//! codec `compacted`.
 //!
-//! A thread of its own, slower than it could be and behind everything else. It makes the next
-//! *incarnation* of the generation in a directory beside it, which takes its place at once and whole.
+//! A thread of its own does it, slower than it could and behind all other work. It makes the next
+//! *incarnation* of the generation in a directory beside it. The incarnation takes its place at
+//! once and whole.
 //!
-//! What is left out must not show what it hid: the newest record of a key stays, as a tombstone
-//! if its value is of no use any more, as long as an older generation has the key. And what outdates
-//! a record is made durable before the record is gone.
+//! A record that is left out must not show what it hid. The newest record of a key stays as a
+//! tombstone, if its value is useless, as long as an older generation has the key. A record that
+//! replaces another one is durable before the other is gone.
 
 pub(crate) mod reclaim;
 mod recode;
@@ -83,9 +84,9 @@ impl From<DiskError> for Stopped {
     }
 }
 
-/// Body of the settling thread.
+/// Body of the compaction thread.
 pub(crate) fn run(shared: &Shared) {
-    super::stand_back();
+    super::stand_back(super::UPKEEP_NICENESS);
     while !shared.wait_for_close(INTERVAL) {
         reclaim::run(shared);
         while let Some(source) = candidate(shared) {
@@ -97,9 +98,9 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-/// The newest generation that is sealed and not settled. The oldest is not worth it when it is the
-/// next to be dropped, and one that is being read for the tier below waits until that is done: its records
-/// would have other places then, and be read once more.
+/// The newest generation that is sealed and not compacted. The oldest is not worth it when it is
+/// the next to be dropped, and one that is being read for the tier below waits until that is done:
+/// its records would have other places then, and be read once more.
 pub(crate) fn candidate(shared: &Shared) -> Option<Arc<Generation>> {
     let generations = shared.generations.snapshot();
     let (_newest, sealed) = generations.split_first()?;
@@ -130,7 +131,8 @@ fn is_half_passed(shared: &Shared, generation: &Generation) -> bool {
     passed(begun) && !passed(end)
 }
 
-/// Settles a generation, or finds that there is nothing to do; false if it is to be tried again later.
+/// Compacts a generation, or finds that there is nothing to do; false if it is to be tried again
+/// later.
 pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
     let started = Instant::now();
     let settled = survey::run(shared, source).and_then(|survey| {
@@ -147,7 +149,7 @@ pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
             bytes_before = source.log.end(),
             bytes,
             seconds = started.elapsed().as_secs(),
-            "settled a generation"
+            "compacted a generation"
         );
         Ok(())
     });
@@ -156,12 +158,12 @@ pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
         Ok(()) | Err(Stopped::Gone) => true,
         Err(Stopped::Closing | Stopped::NoSpace) => false,
         Err(Stopped::NoRoom) => {
-            debug!(generation = source.id, "no room to settle a generation");
+            debug!(generation = source.id, "no room to compact a generation");
             source.set_settled();
             true
         }
         Err(Stopped::Failed(reason)) => {
-            warn!(generation = source.id, %reason, "cannot settle a generation: it stays as it is");
+            warn!(generation = source.id, %reason, "cannot compact a generation: it stays as it is");
             add(&shared.stats.settle_failures, 1);
             source.set_settled();
             true
@@ -215,8 +217,8 @@ pub(crate) fn switch(
     Ok(())
 }
 
-/// Makes durable what outdated the records that were left out: a loss of power must not bring back what
-/// these had outdated.
+/// Makes durable what outdated the records that were left out: a loss of power must not bring back
+/// what these had outdated.
 fn sync_newer(shared: &Shared, source: &Generation) -> Result<(), Stopped> {
     let generations = shared.generations.snapshot();
     for newer in generations.iter().take_while(|it| it.id != source.id) {
@@ -229,7 +231,7 @@ fn sync_newer(shared: &Shared, source: &Generation) -> Result<(), Stopped> {
 
 fn mark_dropped(source: &Generation) {
     if let Err(error) = source.mark_dropped() {
-        warn!(generation = source.id, %error, "cannot mark a settled generation's former files as dropped");
+        warn!(generation = source.id, %error, "cannot mark a compacted generation's former files as dropped");
     }
 }
 
@@ -245,7 +247,7 @@ fn is_current(shared: &Shared, source: &Arc<Generation>) -> bool {
     current.is_some_and(|current| Arc::ptr_eq(&current, source))
 }
 
-/// Keeps settling within its share of time, and behind writes.
+/// Keeps compaction within its share of time, and behind writes.
 struct Pace<'a> {
     shared: &'a Shared,
     source: &'a Arc<Generation>,
@@ -253,9 +255,9 @@ struct Pace<'a> {
     cpu_since: Duration,
 }
 
-/// How long to rest after work that took so much time and processor time. That of the processor is the share
-/// that is promised; waiting for a slow disk counts too, within bounds: it has no more of the disk than
-/// of the processor.
+/// How long to rest after work that took so much time and processor time. That of the processor is
+/// the share that is promised; waiting for a slow disk counts too, within bounds: it has no more of
+/// the disk than of the processor.
 fn rest_after(worked: Duration, cpu: Duration, percent: u32) -> Duration {
     let percent = percent.min(100);
     if percent == 0 {
@@ -330,7 +332,8 @@ impl<'a> Pace<'a> {
             if shared.is_reserve_touched() {
                 return Err(Stopped::NoSpace);
             }
-            // The upkeep drops the oldest generation where the budget has no room for both incarnations.
+            // The upkeep drops the oldest generation where the budget has no room for both
+            // incarnations.
             let is_over = shared.disk_bytes() >= shared.limits().writes_max;
             let writes_wait = shared.queue.in_use().bytes > shared.options.queue_bytes_max / 4;
             let is_urgent = shared.reclaim.is_urgent();

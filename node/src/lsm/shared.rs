@@ -25,7 +25,7 @@ use super::stats::DiskStats;
 use super::throttle::Throttle;
 use super::walk::{WALKS_MAX, Walk};
 use super::write::DiskObserver;
-use crate::entry::Space;
+use crate::entry::{Meta, Space};
 use crate::levels::{IdleCpus, Level, LevelCodec};
 use crate::reactor::TurnEnd;
 
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) budget: AtomicU64,
     /// The codec of values that are written.
     pub(crate) fresh: LevelCodec,
-    /// The codec of values that settle.
+    /// The codec `compacted`.
     pub(crate) compacted: LevelCodec,
     /// For values that are large enough to be shared among threads.
     pub(crate) idle_cpus: IdleCpus,
@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     free_bytes: AtomicU64,
     /// Bytes that the file system should keep free.
     pub(crate) reserve_bytes: AtomicU64,
-    /// Dropped or replaced, but perhaps still read by somebody; with their bytes.
+    /// Dropped or replaced, but perhaps still read by a thread; with their bytes.
     buried: Mutex<Vec<Buried>>,
     /// Bytes of these.
     buried_bytes: AtomicU64,
@@ -187,8 +187,8 @@ impl Shared {
         self.leaving.load(Ordering::Acquire)
     }
 
-    /// Notes which generation is to be dropped next, one generation's worth of writes ahead: what has to
-    /// be brought into the tier below needs its time.
+    /// Notes which generation is to be dropped next, one generation's worth of writes ahead: what
+    /// has to be brought into the tier below needs its time.
     pub(crate) fn look_ahead(&self, total: u64, limits: &Limits) {
         if total + limits.generation <= limits.total_high && !self.is_reserve_touched() {
             return;
@@ -216,6 +216,10 @@ impl Shared {
         super::state::save(self.directory.path(), state)?;
         held.clone_from(state);
         Ok(())
+    }
+
+    pub(crate) fn is_hidden(&self, space: Space, meta: &Meta, now_ms: u64) -> bool {
+        self.state.lock().is_hidden(space, meta, now_ms)
     }
 
     pub(crate) fn is_flushed(&self, space: Space, version: Version, now_ms: u64) -> bool {
@@ -295,15 +299,7 @@ impl Shared {
         }
     }
 
-    #[cfg(all(
-        test,
-        not(all(
-            feature = "lz4",
-            feature = "snappy",
-            feature = "zlib",
-            feature = "zstd"
-        ))
-    ))]
+    #[cfg(test)]
     pub(crate) fn unsupported_reasons(&self) -> Vec<FrameError> {
         self.unsupported.lock().clone()
     }
@@ -324,7 +320,7 @@ impl Shared {
         self.other_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Leaves a generation that is off the list to be removed when nobody reads it any more.
+    /// Leaves a generation that is off the list to be removed when no thread reads it any more.
     pub(crate) fn bury(&self, generation: Arc<Generation>) {
         let bytes = generation.disk_bytes();
         self.buried_bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -402,13 +398,13 @@ impl Shared {
     pub(crate) fn set_closing(&self) {
         *self.closing.0.lock() = true;
         self.closing.1.notify_all();
-        // Whoever holds it has looked before, and is going to wait.
+        // Its holder has looked before, and is going to wait.
         drop(self.spare.lock());
         self.spare_changed.notify_all();
         self.wake_upkeep();
     }
 
-    /// Wakes who waits for the closing, to look whether something else is to be done.
+    /// Wakes the threads that wait for the closing, to look whether something else is to be done.
     pub(crate) fn wake_settling(&self) {
         let _held = self.closing.0.lock();
         self.closing.1.notify_all();

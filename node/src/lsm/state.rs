@@ -1,27 +1,34 @@
-//! The small facts that must survive a restart and concern all entries: a file beside the generations.
+//! The small facts that must survive a restart and concern all entries: a file beside the
+//! generations.
 //!
-//! It is replaced whole: written under another name, synced, renamed. There are two of it, because without it
-//! nothing may be served: when one is damaged the other counts, and is copied. Layout:
+//! It is replaced whole: written under another name, synced, renamed. There are two of it, because
+//! without it nothing may be served: when one is damaged the other counts, and is copied. Layout:
 //! `docs/formats/disk-record.md`.
 
 use std::io::{self, Write as _};
 use std::path::Path;
 
 use fonn_codec::checksum;
-use fonn_proto::Version;
+use fonn_proto::{PurgeScope, Version, WriterId};
 use tracing::warn;
 
 use super::directory::{create_file, sync_dir};
 use super::error::{DiskError, is_damage};
 use super::stats::{DiskStats, add};
-use crate::entry::Space;
+use crate::entry::{Meta, Space};
 
 const FILE: &str = "state";
 const FILE_NEW: &str = "state.new";
 const COPY: &str = "state.copy";
 const COPY_NEW: &str = "state.copy.new";
 const MAGIC: [u8; 4] = *b"FNST";
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
+/// Bytes of a flush mark.
+const FLUSH_LEN: usize = 20;
+
+/// Bytes of a purge with its cutoff.
+const PURGE_LEN: usize = 22;
+
 const ALL_SPACES: u32 = u32::MAX;
 
 /// What survives a restart beside the entries.
@@ -31,6 +38,8 @@ pub struct StoreState {
     pub version_ceiling: Version,
     /// Flushes that still matter.
     pub flushes: Vec<FlushMark>,
+    /// Purges of writers, each with its cutoff: lower versions of what it is about are gone.
+    pub purges: Vec<(PurgeScope, Version)>,
 }
 
 /// A flush: entries of lower versions are gone from its time on.
@@ -55,16 +64,34 @@ impl StoreState {
         })
     }
 
+    /// Whether an entry with these facts was flushed or purged at `now_ms`.
+    #[must_use]
+    pub fn is_hidden(&self, space: Space, meta: &Meta, now_ms: u64) -> bool {
+        let is_purged = |(purge, cutoff): &(PurgeScope, Version)| {
+            meta.version < *cutoff && purge.covers(space, meta.writer, meta.version)
+        };
+        self.is_flushed(space, meta.version, now_ms)
+            || meta.writer.is_known() && self.purges.iter().any(is_purged)
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(24 + self.flushes.len() * 20);
+        let (flushes, purges) = (self.flushes.len(), self.purges.len());
+        let mut out = Vec::with_capacity(24 + flushes * FLUSH_LEN + purges * PURGE_LEN);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&LAYOUT.to_le_bytes());
         out.extend_from_slice(&self.version_ceiling.to_le_bytes());
+        out.extend_from_slice(&(flushes as u32).to_le_bytes());
         for mark in &self.flushes {
             let space = mark.space.map_or(ALL_SPACES, |space| u32::from(space.0));
             out.extend_from_slice(&space.to_le_bytes());
             out.extend_from_slice(&mark.cutoff.to_le_bytes());
             out.extend_from_slice(&mark.at_ms.to_le_bytes());
+        }
+        for (purge, cutoff) in &self.purges {
+            out.extend_from_slice(&purge.writer.number().to_le_bytes());
+            out.extend_from_slice(&purge.place().to_le_bytes());
+            out.extend_from_slice(&purge.since.to_le_bytes());
+            out.extend_from_slice(&cutoff.to_le_bytes());
         }
         out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
         out
@@ -80,20 +107,39 @@ impl StoreState {
             return None;
         }
         let (ceiling, marks) = marks.split_first_chunk::<8>()?;
-        let (marks, rest) = marks.as_chunks::<20>();
+        let (flushes, marks) = marks.split_first_chunk::<4>()?;
+        let flushes_len = (u32::from_le_bytes(*flushes) as usize).checked_mul(FLUSH_LEN)?;
+        let (marks, purges) = marks.split_at_checked(flushes_len)?;
+        let (marks, _) = marks.as_chunks::<FLUSH_LEN>();
+        let (purges, rest) = purges.as_chunks::<PURGE_LEN>();
         let flushes = marks
             .iter()
             .map(FlushMark::parse)
             .collect::<Option<Vec<_>>>()?;
+        let purges = purges.iter().map(parse_purge).collect::<Option<Vec<_>>>()?;
         rest.is_empty().then_some(Self {
             version_ceiling: u64::from_le_bytes(*ceiling),
             flushes,
+            purges,
         })
     }
 }
 
+fn parse_purge(bytes: &[u8; PURGE_LEN]) -> Option<(PurgeScope, Version)> {
+    let (writer, rest) = bytes.split_first_chunk::<4>()?;
+    let (place, rest) = rest.split_first_chunk::<2>()?;
+    let (since, cutoff) = rest.split_first_chunk::<8>()?;
+    let writer = WriterId::new(u32::from_le_bytes(*writer));
+    let purge = PurgeScope::new(
+        writer,
+        u16::from_le_bytes(*place),
+        u64::from_le_bytes(*since),
+    );
+    Some((purge?, u64::from_le_bytes(cutoff.try_into().ok()?)))
+}
+
 impl FlushMark {
-    fn parse(bytes: &[u8; 20]) -> Option<Self> {
+    fn parse(bytes: &[u8; FLUSH_LEN]) -> Option<Self> {
         let (space, rest) = bytes.split_first_chunk::<4>()?;
         let (cutoff, rest) = rest.split_first_chunk::<8>()?;
         let (at_ms, _) = rest.split_first_chunk::<8>()?;
@@ -118,8 +164,8 @@ enum Stored {
     Damaged,
 }
 
-/// Reads the state of a data directory; the default one if none was ever saved, None if both files are
-/// damaged.
+/// Reads the state of a data directory; the default one if none was ever saved, None if both files
+/// are damaged.
 ///
 /// # Errors
 /// [`DiskError::Io`] if the operating system refuses.
@@ -186,8 +232,17 @@ pub(crate) fn save(dir: &Path, state: &StoreState) -> Result<(), DiskError> {
 mod tests {
     use super::*;
 
+    fn purge() -> PurgeScope {
+        PurgeScope {
+            writer: WriterId::new(5),
+            namespace: None,
+            since: 10,
+        }
+    }
+
     fn state() -> StoreState {
         StoreState {
+            purges: vec![(purge(), 12)],
             version_ceiling: 1 << 50,
             flushes: vec![
                 FlushMark {
@@ -269,6 +324,7 @@ mod tests {
     #[test]
     fn a_flush_concerns_older_versions_of_its_space_from_its_time_on() {
         let state = StoreState {
+            purges: Vec::new(),
             version_ceiling: 0,
             flushes: vec![FlushMark {
                 space: Some(Space(3)),
@@ -280,5 +336,20 @@ mod tests {
         assert!(!state.is_flushed(Space(3), 10, 100));
         assert!(!state.is_flushed(Space(3), 9, 99));
         assert!(!state.is_flushed(Space(4), 9, 100));
+    }
+
+    #[test]
+    fn a_purge_hides_what_its_writer_wrote_below_the_cutoff() {
+        let state = state();
+        let meta = |writer, version| Meta {
+            writer: WriterId::new(writer),
+            ..Meta::new(version, 0, 0)
+        };
+        let space = Space(3);
+        assert!(state.is_hidden(space, &meta(5, 11), 0));
+        assert!(!state.is_hidden(space, &meta(5, 12), 0));
+        assert!(!state.is_hidden(space, &meta(5, 9), 0));
+        assert!(!state.is_hidden(space, &meta(6, 11), 0));
+        assert!(!state.is_hidden(space, &meta(0, 11), 0));
     }
 }

@@ -12,7 +12,7 @@ mod replay;
 mod room;
 mod settling;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use fonn_proto::{Failure, Version};
+use fonn_proto::{Failure, Version, WriterId};
 
 use super::*;
 use crate::ack::AckGroup;
@@ -74,7 +74,7 @@ fn options(dir: &Path) -> DiskOptions {
         queue_bytes_max: 8 << 20,
         memory_bytes: 16 << 20,
         read_threads: 2,
-        // Tests settle when they want to.
+        // Tests compact when they want to.
         settle_percent: 0,
         write_bytes_per_sec_max: None,
         // What makes room may get no time for seconds on a busy machine.
@@ -178,6 +178,17 @@ impl Rig {
         }
     }
 
+    /// Puts a frame as it is, as a touch does with a value that the disk does not have.
+    async fn put_frame(&self, key: &[u8], version: Version, frame: Bytes) {
+        let facts = WriteKind::Facts {
+            meta: Meta::new(version, 7, 0),
+            of: version,
+            stored: frame,
+            framed: true,
+        };
+        self.write(key, facts).await.unwrap();
+    }
+
     async fn delete(&self, key: &[u8], version: Version) {
         self.write(key, WriteKind::Tombstone { version })
             .await
@@ -214,8 +225,8 @@ impl Rig {
 }
 
 impl DiskTier {
-    /// Begins a new generation and settles all before it: for tests of the tiers above, whose settling
-    /// thread does not run.
+    /// Begins a new generation and compacts all before it: for tests of the tiers above, whose
+    /// compaction thread does not run.
     pub(crate) async fn settle_all(&self) {
         let shared = &self.handle.shared;
         let newest = || shared.generations.newest().unwrap();
@@ -291,6 +302,7 @@ async fn what_is_put_is_got_with_all_facts_before_and_after_reopening() {
         expires_at_ms: 6,
         stale: true,
         token_sent: true,
+        writer: WriterId::new(7),
     };
     for (index, len) in [0, 1, 300, 5000, 200_000, 3_000_000]
         .into_iter()
@@ -457,7 +469,7 @@ async fn keys_and_values_that_are_too_long_are_refused() {
         rig.try_put(b"k", 1, vec![0; 1001].into()).await,
         Err(Failure::TooLarge)
     );
-    let key = vec![b'k'; 65_001];
+    let key = vec![b'k'; 65_536];
     assert_eq!(
         rig.try_put(&key, 2, Bytes::new()).await,
         Err(Failure::TooLarge)
@@ -496,6 +508,53 @@ async fn a_scan_merges_generations_in_key_order_page_by_page() {
     );
     let none = rig.tier().page(Space(4), None, pages_of(9)).await.unwrap();
     assert_eq!(none, KeyPage::default());
+}
+
+#[tokio::test]
+async fn long_keys_are_found_one_by_one_page_by_page_and_by_age() {
+    let mut rig = Rig::new();
+    let key = |last: u8, len: usize| [&vec![b'k'; len - 1][..], &[last]].concat();
+    let keys: Vec<Vec<u8>> = [223, 224, 225, 30_000, 65_535]
+        .into_iter()
+        .flat_map(|len| [key(b'a', len), key(b'b', len)])
+        .collect();
+    for (version, key) in (1..).zip(&keys) {
+        rig.put(key, version, "old").await;
+    }
+    rig.roll().await;
+    rig.put(&keys[5], 21, "new").await;
+    rig.delete(&keys[6], 22).await;
+    let mut expected: BTreeMap<Vec<u8>, Version> = keys.iter().cloned().zip(1..).collect();
+    expected.insert(keys[5].clone(), 21);
+    expected.remove(&keys[6]);
+    for _ in 0..2 {
+        for key in &keys {
+            assert_eq!(rig.version_of(key).await, expected.get(key).copied());
+        }
+        let (mut after, mut met) = (None, BTreeMap::new());
+        loop {
+            let page = rig.tier().page(SPACE, after, pages_of(1)).await.unwrap();
+            for (key, meta) in page.entries {
+                assert_eq!(met.insert(key, meta.version), None);
+            }
+            after = page.last;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(met, expected);
+        let newest = rig.tier().newest_entries(None).page(100, 0).unwrap();
+        let newest: Vec<_> = newest.into_iter().map(|it| it.key).collect();
+        assert_eq!(newest[0], keys[5]);
+        assert_eq!(newest.len(), expected.len());
+        let limits = CountLimits {
+            records: u64::MAX,
+            key_bytes: u64::MAX,
+        };
+        let counted = rig.tier().count(SPACE, true, limits, 0, || true);
+        assert_eq!(counted.await.unwrap().entries, expected.len() as u64);
+        rig.reopen();
+    }
 }
 
 #[tokio::test]
@@ -560,6 +619,7 @@ fn pages_of(keys: usize) -> PageLimits {
 async fn state_survives_reopening() {
     let mut rig = Rig::new();
     let state = StoreState {
+        purges: Vec::new(),
         version_ceiling: 123,
         flushes: vec![FlushMark {
             space: Some(SPACE),

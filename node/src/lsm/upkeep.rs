@@ -16,7 +16,7 @@ use super::directory::{GenerationName, free_bytes};
 use super::generation::Generation;
 use super::options::Limits;
 use super::queue::Order;
-use super::record::{index_key, split_index_key};
+use super::record::index_key;
 use super::settle::reclaim::{GENERATIONS_MANY, Progress};
 use super::shared::Buried;
 use super::stats::add;
@@ -24,7 +24,7 @@ use super::{Shared, carry, tail};
 use crate::entry::Space;
 use crate::levels::{Cpu, Device};
 
-/// How often it looks, when nobody wakes it; and how often logs are synced.
+/// How often it looks, without a wake; and how often logs are synced.
 const TICK: Duration = Duration::from_millis(100);
 
 /// How often the bytes of indexes are counted on disk; in between they are estimated.
@@ -62,8 +62,8 @@ pub(crate) fn run(shared: &Shared) {
     upkeep.bury();
 }
 
-/// Body of the thread that keeps the next generation ready: making one takes several syncs, for which
-/// nothing else should wait.
+/// Body of the thread that keeps the next generation ready: making one takes several syncs, for
+/// which nothing else should wait.
 pub(crate) fn run_spare(shared: &Shared, mut next_id: u64) {
     let mut has_failed = false;
     while shared.wait_for_missing_spare(if has_failed {
@@ -81,8 +81,9 @@ pub(crate) fn run_spare(shared: &Shared, mut next_id: u64) {
     }
 }
 
-/// Body of the sync thread: bounds what a loss of power costs. It must not run where the writer syncs itself: the kernel
-/// reports a failed write-back once for each open file, and the writer has to see it before it acknowledges.
+/// Body of the sync thread: bounds what a loss of power costs. It must not run where the writer
+/// syncs itself: the kernel reports a failed write-back once for each open file, and the writer has
+/// to see it before it acknowledges.
 pub(crate) fn run_sync(shared: &Shared) {
     while !shared.wait_for_close(TICK) {
         for generation in shared.generations.snapshot().iter() {
@@ -95,8 +96,8 @@ pub(crate) fn run_sync(shared: &Shared) {
             let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             add(&shared.stats.sync_ns, took);
             if let Err(error) = synced {
-                // What the kernel could not write it has forgotten: this log is not to be trusted with
-                // more.
+                // What the kernel could not write it has forgotten: this log is not to be trusted
+                // with more.
                 add(&shared.stats.syncs_failed, 1);
                 if generation.set_failed() {
                     add(&shared.stats.generations_failed, 1);
@@ -121,14 +122,13 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) {
             );
             break;
         };
-        let Some((space, user_key)) = split_index_key(&key) else {
-            continue;
-        };
         let newest = shared.generations.find(&key);
-        if matches!(newest, Ok(Some(newest)) if newest.generation.id == oldest.id) {
+        if matches!(newest, Ok(Some(newest)) if newest.generation.id == oldest.id)
+            && let Ok(Some((space, user_key))) = oldest.key_of(&key, &entry)
+        {
             leaving.push(Leaving {
                 space,
-                key: user_key.to_vec(),
+                key: user_key.into_owned(),
                 version: entry.fact.version(),
                 len: u64::from(entry.record_len),
             });
@@ -208,7 +208,8 @@ impl Upkeep<'_> {
             device_busy: self.device.busy(bytes, stalled, elapsed),
             backlog: queue / shared.options.queue_bytes_max as f32,
         };
-        // Fresh values are encoded by one thread: when that is busy, idle cores are of no use to it.
+        // Fresh values are encoded by one thread: when that is busy, idle cores are of no use to
+        // it.
         let writer_busy = writer_used.as_secs_f32() / elapsed.as_secs_f32();
         shared.fresh.decide(Signals {
             cpu_busy: cpu_busy.max(writer_busy),
@@ -217,9 +218,9 @@ impl Upkeep<'_> {
         shared.compacted.decide(signals);
     }
 
-    /// Begins a new generation when the newest has not been written to for a while, so that what is in it
-    /// can settle. The more generations there are, the larger it must be: each costs every absent
-    /// key a look.
+    /// Begins a new generation when the newest has not been written to for a while, so that what is
+    /// in it can be compacted. The more generations there are, the larger it must be: each costs
+    /// every absent key a look.
     fn roll_if_at_rest(&mut self) {
         let generations = self.shared.generations.snapshot();
         let Some(newest) = generations.first() else {
@@ -283,7 +284,8 @@ impl Upkeep<'_> {
             }
             let generations = self.shared.generations.snapshot();
             let [_, .., oldest] = &*generations else {
-                // Only the newest is left. It is dropped too if the budget has become smaller than it.
+                // Only the newest is left. It is dropped too if the budget has become smaller than
+                // it.
                 let is_too_large = generations.iter().any(|newest| newest.log.end() > 0);
                 if total > limits.total_max && is_too_large {
                     self.shared.queue.push_order(Order::Roll);
@@ -333,8 +335,8 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Merges what is left of the oldest generation into the newest, if there are many: those that lost much of
-    /// what they had are small.
+    /// Merges what is left of the oldest generation into the newest, if there are many: those that
+    /// lost much of what they had are small.
     fn merge_oldest(&self) {
         if !self.shared.reclaim.is_on() || self.shared.is_reserve_touched() {
             return;
@@ -363,7 +365,8 @@ impl Upkeep<'_> {
         reclaim.is_on() && reclaim.progress() == Progress::Asked
     }
 
-    /// Whether the tier below lets the generation go. If it cannot take anything, it is told what is lost.
+    /// Whether the tier below lets the generation go. If it cannot take anything, it is told what
+    /// is lost.
     fn may_leave(&self, oldest: &Generation) -> bool {
         let Some(below) = &self.shared.below else {
             return true;
@@ -380,14 +383,15 @@ impl Upkeep<'_> {
 
     fn drop_generation(&self, oldest: u64) {
         let _held = self.shared.structure.lock();
-        // It may have settled since it was looked at.
+        // It may have been compacted since it was looked at.
         let Some(oldest) = self.shared.generations.by_id(oldest) else {
             return;
         };
         if self.shared.below.is_none() {
             self.shared.forget(self.newest_of(&oldest));
         }
-        // A restart must not find it again when the writer has begun to leave out tombstones for it.
+        // A restart must not find it again when the writer has begun to leave out tombstones for
+        // it.
         if let Err(error) = oldest.mark_dropped() {
             warn!(generation = oldest.id, %error, "cannot mark a generation as dropped: a restart before its removal would find it again");
         }
@@ -406,7 +410,8 @@ impl Upkeep<'_> {
     fn newest_of(&self, generation: &Generation) -> Version {
         // No version at or above the ceiling was ever given out, or kept.
         let ceiling = || self.shared.state().version_ceiling;
-        // Nobody sends entries to a node that is in no cluster: its index need not be read for that.
+        // No member sends entries to a node that is in no cluster: its index need not be read for
+        // that.
         if !self.shared.keeps_tombstones() {
             return ceiling();
         }
@@ -416,7 +421,7 @@ impl Upkeep<'_> {
         })
     }
 
-    /// Removes dropped generations that nobody reads any more.
+    /// Removes dropped generations that no thread reads any more.
     fn bury(&self) {
         let mut still_read = Vec::new();
         for buried in self.shared.take_buried() {

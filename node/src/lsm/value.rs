@@ -1,8 +1,9 @@
 //! Values as frames: what goes into a record behind its key.
 //!
-//! The frame is the codec crate's (`docs/formats/value-frame.md`). A value that is stored verbatim is
-//! neither copied into its frame nor out of it. A large one is encoded and decoded by as many threads
-//! as there are idle processors: the writer is one thread, and a client waits for the whole of it.
+//! The frame is the codec crate's (`docs/formats/value-frame.md`). A value that is stored verbatim
+//! is neither copied into its frame nor out of it. A large one is encoded and decoded by as many
+//! threads as there are idle processors: the writer is one thread, and a client waits for the whole
+//! of it.
 
 use bytes::Bytes;
 
@@ -16,8 +17,8 @@ use crate::levels::{IdleCpus, Lent, LevelCodec};
 /// Below it, copying a value is cheaper than writing it from where it is.
 const COPY_LEN_MAX: usize = 2048;
 
-/// From which length on idle processors help: starting a thread costs 0.1 ms, as much as decoding some
-/// 300 KiB.
+/// From which length on idle processors help: starting a thread costs 0.1 ms, as much as decoding
+/// some 300 KiB.
 const SHARED_LEN_MIN: usize = 4 << 20;
 
 /// Bytes of the value for each that helps, at least.
@@ -56,8 +57,9 @@ fn helpers(len: usize, idle: &IdleCpus) -> Lent<'_> {
     idle.lend(wanted)
 }
 
-/// Encodes `raw` with the codec of a level, if it is not shorter than the bytes beside that; appends the frame,
-/// or what precedes its tail, to `scratch`. None if it is longer than a frame can be.
+/// Encodes `raw` with the codec of a level, if it is not shorter than the bytes beside that;
+/// appends the frame, or what precedes its tail, to `scratch`. None if it is longer than a frame
+/// can be.
 pub(crate) fn encode(
     level: &LevelCodec,
     raw: &Bytes,
@@ -114,8 +116,8 @@ pub(crate) enum Undecodable {
     Unsupported(FrameError),
 }
 
-/// Verifies a frame and decodes it. A value longer than `len_max` counts as damage. A verbatim value
-/// shares `frame`'s memory.
+/// Verifies a frame and decodes it. A value longer than `len_max` counts as damage. A verbatim
+/// value shares `frame`'s memory.
 pub(crate) fn decode(
     frame: &Bytes,
     len_max: usize,
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_verbatim_needs_nobody() {
+    fn what_is_stored_verbatim_needs_no_helper() {
         let idle = IdleCpus::default();
         idle.set(8);
         let raw = random(SHARED_LEN_MIN);

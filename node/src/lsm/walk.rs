@@ -1,7 +1,8 @@
 //! Walks over the indexes for clients: pages of keys, and counts.
 //!
-//! They have a thread of their own, so that no get waits behind them. One step is bounded in records, and a page in
-//! keys and their bytes too. Between steps a walk ends if its caller has gone.
+//! They have a thread of their own, so that no get waits behind them. One step is bounded in
+//! records, and a page in keys and their bytes too. Between steps a walk ends if its caller has
+//! gone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,8 +12,8 @@ use tracing::warn;
 
 use super::error::DiskError;
 use super::generations::Snapshot;
-use super::reader::Merged;
-use super::record::{Fact, index_key, split_index_key};
+use super::reader::{Merged, Met};
+use super::record::{Fact, index_key};
 use super::stats::add;
 use super::{DiskTier, Shared};
 use crate::entry::{Meta, Space};
@@ -20,7 +21,8 @@ use crate::entry::{Meta, Space};
 /// Steps of walks that may wait.
 pub(crate) const WALKS_MAX: usize = 256;
 
-/// Records that one step looks at, tombstones included. (Fewer where so many would take a test too long to write.)
+/// The most records that one step reads, tombstones included. Unit tests have a smaller limit,
+/// because they write the records one by one.
 pub(crate) const STEP_RECORDS: usize = if cfg!(test) { 64 } else { 8192 };
 
 /// Bytes of keys that one step of a count reads.
@@ -35,7 +37,8 @@ pub struct PageLimits {
     pub key_bytes: usize,
 }
 
-/// Entries of a space, in key order.
+/// Entries of a space, in the order of their index keys: keys in order, but long ones by their
+/// beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyPage {
     /// Their keys, and the facts about them.
@@ -91,7 +94,7 @@ pub(crate) enum Walk {
 /// Body of the thread that walks.
 pub(crate) fn run(shared: &Shared) {
     // A walk takes a processor for a second. What others read and write goes first.
-    super::stand_back();
+    super::stand_back(super::UPKEEP_NICENESS);
     while let Some(walk) = shared.walks.take(&shared.stats) {
         // fjall may panic; the caller that waits hears that the walk failed.
         if catch_unwind(AssertUnwindSafe(|| serve(shared, walk))).is_err() {
@@ -146,16 +149,14 @@ fn page(
     let mut page = KeyPage::default();
     let mut key_bytes = 0;
     for _ in 0..STEP_RECORDS {
-        let Some((key, entry)) = merged.next()? else {
+        let met = merged.next()?.filter(|met| met.space == space);
+        let Some(Met { key, entry, .. }) = met else {
             return Ok(KeyPage { last: None, ..page });
         };
-        let Some((_, key)) = split_index_key(&key).filter(|(found, _)| *found == space) else {
-            return Ok(KeyPage { last: None, ..page });
-        };
-        page.last = Some(key.to_vec());
+        page.last = Some(key.clone());
         if let Fact::Put(meta) = entry.fact {
             key_bytes += key.len();
-            page.entries.push((key.to_vec(), meta));
+            page.entries.push((key, meta));
         }
         if page.entries.len() >= limits.keys || key_bytes >= limits.key_bytes {
             break;
@@ -177,12 +178,8 @@ fn count_on(
     let mut last = None;
     let key_bytes_max = count.key_bytes + STEP_KEY_BYTES;
     for _ in 0..STEP_RECORDS {
-        let found = merged.next()?;
-        let found = found
-            .as_ref()
-            .and_then(|(key, entry)| Some((split_index_key(key)?, entry)))
-            .filter(|((found, _), _)| *found == space);
-        let Some(((_, key), entry)) = found else {
+        let met = merged.next()?.filter(|met| met.space == space);
+        let Some(Met { key, entry, .. }) = met else {
             count.is_whole = true;
             return Ok((count, None));
         };
@@ -190,15 +187,16 @@ fn count_on(
         count.key_bytes += key.len() as u64;
         if let Fact::Put(meta) = entry.fact
             && !meta.is_expired(now_ms)
-            && !state.is_flushed(space, meta.version, now_ms)
+            && !state.is_hidden(space, &meta, now_ms)
         {
             count.entries += 1;
             let slots = count.by_slot.as_mut();
-            if let Some(slot) = slots.and_then(|it| it.get_mut(usize::from(placement::slot(key)))) {
+            if let Some(slot) = slots.and_then(|it| it.get_mut(usize::from(placement::slot(&key))))
+            {
                 *slot += 1;
             }
         }
-        last = Some(key.to_vec());
+        last = Some(key);
         if count.key_bytes >= key_bytes_max {
             break;
         }
@@ -224,7 +222,8 @@ impl SpaceCount {
 }
 
 impl DiskTier {
-    /// Entries of a space, in key order, from behind `after` on, as many as `limits` allow. No values are read.
+    /// Entries of a space, in the order of [`KeyPage`], from behind `after` on, as many as `limits`
+    /// allow. No values are read.
     ///
     /// # Errors
     /// As [`DiskTier::get`], and [`DiskError::Index`] if an index cannot be read.
@@ -246,7 +245,8 @@ impl DiskTier {
         self.ask(&self.handle.shared.walks, step).await
     }
 
-    /// Counts the live entries of a space in bounded steps, up to `limits` and while `goes_on` says so.
+    /// Counts the live entries of a space in bounded steps, up to `limits` and while `goes_on` says
+    /// so.
     ///
     /// # Errors
     /// As [`DiskTier::page`].

@@ -1,9 +1,9 @@
-//! The writer thread: takes what is queued, appends it to the newest value log in one system call as a
-//! rule, puts it into the index in one batch, and tells the results.
+//! The writer thread: takes what is queued, appends it to the newest value log in one system call
+//! as a rule, puts it into the index in one batch, and tells the results.
 //!
-//! It is the only one that writes records, so what it checks stays true until it has written. A batch
-//! that cannot be written whole leaves nothing behind. If the newest generation's log or index fails,
-//! the batch goes into the next generation.
+//! It is the only one that writes records, so what it checks stays true until it has written. A
+//! batch that cannot be written whole leaves nothing behind. If the newest generation's log or
+//! index fails, the batch goes into the next generation.
 
 mod stage;
 
@@ -24,7 +24,7 @@ use super::generation::Generation;
 use super::index::Checkpoint;
 use super::options::{Durability, Limits};
 use super::queue::{Batch, Carry, Order};
-use super::record::{Fact, HEAD_LEN, IndexEntry, IndexKey};
+use super::record::{Fact, HEAD_LEN, IndexEntry, IndexKey, index_key_len};
 use super::room::Reservation;
 use super::stats::add;
 use super::write::{Write, WriteKind};
@@ -40,12 +40,13 @@ pub(crate) const INDEX_ENTRY_COST: u64 = 140;
 /// Bytes that a write takes on disk, index included, at most. Records that are longer are refused.
 fn bytes_of(write: &Write, limits: &Limits) -> u64 {
     let record = HEAD_LEN + write.cost();
-    let index = INDEX_ENTRY_COST + 2 * write.key.len() as u64;
+    let index = INDEX_ENTRY_COST + 2 * index_key_len(write.key.len()) as u64;
     limits.generation_max.min(record as u64) + index
 }
 
 /// Body of the writer thread.
 pub(crate) fn run(shared: &Shared) {
+    super::stand_back(super::WRITE_NICENESS);
     let mut writer = Writer {
         shared,
         scratch: Vec::new(),
@@ -56,7 +57,7 @@ pub(crate) fn run(shared: &Shared) {
     };
     while let Some(batch) = shared.queue.take() {
         if catch_unwind(AssertUnwindSafe(|| writer.run_batch(batch))).is_err() {
-            // Whoever waits for the batch hears that it failed: acknowledgements are dropped.
+            // The callers of the batch hear that it failed: acknowledgements are dropped.
             error!("writing a batch panicked: going on in a new generation");
             writer.is_unsure = true;
             if let Some(newest) = shared.generations.newest() {
@@ -67,8 +68,8 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-/// The writes of a batch whose results are not told yet. Should the batch panic, they are told as failed:
-/// who observes them must not wait for a result for ever.
+/// The writes of a batch whose results are not told yet. Should the batch panic, they are told as
+/// failed: an observer must not wait for a result for ever.
 struct Untold<'a> {
     shared: &'a Shared,
     writes: Vec<(Space, Bytes, Version)>,
@@ -177,8 +178,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Rolls if the newest generation is full, and waits until the disk has room, which is reserved then. An
-    /// error is why values cannot be written; deletions always are.
+    /// Rolls if the newest generation is full, and waits until the disk has room, which is reserved
+    /// then. An error is why values cannot be written; deletions always are.
     fn make_room(&mut self, bytes: u64, is_roll_asked: bool) -> Result<Reservation<'a>, Failure> {
         let shared = self.shared;
         let deadline = Instant::now() + shared.options.room_wait;
@@ -256,8 +257,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes what is staged, if need be in the next generation; without the values, if these are too
-    /// much for the file system.
+    /// Writes what is staged, if need be in the next generation; without the values, if these are
+    /// too much for the file system.
     fn write_staged(&mut self) -> Result<(), Failure> {
         let mut is_retried = false;
         loop {
@@ -333,8 +334,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Runs what may have to wait for the device, and counts how long it did: the time that passed and
-    /// was not used by this thread.
+    /// Runs what may have to wait for the device, and counts how long it did: the time that passed
+    /// and was not used by this thread.
     fn stalling<T>(&self, call: impl FnOnce() -> T) -> T {
         let (began, used) = (Instant::now(), thread_cpu());
         let out = call();

@@ -29,8 +29,8 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         usage.generations as f64,
     );
     gauge(
-        "fonn_disk_unsettled_bytes",
-        "Bytes of values and keys on disk that have not settled yet, the newest generation's included.",
+        "fonn_disk_uncompacted_bytes",
+        "Bytes of values and keys on disk that are not compacted yet, the newest generation's included.",
         usage.unsettled_bytes as f64,
     );
     gauge(
@@ -152,18 +152,18 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         stats.carries_skipped,
     );
     counter(
-        "fonn_disk_settled_generations_total",
-        "Generations that were written anew when they settled.",
+        "fonn_disk_compacted_generations_total",
+        "Generations that were compacted.",
         stats.generations_settled,
     );
     counter(
-        "fonn_disk_settle_failures_total",
-        "Generations that could not be settled and stay as they are; the log has the reason.",
+        "fonn_disk_compaction_failures_total",
+        "Generations that could not be compacted and stay as they are; the log has the reason.",
         stats.settle_failures,
     );
     counter(
-        "fonn_disk_settle_read_bytes_total",
-        "Bytes of records read to be written anew.",
+        "fonn_disk_compaction_read_bytes_total",
+        "Bytes of records that compaction read.",
         stats.settle_read_bytes,
     );
     counter(
@@ -172,13 +172,13 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         stats.reclaimed_bytes,
     );
     counter(
-        "fonn_disk_settle_written_bytes_total",
-        "Bytes of records that these became.",
+        "fonn_disk_compaction_written_bytes_total",
+        "Bytes of records that compaction wrote.",
         stats.settle_written_bytes,
     );
     counter(
         "fonn_disk_recoded_records_total",
-        "Records that got another codec when they settled.",
+        "Records that got another codec by compaction.",
         stats.settle_recoded,
     );
     counter(

@@ -1,7 +1,8 @@
-//! The bytes of an entry, in one block: its key, its small value, and the facts that most entries lack.
+//! The bytes of an entry, in one block: its key, its small value, and the facts that most entries
+//! lack.
 //!
-//! Invariant: the key and space never change while an entry keeps its slot, so that its hash does not
-//! either.
+//! Invariant: the key and space never change while an entry keeps its slot, so that its hash does
+//! not either.
 //!
 //! | offset | size in bytes | type | meaning |
 //! |---|---|---|---|
@@ -10,13 +11,17 @@
 //! | 6 | 2 | u16 | space |
 //! | 8 | key length | bytes | key |
 //! | | the rest | bytes | body: the stored value, or the index (u32) of a shared one |
-//! | len − 12 or len − 4 | 0 or 4 | u32 | client flags, if the slot says so |
-//! | len − 8 | 0 or 8 | u64 | chosen CAS token, if the slot says so |
+//! | | 0 or 4 | u32 | client flags, if the mask says so |
+//! | | 0 or 4 | u32 | number of the writer, if the mask says so |
+//! | | 0 or 8 | u64 | chosen CAS token, if the slot says so |
+//! | len − 1 | 0 or 1 | u8 | mask of facts, if the slot says so: 1 client flags, 2 writer |
 //!
-//! All numbers are little-endian; the layout never leaves the process. Where the block is longer than the
-//! payload, which the slot says too, the block's last byte holds the number of bytes too many; if they
-//! are 255 or more it holds 255 and the two bytes (u16) before it the number. The length itself is kept
-//! nowhere.
+//! All numbers are little-endian; the layout never leaves the process. Where the block is longer
+//! than the payload, which the slot says too, the block's last byte holds the number of bytes too
+//! many; if they are 255 or more it holds 255 and the two bytes (u16) before it the number. The
+//! length itself is kept nowhere.
+
+use fonn_proto::WriterId;
 
 use crate::entry::Space;
 
@@ -24,23 +29,54 @@ use crate::entry::Space;
 pub(super) const HEADER: usize = 8;
 
 const FLAGS: usize = 4;
+const WRITER: usize = 4;
 const CAS: usize = 8;
+const MASK: usize = 1;
+
+const MASK_FLAGS: u8 = 1;
+const MASK_WRITER: u8 = 2;
 
 /// The optional facts of an entry, kept behind its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extras {
     pub flags: Option<u32>,
+    pub writer: WriterId,
     pub cas: Option<u64>,
 }
 
 impl Extras {
-    const fn len(self) -> usize {
-        extras_len(self.flags.is_some(), self.cas.is_some())
+    /// Which of the facts under the mask there are.
+    fn mask(self) -> u8 {
+        let flags = if self.flags.is_some() { MASK_FLAGS } else { 0 };
+        let writer = if self.writer.is_known() {
+            MASK_WRITER
+        } else {
+            0
+        };
+        flags | writer
+    }
+
+    /// Whether the payload has a mask.
+    pub fn has_facts(self) -> bool {
+        self.mask() != 0
+    }
+
+    /// Whether others of the same presence take the same place.
+    pub fn is_shaped_as(self, other: Self) -> bool {
+        self.mask() == other.mask() && self.cas.is_some() == other.cas.is_some()
+    }
+
+    fn len(self) -> usize {
+        extras_len(self.mask(), self.cas.is_some())
     }
 }
 
-const fn extras_len(has_flags: bool, has_cas: bool) -> usize {
-    (if has_flags { FLAGS } else { 0 }) + (if has_cas { CAS } else { 0 })
+/// Bytes of the extras behind a body; a mask of 0 is not there.
+const fn extras_len(mask: u8, has_cas: bool) -> usize {
+    let flags = if mask & MASK_FLAGS != 0 { FLAGS } else { 0 };
+    let writer = if mask & MASK_WRITER != 0 { WRITER } else { 0 };
+    let cas = if has_cas { CAS } else { 0 };
+    flags + writer + cas + if mask != 0 { MASK } else { 0 }
 }
 
 /// Everything a payload is made of.
@@ -60,8 +96,8 @@ impl Parts<'_> {
         HEADER + self.key.len() + self.body.len() + self.extras.len()
     }
 
-    /// Writes the payload into a block, which must be long enough and less than 64 KiB longer. Returns
-    /// whether the block is longer than the payload.
+    /// Writes the payload into a block, which must be long enough and less than 64 KiB longer.
+    /// Returns whether the block is longer than the payload.
     pub fn write(&self, block: &mut [u8]) -> bool {
         let key_len = u16::try_from(self.key.len()).unwrap_or(u16::MAX);
         let key_end = HEADER + self.key.len();
@@ -110,8 +146,16 @@ fn write_extras(mut end: &mut [u8], extras: Extras) {
         end[..FLAGS].copy_from_slice(&flags.to_le_bytes());
         end = &mut end[FLAGS..];
     }
+    if extras.writer.is_known() {
+        end[..WRITER].copy_from_slice(&extras.writer.number().to_le_bytes());
+        end = &mut end[WRITER..];
+    }
     if let Some(cas) = extras.cas {
-        end.copy_from_slice(&cas.to_le_bytes());
+        end[..CAS].copy_from_slice(&cas.to_le_bytes());
+        end = &mut end[CAS..];
+    }
+    if let Some(mask) = end.first_mut() {
+        *mask = extras.mask();
     }
 }
 
@@ -144,13 +188,17 @@ pub(super) fn matches(payload: &[u8], wanted: Space, wanted_key: &[u8]) -> bool 
     space(payload) == wanted && key(payload) == wanted_key
 }
 
-/// The payload taken apart. `has_flags` and `has_cas` are what the slot says.
-pub(super) fn parts(payload: &[u8], has_flags: bool, has_cas: bool) -> Parts<'_> {
+/// The payload taken apart. `has_facts` and `has_cas` are what the slot says.
+pub(super) fn parts(payload: &[u8], has_facts: bool, has_cas: bool) -> Parts<'_> {
     let (key, rest) = payload[HEADER..].split_at(key_len(payload));
-    let (body, end) = rest.split_at(rest.len() - extras_len(has_flags, has_cas));
-    let (flags, cas) = end.split_at(if has_flags { FLAGS } else { 0 });
+    let mask = if has_facts { rest[rest.len() - 1] } else { 0 };
+    let (body, end) = rest.split_at(rest.len() - extras_len(mask, has_cas));
+    let (flags, end) = end.split_at(if mask & MASK_FLAGS != 0 { FLAGS } else { 0 });
+    let (writer, end) = end.split_at(if mask & MASK_WRITER != 0 { WRITER } else { 0 });
+    let (cas, _) = end.split_at(if has_cas { CAS } else { 0 });
     let extras = Extras {
         flags: flags.try_into().ok().map(u32::from_le_bytes),
+        writer: WriterId::new(writer.try_into().map_or(0, u32::from_le_bytes)),
         cas: cas.try_into().ok().map(u64::from_le_bytes),
     };
     Parts {
@@ -174,22 +222,23 @@ mod tests {
 
     const KEY: &[u8] = b"a key";
 
-    fn all_extras() -> [Extras; 4] {
+    fn all_extras() -> impl Iterator<Item = Extras> {
+        let flags = [None, Some(7), Some(u32::MAX)];
+        let all = move |writer, cas| {
+            flags.map(|flags| Extras {
+                flags,
+                writer: WriterId::new(writer),
+                cas,
+            })
+        };
         [
-            Extras::default(),
-            Extras {
-                flags: Some(7),
-                cas: None,
-            },
-            Extras {
-                flags: None,
-                cas: Some(u64::MAX),
-            },
-            Extras {
-                flags: Some(u32::MAX),
-                cas: Some(1),
-            },
+            all(0, None),
+            all(5, None),
+            all(0, Some(1)),
+            all(u32::MAX, Some(u64::MAX)),
         ]
+        .into_iter()
+        .flatten()
     }
 
     #[test]
@@ -225,13 +274,24 @@ mod tests {
     }
 
     fn parts_of(payload: &[u8], extras: Extras) -> Parts<'_> {
-        parts(payload, extras.flags.is_some(), extras.cas.is_some())
+        parts(payload, extras.has_facts(), extras.cas.is_some())
+    }
+
+    #[test]
+    fn a_writer_costs_five_bytes_and_an_entry_without_one_nothing() {
+        let none = Extras::default();
+        let writer = Extras {
+            writer: WriterId::new(1),
+            ..none
+        };
+        assert_eq!((none.len(), writer.len()), (0, 5));
     }
 
     #[test]
     fn extras_are_overwritten_in_their_place() {
         let extras = Extras {
             flags: Some(7),
+            writer: WriterId::new(5),
             cas: Some(8),
         };
         let parts = Parts {
@@ -245,6 +305,7 @@ mod tests {
         parts.write(&mut payload);
         let extras = Extras {
             flags: Some(9),
+            writer: WriterId::new(6),
             cas: Some(u64::MAX),
         };
         set_extras(&mut payload, extras);

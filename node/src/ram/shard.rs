@@ -2,8 +2,8 @@
 //!
 //! Invariants, outside of a method's run:
 //! - `table` holds the id of every taken slot, under the hash of its key;
-//! - the recency lists hold entries only, each its own (`owners.rs`): clean ones always, dirty ones until the evictor has passed
-//!   them, tombstones never;
+//! - the recency lists hold entries only, each its own (`owners.rs`): clean ones always, dirty ones
+//!   until the evictor has passed them, tombstones never;
 //! - `used` is what all of it takes from the budget.
 
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use super::payload::{self, Extras, Parts};
 use super::recency::{Recency, Use};
 use super::shared::SharedValues;
 use super::slab::{Slab, Slot};
-use super::state::{self, DIRTY, FETCHED, FRAMED, HAS_CAS, HAS_FLAGS, SHARED, SLACK, TOMBSTONE};
+use super::state::{self, DIRTY, FETCHED, FRAMED, HAS_CAS, HAS_FACTS, SHARED, SLACK, TOMBSTONE};
 use super::table::Table;
 use super::{Counters, Found, INLINE_LEN_MAX, LruMode, NewEntry, Refused, Stored, StoredIn, cost};
 use crate::entry::{Meta, Space};
 
-/// Dirty entries that one pass of the evictor sets aside at most, so that it holds the lock briefly.
+/// The most dirty entries that one pass of the evictor sets aside. It bounds how long the pass
+/// holds the lock.
 const PASSED_MAX: usize = 64;
 
 /// Where a value rests, before it has a slot.
@@ -85,7 +86,7 @@ fn parts_of<'a>(arena: &'a Arena, slot: &Slot) -> Parts<'a> {
     let block = arena.block(slot.block);
     let has = |bit| state::has(slot.packed, bit);
     let len = payload::len_in(block, has(SLACK));
-    payload::parts(&block[..len], has(HAS_FLAGS), has(HAS_CAS))
+    payload::parts(&block[..len], has(HAS_FACTS), has(HAS_CAS))
 }
 
 fn shared_index(body: &[u8]) -> u32 {
@@ -95,6 +96,7 @@ fn shared_index(body: &[u8]) -> u32 {
 fn extras_of(meta: &Meta) -> Extras {
     Extras {
         flags: (meta.flags != 0).then_some(meta.flags),
+        writer: meta.writer,
         cas: meta.cas_override,
     }
 }
@@ -105,7 +107,7 @@ fn with_meta(packed: u64, meta: &Meta) -> u64 {
     let bits = [
         (state::STALE, meta.stale),
         (state::TOKEN_SENT, meta.token_sent),
-        (HAS_FLAGS, extras.flags.is_some()),
+        (HAS_FACTS, extras.has_facts()),
         (HAS_CAS, extras.cas.is_some()),
     ];
     let packed = bits.into_iter().fold(packed, |packed, (bit, on)| {
@@ -170,6 +172,7 @@ impl Shard {
                 expires_at_ms: state::expires_at_ms(slot.packed),
                 stale: has(state::STALE),
                 token_sent: has(state::TOKEN_SENT),
+                writer: parts.extras.writer,
             },
             framed: has(FRAMED),
             dirty: has(DIRTY),
@@ -259,8 +262,8 @@ impl Shard {
         Ok(id)
     }
 
-    /// Puts payload and state into the slot that the key has, or into a fresh one that is in no recency
-    /// list. On an error nothing has changed.
+    /// Puts payload and state into the slot that the key has, or into a fresh one that is in no
+    /// recency list. On an error nothing has changed.
     fn write(
         &mut self,
         hash: u64,
@@ -422,9 +425,7 @@ impl Shard {
         let (before, after) = (parts.extras, extras_of(meta));
         let mut packed = with_meta(slot.packed, meta);
         let mut block = slot.block;
-        if (before.flags.is_some(), before.cas.is_some())
-            == (after.flags.is_some(), after.cas.is_some())
-        {
+        if before.is_shaped_as(after) {
             let len = parts.len();
             payload::set_extras(&mut self.arena.block_mut(block)[..len], after);
         } else {
@@ -566,8 +567,8 @@ impl Shard {
         pass
     }
 
-    /// Gives these namespaces lists of their own, and no others. The order within each list stays, that
-    /// between lists to the second.
+    /// Gives these namespaces lists of their own, and no others. The order within each list stays,
+    /// that between lists to the second.
     pub fn set_owners(&mut self, allowances: &[Arc<Allowance>]) {
         let mut linked = Vec::new();
         for list in self.recency.all() {

@@ -15,8 +15,8 @@ pub(super) const DIRTY: u64 = 1 << 3;
 pub(super) const TOMBSTONE: u64 = 1 << 4;
 /// The stored bytes are a codec frame.
 pub(super) const FRAMED: u64 = 1 << 5;
-/// The payload has client flags.
-pub(super) const HAS_FLAGS: u64 = 1 << 6;
+/// The payload has a mask of facts: client flags, the writer.
+pub(super) const HAS_FACTS: u64 = 1 << 6;
 /// The payload has a chosen CAS token.
 pub(super) const HAS_CAS: u64 = 1 << 7;
 /// The payload's body is the index of a shared value.
@@ -78,7 +78,7 @@ mod tests {
             | DIRTY
             | TOMBSTONE
             | FRAMED
-            | HAS_FLAGS
+            | HAS_FACTS
             | HAS_CAS
             | SHARED
             | SLACK;

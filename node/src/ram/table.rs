@@ -1,8 +1,8 @@
-//! From hash to slot id. The hash is not kept but computed again from the key when a table grows, which
-//! saves 5 bytes and more for each entry.
+//! From hash to slot id. The hash is not kept but computed again from the key when a table grows,
+//! which saves 5 bytes and more for each entry.
 //!
-//! A shard of the strict mode holds all entries, so its table is split into parts that grow one at a
-//! time: no write waits for millions of entries to move.
+//! A table is split into parts that grow one at a time, so that no write waits for the entries of a
+//! whole shard to move: that took some milliseconds, for which the shard was locked.
 
 use hashbrown::HashTable;
 
@@ -11,9 +11,9 @@ use super::cost;
 /// A part of fewer entries is not worth shrinking.
 const SHRINK_MIN: usize = 64;
 
-/// The part is chosen by hash bits that the part itself uses neither for the place (low bits) nor for
-/// the tag (the highest seven).
-const PART_SHIFT: u32 = 40;
+/// The part is chosen by hash bits that the part itself uses neither for the place (low bits) nor
+/// for the tag (the highest seven), and by which no shard is chosen.
+const PART_SHIFT: u32 = super::SHARD_SHIFT - super::TABLE_PARTS.ilog2();
 
 /// Slot ids by the hashes of their keys.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Table {
 
     /// Adds an id that is not there. `hash_of` gives the hash of each id.
     pub fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
-        let part = &mut self.parts[(hash >> PART_SHIFT) as usize & (self.parts.len() - 1)];
+        let part = &mut self.parts[self.index(hash)];
         let before = bytes_of(part);
         part.insert_unique(hash, id, |&other| hash_of(other));
         self.bytes = self.bytes + bytes_of(part) - before;
@@ -88,6 +88,20 @@ mod tests {
 
     fn hash_of(id: u32) -> u64 {
         u64::from(id).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    #[test]
+    fn a_write_moves_the_entries_of_one_part_at_most() {
+        let mut table = Table::new(16);
+        let moved = std::cell::Cell::new(0_u32);
+        for id in 0..200_000 {
+            moved.set(0);
+            table.insert(hash_of(id), id, |other| {
+                moved.set(moved.get() + 1);
+                hash_of(other)
+            });
+            assert!(moved.get() < 16_000, "{} of {id} moved", moved.get());
+        }
     }
 
     #[test]

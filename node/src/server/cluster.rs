@@ -1,11 +1,11 @@
-//! Requests about many keys, asked of a member of a cluster by a client: what concerns all members is done
-//! by all.
+//! Requests about many keys, asked of a member of a cluster by a client: what concerns all members
+//! is done by all.
 
 use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Batch, Failure, ServerCommand, Space, placement};
+use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId, placement};
 use fonn_runtime::route::{Target, envelope};
 use fonn_runtime::serve::Client;
 
@@ -19,7 +19,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between tries while another member goes by a newer map.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Executes a server command. What a router or another member sent is for this member alone. Statistics, counts and scans are of this member alone.
+/// Executes a server command. What a router or another member sent is for this member alone.
+/// Statistics, counts and scans are of this member alone.
 pub(super) async fn execute(
     shared: &Shared,
     sharing: &Sharing,
@@ -44,7 +45,8 @@ pub(super) async fn execute(
         ServerCommand::Flush { .. } if !client.is_routed => {
             let deadline = Instant::now() + ANSWER_TIMEOUT;
             loop {
-                // First here: who comes in after that is told by this member or is among the others.
+                // First here: a member that joins after that hears it from this member or is among
+                // the others.
                 let own = commands::execute(shared, client, command, acks).await;
                 if own == ServerOutcome::Failed(Failure::Unavailable) {
                     return own;
@@ -52,12 +54,12 @@ pub(super) async fn execute(
                 let others = sharing.others();
                 let asked = others
                     .iter()
-                    .map(|target| ask(target, client.space, 0, command));
+                    .map(|target| ask(target, (client.space, client.writer), 0, command));
                 let answers = futures_util::future::join_all(asked).await;
                 let mut outcomes = std::iter::once(own).chain(answers);
                 match outcomes.find(|outcome| *outcome != ServerOutcome::Done) {
                     None => return ServerOutcome::Done,
-                    // By a newer map there may be others, and who does not answer may be gone.
+                    // By a newer map there may be others, and a silent member may be gone.
                     Some(ServerOutcome::Failed(Failure::Busy | Failure::Unavailable))
                         if Instant::now() < deadline =>
                     {
@@ -70,6 +72,7 @@ pub(super) async fn execute(
         ServerCommand::Atomic(batch) => {
             let batch = Batch {
                 base: batch.base.or(client.base),
+                writer: client.writer,
                 ..batch.clone()
             };
             Box::pin(carry_out(shared, sharing, client, batch, acks)).await
@@ -99,7 +102,7 @@ pub(super) async fn execute(
             };
             match sharing.forwarder().upstreams().owner(*slot, 0) {
                 Some(target) if !client.is_routed => {
-                    ask(&target, client.space, *slot, command).await
+                    ask(&target, (client.space, client.writer), *slot, command).await
                 }
                 _ => ServerOutcome::Failed(Failure::Busy),
             }
@@ -108,7 +111,8 @@ pub(super) async fn execute(
     }
 }
 
-/// Stores several keys whose slots, all `slots`, are here by the map of epoch `since`, and gives them to the other owners.
+/// Stores several keys whose slots, all `slots`, are here by the map of epoch `since`, and gives
+/// them to the other owners.
 async fn store_all(
     shared: &Shared,
     sharing: &Sharing,
@@ -121,7 +125,8 @@ async fn store_all(
         return ServerOutcome::Failed(Failure::Unavailable);
     };
     let outcome = commands::execute(shared, client, command, acks).await;
-    // From here on the pairs are here, and others may lack them: nothing may be awaited before this.
+    // From here on the pairs are here, and others may lack them: nothing may be awaited before
+    // this.
     let mut unspread = Unspread {
         sharing,
         space: client.space,
@@ -146,8 +151,9 @@ async fn store_all(
     }
 }
 
-/// Pairs that were stored here and that other owners may lack. If the command ends before they have them, because its
-/// client has gone or an owner does not answer, the owners are brought together later.
+/// Pairs that were stored here and that other owners may lack. If the command ends before they have
+/// them, because its client has gone or an owner does not answer, the owners are brought together
+/// later.
 struct Unspread<'a> {
     sharing: &'a Sharing,
     space: Space,
@@ -165,8 +171,8 @@ impl Drop for Unspread<'_> {
     }
 }
 
-/// Carries a batch out here, or has the primary of its slot do it. A member that is not the primary did
-/// nothing, so another one is asked once the topology says which.
+/// Carries a batch out here, or has the primary of its slot do it. A member that is not the primary
+/// did nothing, so another one is asked once the topology says which.
 async fn carry_out(
     shared: &Shared,
     sharing: &Sharing,
@@ -193,7 +199,7 @@ async fn carry_out(
             return busy;
         }
         let outcome = match sharing.forwarder().upstreams().owner(slot, 0) {
-            Some(target) => ask(&target, client.space, slot, &command).await,
+            Some(target) => ask(&target, (client.space, client.writer), slot, &command).await,
             None => busy.clone(),
         };
         if outcome != busy || Instant::now() >= deadline {
@@ -205,12 +211,12 @@ async fn carry_out(
 
 async fn ask(
     target: &Target,
-    space: Space,
+    (space, writer): (Space, WriterId),
     slot: u16,
     command: &ServerCommand<'_>,
 ) -> ServerOutcome {
     let request = Request::Server(command.clone());
-    let envelope = envelope(slot, space, target.epoch);
+    let envelope = envelope(slot, space, target.epoch).of(writer);
     let call = target.client.call(&request, envelope, None, ANSWER_TIMEOUT);
     match call.await.as_ref().map(|answer| answer.reply()) {
         Ok(Ok(Reply::Server(outcome))) => outcome,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{ClusterView, ServerCommand};
+use fonn_runtime::glob;
 use fonn_runtime::serve::Client;
 
 use super::{Shared, keys, live};
@@ -75,6 +76,7 @@ pub(super) async fn execute(
         ServerCommand::Atomic(batch) => {
             let batch = fonn_proto::Batch {
                 base: batch.base.or(client.base),
+                writer: client.writer,
                 ..batch.clone()
             };
             engine.execute_batch(space, &batch, acks).await
@@ -87,18 +89,24 @@ pub(super) async fn execute(
             cursor,
             pattern,
             count,
-        } => match engine.scan(space, *cursor, *count).await {
-            None => ServerOutcome::InvalidCursor,
-            Some(Err(failure)) => ServerOutcome::Failed(failure),
-            Some(Ok((cursor, mut keys))) => {
-                if let Some(pattern) = pattern {
-                    keys.retain(|key| fonn_runtime::glob::matches(pattern, key));
+        } => {
+            let prefix = pattern.map_or_else(Vec::new, glob::literal_prefix);
+            match engine.scan(space, *cursor, *count, &prefix).await {
+                None => ServerOutcome::InvalidCursor,
+                Some(Err(failure)) => ServerOutcome::Failed(failure),
+                Some(Ok((cursor, mut keys))) => {
+                    if let Some(pattern) = pattern {
+                        keys.retain(|key| glob::matches(pattern, key));
+                    }
+                    ServerOutcome::Scan { cursor, keys }
                 }
-                ServerOutcome::Scan { cursor, keys }
             }
-        },
+        }
         ServerCommand::RandomKey => ServerOutcome::Key(engine.random_key(space).await),
-        ServerCommand::StoreAllIfNone(pairs) => engine.store_all_if_none(space, pairs, acks).await,
+        ServerCommand::StoreAllIfNone(pairs) => {
+            let (writer, pairs) = (client.writer, pairs.as_slice());
+            engine.store_all_if_none((space, writer), pairs, acks).await
+        }
         ServerCommand::ClientInfo => ServerOutcome::Text(report::connection_line(client)),
         ServerCommand::ClusterView => ServerOutcome::Cluster(match &shared.service.views {
             Some(views) => views.current(),

@@ -11,8 +11,9 @@ use crate::entry::Space;
 /// All keys of a space that match a pattern. Other connections have their turn between two pages.
 pub(super) async fn all(engine: &Engine, space: Space, pattern: &[u8]) -> ServerOutcome {
     let (mut gathered, mut cursor) = (KeyGatherer::default(), 0);
+    let prefix = glob::literal_prefix(pattern);
     loop {
-        let page = match engine.scan(space, cursor, KEYS_PAGE).await {
+        let page = match engine.scan(space, cursor, KEYS_PAGE, &prefix).await {
             None => return ServerOutcome::Failed(Failure::Busy),
             Some(Err(failure)) => return ServerOutcome::Failed(failure),
             Some(Ok((next, mut keys))) => {

@@ -12,14 +12,14 @@ use crate::entry::Space;
 /// Bytes of entries that one page has at most, about.
 const PAGE_LEN_MAX: usize = 4 << 20;
 
-/// Who the node is among members.
+/// The member id of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its name.
     pub name: String,
     /// The id of its cluster; empty if it belongs to none.
     pub cluster: String,
-    /// Whether members may speak to it from other machines without proving who they are.
+    /// Whether members may speak to it from other machines without a certificate.
     pub is_open: bool,
     /// The newest version of the protocol that it says it speaks.
     pub version: u16,
@@ -60,8 +60,8 @@ pub(super) fn greet(
     (hello, verdict)
 }
 
-/// Executes what only members ask of each other. `floor` is the version up to which something about a key
-/// may have been forgotten.
+/// Executes what only members ask of each other. `floor` is the version up to which something about
+/// a key may have been forgotten.
 pub(super) async fn execute(
     engine: &Engine,
     floor: impl Fn(&[u8]) -> Version + Send,
@@ -103,6 +103,7 @@ pub(super) async fn execute(
         | Request::Sources { .. }
         | Request::Flushes
         | Request::Flush { .. }
+        | Request::Writers { .. }
         | Request::Copy { .. }
         | Request::Version { .. }
         | Request::Ping => {
@@ -114,7 +115,7 @@ pub(super) async fn execute(
 fn refused(error: PutError) -> Reply<'static> {
     match error {
         PutError::Malformed(what) => {
-            tracing::warn!(what, "a member sent what makes no sense");
+            tracing::warn!(what, "a member sent a malformed request");
             Reply::Refused(Refusal::Malformed)
         }
         PutError::Failed(Failure::TooLarge) => Reply::Outcome(Outcome::Failed(Failure::TooLarge)),

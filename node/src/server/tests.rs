@@ -7,6 +7,7 @@ mod dialects;
 mod encrypted;
 mod ending;
 mod expiry;
+mod overlays;
 mod peers;
 mod transactions;
 
@@ -86,6 +87,7 @@ impl Node {
                 views: options.views,
                 identity: Identity::default(),
                 live: None,
+                users: None,
             }),
             Vec::new(),
             options.connections_max,

@@ -1,7 +1,7 @@
 //! Batches: several steps on keys of one slot, carried out by its primary (ADR 0003).
 //!
-//! The primary carries the steps out as one. The other owners get the entries one by one, before the
-//! client has its answer; a read of a replica may meet some of them before the others.
+//! The primary carries the steps out as one. The other owners get the entries one by one, before
+//! the client has its answer; a read of a replica may meet some of them before the others.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use fonn_proto::peer::Entry;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Batch, BatchStep, Command, ExpireCondition, ExpirySpec, Failure, Outcome, Redirects, Space,
-    Touch, Version,
+    Touch, Version, WriterId,
 };
 use fonn_runtime::serve::Job;
 
@@ -25,8 +25,8 @@ struct Changed<'b> {
 }
 
 impl Sharing {
-    /// Carries out a batch on keys of a slot, if this member is the slot's primary. None if it is not; nothing was
-    /// done then.
+    /// Carries out a batch on keys of a slot, if this member is the slot's primary. None if it is
+    /// not; nothing was done then.
     pub(crate) async fn execute_batch(
         &self,
         engine: &Engine,
@@ -53,6 +53,7 @@ impl Sharing {
                 base: batch.base,
                 is_routed: true,
                 redirects: Redirects::Never,
+                writer: WriterId::NONE,
             };
             if let Err(refused) = self.prepare(engine, &job, flags, acks).await {
                 return Some(ServerOutcome::Failed(failure_of(&refused)));

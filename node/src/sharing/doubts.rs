@@ -1,8 +1,10 @@
-//! Copies that are here and may be older than what was acknowledged: who could tell is [missing](super::missing).
+//! Local copies that may be stale because the owner that could confirm them is down
+//! ([missing](super::missing)).
 //!
-//! They are not shown, so that a read is a miss and nothing older than what was acknowledged. They are not removed either: they
-//! show again when nobody is missing any more, unless the key was written to meanwhile. What is written from then on is
-//! newer, and shown. With a bucket it is as that has it: the copies there may be older too, by the spill window.
+//! They are not shown, so that a read is a miss and never a stale value. They are not removed
+//! either. They show again when no owner is missing any more, unless the key was written meanwhile.
+//! Later writes are newer, and are shown. With a bucket the bucket decides: the copies there may be
+//! older too, by the spill window.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +61,7 @@ impl Doubts {
         now
     }
 
-    /// What the next map makes of who is missing; those who are back become sources of `next`.
+    /// What the next map makes of missing members; those that are back become sources of `next`.
     pub(super) fn follow(
         &self,
         (missing, holdings): (&Missing, &Holdings),
@@ -87,7 +89,7 @@ impl Doubts {
         followed
     }
 
-    /// By what map it was noted who is missing.
+    /// By what map the missing members were noted.
     fn known(&self, old: Option<&Topology>) -> Option<Known> {
         old.map(Known::of)
             .or_else(|| self.saved.lock().as_ref().map(|(known, _)| known.clone()))
@@ -100,8 +102,8 @@ impl Doubts {
         }
     }
 
-    /// Notes who is missing by a map, if it is something else than before, and whether nothing is lacked any more. False if that
-    /// cannot be. Blocks on the disk.
+    /// Notes the missing members by a map, if it is something else than before, and whether nothing
+    /// is lacked any more. False if that cannot be. Blocks on the disk.
     pub(super) fn save(&self, map: &Topology, missing: &Missing, is_settled: bool) -> bool {
         let Some(dir) = self.dir.get() else {
             return true;
@@ -126,15 +128,16 @@ impl Doubts {
 }
 
 impl Sharing {
-    /// Doubts, from now on, what an engine without a bucket has that another member may have overwritten.
+    /// Doubts, from now on, what an engine without a bucket has that another member may have
+    /// overwritten.
     pub fn doubt_by(&self, engine: &Engine) {
         if engine.cold().is_none() {
             let _ = self.doubts.versions.set(engine.versions());
         }
     }
 
-    /// Notes in `dir` which members are missing, and goes on with what was noted there. To be called before it goes by
-    /// any map. Blocks on the disk.
+    /// Notes in `dir` which members are missing, and goes on with what was noted there. To be
+    /// called before it goes by any map. Blocks on the disk.
     pub(super) fn note_missing_in(&self, dir: &Path) {
         if self.doubts.versions.get().is_none() || self.doubts.dir.set(dir.to_owned()).is_err() {
             return;
@@ -146,7 +149,8 @@ impl Sharing {
         *self.doubts.saved.lock() = loaded;
     }
 
-    /// Notes that nothing is lacked any more, unless the map changed since `generation`. Blocks on the disk.
+    /// Notes that nothing is lacked any more, unless the map changed since `generation`. Blocks on
+    /// the disk.
     pub(super) fn note_settled(&self, generation: u64) {
         let (topology, missing, sources) = {
             let held = self.held.lock();
@@ -162,7 +166,7 @@ impl Sharing {
         }
     }
 
-    /// Whether behind maps that it has not seen somebody is down who may have written anything.
+    /// Whether behind maps that it has not seen a member is down that may have written anything.
     pub(super) fn is_surprised_by(&self, new: &Topology, since: &dyn Fn(&str) -> u64) -> bool {
         let (old, holdings) = {
             let held = self.held.lock();
@@ -185,8 +189,8 @@ impl Sharing {
         self.doubts.versions.get().is_some() && missing::is_surprised(&change)
     }
 
-    /// Somebody has told which of its sources, and of those that are missing, know of which of some slots. Returns how many of the
-    /// former there was no room for.
+    /// A member has told which of its sources, and of those that are missing, know of which of some
+    /// slots. Returns how many of the former there was no room for.
     pub(super) fn be_told(
         &self,
         held: &mut Held,
@@ -223,7 +227,7 @@ impl Sharing {
         left_out
     }
 
-    /// Adds who is missing, and may know of which of some slots.
+    /// Adds the missing members, and the slots that they may know of.
     pub(super) fn add_missing(&self, sources: &mut SourcesBuilder, slots: &SlotSet) {
         for (id, of) in self.held.lock().missing.iter() {
             let asked = |slot: &u16| slots.contains(*slot) && of.contains(*slot);
@@ -235,7 +239,8 @@ impl Sharing {
         }
     }
 
-    /// A command on a key of which copies are doubted meets none: a read is a miss, and what writes finds nothing.
+    /// A command on a key of which copies are doubted meets none: a read is a miss, and what writes
+    /// finds nothing.
     ///
     /// # Errors
     /// The answer to a read that would have met one, or if the disk cannot be read.
@@ -246,7 +251,7 @@ impl Sharing {
     ) -> Result<(), Outcome<'static>> {
         let key = job.command.key();
         let up_to = self.doubts.up_to(placement::slot(key));
-        for space in [Some(job.space), job.base].into_iter().flatten() {
+        for (space, key) in super::places(job) {
             let kept = |why| refused(job.command, Unconfirmed::Kept(why));
             if job.command.is_write() {
                 engine.hide_copy(space, key, up_to).await.map_err(kept)?;

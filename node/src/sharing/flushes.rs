@@ -1,20 +1,21 @@
-//! Flushes of a cluster: begun here, and those of the time in which this member was away.
+//! Flushes of a cluster: those that begin here, and those from the time in which this member was
+//! away.
 //!
-//! A flush goes to all members that are there, and all of them agree on its cutoff ([`route::Flush`]), so that what is written behind it
-//! is above the cutoff of each. One that was not there, and comes back with its disk, is told by its
-//! sources, before it answers for a slot of theirs, and then by all others, since it may get slots from none of them later;
-//! what they have not heard of themselves others tell them. A flush that is under way when it comes is made by all of
-//! them by the new map, or begun again.
+//! A flush goes to all members that are up, and all of them agree on its cutoff ([`route::Flush`]).
+//! So later writes are above the cutoff of each member. A member that was away and returns with its
+//! disk learns of the flush from its sources, before it answers for their slots. Then it asks all
+//! other members, since it may later get slots from any of them. If a flush is in progress at that
+//! time, all members apply the new map for it, or begin it again.
 //!
-//! A flush with a delay is noted by each member, and carried out by each at its time, by its own clock; who does it first has all others do
-//! it too, with one cutoff.
+//! Each member notes a delayed flush, and executes it at its time, by its own clock. The first one
+//! makes all others do it too, with one cutoff.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{self, Refusal, Reply, Request};
-use fonn_proto::{Failure, Version};
-use fonn_runtime::route::{self, Target, envelope};
+use fonn_proto::{Failure, PurgeScope, Version};
+use fonn_runtime::route::{self, Hidden, Target, envelope};
 
 use super::{Held, Sharing};
 use crate::engine::Engine;
@@ -42,11 +43,13 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
 }
 
 impl Sharing {
-    /// Flushes a space, or all databases of its namespace, at all members that are up, and returns once that survives a restart of any.
-    /// One that goes by another map, or does not answer, is asked again, if it is still there by the next map.
+    /// Flushes a space, or all databases of its namespace, at all members that are up, and returns
+    /// once that survives a restart of any. One that goes by another map, or does not answer, is
+    /// asked again, if it is still there by the next map.
     ///
     /// # Errors
-    /// [`Failure::Busy`] or [`Failure::Unavailable`] if not all of them did it in time; some may have.
+    /// [`Failure::Busy`] or [`Failure::Unavailable`] if not all of them did it in time; some may
+    /// have.
     pub async fn flush(
         &self,
         engine: &Engine,
@@ -55,6 +58,25 @@ impl Sharing {
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + FLUSH_TIMEOUT.max(self.owners_wait);
         let flush = route::Flush::new(space, all_databases, deadline);
+        self.flush_until(engine, flush, deadline).await
+    }
+
+    /// Purges what an identity wrote, as [`Self::flush`] flushes.
+    ///
+    /// # Errors
+    /// As [`Self::flush`]; [`Failure::OutOfSpace`] if a member keeps too many purges.
+    pub async fn purge(&self, engine: &Engine, purge: PurgeScope) -> Result<(), Failure> {
+        let deadline = Instant::now() + FLUSH_TIMEOUT.max(self.owners_wait);
+        let flush = route::Flush::of_purge(purge, deadline);
+        self.flush_until(engine, flush, deadline).await
+    }
+
+    async fn flush_until(
+        &self,
+        engine: &Engine,
+        flush: route::Flush,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
         loop {
             match self.try_flush(engine, flush).await {
                 Err(Failure::Busy | Failure::Unavailable) if Instant::now() < deadline => {
@@ -73,15 +95,15 @@ impl Sharing {
     ) -> Result<(), Failure> {
         let since = self.epoch();
         if since == 0 {
-            // It does not know yet who the others are.
+            // It does not know yet the other members.
             return Err(Failure::Busy);
         }
-        let spaces = flush.spaces();
-        // First here: who comes in after that is told by this member or is among the others.
-        let own = self.flush_own(engine, &spaces, None).await?;
+        let hidden = flush.hidden();
+        // First here: a member that joins after that is told by this member or is among the others.
+        let own = self.flush_own(engine, &hidden, None).await?;
         let others = self.others();
         let cutoff = flush.begin(&others).await?.max(own);
-        self.flush_own(engine, &spaces, Some(cutoff)).await?;
+        self.flush_own(engine, &hidden, Some(cutoff)).await?;
         flush.end(&others, cutoff).await?;
         // By a newer map there may be others.
         match self.epoch() == since {
@@ -90,26 +112,34 @@ impl Sharing {
         }
     }
 
-    /// This member's part in a flush: hides what is here, or, once all have done that, takes their cutoff over. Returns its cutoff.
+    /// This member's part in a flush: hides what is here, or, once all have done that, takes their
+    /// cutoff over. Returns its cutoff.
     ///
     /// # Errors
-    /// [`Failure::Busy`] if it is not known whether this member is still one by the newest map: others may have flushed without it, and what was
-    /// written since then has to stay. [`Failure::Unavailable`] if it could not be persisted, or makes no sense.
+    /// [`Failure::Busy`] if it is not known whether this member is still one by the newest map:
+    /// others may have flushed without it, and what was written since then has to stay.
+    /// [`Failure::Unavailable`] if it could not be persisted, or is malformed.
     pub async fn flush_own(
         &self,
         engine: &Engine,
-        spaces: &[Space],
+        hidden: &Hidden,
         cutoff: Option<Version>,
     ) -> Result<Version, Failure> {
-        match cutoff {
-            Some(cutoff) => engine.flush_below(spaces, cutoff).await.map(|()| cutoff),
-            None if self.is_sound() => engine.flush_now(spaces).await,
-            None => Err(Failure::Busy),
+        match (cutoff, hidden) {
+            (Some(cutoff), Hidden::Spaces(spaces)) => {
+                engine.flush_below(spaces, cutoff).await.map(|()| cutoff)
+            }
+            (Some(cutoff), Hidden::Written(purge)) => {
+                engine.purge_below(*purge, cutoff).await.map(|()| cutoff)
+            }
+            (None, _) if !self.is_sound() => Err(Failure::Busy),
+            (None, Hidden::Spaces(spaces)) => engine.flush_now(spaces).await,
+            (None, Hidden::Written(purge)) => engine.purge_now(*purge).await,
         }
     }
 
-    /// Takes over what a member knows to be flushed, if this one was away and may not know it. False if it does not
-    /// say yet.
+    /// Takes over what a member knows to be flushed, if this member was away and may not know it.
+    /// False if it does not say yet.
     pub(super) async fn learn_flushes(
         &self,
         engine: &Engine,
@@ -129,7 +159,8 @@ impl Sharing {
             .client
             .call(&Request::Flushes, envelope, None, self.owners_wait);
         let Ok(answer) = call.await else { return false };
-        // By an older map it may still be asked for a flush by who does not know of this member.
+        // By an older map it may still be asked for a flush by a member that does not know of this
+        // one.
         if answer.head().envelope.epoch < self.epoch() {
             return false;
         }
@@ -202,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_does_not_know_the_question_has_nothing_to_tell() {
+    fn only_a_member_that_does_not_know_the_question_has_nothing_to_tell() {
         let unsupported = Reply::Refused(Refusal::Unsupported);
         assert_eq!(told(&unsupported), Some(Vec::new()));
         for refusal in [Refusal::TooLong, Refusal::Malformed, Refusal::Damaged] {

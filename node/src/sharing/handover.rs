@@ -40,8 +40,8 @@ const OWN_PAGE_LEN: usize = 256 << 10;
 enum HandoverError {
     #[error("the member does not answer")]
     Silent,
-    #[error("its answer makes no sense")]
-    Senseless,
+    #[error("malformed reply")]
+    Malformed,
     #[error("what it sent could not be kept")]
     NotKept,
 }
@@ -61,7 +61,8 @@ pub async fn run(sharing: Arc<Sharing>, engine: Arc<Engine>) {
     loop {
         let generation = *changes.borrow_and_update();
         let mut is_left = false;
-        // Who was a source of its sources becomes one here: they are gone through in this round too.
+        // A source of its sources becomes one here: they are gone through in this round
+        // too.
         for (source, _) in sharing.unsettled(|_, it, of| it.part != Part::None && !of.is_asked) {
             if let Some(target) = sharing.forwarder.upstreams().member(&source) {
                 is_left |= !sharing.resolve(&engine, &source, &target).await;
@@ -116,11 +117,12 @@ pub(super) struct ToldSources {
 }
 
 impl Sharing {
-    /// Slots of which their owners may lack something that the member of that name has, by the map of `epoch` or
-    /// a later one: by an older map they may not need it yet. Whoever had a slot and would have had to ask it names it to the
-    /// owner, so that counts as well. Owners that are down are not asked, since they may never return; one that does
-    /// shows nothing older than what it lacks ([`super::missing`]). While somebody is down, what others would name is kept for
-    /// that one, and does not count.
+    /// Slots of which their owners may lack something that the member of that name has, by the map
+    /// of `epoch` or a later one: by an older map they may not need it yet. A member that had a
+    /// slot and would have had to ask it names it to the owner, so that counts as well. Owners that
+    /// are down are not asked, since they may never return; one that does shows nothing older than
+    /// what it lacks ([`super::missing`]). While a member is down, what others would name is kept
+    /// for that member, and does not count.
     ///
     /// # Errors
     /// The name of a member that does not say, or does not go by that map yet.
@@ -155,8 +157,8 @@ impl Sharing {
         Ok(needed.len())
     }
 
-    /// Waits for a key to be confirmed by the sources of its slot: once [`super::OWNERS_WAIT`], and again, up to `waits` times in all, as long as
-    /// they answer, and are only behind on the map.
+    /// Waits for a key to be confirmed by the sources of its slot: once [`super::OWNERS_WAIT`], and
+    /// again, up to `waits` times in all, as long as they answer, and are only behind on the map.
     pub(super) async fn wait_for_sources(
         &self,
         slot: u16,
@@ -199,8 +201,9 @@ impl Sharing {
         answers.into_iter().all(|is_there| is_there)
     }
 
-    /// All that `source` knows of the slots is here; unless the map changed since `generation`, when it may
-    /// have to be asked anew. That is noted first: who is said to be needed no more may be gone in a moment.
+    /// All that `source` knows of the slots is here; unless the map changed since `generation`,
+    /// when it may have to be asked anew. That is noted first: a member that is reported as needed
+    /// no more may be gone in a moment.
     async fn settle(self: &Arc<Self>, slots: &SlotSet, source: &Arc<str>, generation: u64) {
         if self.notes.are_kept() {
             let (it, slots, source) = (Arc::clone(self), slots.clone(), Arc::clone(source));
@@ -220,7 +223,8 @@ impl Sharing {
         }
     }
 
-    /// Notes that nothing is lacked here any more, and who is still a source for others.
+    /// Notes that nothing is lacked here any more, and the members that are still sources for
+    /// others.
     async fn note_all(self: &Arc<Self>, generation: u64) {
         let it = Arc::clone(self);
         // It is what a restart may go by; without that more members are asked then.
@@ -236,9 +240,10 @@ impl Sharing {
         std::future::pending().await
     }
 
-    /// Forgets the sources that are left of slots which others own by now and lack nothing of: who is next asks these. Kept, they
-    /// would count as missing for these slots if they fell long after. False if some are left; nobody forgets any while a member
-    /// is down, since that one may have been told of them here, and would have to be told again.
+    /// Forgets the sources that are left of slots which others own by now and lack nothing of: the
+    /// owner that is next asks these. Kept, they would count as missing for these slots if they
+    /// fell long after. False if some are left; no member forgets any while another one is down,
+    /// since the latter may have been told of them here, and would have to be told again.
     pub(super) async fn leave_behind(&self, generation: u64) -> bool {
         let epoch = self.epoch();
         let (left, owners) = self.left_behind();
@@ -288,8 +293,8 @@ impl Sharing {
         (left, owners)
     }
 
-    /// Those of some slots that `owner` lacks something of by the map of `epoch`, be they its own or not any more: the map may
-    /// change while it answers. None if it does not say.
+    /// Those of some slots that `owner` lacks something of by the map of `epoch`, be they its own
+    /// or not any more: the map may change while it answers. None if it does not say.
     async fn lacked_by(&self, owner: &str, slots: &SlotSet, epoch: u64) -> Option<SlotSet> {
         let target = self.forwarder.upstreams().member(owner)?;
         let told = self.sources_at(&target, slots, false, epoch).await?;
@@ -305,8 +310,8 @@ impl Sharing {
         Some(lacked)
     }
 
-    /// What a member says of who knows of some slots, or of those of them that it owns, what it may not. None if it does not
-    /// answer, or does not know yet.
+    /// What a member says of members that know of some slots, or of those of them that it owns,
+    /// what it may not. None if it does not answer, or does not know yet.
     pub(super) async fn sources_at(
         &self,
         target: &Target,
@@ -364,8 +369,8 @@ impl Sharing {
         Ok(taken)
     }
 
-    /// Brings a page here, and what it only names, no faster than allowed; counts its bytes in `taken`. Returns where the
-    /// next one begins.
+    /// Brings a page here, and what it only names, no faster than allowed; counts its bytes in
+    /// `taken`. Returns where the next one begins.
     async fn take_page(
         &self,
         engine: &Engine,
@@ -387,11 +392,11 @@ impl Sharing {
             return Err(HandoverError::Silent);
         }
         let Ok(Reply::Page(page)) = answer.reply() else {
-            return Err(HandoverError::Senseless);
+            return Err(HandoverError::Malformed);
         };
         let mut acks = Acks::default();
         for entry in page.iter() {
-            let entry = entry.map_err(|_| HandoverError::Senseless)?;
+            let entry = entry.map_err(|_| HandoverError::Malformed)?;
             let space = Space(entry.space);
             match entry.content {
                 Content::Omitted { len } => {
@@ -403,7 +408,8 @@ impl Sharing {
                     let of = (space, entry.key);
                     match self.ask(engine, target, of, &mut 0, &mut acks).await? {
                         Told::All => {}
-                        // Neither when it was named nor now. What is older must not show; in the bucket it is found.
+                        // Neither when it was named nor now. What is older must not show; in the
+                        // bucket it is found.
                         Told::Unreadable if len == 0 => {
                             let gone = Entry::tombstone(entry.space, entry.key, entry.version);
                             let kept = self.keep(engine, &gone, &mut acks).await;
@@ -434,7 +440,7 @@ impl Sharing {
     /// The version below which a member may have forgotten what it knew.
     async fn floor_of(&self, target: &Target) -> Result<Version, HandoverError> {
         let mut random = SplitMix64::from_entropy();
-        // Nobody has such a key.
+        // No member has such a key.
         let key = [
             random.next_u64().to_be_bytes(),
             random.next_u64().to_be_bytes(),
@@ -447,11 +453,12 @@ impl Sharing {
         match answer.reply() {
             Ok(Reply::Unknown) => Ok(0),
             Ok(Reply::Entry(entry)) => Ok(entry.version),
-            _ => Err(HandoverError::Senseless),
+            _ => Err(HandoverError::Malformed),
         }
     }
 
-    /// Asks about the copies that were here already and are older than what the member may have forgotten.
+    /// Asks about the copies that were here already and are older than what the member may have
+    /// forgotten.
     async fn check_own(
         &self,
         engine: &Engine,

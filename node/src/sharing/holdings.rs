@@ -1,15 +1,15 @@
-//! What a member has to do with each slot, and what changes about it when one map follows another: pure.
+//! What a member has to do with each slot, and what changes from one map to the next: pure.
 //!
-//! A member that owned a slot before goes on with what it has. One that comes to own it, or that was away,
-//! may have copies that others have overwritten since, and lacks what others wrote: until it has gone
-//! through all that the slot's *sources* know, it asks them about each key first. A source is who owned the
-//! slot before; and if that one had not gone through its own sources, these.
+//! A member that owned a slot before goes on with its copy. A new owner, or one that was away, may
+//! have stale copies and lack entries. Until it has copied all that the slot's *sources* know, it
+//! asks them about each key first. The sources are the previous owners. If such an owner had not
+//! copied all from its own sources, these are sources too.
 //!
-//! Whoever answered for a slot before has to know that it does not any more, before the new primary answers:
-//! these are sources too, of which nothing is wanted but that word.
+//! The previous primary has to know that it is no longer the primary before the new one answers. It
+//! is a source too, of which only that confirmation is wanted.
 //!
-//! Sources outlive a restart ([`super::notes`]): what follows from the maps alone is who stands in for a member, which need not
-//! be who had its slots before.
+//! Sources survive a restart ([`super::notes`]). From the maps alone follows the member that stands
+//! in for another one. It need not be the one that had the slots before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,16 +37,17 @@ pub struct Holding {
     pub part: Part,
     /// Whether others own the slot too, and are there.
     pub is_shared: bool,
-    /// Who knows what it may not know. Kept when it loses the slot, for who owns it next.
+    /// The members that know what it may not know. Kept when it loses the slot, for the next owner.
     pub sources: Vec<Source>,
 }
 
-/// Who knows of a slot what another may not.
+/// A member that knows of a slot what another may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The name.
     pub id: Arc<str>,
-    /// Whether it goes by the map by which it is a source, and has said which sources it had itself.
+    /// Whether it has applied the map by which it is a source, and has said which sources it had
+    /// itself.
     pub is_asked: bool,
     /// What it knows is here already: its word suffices.
     pub is_known: bool,
@@ -92,8 +93,8 @@ impl Default for Holdings {
 }
 
 impl Holdings {
-    /// What is known before the first map: the sources by the map of `epoch`, all of which have to be asked again, and what the
-    /// member of that name did with slots by it, if it is known.
+    /// What is known before the first map: the sources by the map of `epoch`, all of which have to
+    /// be asked again, and what the member of that name did with slots by it, if it is known.
     #[must_use]
     pub fn of_sources(epoch: u64, map: Option<&Topology>, own: &str, sources: &BySource) -> Self {
         let mut holdings = Self {
@@ -121,7 +122,7 @@ impl Holdings {
         self.epoch
     }
 
-    /// Who is a source of which slots.
+    /// The sources, each with its slots.
     #[must_use]
     pub fn sources(&self) -> BySource {
         let mut all = BySource::new();
@@ -158,7 +159,7 @@ impl Holdings {
         }
     }
 
-    /// Who owns a slot that is not owned here knows of its sources.
+    /// The owner of a slot that is not owned here knows of its sources.
     pub fn leave(&mut self, slot: u16) {
         let holding = self.slots.get_mut(usize::from(slot));
         if let Some(holding) = holding.filter(|it| it.part == Part::None) {
@@ -166,8 +167,8 @@ impl Holdings {
         }
     }
 
-    /// A source has said which sources it had itself; `own` is no source of its own. Returns for how many there was no
-    /// room.
+    /// A source has said which sources it had itself; `own` is no source of its own. Returns for
+    /// how many there was no room.
     pub fn add_sources(&mut self, slot: u16, of: &str, more: &[Arc<str>], own: &str) -> u64 {
         let Some(holding) = self.slots.get_mut(usize::from(slot)) else {
             return 0;
@@ -190,7 +191,8 @@ impl Holdings {
         left_out
     }
 
-    /// A member is back that may know of slots what nobody else does: those that are owned here ask it.
+    /// A member is back that may know of slots what no other member does: those that are owned here
+    /// ask it.
     pub fn add_returned(&mut self, id: &str, slots: &SlotSet) {
         let id = Arc::from(id);
         for (slot, holding) in (0..SLOT_COUNT).zip(&mut self.slots) {
@@ -215,10 +217,10 @@ impl Holdings {
                 sources: before.sources.clone(),
             };
             next.sources.retain(|source| step.serves(&source.id));
-            // By a map that it has not seen it may have been an owner, whom the next one asks.
+            // By a map that it has not seen it may have been an owner, which the next one asks.
             if next.part != Part::None || step.has_missed() {
                 left_out += step.add_sources(slot, &mut next, absent.as_ref());
-                // Nobody has told yet what happened meanwhile: others know some of it.
+                // No member has told yet what happened meanwhile: others know some of it.
                 let was_asking = before.sources.iter().any(|source| !source.is_asked);
                 if was_asking
                     && next.sources.is_empty()
@@ -291,8 +293,8 @@ impl<'a> Step<'a> {
         member.is_some_and(|member| member.state.is_serving())
     }
 
-    /// Adds whom to ask about a slot that the member owns by the new map. Returns for how many there was no room: those
-    /// that matter most come first.
+    /// Adds the members to ask about a slot that the member owns by the new map. Returns for how
+    /// many there was no room: those that matter most come first.
     fn add_sources(self, slot: u16, holding: &mut Holding, absent: Option<&Table>) -> u64 {
         let mut left_out = 0;
         let mut add = |holding: &mut Holding, id: &str, is_known| {
@@ -313,7 +315,7 @@ impl<'a> Step<'a> {
         if self.is_unbroken {
             return left_out;
         }
-        // Whoever owns it beside the member, or owned it while the member was away.
+        // The members that own it beside the member, or owned it while the member was away.
         if let Some(beside) = self.others(slot).next() {
             add(holding, beside, false);
         }
@@ -325,7 +327,7 @@ impl<'a> Step<'a> {
         for member in self.others_serving().filter(|it| it.weight == 0) {
             add(holding, &member.id, false);
         }
-        // By maps that it has not seen, anybody may have owned it.
+        // By maps that it has not seen, any member may have owned it.
         if self.has_missed() {
             for member in self.others_serving() {
                 add(holding, &member.id, false);
@@ -407,9 +409,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Whoever answered for a slot before, and is there, is a source of the new primary.
+        /// A member that answered for a slot before, and is there, is a source of the new primary.
         #[test]
-        fn a_primary_waits_for_all_who_owned_its_slots(
+        fn a_primary_waits_for_all_earlier_owners_of_its_slots(
             before in states(), after in states(), counts in (1..4_usize, 1..4_usize),
             own in 0..4_usize, is_unbroken: bool,
         ) {
@@ -478,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn who_missed_a_map_may_have_been_an_owner_by_it_and_tells_so() {
+    fn a_member_that_missed_a_map_may_have_been_an_owner_by_it_and_tells_so() {
         use MemberState::{Active, Draining};
         let one = map(1, 1, [Active, Draining, Draining, Draining]).unwrap();
         let three = map(3, 1, [Draining, Draining, Active, Draining]).unwrap();
@@ -496,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_asks_whoever_stood_in() {
+    fn a_member_that_was_away_asks_its_stand_in() {
         use MemberState::{Active, Down};
         let now = map(9, 1, [Active, Active, Active, Down]).unwrap();
         let step = Step {
@@ -517,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_asks_those_that_may_have_stood_in_before_they_lost_their_weight() {
+    fn a_member_that_was_away_asks_possible_stand_ins_that_lost_their_weight() {
         use MemberState::{Active, Down};
         let map = |epoch| {
             let rows = [
@@ -544,7 +546,7 @@ mod tests {
                 "{slot}"
             );
         }
-        // Who was there all the time knows that they had nothing.
+        // A member that was there all the time knows that they had nothing.
         let before = map(8);
         let unbroken = Holdings::default().follow(Step {
             own: "a",
@@ -579,7 +581,7 @@ mod tests {
             assert!(owner.is_some_and(|it| !it.is_known), "{slot}");
         }
         assert_eq!(holdings.left_out(), u64::from(SLOT_COUNT) * 3);
-        // Who is told of the others has no room for them either.
+        // The member that is told of the others has no room for them either.
         let more: Vec<Arc<str>> = names.iter().map(|name| Arc::from(name.as_str())).collect();
         assert_eq!(holdings.clone().add_sources(7, "m11", &more, "m00"), 3);
     }

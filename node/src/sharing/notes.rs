@@ -1,12 +1,14 @@
-//! Where a member goes on after a start that has not taken over all that maps gave to it: the map that it went by, and who was a
-//! [source](super::holdings) of which slots, in a file.
+//! The state of a member that has not copied all its slots, for its next start: the map that it
+//! applied, and the [sources](super::holdings) of each slot, in a file.
 //!
-//! It is written before a map is gone by. So who is started again asks all that it had to ask, and knows of those that fell or
-//! were removed meanwhile what it lacks for that. Somebody may be in it who is no source any more: he is asked once more. And
-//! from the map it follows who had the slots that a later one gives to the member, also where it was told that one just before
-//! it ended.
+//! The member writes it before it applies a map. So after a restart it asks all sources that it had
+//! to ask, and knows which failed or were removed meanwhile. The file may name a member that is no
+//! source any more, which is then asked once more. From the map follow the earlier owners of the
+//! slots that a later map gives to the member, also where the member heard of it just before its
+//! end.
 //!
-//! Who is [missing](super::missing) is in a file of its own: versions that do not know of this one go on with that.
+//! [Missing](super::missing) members are in a file of their own: versions that do not know this
+//! file go on with that file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,15 +63,15 @@ impl Notes {
             Ok(()) => *saved = Some((map.epoch(), sources.clone())),
             // What is there says less, but nothing wrong.
             Err(error) => {
-                tracing::warn!(%error, "cannot note who had slots that are taken over: after a restart before that is done, older copies may show");
+                tracing::warn!(%error, "cannot note the former owners of slots that are being copied: after a restart before that is done, older copies may show");
             }
         }
     }
 }
 
 impl Sharing {
-    /// Notes in `dir` what a restart has to know, and goes on with what was noted there. To be called before it goes by any map.
-    /// Blocks on the disk.
+    /// Notes in `dir` what a restart has to know, and goes on with what was noted there. To be
+    /// called before it goes by any map. Blocks on the disk.
     pub fn note_in(&self, dir: &Path) {
         if self.notes.dir.set(dir.to_owned()).is_err() {
             return;
@@ -86,8 +88,8 @@ impl Sharing {
         self.note_missing_in(dir);
     }
 
-    /// Notes what is to be known of a map before it is gone by: what there was to do with slots before, and from now on, and
-    /// who is missing. Blocks on the disk.
+    /// Notes what is to be known of a map before it is gone by: what there was to do with slots
+    /// before, and from now on, and the missing members. Blocks on the disk.
     pub(super) fn note(
         &self,
         map: &Topology,
@@ -98,7 +100,8 @@ impl Sharing {
             return;
         }
         let sources = holdings.sources();
-        // Who cannot be asked any more is a source until it is noted what is missing with it.
+        // A member that cannot be asked any more is a source until it is noted what is missing with
+        // it.
         let serves = |id: &str| map.member(id).is_some_and(|it| it.state.is_serving());
         let lost = before.sources().into_iter();
         let lost = lost.filter(|((id, is_known), _)| !is_known && !serves(id));
@@ -110,7 +113,8 @@ impl Sharing {
         }
     }
 
-    /// Notes that all that `source` knows of the slots is here, if the map did not change since `generation`. Blocks on the disk.
+    /// Notes that all that `source` knows of the slots is here, if the map did not change since
+    /// `generation`. Blocks on the disk.
     pub(super) fn note_without(&self, source: &str, slots: &SlotSet, generation: u64) {
         let (topology, mut holdings) = {
             let held = self.held.lock();
@@ -128,7 +132,8 @@ impl Sharing {
     }
 }
 
-/// The file. A field that a later version adds is passed over by this one; what must not be has another layout.
+/// The file. A field that a later version adds is skipped by this version; what must not be has
+/// another layout.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     layout: u32,
@@ -236,7 +241,7 @@ pub(super) fn load(dir: &Path) -> Option<Noted> {
     })
 }
 
-/// The owners are what they were: everybody computes the same ones.
+/// The owners are what they were: all members compute the same ones.
 fn topology(stored: Stored) -> Option<Topology> {
     let placed = stored.members.iter().map(|member| Placed {
         id: &member.id,

@@ -1,15 +1,16 @@
 //! Whether the process has been running without a break.
 //!
-//! A member that was stopped for a while (SIGSTOP, a frozen machine) wakes up with the map of before: others
-//! may have taken over its slots. So after a break it answers for none, until the cluster's leader was heard
-//! again, or until it is clear that there is none: then nobody can have taken over anything either.
+//! A member that was stopped for a while (SIGSTOP, a frozen machine) wakes up with an earlier map:
+//! other members may own its slots by now. So after a break it answers for none until it has heard
+//! the cluster's leader. It also goes on once it is clear that there is no leader, because then no
+//! other member can own its slots either.
 //!
-//! One that did not hear the leader for as long, and then does, is told what changed meanwhile; until that is
-//! known to be gone by, it answers for no slot either.
+//! A member that did not hear the leader for that long, and then does, learns what changed
+//! meanwhile. Until it has applied that, it answers for no slot either.
 //!
-//! One that hears the leader answers for its slots as long as it was promised not to be held for down; one that is not
-//! promised anything any more, and does not hear the leader either, until that has been so for a while: then there may be
-//! none, and it goes by the last map.
+//! A member that hears the leader answers for its slots as long as its lease lasts. A member
+//! without a lease that does not hear the leader either waits for a while. Then there may be no
+//! leader, and it applies its last map.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,29 +23,29 @@ pub const BEAT: Duration = Duration::from_millis(100);
 /// A break that is none yet: less than the time after which a member counts as down.
 const BREAK_MIN: Duration = Duration::from_millis(1500);
 
-/// Silence of the leader after which this member may be the one that is cut off. Others hold it for down later
-/// than that ([`BREAK_MIN`]).
+/// Silence of the leader after which this member may be the one that is cut off. Others hold it for
+/// down later than that ([`BREAK_MIN`]).
 const SILENCE_MAX: Duration = Duration::from_millis(1000);
 
 /// From the leader's first word after a break until what it said is known to be gone by.
 const MAP_WAIT: Duration = Duration::from_millis(300);
 
-/// A promise is taken to end earlier by this: two clocks are read, one of which stands still between ticks of the kernel, and what was found
-/// out by the first is done a moment later.
+/// A promise is taken to end earlier by this: two clocks are read, one of which stands still
+/// between ticks of the kernel, and what was found out by the first is done a moment later.
 const PROMISE_GUARD: Duration = Duration::from_millis(50);
 
 /// How long the leader is waited for after a break, and after the last promise.
 pub(super) const LEADER_WAIT: Duration = Duration::from_secs(3);
 
-/// Versions follow the clock for so long after the leader was heard. It is a second less than [`BREAK_MIN`], so that
-/// the clocks of members may differ by that.
+/// Versions follow the clock for so long after the leader was heard. It is a second less than
+/// [`BREAK_MIN`], so that the clocks of members may differ by that.
 const FOLLOW_MAX: Duration = Duration::from_millis(500);
 
 /// The process's pulse; times are milliseconds of one monotonic clock.
 #[derive(Debug)]
 pub struct Pulse {
     beat_ms: AtomicU64,
-    /// When the last break was noticed; 0 if that is settled.
+    /// When the last break was noticed; 0 if that is resolved.
     woke_ms: AtomicU64,
     /// When the leader was heard first since then; 0 if it was not.
     heard_ms: AtomicU64,
@@ -84,28 +85,29 @@ impl Pulse {
             && now_ms < self.promised_ms.load(Ordering::Acquire)
     }
 
-    /// Whether the leader was heard lately: it would have to miss this member for longer before others go on without
-    /// it.
+    /// Whether the leader was heard lately: it would have to miss this member for longer before
+    /// others go on without it.
     #[must_use]
     pub fn is_led(&self) -> bool {
         self.silence_ms.load(Ordering::Acquire) < as_ms(SILENCE_MAX)
     }
 
-    /// Whether the leader has been silent for so long that others may hold this member for down in a moment.
+    /// Whether the leader has been silent for so long that others may hold this member for down in
+    /// a moment.
     #[must_use]
     pub fn is_leaderless(&self) -> bool {
         self.is_leaderless.load(Ordering::Acquire)
     }
 
-    /// Whether other members leave the slots of this one to it for a while, if the process runs.
+    /// Whether other members leave its slots to this member for a while, if the process runs.
     #[must_use]
     pub fn is_promised(standing: Standing) -> bool {
         let is_left = standing.lease.is_some_and(|left| !left.is_zero());
         is_left && standing.leader_silence < FOLLOW_MAX
     }
 
-    /// For how long versions may follow the clock from a beat on: no longer than other members certainly leave its slots to this one.
-    /// None while that is not certain.
+    /// For how long versions may follow the clock from a beat on: no longer than other members
+    /// certainly leave its slots to it. None while that is not certain.
     #[must_use]
     pub fn follows_clock_for(&self, now_ms: u64, standing: Standing) -> Option<Duration> {
         let left = standing.lease?;
@@ -120,8 +122,8 @@ impl Pulse {
             Some(left) if leader_silence < LEADER_WAIT => {
                 now_ms.saturating_add(as_ms(left.saturating_sub(PROMISE_GUARD)))
             }
-            // By the last map: nobody can hold it for down, or it cannot know. Of who promises nothing it is heard that it is
-            // there, as ever.
+            // By the last map: no member can declare it down, or it cannot know. Of a member that
+            // promises nothing it is heard that it is there, as ever.
             _ => u64::MAX,
         };
         self.promised_ms.store(promised_ms, Ordering::Release);
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_the_leader_goes_on_as_long_as_that_promised() {
+    fn a_member_that_hears_the_leader_goes_on_as_long_as_its_lease() {
         let pulse = Pulse::new(1000);
         let led = |silence_ms, left_ms| Standing {
             leader_silence: Duration::from_millis(silence_ms),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_promised_nothing_any_more_and_hears_nobody_goes_by_the_last_map_after_a_while() {
+    fn a_member_without_lease_and_leader_applies_the_last_map_after_a_while() {
         let pulse = Pulse::new(1000);
         let cut_off = |silence_ms: u64| Standing {
             leader_silence: Duration::from_millis(silence_ms),
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_heard_the_leader_lately_may_be_cut_off() {
+    fn a_member_that_has_not_heard_the_leader_lately_may_be_cut_off() {
         let pulse = Pulse::new(1000);
         assert!(!pulse.is_led(), "it was never heard");
         for (silence_ms, is_led) in [(0, true), (999, true), (1000, false), (60_000, false)] {
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_the_leader_after_a_long_silence_waits_for_what_it_says() {
+    fn a_member_that_hears_the_leader_after_a_long_silence_waits_for_what_it_says() {
         let pulse = Pulse::new(1000);
         pulse.beat(1100, heard(Duration::from_millis(900)));
         assert!(!pulse.is_leaderless() && pulse.is_sound(1110));

@@ -39,10 +39,11 @@ use crate::server::{Identity, Server, Shared, Tiers};
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long members wait for other owners, where a machine that stands still for seconds is no reason to go on without one.
+/// How long members wait for other owners, where a machine that stands still for seconds is no
+/// reason to go on without one.
 const OWNERS_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long those wait who wait in vain, in a test that wants that.
+/// How long vain waits last, in a test that wants that.
 const IN_VAIN: Duration = Duration::from_secs(10);
 
 /// How a member stands that heard a leader so long ago, which promises nothing.
@@ -96,7 +97,8 @@ impl Member {
             PeerMetrics::register(&Metrics::new()),
         );
         let forwarder = Forwarder::new(upstreams.of_member(name), 2 * owners_wait);
-        // By this clock a machine that stands still is no break of the process: those are tested with clocks of their own.
+        // By this clock a machine that stands still is no break of the process: those are tested
+        // with clocks of their own.
         let still = ManualClock::new(1_700_000_000_000);
         let mut sharing = Sharing::new(name, forwarder, still.clock());
         sharing.owners_wait = owners_wait;
@@ -108,6 +110,7 @@ impl Member {
             views: None,
             identity: Identity::default(),
             live: None,
+            users: None,
         });
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let address = listener.local_name();
@@ -272,7 +275,7 @@ fn map(epoch: u64, replicas: usize, members: &[(&Member, MemberState)]) -> Topol
     placed(epoch, replicas, rows.collect()).unwrap()
 }
 
-/// All of them go by a map.
+/// All of them apply a map.
 fn go_by(members: &[&Member], map: &Topology) {
     for member in members {
         member.sharing.go_by(map.clone(), true);
@@ -345,13 +348,13 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 use MemberState::{Active, Down, Draining};
 
 #[test]
-fn a_command_is_executed_by_the_owner_whoever_gets_it() {
+fn a_command_is_executed_by_the_owner_whichever_member_gets_it() {
     let members = ["a", "b", "c"].map(Member::start);
     let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
     let first = map(1, 1, &all);
     go_by(&members.each_ref(), &first);
     until("nobody lacks anything", || {
-        // Nothing is there yet, and nobody takes anything over here.
+        // Nothing is there yet, and no member copies anything here.
         members.iter().all(|it| it.sharing.epoch() == 1)
     });
     let mut clients = members.each_ref().map(|it| it.client());
@@ -372,7 +375,7 @@ fn a_command_is_executed_by_the_owner_whoever_gets_it() {
 }
 
 #[test]
-fn who_missed_a_map_asks_who_had_its_slots_by_it() {
+fn a_member_that_missed_a_map_asks_the_owners_of_its_slots_by_it() {
     let [a, b] = ["a", "b"].map(Member::start);
     let maps = [
         (1, Active, Draining),
@@ -385,7 +388,8 @@ fn who_missed_a_map_asks_who_had_its_slots_by_it() {
     until("nothing is lacked", || a.is_filled());
     let (mut at_a, mut at_b) = (a.client(), b.client());
     assert_eq!(at_a.set("key", "old"), "STORED");
-    // One has not seen the map yet by which the slot is its again, the other not the one by which it was not.
+    // One has not seen the map yet by which the slot is its again, the other not the one by which
+    // it was not.
     a.sharing.go_by(maps[2].clone(), true);
     b.sharing.go_by(maps[1].clone(), true);
     assert_eq!(at_b.set("key", "new"), "STORED");
@@ -394,7 +398,7 @@ fn who_missed_a_map_asks_who_had_its_slots_by_it() {
 }
 
 #[test]
-fn who_was_away_is_told_what_was_flushed_meanwhile_and_by_whom_it_was_told() {
+fn a_member_that_was_away_is_told_what_was_flushed_meanwhile_and_by_which_members() {
     let members = ["a", "b", "c"].map(Member::start);
     let [a, b, c] = &members;
     let states = |of_b, of_c| [(a, Active), (b, of_b), (c, of_c)];
@@ -405,7 +409,7 @@ fn who_was_away_is_told_what_was_flushed_meanwhile_and_by_whom_it_was_told() {
     for key in [&at_b, &at_c] {
         assert_eq!(client.set(key, "before"), "STORED");
     }
-    // Two are away. One comes back while the other is told by nobody but by it.
+    // Two are away. One comes back while the other is told only by it.
     go_by(&[a], &map(2, 1, &states(Down, Down)));
     assert_eq!(client.ask("flush_all\r\n"), "OK");
     assert_eq!(client.set("after", "flush"), "STORED");
@@ -484,7 +488,8 @@ fn what_a_member_writes_by_the_last_topology_is_older_than_what_its_successor_ac
     sharing.beat(led, &versions);
     let owned = (0..).find(|slot| sharing.serves(*slot, true)).unwrap();
     assert_eq!(wall_ms(versions.next()), START_MS);
-    // The leader is not heard any more. Another member may have the slots from the end of the lease on.
+    // The leader is not heard any more. Another member may have the slots from the end of the lease
+    // on.
     let beat = super::pulse::BEAT;
     let mut silence = Duration::ZERO;
     while silence < Duration::from_secs(9) {
@@ -515,7 +520,7 @@ fn what_a_member_writes_by_the_last_topology_is_older_than_what_its_successor_ac
 }
 
 #[test]
-fn who_comes_back_without_slots_is_told_what_was_flushed_before_it_gets_some() {
+fn a_member_that_returns_without_slots_is_told_what_was_flushed_before_it_gets_some() {
     let members = ["a", "b"].map(Member::start);
     let [a, b] = &members;
     let first = map(1, 1, &[(a, Active), (b, Active)]);
@@ -525,7 +530,7 @@ fn who_comes_back_without_slots_is_told_what_was_flushed_before_it_gets_some() {
     assert_eq!(client.set(&key, "before"), "STORED");
     go_by(&[a], &map(2, 1, &[(a, Active), (b, Down)]));
     assert_eq!(client.ask("flush_all\r\n"), "OK");
-    // It serves, and nobody is its source.
+    // It serves, and no member is its source.
     let third = map(3, 1, &[(a, Active), (b, Draining)]);
     go_by(&[a], &third);
     b.sharing.go_by(third, false);
@@ -593,7 +598,7 @@ fn a_write_that_an_owner_does_not_take_is_not_acknowledged() {
     members[1].kill();
     let mut client = members[0].client();
     assert!(client.set(&key, "x").starts_with("SERVER_ERROR"));
-    // Once it is known to be down, nobody waits for it.
+    // Once it is known to be down, no member waits for it.
     let second = map(2, 2, &[(&members[0], Active), (&members[1], Down)]);
     go_by(&[&members[0]], &second);
     assert_eq!(client.set(&key, "y"), "STORED");
@@ -619,7 +624,7 @@ fn without_a_leader_all_or_none_is_stored_where_the_other_owners_are_there_alone
         members[0].sharing.pulse.is_leaderless()
     });
     assert_eq!(store_all(&key), ":1");
-    // Who is cut off may have been replaced: nothing is executed.
+    // A member that is cut off may have been replaced: nothing is executed.
     members[1].kill();
     let other = key_of(&first, &members[0], 1);
     let answer = store_all(&other);
@@ -628,7 +633,7 @@ fn without_a_leader_all_or_none_is_stored_where_the_other_owners_are_there_alone
 }
 
 #[test]
-fn who_was_replaced_and_does_not_know_acknowledges_nothing() {
+fn a_member_that_was_replaced_and_does_not_know_acknowledges_nothing() {
     let members = ["a", "b"].map(|name| Member::start_waiting(name, IN_VAIN));
     let all: Vec<_> = members.iter().map(|it| (it, Active)).collect();
     let first = map(1, 2, &all);

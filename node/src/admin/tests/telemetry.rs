@@ -70,7 +70,7 @@ async fn a_reader_gets_the_past_and_then_what_changes() {
 }
 
 #[tokio::test]
-async fn a_reader_who_wants_no_past_gets_none() {
+async fn a_reader_that_wants_no_past_gets_none() {
     let rig = Rig::open(None).await;
     let clock = fonn_runtime::clock::ManualClock::new(1_000_000);
     let events = Events::new(clock.clock(), 10);

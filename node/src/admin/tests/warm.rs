@@ -1,4 +1,4 @@
-//! `fonn.v1.Admin/Warm`: who may begin it when, what ends it, and what it leaves alone.
+//! `fonn.v1.Admin/Warm`: which calls may begin it and when, what ends it, and what it leaves alone.
 
 use std::time::Instant;
 
@@ -65,8 +65,8 @@ impl Rig {
         last
     }
 
-    /// Checks that as many of the `count` entries of a space are in RAM, the newest ones. Those that are read at
-    /// once come in any order.
+    /// Checks that as many of the `count` entries of a space are in RAM, the newest ones. Those
+    /// that are read at once come in any order.
     fn newest_are_in_ram(&self, space: Space, count: usize, wanted: usize) {
         let there: Vec<usize> = (0..count).filter(|n| self.is_in_ram(space, *n)).collect();
         assert_eq!(there.len(), wanted, "{there:?}");
@@ -99,7 +99,8 @@ async fn a_lost_client_ends_the_warming_and_the_next_may_begin() {
     let before = Arc::strong_count(&rig.engine);
     let mut news = rig.warm(slow()).await.unwrap();
     let first = news.message().await.unwrap().unwrap();
-    // The work has the engine from its beginning, which may be after the answer's, as long as it goes on.
+    // The work has the engine from its beginning, which may be after the answer's, as long as it
+    // goes on.
     assert!(Arc::strong_count(&rig.engine) > before);
     assert_eq!(first.end(), WarmEnd::Unspecified);
     assert!(first.from_disk < COUNT as u64, "{first:?}");
@@ -175,6 +176,7 @@ async fn warming_stays_within_the_quota_of_a_namespace_and_goes_on_with_others()
         quota,
         base: None,
         is_write_once: false,
+        ttl_ms_max: None,
     };
     let namespaces = [
         known("main", main, Some(1 << 20)),

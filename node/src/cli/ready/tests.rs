@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fonn_cold_tier::names::{Region, SegmentName, WriterId};
-use fonn_cold_tier::segment::CopyVersion;
+use fonn_cold_tier::segment::{CopyVersion, FlushMark};
 use fonn_cold_tier::store::fault::{Fault, FaultStore, Rule};
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_cold_tier::store::{ObjectStore, Operation, StoreErrorKind};
@@ -25,7 +25,7 @@ struct Nothing;
 impl ColdObserver for Nothing {
     fn superseded(&self, _: u16, _: &[u8], _: CopyVersion, _: bool) {}
 
-    fn flushed(&self, _: u16, _: u64) {}
+    fn flushed(&self, _: &FlushMark) {}
 
     fn is_visible(&self, _: u16, _: u64) -> bool {
         true
@@ -104,7 +104,8 @@ impl Scene {
         }
     }
 
-    /// Waits until `/readyz` tells these words, for two simulated minutes and a little; after how long.
+    /// Waits until `/readyz` tells these words, for two simulated minutes and a little; after how
+    /// long.
     async fn until(&self, words: (bool, &str)) -> Duration {
         let begun = Instant::now();
         while self.readiness.told() != words {
@@ -212,7 +213,7 @@ async fn a_footer_that_is_refused_keeps_no_node_from_being_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_nothing_to_wait_for_is_ready_at_once() {
+async fn a_node_with_nothing_to_wait_for_is_ready_at_once() {
     let scene = Scene::new();
     assert!(scene.ready().serves(None).is_none());
     assert_eq!(scene.readiness.told(), (true, "ready"));

@@ -69,7 +69,7 @@ fn silence_is_found_within_two_seconds() {
 }
 
 #[test]
-fn who_returns_is_up_after_a_stable_time_and_not_before() {
+fn a_member_that_returns_is_up_after_a_stable_time_and_not_before() {
     let mut simulation = Simulation::new();
     simulation.run(secs(5), |_| false);
     simulation.run(secs(10), |_| true);
@@ -141,7 +141,7 @@ fn a_pause_of_our_own_is_nobodys_silence() {
 }
 
 #[test]
-fn whoever_leads_next_waits_the_stable_time_too() {
+fn the_next_leader_waits_the_stable_time_too() {
     let mut simulation = Simulation::new();
     simulation.is_down = true;
     simulation.run(Duration::from_millis(4750), |_| true);

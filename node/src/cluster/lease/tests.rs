@@ -41,7 +41,7 @@ fn a_question_of_a_former_life_promises_nothing() {
 }
 
 #[test]
-fn who_leads_has_nothing_of_what_the_last_leader_promised() {
+fn a_leader_has_nothing_of_what_the_last_leader_promised() {
     let (mut lease, now) = (Lease::default(), Instant::now());
     lease.hear(question(10, 0, 1), Some(LEADER), SILENCE, now);
     lease.hear(question(11, 10, 1), Some(LEADER), SILENCE, now);
@@ -91,7 +91,7 @@ fn a_promise_counts_by_its_map_and_newer_ones() {
 }
 
 #[test]
-fn who_asks_and_does_not_lead_promises_nothing() {
+fn a_member_that_asks_without_leading_promises_nothing() {
     let (mut lease, now) = (Lease::default(), Instant::now());
     let follower = |sequence, granted| Question {
         is_leading: false,
@@ -134,7 +134,7 @@ const FOLLOWS: Role = Role {
 };
 
 #[test]
-fn nothing_is_promised_to_who_falls_until_it_is_up_again() {
+fn nothing_is_promised_to_a_failing_member_until_it_is_up_again() {
     let (mut grants, now) = (Grants::new(40), Instant::now());
     grants.look(LEADS, (1, None), now);
     let sequence = grants.question();
@@ -152,7 +152,7 @@ fn nothing_is_promised_to_who_falls_until_it_is_up_again() {
 }
 
 #[test]
-fn what_was_promised_to_who_is_removed_is_over_a_silence_after_the_last_promise() {
+fn promises_to_a_removed_member_are_over_a_silence_after_the_last_one() {
     let (mut grants, now) = (Grants::new(0), Instant::now());
     grants.look(LEADS, (1, None), now);
     let over = |grants: &Grants, at| grants.is_over(7, SILENCE, now + ms(at));
@@ -161,7 +161,7 @@ fn what_was_promised_to_who_is_removed_is_over_a_silence_after_the_last_promise(
     grants.answered(7, sequence);
     grants.leave(7, now + ms(5000));
     assert_eq!(grants.granted(7, false), 0);
-    // Somebody else wants it too.
+    // Another caller wants it too.
     grants.leave(7, now + ms(5500));
     assert!(!over(&grants, 6499) && over(&grants, 6500));
     grants.stay(7);
@@ -202,7 +202,7 @@ fn a_new_leader_waits_for_promises_of_the_last_one_and_less_for_that_one_itself(
 }
 
 #[test]
-fn who_leads_again_and_nobody_did_since_knows_who_led_before() {
+fn a_leader_that_leads_again_without_another_between_knows_the_last_one() {
     let (mut grants, now) = (Grants::new(0), Instant::now());
     grants.look(FOLLOWS, (1, Some(5)), now);
     grants.look(LEADS, (1, Some(1)), now);

@@ -79,7 +79,7 @@ fn where_all_is_right_nothing_is_done() {
 }
 
 #[test]
-fn who_joins_follows_then_votes_and_owns() {
+fn a_joining_member_follows_then_votes_and_owns() {
     let mut state = three();
     state.apply(Change::Join(info("d", 4)));
     let known = metrics(&[&[1, 2, 3]], &NODES);
@@ -108,7 +108,7 @@ fn a_member_that_moved_is_reached_at_its_new_address() {
 }
 
 #[test]
-fn who_is_removed_votes_no_more_and_then_is_forgotten() {
+fn a_removed_member_votes_no_more_and_then_is_forgotten() {
     let mut state = three();
     state.apply(Change::Remove { id: "c".into() });
     let voting = metrics(&[&[1, 2, 3]], &NODES);

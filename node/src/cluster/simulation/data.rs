@@ -1,7 +1,9 @@
-//! One key under simulated membership, with one owner: who may answer for it, the versions it gets, and what clients see of it.
+//! One key under simulated membership, with one owner: which member may answer for it, its
+//! versions, and what clients see.
 //!
-//! Wall clocks are set differently, by seconds. The clock that gives versions and what may go on answering are the real ones; taking
-//! the key over is a model: the new owner asks everybody who is up, and they answer once they go by its map.
+//! Wall clocks differ by seconds. The clock of versions and the leases are the real ones. Copying
+//! the key is a model: the new owner asks all members that are up, and they answer once they have
+//! applied its map.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,21 +41,21 @@ const FAULTS: Duration = Duration::from_secs(40);
 /// What members go by; without any of it it shows why they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// Who is promised nothing does not answer.
+    /// A member without a lease does not answer.
     pub(super) leases: bool,
     /// Clocks are brought together, and past what fell.
     pub(super) clocks: bool,
-    /// Who starts goes by no map until it was told the time.
+    /// A starting member applies no map until it was told the time.
     pub(super) tells: bool,
     /// Members agree on the cutoff of a flush.
     pub(super) agrees: bool,
     /// Clients flush.
     pub(super) flushes: bool,
-    /// What somebody that is down may have overwritten is not shown.
+    /// What a member that is down may have overwritten is not shown.
     pub(super) doubts: bool,
-    /// Only who can know is believed that nobody is missing.
+    /// Only a member that can know is believed that no member is missing.
     pub(super) knows: bool,
-    /// Who was to be asked still is noted.
+    /// Members that still had to be asked are noted.
     pub(super) sources: bool,
     /// Members are removed as they are.
     pub(super) removals: bool,
@@ -91,13 +93,14 @@ pub(super) struct Data {
     clock: ManualClock,
     hlc: Hlc,
     pub(super) rules: Rules,
-    /// The map gone by, and who is up by it.
+    /// The applied map, and the members that are up by it.
     pub(super) epoch: u64,
     pub(super) up: BTreeSet<RaftId>,
     is_owner: bool,
-    /// Who has been up ever since it owns the key: what others acknowledged before, and took along, it does not know.
+    /// The members that have been up ever since it owns the key: what others acknowledged before,
+    /// and took along, it does not know.
     pub(super) stayed: BTreeSet<RaftId>,
-    /// Who has not told yet what it has.
+    /// The members that have not told yet what they have.
     lacks: BTreeSet<RaftId>,
     /// The flush that it began last, if that is not over.
     pub(super) flushing: Option<Flushing>,
@@ -107,7 +110,7 @@ pub(super) struct Data {
     untold: Option<Instant>,
     /// How many were up when the world looked last.
     pub(super) up_seen: usize,
-    /// Whom it removes, as the leader.
+    /// The member that it removes, as the leader.
     pub(super) removing: Option<Removing>,
 }
 
@@ -127,7 +130,7 @@ impl fmt::Debug for Data {
 pub(super) enum Stand {
     /// It does not own the key, or is promised nothing.
     No,
-    /// It hears nobody, and goes by its last map: nothing is promised to its clients.
+    /// It hears no member, and applies its last map: nothing is promised to its clients.
     CutOff,
     Yes,
 }
@@ -213,7 +216,8 @@ impl Node {
         }
     }
 
-    /// Whether its clock is with those of others, or nobody told for so long that it goes on as it is.
+    /// Whether its clock is with those of others, or no member told for so long that it goes on as
+    /// it is.
     fn is_told_the_time(&mut self, now: Instant) -> bool {
         if !self.data.rules.tells || self.is_leader() || self.lease.has_heard() {
             return true;
@@ -221,7 +225,7 @@ impl Node {
         now - *self.data.untold.get_or_insert(now) >= LEADER_WAIT
     }
 
-    /// Goes by the map that was applied last.
+    /// Applies the map that was applied last.
     pub(super) fn go_by(&mut self, now: Instant) {
         let own = self.id();
         if self.state.epoch == self.data.epoch || !self.is_told_the_time(now) {
@@ -262,7 +266,7 @@ impl Node {
         self.ask_for_slot();
     }
 
-    /// Asks those who have not told yet.
+    /// Asks those that have not told yet.
     pub(super) fn ask_for_slot(&mut self) {
         let epoch = self.data.epoch;
         for id in self.data.lacks.iter().filter(|_| self.data.is_owner) {
@@ -350,11 +354,11 @@ impl Node {
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     pub(super) rules: Rules,
-    /// What was acknowledged last, and by whom, unless it was flushed.
+    /// What was acknowledged last, and its member, unless it was flushed.
     pub(super) newest: Option<(Held, RaftId)>,
-    /// Who was, or is to be, removed: with what it wrote last.
+    /// The member that was, or is to be, removed: with what it wrote last.
     pub(super) removed: BTreeSet<RaftId>,
-    /// Nothing is said of older versions: who was cut off wrote one.
+    /// Nothing is said of older versions: a member that was cut off wrote one.
     beyond: u64,
     pub(super) values: u64,
     pub(super) flushes: Flushes,
@@ -372,7 +376,7 @@ impl World {
         }
     }
 
-    /// Somebody asks a member something.
+    /// A client asks a member something.
     pub(super) fn operate(&mut self) {
         let wait = Duration::from_millis(5 + self.random.below(30));
         self.schedule(self.now + wait, Event::Operate);
@@ -418,7 +422,8 @@ impl World {
                 let Some((newest, by)) = clients.newest else {
                     return;
                 };
-                // What somebody took along who fell is missed until it is back, or the key is overwritten.
+                // What a failed member took along is missed until it is back, or the key is
+                // overwritten.
                 let is_there = by == own || node.data.stayed.contains(&by);
                 let is_known = newest.version > clients.beyond
                     && !clients.flushes.may_hide(newest.version)
@@ -488,14 +493,14 @@ fn run(seed: u64, rules: Rules) -> (u64, Option<String>) {
                 world.wake(at);
             }
             4 | 5 => drop(world.cut.insert((at, other))),
-            // Nobody hears it; it hears all.
+            // No member hears it; it hears all.
             6 | 7 => world.cut.extend((0..count).map(|it| (at, it))),
             8 => world.cut.extend([(at, other), (other, at)]),
             9..=11 => world.cut.clear(),
             12 => world.weather = FAIR,
             13 => world.weather.lost_permille = world.random.below(200),
             14 => world.weather.late_max = Duration::from_millis(world.random.below(500)),
-            // Without promises it was another rule that held for who stood still.
+            // Without promises it was another rule that held for a member that stood still.
             _ if rules.leases => {
                 let lasts = Duration::from_millis(world.random.below(5000));
                 world.nodes[at].paused_until = world.now + lasts;
@@ -513,8 +518,8 @@ fn run(seed: u64, rules: Rules) -> (u64, Option<String>) {
     (judged, world.clients.violation.take())
 }
 
-/// Runs seeds. Returns how much was judged, and the violations that were seen. With `is_enough` no seed begins after it
-/// says so of a violation count.
+/// Runs seeds. Returns how much was judged, and the violations that were seen. With `is_enough` no
+/// seed begins after it says so of a violation count.
 fn run_all(
     seeds: Range<u64>,
     rules: Rules,
@@ -566,7 +571,7 @@ fn with_one_owner_nothing_older_shows_than_what_was_acknowledged() {
 }
 
 #[test]
-fn where_who_starts_goes_by_a_map_before_it_was_told_the_time_older_values_show() {
+fn where_a_starting_member_applies_a_map_before_it_was_told_the_time_older_values_show() {
     let rules = Rules {
         tells: false,
         ..Rules::default()

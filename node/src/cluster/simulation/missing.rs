@@ -1,7 +1,9 @@
-//! Who is down and may know what a simulated member does not, as `sharing` has it for slots; and members that are removed as they are.
+//! Members that are down and may know what a simulated member does not, as `sharing` has it for
+//! slots; and members that are removed without a drain.
 //!
-//! In this model alone a member that starts goes by the newest map at once: real ones go by the map on their disk first, and then by all
-//! that came since (`sharing::follow`), which is tested with members of their own (`tests::restarts`).
+//! In this model alone, a starting member applies the newest map at once. Real members apply the
+//! map on their disk first, and then all later ones (`sharing::follow`). Tests with members of
+//! their own cover that (`tests::restarts`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use crate::cluster::member::{Member, Phase};
 use crate::cluster::state::Change;
 use crate::cluster::types::RaftId;
 
-/// Nobody has this id: for those that were removed as they were.
+/// No member has this id: for those that were removed as they were.
 const REMOVED: RaftId = 0;
 /// For how long a leader tries to remove a member.
 const REMOVAL_MAX: Duration = Duration::from_secs(5);
@@ -23,15 +25,15 @@ const REMOVAL_MAX: Duration = Duration::from_secs(5);
 /// What is noted on a disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Noted {
-    /// By which map, who was down by it, and whether nothing was lacked any more.
+    /// By which map, the members down by it, and whether nothing was lacked any more.
     epoch: u64,
     down: BTreeSet<RaftId>,
     is_settled: bool,
-    /// Who is missing, and up to which version copies are doubted for it.
+    /// The missing members, and up to which version copies are doubted for it.
     missing: BTreeMap<RaftId, u64>,
-    /// Of whom it is only guessed.
+    /// The members of which it is only guessed.
     guessed: BTreeSet<RaftId>,
-    /// Who was to be asked still, when it owned the key.
+    /// The members to ask still, when it owned the key.
     sources: BTreeSet<RaftId>,
 }
 
@@ -39,7 +41,8 @@ pub(super) struct Noted {
 pub(super) type Removing = (RaftId, Instant, u64);
 
 impl Node {
-    /// Whether somebody is down by the map that it goes by from now on of whom it is not known since when.
+    /// Whether a member is down by the map that it applies from now on of which it is not known
+    /// since when.
     pub(super) fn is_surprised(&self) -> bool {
         let (own, noted) = (self.id(), &self.disk.noted);
         let is_next = self.data.epoch != 0 && self.state.epoch == self.data.epoch + 1;
@@ -64,7 +67,7 @@ impl Node {
             || noted.is_settled && noted.epoch + 1 == epoch
     }
 
-    /// Notes who is to be asked still, if it owns the key, and whether nothing is lacked any more.
+    /// Notes the members to ask still, if it owns the key, and whether nothing is lacked any more.
     pub(super) fn note_settled(&mut self) {
         if self.data.is_owner() && self.data.rules.sources {
             self.disk.noted.sources = self.data.lacks().clone();
@@ -74,8 +77,8 @@ impl Node {
         }
     }
 
-    /// Notes who is missing by the map that it goes by from now on; `up` is who is up by that. Returns who is so no more,
-    /// and has to be asked.
+    /// Notes the missing members by the map that it applies from now on; `up` are those up by that.
+    /// Returns those that are missing no more, and have to be asked.
     pub(super) fn note_missing(&mut self, up: &BTreeSet<RaftId>) -> BTreeSet<RaftId> {
         let (own, epoch) = (self.id(), self.state.epoch);
         let do_others_know = !self.data.rules.knows || self.do_others_know();
@@ -99,7 +102,7 @@ impl Node {
         let mut noted = Noted {
             epoch,
             down: down.keys().copied().collect(),
-            // They stay with it, for who owns the key next.
+            // They stay with it, for the next owner of the key.
             sources: before.sources.intersection(up).copied().collect(),
             ..Noted::default()
         };
@@ -127,9 +130,9 @@ impl Node {
         back.filter(|id| *id != own).collect()
     }
 
-    /// Another member has told who is missing as far as it knows.
+    /// Another member has told the missing members as far as it knows.
     pub(super) fn hear_of_missing(&mut self, from: RaftId, told: &BTreeSet<RaftId>) {
-        // Who had the key, or would have it without this one, knows.
+        // The former owner of the key, or the one without this member, knows.
         let own = self.id();
         let before = self.data.up.iter().find(|id| **id != own);
         if before == Some(&from) {
@@ -148,20 +151,21 @@ impl Node {
         }
     }
 
-    /// Who is missing, for others.
+    /// The missing members, for others.
     pub(super) fn missing(&self) -> BTreeSet<RaftId> {
         let missing = self.disk.noted.missing.keys().copied();
         missing.filter(|id| *id != REMOVED).collect()
     }
 
-    /// Whether what it has is not shown because somebody is missing, or what is missing may be with that one.
+    /// Whether what it has is not shown because a member is missing, or what is missing may be with
+    /// that member.
     pub(super) fn misses_for_doubt(&self) -> bool {
         let doubts = self.data.rules.doubts && !self.disk.noted.missing.is_empty();
         let held = self.disk.held.as_ref();
         doubts && held.is_none_or(|held| self.is_doubted(held))
     }
 
-    /// Whether somebody may have overwritten it who cannot be asked.
+    /// Whether a member may have overwritten it that cannot be asked.
     pub(super) fn is_doubted(&self, held: &Held) -> bool {
         let mut missing = self.disk.noted.missing.values();
         self.data.rules.doubts && missing.any(|up_to| held.version <= *up_to)
@@ -206,8 +210,8 @@ impl Node {
 }
 
 impl World {
-    /// Somebody has the leader remove a member, which may hear nothing any more, or starts one that was removed with an empty
-    /// disk.
+    /// An operator has the leader remove a member, which may hear nothing any more, or starts one
+    /// that was removed with an empty disk.
     pub(super) fn remove_somebody(&mut self) {
         let count = self.nodes.len();
         let mut at = self.random.below(count as u64) as usize;
@@ -244,7 +248,7 @@ impl World {
 }
 
 #[test]
-fn without_notes_of_who_is_missing_older_values_show() {
+fn without_notes_of_missing_members_older_values_show() {
     let rules = Rules {
         doubts: false,
         ..Rules::default()
@@ -252,8 +256,9 @@ fn without_notes_of_who_is_missing_older_values_show() {
     assert_wrong(0..200, rules);
 }
 
-/// The owner is back, and crashes before it could ask who had the key meanwhile, which falls as well. Others have seen that the key was
-/// not that one's any more. Tells what was seen that must not be; None if it did not come to that.
+/// The owner is back, and crashes before it could ask the owner of the meantime, which falls as
+/// well. Others have seen that the key was no longer that member's. Tells what was seen that must
+/// not be; None if it did not come to that.
 fn fall_before_it_is_asked(seed: u64, rules: Rules) -> Option<Result<(), String>> {
     const SECONDS: Duration = Duration::from_secs(4);
     let (owner, stood_in) = (0, 1);
@@ -262,7 +267,7 @@ fn fall_before_it_is_asked(seed: u64, rules: Rules) -> Option<Result<(), String>
         time += lasts;
         world.run_until(time);
     };
-    // Somebody leads who hears both, in the end.
+    // A member leads that hears both, in the end.
     for leader in [owner, stood_in] {
         world.crash(leader);
         go_on(&mut world, SECONDS);
@@ -293,7 +298,7 @@ fn fall_before_it_is_asked(seed: u64, rules: Rules) -> Option<Result<(), String>
 }
 
 #[test]
-fn who_falls_before_it_was_asked_is_missing_to_who_was_to_ask_it_and_was_down_itself() {
+fn a_member_that_fails_before_it_was_asked_is_missing_to_one_that_was_down_and_had_to_ask_it() {
     let seen_by = |sources| {
         let rules = Rules {
             sources,
@@ -315,7 +320,7 @@ fn who_falls_before_it_was_asked_is_missing_to_who_was_to_ask_it_and_was_down_it
 }
 
 #[test]
-fn where_the_word_of_those_who_do_not_know_counts_older_values_show() {
+fn where_the_word_of_members_that_do_not_know_counts_older_values_show() {
     let rules = Rules {
         knows: false,
         removals: true,
@@ -326,7 +331,7 @@ fn where_the_word_of_those_who_do_not_know_counts_older_values_show() {
 }
 
 #[test]
-fn a_member_that_is_removed_as_it_is_shows_nothing_older_and_nobody_else_does() {
+fn a_member_that_is_removed_as_it_is_shows_nothing_older_and_no_other_does() {
     let rules = Rules {
         removals: true,
         ..Rules::default()

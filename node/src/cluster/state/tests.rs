@@ -85,7 +85,7 @@ fn a_change_that_one_member_does_not_know_is_refused_and_names_it() {
         refused.to_string().contains("\"a\" runs version \"0.1.0\""),
         "{refused}"
     );
-    // Who is down comes back as it was.
+    // A member that is down comes back as it was.
     state.apply(down("a", 1, true));
     state.check_release(Release(0, 2)).unwrap_err();
     state.apply(Change::Join(MemberInfo {
@@ -116,7 +116,7 @@ fn a_change_of_an_unknown_kind_changes_nothing_and_stays_as_it_is() {
 }
 
 #[test]
-fn who_does_not_understand_what_was_agreed_on_is_not_taken_in() {
+fn a_member_that_does_not_understand_what_was_agreed_on_is_not_taken_in() {
     let mut state = formed();
     let text = serde_json::to_string(&state).unwrap();
     assert!(
@@ -274,7 +274,7 @@ fn records_change_together_or_not_at_all() {
             put(RecordKind::Namespace, "main", Some("n")),
         ],
     };
-    // Twice: whoever lost the answer asks again.
+    // Twice: a caller that lost the answer asks again.
     for _ in 0..2 {
         let outcome = state.apply(both.clone());
         assert_eq!(outcome, Outcome::Applied { epoch: 1 });
@@ -308,7 +308,7 @@ fn records_change_together_or_not_at_all() {
         Outcome::Refused(Refusal::Full { .. })
     ));
     assert_eq!(state, before);
-    // Settings are nobody's concern here.
+    // Settings are no concern here.
     let setting = Change::Put(put(RecordKind::Setting, "s", Some("x")));
     state.apply(setting);
     assert_eq!(state.users_revision, revision);

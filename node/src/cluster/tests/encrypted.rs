@@ -84,7 +84,7 @@ async fn is_told_by(node: &Node, config: Option<Arc<ClientConfig>>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_of_one_authority_form_a_cluster_and_nobody_else_comes_in() {
+async fn members_of_one_authority_form_a_cluster_and_no_other_comes_in() {
     let world = World::new();
     let authority = Authority::new();
     let certified = |name: &str| Some(authority.tls(&world, name));
@@ -99,7 +99,7 @@ async fn members_of_one_authority_form_a_cluster_and_nobody_else_comes_in() {
         node.sees(&["a", "b", "c"], Active).await;
         node.status(|status| status.cluster != 0).await;
     }
-    // Everybody reaches the leader.
+    // All members reach the leader.
     for (node, replicas) in nodes.iter().zip([2, 3, 2]) {
         node.propose(Change::SetReplicas(replicas)).await.unwrap();
     }
@@ -128,7 +128,7 @@ async fn members_of_one_authority_form_a_cluster_and_nobody_else_comes_in() {
     let expired = Tls::load(authority.files(&dir.join("late"), 2021, &authority)).unwrap();
     assert!(!is_told(&nodes[1], Some(&expired)).await, "expired");
 
-    // One that would join does not, with a certificate of somebody else or with none.
+    // One that would join does not, with a certificate of another authority or with none.
     let wrong = options(&world, "d", at.clone(), Some(Arc::new(stranger)));
     let bare = options(&world, "e", at, None);
     let outside = [world.start(wrong).await, world.start(bare).await];
@@ -154,7 +154,7 @@ async fn a_renewed_certificate_is_used_for_new_connections() {
     let node = options(&world, "a", Start::Bootstrap, Some(Arc::clone(&tls)));
     let node = world.start(node).await;
     node.sees(&["a"], Active).await;
-    // Until it knows that it belongs to a cluster it tells nobody its map.
+    // Until it knows that it belongs to a cluster it tells no client its map.
     node.status(|status| status.cluster != 0).await;
     let caller = |authority: &Authority, name: &str| {
         Tls::load(authority.files(&dir.join(name), FAR, authority)).unwrap()

@@ -28,7 +28,7 @@ fn code<T: std::fmt::Debug>(answer: Result<T, Status>) -> Code {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_is_answered_or_cut_off_and_harms_nobody() {
+async fn garbage_is_answered_or_cut_off_and_harms_no_member() {
     let world = World::new();
     let node = world.found("a").await;
     node.sees(&["a"], Active).await;
@@ -189,7 +189,7 @@ async fn well_formed_nonsense_is_refused() {
 
 /// They would be let in from the first certificate on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_reaches_the_port_cannot_become_a_user_where_members_have_no_certificates() {
+async fn a_client_that_reaches_the_port_cannot_become_a_user_where_members_have_no_certificates() {
     let world = World::new();
     let node = world.found("a").await;
     node.sees(&["a"], Active).await;

@@ -34,7 +34,7 @@ async fn a_leader_that_is_drained_and_has_lost_its_vote_promises_to_the_others()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_member_is_promised_to_and_none_that_nobody_leads() {
+async fn every_member_has_a_lease_and_none_has_one_without_a_leader() {
     let world = World::new();
     let mut nodes = world.form(&["a", "b", "c"]).await;
     for node in &nodes {

@@ -1,4 +1,4 @@
-//! Members that are started again: by which maps they go, and whom they believe.
+//! Restarted members: which maps they apply, and whose replies they use.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ async fn after_a_start_the_map_of_before_is_gone_by_first_and_then_all_that_came
     let world = World::at(4);
     let options = |id: &str, start| {
         let mut options = world.options(id, start);
-        // Nobody falls: the map changes with those who come alone.
+        // No member fails: the map changes only with new ones.
         options.detector.silence = 10 * PATIENCE;
         options
     };
@@ -109,12 +109,12 @@ async fn after_a_start_the_map_of_before_is_gone_by_first_and_then_all_that_came
     let mut again = options("b", join());
     again.listen = listen;
     let b = world.start(again).await;
-    // All of that is known before anybody goes by a map.
+    // All of that is known before any member applies a map.
     b.map(|map| map.epoch >= now.epoch).await;
     assert_eq!(b.cluster.state_of_start().epoch, before.epoch);
     assert!(now.epoch > before.epoch + 1, "there is none in between");
 
-    // Nobody answers what is asked of its entries: what is lacked stays so.
+    // No member answers for its entries: what is lacked stays so.
     let sharing = share(&b);
     until("it goes by the newest map", || sharing.epoch() >= now.epoch).await;
     let sources = sharing.sources(&SlotSet::all(), false);
@@ -132,14 +132,14 @@ async fn after_a_start_the_map_of_before_is_gone_by_first_and_then_all_that_came
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_starts_as_the_leader_that_it_was_goes_by_no_map_before_somebody_has_answered() {
+async fn a_restarted_leader_applies_no_map_before_another_member_has_answered() {
     // With a majority in itself, and without.
     for ids in [&["a", "b"][..], &["a", "b", "c"]] {
         let world = World::at(5);
         let mut nodes = world.form(ids).await;
         let of = loop {
             let of = leader(&nodes).await;
-            // From then on nobody tells it that another one leads.
+            // From then on no member tells it that another one leads.
             world.links.isolate(&nodes[of].address());
             if is_leader(&nodes[of]) {
                 break of;
@@ -172,7 +172,7 @@ async fn who_starts_as_the_leader_that_it_was_goes_by_no_map_before_somebody_has
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_alone_goes_by_its_map_as_soon_as_it_leads() {
+async fn a_lone_member_applies_its_map_as_soon_as_it_leads() {
     let world = World::new();
     let node = world.found("a").await;
     node.sees(&["a"], Active).await;

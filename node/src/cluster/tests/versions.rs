@@ -11,7 +11,7 @@ fn unknown() -> Change {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_newer_leader_writes_and_others_do_not_know_changes_nothing_and_stops_nobody() {
+async fn what_a_newer_leader_writes_and_others_do_not_know_changes_nothing_and_stops_no_member() {
     let world = World::new();
     let mut nodes = world.form(&["a", "b", "c"]).await;
     voters(&nodes, &["a", "b", "c"]).await;
@@ -29,7 +29,7 @@ async fn what_a_newer_leader_writes_and_others_do_not_know_changes_nothing_and_s
         .propose(Change::SetReplicas(2))
         .await
         .unwrap();
-    // Where the machine stood still somebody may have fallen, and come back.
+    // Where the machine stood still a member may have failed and returned.
     let map = nodes[leading].map(|map| map.epoch >= epoch).await;
     let has_fallen = map.members.iter().any(|it| it.since > before);
     assert!(epoch == before + 1 || has_fallen, "{epoch} after {before}");

@@ -38,7 +38,7 @@ fn one_three_or_five_vote() {
 }
 
 #[test]
-fn who_cannot_follow_yet_does_not_vote() {
+fn a_member_that_cannot_follow_yet_does_not_vote() {
     let mut all = [member(1, "z"), member(2, "z"), member(3, "z")];
     all[2].is_ready = false;
     assert_eq!(
@@ -146,14 +146,14 @@ proptest! {
             let it = it.unwrap();
             prop_assert!(current.contains(id) || (it.is_active && it.is_ready), "not able: {it:?}");
         }
-        // Voters who are here are never given up for nobody.
+        // Present voters are never given up without a replacement.
         let here = current.iter().filter_map(find).filter(|it| !it.is_draining).count();
         let target = voter_count(all.iter().filter(|it| !it.is_draining).count());
         prop_assert!(planned.len() >= here.min(target));
         if planned.len() > current.len() {
             prop_assert!(planned.len() % 2 == 1, "{planned:?} from {current:?}");
         }
-        // It settles.
+        // It comes to rest.
         let mut settled = planned;
         for _ in 0..8 {
             settled = plan(&all, &settled, leader);

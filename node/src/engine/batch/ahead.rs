@@ -1,25 +1,28 @@
 //! Long values of a batch: what is decoded, made or encoded of them before the locks are taken.
 //!
-//! All shards of a batch are locked while its steps are carried out. Megabytes that were decoded or encoded there would
-//! keep other clients waiting for milliseconds. What is prepared ahead counts only for an entry of the same version, as
-//! for single commands ([`Prepared`]). A value that a step before has made is at hand as it was made. A step that grows it does so
-//! under the locks, within the bound of [`super::growth`].
+//! All shards of a batch are locked while its steps are carried out. Megabytes that were decoded or
+//! encoded there would keep other clients waiting for milliseconds. What is prepared ahead counts
+//! only for an entry of the same version, as for single commands ([`Prepared`]). A value that a
+//! step before has made is at hand as it was made. A step that grows it does so under the locks,
+//! within the bound of [`super::growth`].
 
 use bytes::Bytes;
 use fonn_codec::CodecId;
 use fonn_proto::batch::BATCH_VALUES_LEN_MAX;
 use fonn_proto::command::StoreMode;
-use fonn_proto::{Batch, BatchStep, Command, Redirects, Transfer};
+use fonn_proto::{Batch, BatchStep, Command, Redirects, Transfer, WriterId};
 
 use super::super::prepare::{Long, Prepared, SHORT_LEN_MAX};
 use super::super::{Engine, Job, semantics};
 use super::plan::{KeyPlan, Plan};
 
-/// Bytes up to which a step decodes, makes or encodes a value under the locks. There may be a thousand such steps.
+/// Bytes up to which a step decodes, makes or encodes a value under the locks. There may be a
+/// few hundred such steps.
 pub(super) const STEP_SHORT_LEN_MAX: usize = SHORT_LEN_MAX / 32;
 
 impl Engine {
-    /// Prepares the long values of all steps, as far as they are known, and no more bytes than a batch may return.
+    /// Prepares the long values of all steps, as far as they are known, and no more bytes than a
+    /// batch may return.
     pub(super) fn prepare_ahead(
         &self,
         plan: &Plan<'_>,
@@ -74,6 +77,7 @@ impl Engine {
             base: None,
             is_routed: true,
             redirects: Redirects::Never,
+            writer: WriterId::NONE,
         };
         if let Some(long) = self.long(it, prepared) {
             let len = self.decoded_len(&long);
@@ -197,6 +201,7 @@ mod tests {
     fn batch(steps: Vec<BatchStep<'_>>) -> Batch<'_> {
         Batch {
             base: None,
+            writer: WriterId::NONE,
             watched: Vec::new(),
             steps,
         }

@@ -1,8 +1,9 @@
 //! The bytes of long values that a batch would make under its locks, as an upper bound.
 //!
-//! A step that grows a value which a step before it made cannot be prepared ahead ([`super::ahead`]). All shards of the
-//! batch stay locked while it copies that value. So a batch is refused if its steps would copy too much there. Reads
-//! cost nothing there: what a step has made is at hand.
+//! A step that grows a value which a step before it made cannot be prepared ahead
+//! ([`super::ahead`]). All shards of the batch stay locked while it copies that value. So a batch
+//! is refused if its steps would copy too much there. Reads cost nothing there: what a step has
+//! made is at hand.
 
 use fonn_proto::command::StoreMode;
 use fonn_proto::{BatchStep, Command};
@@ -10,7 +11,8 @@ use fonn_proto::{BatchStep, Command};
 use super::super::prepare::SHORT_LEN_MAX;
 use super::super::semantics::{self, Rules};
 
-/// Bytes of long values that a batch makes under its locks at most: less than a millisecond of copying and encoding.
+/// Bytes of long values that a batch makes under its locks at most: less than a millisecond of
+/// copying and encoding.
 pub(super) const GROWN_UNDER_LOCKS_MAX: usize = 256 * 1024;
 
 /// A key of a batch, as its index in the plan.
@@ -36,8 +38,8 @@ impl Growth {
         }
     }
 
-    /// Notes a step. `key` is the one that it writes or reads, `from` the source of a transfer; `stored_len` tells the length
-    /// of the value that a key had before the batch.
+    /// Notes a step. `key` is the one that it writes or reads, `from` the source of a transfer;
+    /// `stored_len` tells the length of the value that a key had before the batch.
     pub(super) fn note(
         &mut self,
         step: &BatchStep<'_>,
@@ -128,11 +130,13 @@ mod tests {
         })
     }
 
-    /// The bytes that the steps make under the locks. All are about one key, which a transfer copies to another.
+    /// The bytes that the steps make under the locks. All are about one key, which a transfer
+    /// copies to another.
     fn grown(steps: &[BatchStep<'_>]) -> usize {
         let rules = Rules {
             now_ms: 0,
             value_len_max: 64 << 20,
+            ttl_ms_max: None,
         };
         let mut growth = Growth::new(rules, 2);
         for step in steps {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use fonn_proto::batch::BATCH_VALUES_LEN_MAX;
-use fonn_proto::{Batch, BatchStep, Command};
+use fonn_proto::{Base, Batch, BatchStep, Command, WriterId};
 
 use super::super::fetch::{Fetched, Need};
 use super::super::prepare::SHORT_LEN_MAX;
@@ -50,7 +50,9 @@ impl StepKeys {
 /// What a batch will do, and what is known for it.
 pub(super) struct Plan<'a> {
     pub(super) space: Space,
-    base: Option<Space>,
+    base: Option<Base>,
+    /// The identity that the batch is carried out for.
+    pub(super) writer: WriterId,
     pub(super) keys: Vec<KeyPlan<'a>>,
     /// The keys of each step: none is looked up under the locks.
     pub(super) steps: Vec<StepKeys>,
@@ -71,6 +73,7 @@ impl<'a> Plan<'a> {
         let mut plan = Self {
             space,
             base: batch.base,
+            writer: batch.writer,
             keys: Vec::with_capacity(batch.steps.len()),
             steps: Vec::with_capacity(batch.steps.len()),
             grows: false,
@@ -120,21 +123,22 @@ impl<'a> Plan<'a> {
 
     fn add_read(&mut self, engine: &Engine, space: Space, key: &'a [u8], need: Need) -> StepKeys {
         let target = self.add(engine, space, key, Some(need));
-        let base = self.base_of(space);
+        let base = self.base_of(space, key);
         StepKeys {
-            base: base.map(|base| self.add(engine, base, key, Some(need))),
+            base: base.map(|(base, key)| self.add(engine, base, key, Some(need))),
             ..StepKeys::of(target)
         }
     }
 
-    /// Where a read of this space looks that finds nothing there.
-    pub(super) fn base_of(&self, space: Space) -> Option<Space> {
+    /// Where a read of this space and key looks that finds nothing there.
+    pub(super) fn base_of<'k>(&self, space: Space, key: &'k [u8]) -> Option<(Space, &'k [u8])> {
         let base = self.base?;
-        Some(Space::new(base.namespace(), space.database() as u8))
+        let below = Space::new(base.space.namespace(), space.database() as u8);
+        Some((below, base.key(key)))
     }
 
-    /// Adds a key with what a step needs of it, unless a step before makes it known. A transfer does not: it does
-    /// nothing to its target if there is no source.
+    /// Adds a key with what a step needs of it, unless a step before makes it known. A transfer
+    /// does not: it does nothing to its target if there is no source.
     fn add(
         &mut self,
         engine: &Engine,
@@ -224,6 +228,7 @@ mod tests {
             });
             let batch = Batch {
                 base: None,
+                writer: WriterId::NONE,
                 watched: Vec::new(),
                 steps: append
                     .map(|append| BatchStep::Command(Command::Store(append)))

@@ -28,7 +28,7 @@ async fn a_page_of_long_keys_is_bounded_in_bytes_and_the_iteration_misses_none()
         let rig = with_long_keys(has_disk, 100).await;
         let (mut found, mut cursor, mut pages) = (Vec::new(), 0, 0);
         loop {
-            let scanned = rig.engine().scan(SPACE, cursor, usize::MAX).await;
+            let scanned = rig.engine().scan(SPACE, cursor, usize::MAX, &[]).await;
             let (next, keys) = scanned.unwrap().unwrap();
             let bytes: usize = keys.iter().map(Vec::len).sum();
             assert!(bytes <= PAGE_KEY_BYTES + 20_003, "{bytes}");
@@ -43,6 +43,48 @@ async fn a_page_of_long_keys_is_bounded_in_bytes_and_the_iteration_misses_none()
         let expected: Vec<_> = (0..100).map(|it| long_key(it).into_bytes()).collect();
         assert!(found == expected, "{} keys", found.len());
         assert!(pages > 7, "{pages}");
+    }
+}
+
+/// Keys in the order of the disk come at once, and those behind them are not visited.
+#[tokio::test]
+async fn an_iteration_over_a_prefix_finds_all_of_it_and_visits_no_other_part_of_the_disk() {
+    for has_disk in [true, false] {
+        let rig = Rig::new(Choice {
+            ram_bytes: 16 << 20,
+            has_disk,
+            ..Choice::default()
+        });
+        let long = "l".repeat(300);
+        let half = &long[..150];
+        for prefix in ["a", "b\0", "b\u{1}", "b\u{1}\u{7f}", "c", "d", &long] {
+            for number in 0..20 {
+                rig.set(&format!("{prefix}{number:02}"), b"v").await;
+            }
+            rig.set(prefix, b"v").await;
+        }
+        let short = [("b", 63), ("b\0", 21), ("b\u{1}", 42), ("c", 21), ("e", 0)];
+        for (prefix, count) in short.into_iter().chain([(half, 21), (&long, 21)]) {
+            let (mut found, mut cursor, mut pages) = (Vec::new(), 0, 0);
+            loop {
+                let prefix = prefix.as_bytes();
+                let scanned = rig.engine().scan(SPACE, cursor, 7, prefix).await;
+                let (next, keys) = scanned.unwrap().unwrap();
+                found.extend(keys.into_iter().filter(|key| key.starts_with(prefix)));
+                cursor = next;
+                pages += 1;
+                if cursor == 0 {
+                    break;
+                }
+            }
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), count, "{prefix:?}, disk: {has_disk}");
+            assert!(
+                !has_disk || pages <= count / 7 + 1,
+                "{prefix:?}: {pages} pages"
+            );
+        }
     }
 }
 
@@ -65,10 +107,13 @@ async fn a_namespace_that_iterates_waits_for_itself_and_no_other_does() {
     let engine = rig.engine();
     let other = Space::new(SPACE.namespace() + 1, 0);
     let turn = engine.turn(SPACE.namespace()).await.unwrap();
-    assert_eq!(engine.scan(other, 0, 10).await, Some(Ok((0, Vec::new()))));
+    assert_eq!(
+        engine.scan(other, 0, 10, &[]).await,
+        Some(Ok((0, Vec::new())))
+    );
     assert_eq!(engine.count_entries(other).await, Ok(0));
     let busy = Some(Err(Failure::Busy));
-    assert_eq!(engine.scan(SPACE, 0, 10).await, busy);
+    assert_eq!(engine.scan(SPACE, 0, 10, &[]).await, busy);
     assert_eq!(engine.count_entries(SPACE).await, Err(Failure::Busy));
     assert_eq!(engine.random_key(SPACE).await, None);
     drop(turn);

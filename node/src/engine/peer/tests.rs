@@ -429,7 +429,8 @@ async fn what_was_dropped_with_an_old_generation_does_not_come_back_as_an_older_
         disk_bytes: 16 << 20,
         ..Choice::default()
     });
-    // The clock, and with it all versions, is decades ahead of the system's, which files have their times of.
+    // The clock, and with it all versions, is decades ahead of the system's, which files have their
+    // times of.
     let older = BASE;
     put(rig.engine(), &entry("k", older, false)).await.unwrap();
     rig.set("k", b"newer").await;
@@ -509,7 +510,7 @@ fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_now_is_named_so_that_nobody_shows_an_older_copy() {
+async fn what_cannot_be_read_now_is_named_so_that_no_member_shows_an_older_copy() {
     let dir = tempfile::tempdir().unwrap();
     let memory = Arc::new(MemoryStore::new(Clock::system()));
     let bucket = Arc::new(FaultStore::new(memory, 1));
@@ -542,7 +543,7 @@ async fn what_cannot_be_read_now_is_named_so_that_nobody_shows_an_older_copy() {
         engine.fetch_for_peer(SPACE, b"k").await,
         Err(Failure::Unavailable)
     );
-    // Who asks for it is told once it can be read.
+    // The caller learns of it once it can be read.
     bucket.come_up();
     let begun = Instant::now();
     let found = loop {
@@ -563,7 +564,8 @@ async fn what_the_bucket_tells_a_member_without_a_lease_raises_its_versions_no_f
     let bucket = Arc::new(FaultStore::new(memory, 1));
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let tasks = Tasks::new();
-    // The versions of the new owner are ahead of this member's, however long the machine stands still.
+    // The versions of the new owner are ahead of this member's, however long the machine stands
+    // still.
     let version = (Clock::system().wall_ms() + 3_600_000) << 16;
     let new_owner = open_above(dirs[0].path(), &bucket);
     new_owner.start_cold(&tasks);

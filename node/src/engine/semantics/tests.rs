@@ -6,6 +6,7 @@ const NOW: u64 = 1_000_000;
 const RULES: Rules = Rules {
     now_ms: NOW,
     value_len_max: 100,
+    ttl_ms_max: None,
 };
 const FRESH: Version = 77;
 
@@ -450,6 +451,7 @@ fn a_short_request_makes_no_long_value() {
     let rules = Rules {
         now_ms: NOW,
         value_len_max: 64 << 20,
+        ttl_ms_max: None,
     };
     let append = |value| {
         Command::Store(Store {
@@ -492,5 +494,47 @@ fn a_short_request_makes_no_long_value() {
             let (change, _) = apply(&command, None, rules, || 1);
             assert_eq!(matches!(change, Change::PutGrown(_)), len.is_some());
         }
+    }
+}
+
+#[test]
+fn no_entry_outlives_the_time_of_its_namespace() {
+    let rules = Rules {
+        ttl_ms_max: Some(1000),
+        ..RULES
+    };
+    let present = |expires_at_ms| Meta::new(5, 0, expires_at_ms);
+    let latest = NOW + 1000;
+    for (expiry, before, expected) in [
+        (ExpirySpec::Never, None, latest),
+        (ExpirySpec::Keep, None, latest),
+        (ExpirySpec::Keep, Some(0), latest),
+        (ExpirySpec::Keep, Some(NOW + 3), NOW + 3),
+        (ExpirySpec::InMs(999), None, NOW + 999),
+        (ExpirySpec::InMs(u64::MAX), None, latest),
+        (ExpirySpec::AtMs(NOW + 7), Some(NOW + 3), NOW + 7),
+        (ExpirySpec::AtMs(u64::MAX), None, latest),
+        (ExpirySpec::Immediately, None, 1),
+    ] {
+        let present = before.map(present);
+        let expires = rules.expires_at_ms(expiry, present.as_ref());
+        assert_eq!(expires, expected, "{expiry:?}, before {before:?}");
+    }
+    let set_range = Command::SetRange(SetRange {
+        key: b"k",
+        offset: 0,
+        value: b"v",
+    });
+    let set_bit = Command::SetBit(SetBit {
+        key: b"k",
+        offset: 0,
+        is_set: true,
+    });
+    for command in [set_range, set_bit] {
+        let (change, _) = apply(&command, None, rules, || FRESH);
+        let Change::PutGrown(meta) = change else {
+            panic!("{command:?}: {change:?}");
+        };
+        assert_eq!(meta.expires_at_ms, latest, "{command:?}");
     }
 }

@@ -38,13 +38,17 @@ async fn an_all_or_nothing_store_looks_all_its_keys_up_in_one_round() {
     }
     let lookups = || engine.disk().unwrap().stats().snapshot().reads_missed;
     let mut acks = Acks::default();
-    let stored = engine.store_all_if_none(SPACE, &pairs, &mut acks).await;
+    let stored = engine
+        .store_all_if_none((SPACE, WriterId::NONE), &pairs, &mut acks)
+        .await;
     assert_eq!(stored, ServerOutcome::Integer(1));
     assert_eq!(acks.wait().await, []);
     assert_eq!(lookups(), pairs.len() as u64);
     // One that is there decides, and what others have is of no interest.
     evict_all(engine);
-    let stored = engine.store_all_if_none(SPACE, &pairs, &mut acks).await;
+    let stored = engine
+        .store_all_if_none((SPACE, WriterId::NONE), &pairs, &mut acks)
+        .await;
     assert_eq!(stored, ServerOutcome::Integer(0));
 }
 
@@ -55,7 +59,7 @@ async fn an_all_or_nothing_store_of_too_many_pairs_is_refused() {
     let mut acks = Acks::default();
     let stored = rig
         .engine()
-        .store_all_if_none(SPACE, &pairs(&keys), &mut acks)
+        .store_all_if_none((SPACE, WriterId::NONE), &pairs(&keys), &mut acks)
         .await;
     assert_eq!(stored, ServerOutcome::Failed(Failure::TooLarge));
 }
@@ -69,7 +73,11 @@ async fn an_all_or_nothing_store_whose_client_has_gone_stores_nothing() {
         let pairs = pairs(&keys);
         let mut acks = Acks::default();
         let is_begun = {
-            let mut store = pin!(rig.engine().store_all_if_none(SPACE, &pairs, &mut acks));
+            let mut store = pin!(rig.engine().store_all_if_none(
+                (SPACE, WriterId::NONE),
+                &pairs,
+                &mut acks
+            ));
             let mut cx = Context::from_waker(Waker::noop());
             store.as_mut().poll(&mut cx).is_pending()
         };

@@ -16,6 +16,7 @@ fn to_come(at_ms: u64) -> peer::Flush {
         space: SPACE.0,
         cutoff: 0,
         at_ms,
+        purge: None,
     }
 }
 
@@ -50,6 +51,7 @@ async fn a_later_flush_that_is_done_elsewhere_cancels_the_one_to_come_unless_it_
         space: SPACE.0,
         cutoff,
         at_ms: 0,
+        purge: None,
     };
     let first = rig.engine().ledger.hlc.next();
     let wanted = times_to_come(&rig);
@@ -92,7 +94,7 @@ async fn a_flush_hides_what_a_member_wrote_by_a_clock_that_was_ahead_before_it_f
     assert_eq!(other.get("after").await.unwrap(), b"v");
 }
 
-/// What another member has of a key, given to this one.
+/// What another member has of a key, given to this member.
 async fn give(rig: &Rig, key: &str, version: Version) -> bool {
     let entry = peer::Entry {
         content: peer::Content::Value(Value::Copied(b"v")),

@@ -1,5 +1,5 @@
-//! The short way of a read: what it answers and what it leaves alone. That its answers are those of the
-//! long way is checked by the model.
+//! The short way of a read: what it answers and what it leaves alone. That its answers are those of
+//! the long way is checked by the model.
 
 use fonn_proto::{Arith, ArithOp, StoreMode};
 
@@ -35,7 +35,7 @@ fn values_of_all_lengths_are_answered_whatever_codec_they_rest_in() {
     block_on(async {
         for codec in ["none", "lz4"] {
             let rig = rig(codec);
-            for len in [0, 1, 100, 4096, 4097, 20_000] {
+            for len in [0, 1, 100, 1024, 1025, 4096, 4097, 20_000] {
                 let value: Vec<u8> = b"fonn ".iter().copied().cycle().take(len).collect();
                 rig.set("key", &value).await;
                 let found = hit(&rig, &Get::new(b"key"));
@@ -67,7 +67,8 @@ fn a_buffer_is_handed_on_from_value_to_value_and_shows_nothing_of_the_last_one()
             let engine = rig.engine();
             assert!(engine.answer_hit(SPACE, &get, engine.moment(), &mut scratch, word));
             assert_eq!(found, value(len));
-            // Where it is long enough it is neither another one nor shorter: nothing is filled with zeros.
+            // Where it is long enough it is neither another one nor shorter: nothing is filled with
+            // zeros.
             assert!(capacity < len || (scratch.as_ptr() == place && scratch.len() == capacity));
         }
         assert_eq!(scratch.len(), 30_000);

@@ -1,6 +1,6 @@
-//! The engine against a map: every outcome is what the rules say for the map's entry, whichever tier
-//! has the entry, across eviction, restarts, and a clock that moves both ways. The disk suffices, so
-//! nothing may be missed either.
+//! The engine against a map: every outcome is what the rules say for the map's entry, whichever
+//! tier has the entry, across eviction, restarts, and a clock that moves both ways. The disk
+//! suffices, so nothing may be missed either.
 
 use std::collections::BTreeMap;
 
@@ -218,9 +218,10 @@ impl Model {
             fetched: false,
             idle_s: 0,
         });
-        let rules = Rules {
+        let rules = semantics::Rules {
             now_ms,
             value_len_max: VALUE_LEN_MAX,
+            ttl_ms_max: None,
         };
         let (change, mut outcome) = semantics::apply(command, present, rules, || version);
         if let (
@@ -275,7 +276,8 @@ impl Model {
     }
 }
 
-/// What is the same whichever tier an entry is in. Who was told to recache is kept in RAM only.
+/// What is the same whichever tier an entry is in. The holder of a recache token is kept in RAM
+/// only.
 fn essence(outcome: Outcome<'static>) -> Outcome<'static> {
     match outcome {
         Outcome::Hit(hit) => Outcome::Hit(Hit {
@@ -380,7 +382,9 @@ impl Bench {
         let slices: Vec<(&[u8], &[u8])> = pairs.iter().map(|(k, v)| (&k[..], &v[..])).collect();
         let engine = self.rig.engine();
         let mut acks = Acks::default();
-        let outcome = engine.store_all_if_none(SPACE, &slices, &mut acks).await;
+        let outcome = engine
+            .store_all_if_none((SPACE, WriterId::NONE), &slices, &mut acks)
+            .await;
         assert_eq!(acks.wait().await, []);
         let visible = self.model.visible(self.now_ms);
         let is_free = pairs.iter().all(|(key, _)| !visible.contains(key));
@@ -401,7 +405,11 @@ impl Bench {
         let engine = self.rig.engine();
         let (mut found, mut cursor) = (Vec::new(), 0);
         loop {
-            let (next, keys) = engine.scan(SPACE, cursor, count).await.unwrap().unwrap();
+            let (next, keys) = engine
+                .scan(SPACE, cursor, count, &[])
+                .await
+                .unwrap()
+                .unwrap();
             found.extend(keys);
             cursor = next;
             if cursor == 0 {

@@ -18,6 +18,7 @@ fn limit(rig: &Rig, quota: u64) {
         quota: Some(quota),
         base: None,
         is_write_once: false,
+        ttl_ms_max: None,
     }]);
     rig.engine().apply_quotas();
 }
@@ -174,7 +175,7 @@ fn users(quota: u64) -> Arc<Directory> {
     Arc::new(Directory::load(file.path()).unwrap())
 }
 
-/// Whoever has looked up the users is overtaken by a newer change, or tries to be.
+/// A thread that has looked up the users is overtaken by a newer change, or tries to be.
 #[test]
 fn of_two_changes_of_users_at_once_the_newer_one_stays_in_force() {
     const OVERTAKEN: Duration = Duration::from_millis(500);
@@ -223,6 +224,7 @@ async fn a_namespace_is_not_told_how_many_entries_others_have_however_many_there
         quota: None,
         base: None,
         is_write_once: false,
+        ttl_ms_max: None,
     };
     let both = [known("default", SPACE), known("other", other)];
     engine.namespaces().set(both);

@@ -70,7 +70,7 @@ async fn what_the_disk_refuses_is_gone_and_what_was_there_before_too() {
 }
 
 #[tokio::test]
-async fn what_the_disk_refused_is_settled_at_the_end() {
+async fn what_the_disk_refused_is_resolved_at_the_end() {
     let mut rig = Rig::new(Choice {
         disk_value_len_max: 100,
         durability: Durability::None,
@@ -113,8 +113,8 @@ async fn a_late_tombstone_is_not_queued_behind_a_newer_write() {
 
 #[tokio::test]
 async fn an_entry_that_ram_refuses_does_not_uncover_the_older_one_on_disk() {
-    // The longest value that the check lets pass takes more than the half of the budget that RAM gives
-    // to one entry: it is rounded to pages.
+    // The longest value that the check lets pass takes more than the half of the budget that RAM
+    // gives to one entry: it is rounded to pages.
     let rig = Rig::new(Choice {
         ram_bytes: 512 << 10,
         value_len_max: 256 << 10,
@@ -164,7 +164,7 @@ async fn an_all_or_nothing_store_does_not_trust_a_fetch_that_a_write_voided() {
     assert_eq!(attempt(Some(lookup)).len(), 1);
     let stored = rig
         .engine()
-        .store_all_if_none(SPACE, &pairs, &mut Acks::default())
+        .store_all_if_none((SPACE, WriterId::NONE), &pairs, &mut Acks::default())
         .await;
     assert_eq!(stored, ServerOutcome::Integer(0));
     assert_eq!(rig.get("k").await.unwrap(), b"first");
@@ -182,7 +182,7 @@ async fn an_all_or_nothing_store_that_meets_a_full_queue_leaves_nothing() {
     let mut acks = Acks::default();
     let stored = rig
         .engine()
-        .store_all_if_none(SPACE, &pairs, &mut acks)
+        .store_all_if_none((SPACE, WriterId::NONE), &pairs, &mut acks)
         .await;
     assert_eq!(stored, ServerOutcome::Failed(Failure::Busy));
     acks.wait().await;
@@ -236,12 +236,12 @@ async fn counting_entries_does_not_push_out_the_cursors_of_clients() {
     for number in 0..20 {
         rig.set(&format!("k{number}"), b"v").await;
     }
-    let (cursor, keys) = rig.engine().scan(SPACE, 0, 5).await.unwrap().unwrap();
+    let (cursor, keys) = rig.engine().scan(SPACE, 0, 5, &[]).await.unwrap().unwrap();
     assert_eq!(keys.len(), 5);
     assert_eq!(rig.engine().count_entries(SPACE).await, Ok(20));
     let (_, keys) = rig
         .engine()
-        .scan(SPACE, cursor, 100)
+        .scan(SPACE, cursor, 100, &[])
         .await
         .unwrap()
         .unwrap();

@@ -89,12 +89,12 @@ async fn a_clean_stop_keeps_no_reservation_of_versions() {
 }
 
 #[tokio::test]
-async fn who_stands_in_for_a_member_writes_above_all_that_one_can_have_written() {
+async fn a_stand_in_writes_above_all_that_its_member_can_have_written() {
     let (mut fallen, other) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
     fallen.set("k", b"old").await;
     let told = fallen.engine().versions().newest();
     other.engine().versions().observe(told).unwrap();
-    // What it does until it is missed nobody knows: it goes on, is killed, and goes on again.
+    // What it does until it is missed is unknown: it goes on, is killed, and goes on again.
     fallen.clock.advance(Duration::from_millis(1500));
     fallen.set("k", b"older").await;
     fallen.drop_and_open();

@@ -1,7 +1,7 @@
 //! Namespaces that keep their first values, over RAM and disk.
 
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Batch, BatchStep, Failure};
+use fonn_proto::{Batch, BatchStep, Failure, WriterId};
 
 use super::*;
 use crate::namespaces::Known;
@@ -13,6 +13,7 @@ fn keep(rig: &Rig, is_write_once: bool) {
         quota: None,
         base: None,
         is_write_once,
+        ttl_ms_max: None,
     }]);
 }
 
@@ -55,6 +56,7 @@ async fn all_other_changes_are_refused_whether_or_not_there_is_an_entry() {
         watched: Vec::new(),
         steps: vec![BatchStep::Command(set("k", b"second"))],
         base: None,
+        writer: WriterId::NONE,
     };
     let mut acks = Acks::default();
     let outcome = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;

@@ -1,10 +1,11 @@
 //! Bringing an index up to date from its log, at opening.
 //!
-//! What the index does not know is read from its checkpoint on: after a kill the end of one batch, after a loss of
-//! power perhaps much, all of it if the index is new. A damaged record costs itself: it becomes an entry that leads
-//! to a miss, so that what it replaced or deleted stays hidden. Of whom it was tells the record itself (see
-//! [`Damage`]). If it cannot, and may have been acknowledged, everything older is suspect, in this generation and
-//! in those before it, and goes.
+//! Opening reads the log from the index's checkpoint on. After a kill that is the end of one batch,
+//! after a loss of power perhaps much, and all of it if the index is new. A damaged record costs
+//! itself: it becomes an entry that leads to a miss, so that what it replaced or deleted stays
+//! hidden. The record itself tells its key (see [`Damage`]). If it cannot, and may have been
+//! acknowledged, every older record is suspect. Opening drops these, in this generation and in
+//! those before it.
 
 use std::collections::HashMap;
 
@@ -30,10 +31,11 @@ pub(super) struct Replayed {
 }
 
 impl Generation {
-    /// Puts every record that the index does not know into it, and cuts off what was not written whole.
+    /// Puts every record that the index does not know into it, and cuts off what was not written
+    /// whole.
     ///
     /// # Errors
-    /// [`IndexError::Broken`] also if records are lost of which nobody knows whose they were.
+    /// [`IndexError::Broken`] also if records are lost with unknown keys.
     pub(super) fn replay(&self, known: Known) -> Result<Replayed, IndexError> {
         let mut replayed = Replayed::default();
         let mut batch: Vec<(IndexKey, IndexEntry)> = Vec::new();
@@ -86,7 +88,7 @@ impl Generation {
             Damage::Torn => Ok(None),
             Damage::Unknown if known.is_all => Ok(None),
             Damage::Unknown => Err(IndexError::Broken(format!(
-                "value log is damaged at {at}, and nobody knows which keys that concerns"
+                "value log is damaged at {at}, and it is unknown which keys that concerns"
             ))),
         }
     }

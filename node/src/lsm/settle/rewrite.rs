@@ -20,7 +20,7 @@ use crate::lsm::writer::INDEX_ENTRY_COST;
 const PIECE_LEN: usize = 256 << 10;
 
 /// Bytes after which the new log is synced: one sync of a whole generation at the end would hold up
-/// everybody else's.
+/// all others.
 const SYNC_LEN: u64 = 8 << 20;
 
 /// What a record is good for.
@@ -52,7 +52,7 @@ pub(super) fn usefulness(
     }
     if let Fact::Put(meta) = entry.fact
         && !meta.is_expired(now_ms)
-        && !shared.is_flushed(space, meta.version, now_ms)
+        && !shared.is_hidden(space, &meta, now_ms)
     {
         return Ok(Use::Whole);
     }
@@ -70,7 +70,8 @@ pub(super) fn usefulness(
         .below
         .as_ref()
         .is_some_and(|below| !below.has_passed(end_of(source)));
-    // So may another member, which may send it, or have the slot some day. Of what was flushed all of them know.
+    // So may another member, which may send it, or have the slot some day. Of what was flushed all
+    // of them know.
     let hides_elsewhere =
         shared.keeps_tombstones() && !shared.is_flushed(space, entry.fact.version(), now_ms);
     Ok(match (hides_below || hides_elsewhere, entry.fact) {
@@ -80,8 +81,8 @@ pub(super) fn usefulness(
     })
 }
 
-/// Makes the next incarnation of a generation, complete and not yet published. `planned` is what it is
-/// going to take in bytes, if room for that is to be kept from the beginning.
+/// Makes the next incarnation of a generation, complete and not yet published. `planned` is what it
+/// is going to take in bytes, if room for that is to be kept from the beginning.
 ///
 /// # Errors
 /// [`Stopped`]; nothing is left of it then.
@@ -199,7 +200,7 @@ impl Rewrite<'_> {
         let last = &self.shared.compacted;
         // Recoding needs the value and both of its frames in memory.
         let len_max = options.value_len_max.min(options.memory_bytes);
-        // What has settled was tried, and is as short as it got: it is written anew for room only.
+        // A compacted value was tried, and is as short as it got: it is written anew for room only.
         let is_recoded = !self.source.has_settled()
             && !record.frame().is_empty()
             && self.workspace.recode(record.frame(), last, len_max);

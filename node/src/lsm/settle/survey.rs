@@ -32,12 +32,13 @@ const USELESS_SHARE_MIN: f64 = 0.5;
 /// The share of the sampled bytes that may become shorter, from which on it is tried.
 const RECODE_SHARE_MIN: f64 = 1.0 / 64.0;
 
-/// Of the values that nobody has looked at yet, so many of the sample are at first, and then one for so many.
+/// Of the values that were never looked at, so many of the sample are at first, and then one
+/// for so many.
 const LOOKS_AT_FIRST: u64 = 128;
 const LOOK_EVERY: u64 = 8;
 
-/// Longer values are looked at when they are written, and here only if that was without a codec: then they
-/// are tried.
+/// Longer values are looked at when they are written, and here only if that was without a codec:
+/// then they are tried.
 const LOOKED_AT_LEN_MAX: usize = 64 << 10;
 
 /// What a sample of a generation says about the whole.
@@ -45,7 +46,7 @@ const LOOKED_AT_LEN_MAX: usize = 64 << 10;
 pub(crate) struct Survey {
     /// Share of the log that a read may still need.
     useful: f64,
-    /// Share of the sampled bytes whose frames could have the codec of settled data and have not.
+    /// Share of the sampled bytes whose frames could have the codec `compacted` and have not.
     recodable: f64,
 }
 
@@ -62,8 +63,8 @@ struct Unlooked {
 }
 
 impl Unlooked {
-    /// Counts one; if it is to be looked at, for how many of them it stands. Keys are sorted, so those that come
-    /// first are no sample of all.
+    /// Counts one; if it is to be looked at, for how many of them it stands. Keys are sorted, so
+    /// those that come first are no sample of all.
     fn next(&mut self) -> Option<u64> {
         self.count += 1;
         if self.count <= LOOKS_AT_FIRST {
@@ -91,7 +92,7 @@ pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, S
         if at >= SAMPLE_MAX {
             continue;
         }
-        let Some((space, user_key)) = split_index_key(&key) else {
+        let Some((space, _)) = split_index_key(&key) else {
             continue;
         };
         sampled += len;
@@ -100,6 +101,9 @@ pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, S
             useful += len;
         }
         if let (Use::Whole, Fact::Put(_)) = (found, entry.fact) {
+            let Some((_, user_key)) = source.key_of(&key, &entry)? else {
+                continue;
+            };
             let frame_at = entry.offset + (HEAD_LEN + user_key.len()) as u64;
             let header = source.log.read(frame_at, HEADER_LEN)?;
             // A frame that cannot be read stays as it is.

@@ -1,4 +1,5 @@
-//! The tier below: what it is given to read, what is dropped only when it has passed, and what it is told.
+//! The tier below: what it is given to read, what is dropped only when it has passed, and what it
+//! is told.
 
 use std::collections::HashMap;
 
@@ -231,7 +232,7 @@ async fn a_deletion_is_written_if_only_the_tier_below_may_have_the_key() {
 }
 
 #[tokio::test]
-async fn settling_keeps_what_the_tier_below_was_not_told() {
+async fn compaction_keeps_what_the_tier_below_was_not_told() {
     let bucket = Bucket::new(Leave::Now);
     let rig = over(&bucket);
     *bucket.may_have.lock() = true;
@@ -258,7 +259,7 @@ async fn settling_keeps_what_the_tier_below_was_not_told() {
 }
 
 #[tokio::test]
-async fn what_is_being_read_for_the_tier_below_settles_when_that_is_done() {
+async fn what_is_being_read_for_the_tier_below_is_compacted_when_that_is_done() {
     let bucket = Bucket::new(Leave::Now);
     let rig = over(&bucket);
     let candidate = || crate::lsm::settle::candidate(rig.shared()).map(|it| it.id);
@@ -276,9 +277,10 @@ async fn what_is_being_read_for_the_tier_below_settles_when_that_is_done() {
     assert_eq!(candidate(), Some(sealed.id));
 }
 
-/// Else a node at rest would seem to have nothing of its last generation in the bucket, until something is written.
+/// Else a node at rest would seem to have nothing of its last generation in the bucket, until
+/// something is written.
 #[tokio::test]
-async fn what_settles_behind_a_reader_at_its_end_is_not_read_again() {
+async fn what_is_compacted_behind_a_reader_at_its_end_is_not_read_again() {
     let bucket = Bucket::new(Leave::Now);
     let rig = over(&bucket);
     rig.put(b"a", 1, noise(1, 1000)).await;

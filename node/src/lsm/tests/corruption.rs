@@ -1,5 +1,5 @@
-//! Damage of any kind in any file of a store whose history is known: the start succeeds, what is hit is a miss, nothing
-//! older comes to light, and what is not hit is there.
+//! Damage of any kind in any file of a store whose history is known: the start succeeds, what is
+//! hit is a miss, nothing older comes to light, and what is not hit is there.
 //!
 //! `FONN_DAMAGE_ROUNDS` says how many rounds each test has, `FONN_DAMAGE_SEED` with which seed.
 
@@ -43,6 +43,7 @@ async fn store() -> Rig {
         }
     }
     let state = StoreState {
+        purges: Vec::new(),
         version_ceiling: 1 << 40,
         flushes: vec![],
     };
@@ -267,7 +268,7 @@ async fn damage_in_any_other_file_neither_fails_the_start_nor_shows_anything_old
         copy_all(&copies[round / 8 % 2], &dir);
         let history = history(&dir);
         let files = files(&dir);
-        // Journals are sparse, and beyond what is written nobody looks.
+        // Journals are sparse, and no reader looks beyond what is written.
         let path = &files[random.below(files.len() as u64) as usize];
         let kind = HARMS[round % HARMS.len()];
         trim(path);
@@ -278,7 +279,7 @@ async fn damage_in_any_other_file_neither_fails_the_start_nor_shows_anything_old
             let tier = opened(&dir, &rig.options);
             for newest in &history {
                 all += 1;
-                // An index that cannot be read is told: nobody knows whether there is an entry.
+                // An index that cannot be read is told: it is unknown whether there is an entry.
                 let Ok(read) = tier.get(SPACE, &newest.key).await else {
                     continue;
                 };

@@ -169,6 +169,7 @@ async fn a_state_that_is_damaged_twice_starts_empty_because_flushes_are_not_know
     put_many(&rig, 1..=10).await;
     rig.tier()
         .save_state(&StoreState {
+            purges: Vec::new(),
             version_ceiling: 99,
             flushes: vec![],
         })
@@ -200,7 +201,7 @@ async fn a_foreign_format_is_refused_and_nothing_deleted() {
         .err()
         .unwrap();
     assert!(matches!(refused, DiskError::Format { .. }), "{refused}");
-    std::fs::write(&format, "fonn-disk 1\n").unwrap();
+    std::fs::write(&format, "fonn-disk 2\n").unwrap();
     rig.open();
     assert_eq!(found(&rig, 1..=3).await, [1, 2, 3]);
 }
@@ -352,7 +353,8 @@ fn text_of(len: usize) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whoever can write the files can mend checksums, too: that costs the entry, not the process.
+    /// A process that can write the files can mend checksums, too: that costs the entry, not the
+    /// process.
     #[test]
     fn a_record_with_any_fields_and_right_checksums_does_no_harm(
         spec in proptest::sample::select(specs()),

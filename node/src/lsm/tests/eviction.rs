@@ -1,4 +1,4 @@
-//! The budget, and who lives on when a generation is dropped.
+//! The budget, and the entries that survive when a generation is dropped.
 
 use super::*;
 use crate::lsm::directory::disk_bytes;
@@ -6,7 +6,8 @@ use crate::lsm::queue::Carry;
 use crate::lsm::reader::{Looked, look};
 use crate::lsm::record::index_key;
 
-/// Writes values of 20,000 bytes under keys of their own until `has_happened`; returns the next version.
+/// Writes values of 20,000 bytes under keys of their own until `has_happened`; returns the next
+/// version.
 pub(super) async fn fill_until(
     rig: &Rig,
     mut version: u64,
@@ -240,6 +241,7 @@ async fn flushed_and_expired_entries_are_not_carried_over() {
     let rig = small();
     rig.tier()
         .save_state(&StoreState {
+            purges: Vec::new(),
             version_ceiling: 0,
             flushes: vec![FlushMark {
                 space: None,

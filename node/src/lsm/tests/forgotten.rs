@@ -1,4 +1,5 @@
-//! What is dropped and may be asked about by other members: up to which version, and what must not go at all.
+//! What is dropped and may be asked about by other members: up to which version, and what must not
+//! go at all.
 
 use super::*;
 use crate::lsm::directory::GenerationName;
@@ -64,9 +65,10 @@ async fn a_restart_knows_what_was_dropped_before_it_and_what_is_in_what_it_drops
 }
 
 #[tokio::test]
-async fn what_nobody_looks_into_before_it_is_removed_may_be_as_new_as_anything() {
+async fn what_is_removed_unread_may_be_as_new_as_anything() {
     let mut rig = Rig::new();
     let state = StoreState {
+        purges: Vec::new(),
         version_ceiling: 9000,
         ..StoreState::default()
     };
@@ -85,11 +87,12 @@ async fn what_nobody_looks_into_before_it_is_removed_may_be_as_new_as_anything()
     assert_eq!(rig.tier().forgotten(), 9000);
     rig.reopen();
     assert_eq!(rig.tier().forgotten(), 9000);
-    // Nor does anybody know what was dropped if the note is gone, and something was.
+    // It is unknown what was dropped if the note is gone, and something was.
     std::fs::remove_file(rig.options.dir.join("forgotten")).unwrap();
     let first = rig.options.dir.join(GenerationName::first(1).to_string());
     assert!(!first.exists());
     let state = StoreState {
+        purges: Vec::new(),
         version_ceiling: 9500,
         ..StoreState::default()
     };
@@ -99,7 +102,7 @@ async fn what_nobody_looks_into_before_it_is_removed_may_be_as_new_as_anything()
 }
 
 #[tokio::test]
-async fn settling_leaves_out_no_tombstone_that_another_member_may_have_to_be_told() {
+async fn compaction_leaves_out_no_tombstone_that_another_member_may_have_to_be_told() {
     for is_shared in [false, true] {
         let rig = Rig::new();
         rig.put(b"deleted", 1, noise(1, 2000)).await;

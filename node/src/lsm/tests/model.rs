@@ -1,5 +1,5 @@
-//! The disk tier against a map: what it returns is the newest version, or a miss; never older, never
-//! other bytes, never what was deleted.
+//! The disk tier against a map: what it returns is the newest version, or a miss; never older,
+//! never other bytes, never what was deleted.
 
 use std::collections::HashMap;
 
@@ -31,12 +31,18 @@ enum Step {
         key: u8,
     },
     Roll,
-    /// Settles a sealed generation.
+    /// Compacts a sealed generation.
     Settle {
         which: usize,
     },
     Reopen,
     Kill,
+}
+
+/// The bytes of a key; every fourth one is long.
+fn bytes_of(key: u8) -> Vec<u8> {
+    let len = if key.is_multiple_of(4) { 500 } else { 1 };
+    [&vec![b'k'; len - 1][..], &[key]].concat()
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -67,11 +73,13 @@ impl Model {
         let version = self.version;
         match step {
             Step::Put { key, len } => {
-                self.rig.put(&[key], version, noise(version, len)).await;
+                self.rig
+                    .put(&bytes_of(key), version, noise(version, len))
+                    .await;
                 self.newest.insert(key, (version, len));
             }
             Step::Delete { key } => {
-                self.rig.delete(&[key], version).await;
+                self.rig.delete(&bytes_of(key), version).await;
                 self.newest.remove(&key);
             }
             Step::Get { key } => self.check(key).await,
@@ -84,10 +92,10 @@ impl Model {
                 }
             }
             Step::Keep { key } => {
-                self.rig.witness.kept.lock().insert(vec![key]);
+                self.rig.witness.kept.lock().insert(bytes_of(key));
             }
             Step::Forget { key } => {
-                self.rig.witness.kept.lock().remove(&vec![key]);
+                self.rig.witness.kept.lock().remove(&bytes_of(key));
             }
             Step::Roll => self.rig.roll().await,
             Step::Settle { which } => {
@@ -113,7 +121,7 @@ impl Model {
     }
 
     async fn check(&self, key: u8) {
-        if let Some(entry) = self.rig.get(&[key]).await {
+        if let Some(entry) = self.rig.get(&bytes_of(key)).await {
             let Some(&(version, len)) = self.newest.get(&key) else {
                 panic!("key {key} is deleted, got version {}", entry.meta.version);
             };

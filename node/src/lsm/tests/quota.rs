@@ -26,6 +26,7 @@ async fn write(rig: &Rig, space: Space, key: &str, meta: Meta, value: Vec<u8>) {
 fn cut(rig: &Rig, space: Space, below: Version) {
     rig.tier()
         .save_state(&StoreState {
+            purges: Vec::new(),
             version_ceiling: u64::MAX / 2,
             flushes: vec![FlushMark {
                 space: Some(space),
@@ -99,9 +100,9 @@ async fn a_census_of_many_entries_goes_in_steps() {
     assert_eq!(census.spaces().len(), 2);
 }
 
-/// Makes room when the tier asks for it, on a thread of its own, as the settling thread does with quotas. That thread
-/// does not run in these tests: it also removes outdated records in the background, and how many it has removed when
-/// room runs out depends on the machine.
+/// Makes room when the tier asks for it, on a thread of its own, as the compaction thread does with
+/// quotas. That thread does not run in these tests: it also removes outdated records in the
+/// background, and how many it has removed when room runs out depends on the machine.
 struct Reclaimer {
     is_over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -134,8 +135,8 @@ impl Drop for Reclaimer {
     }
 }
 
-/// Fills half of the disk with entries of one namespace, and has another write several times the budget,
-/// which holds no more than a fraction of it. How many of the first are left.
+/// Fills half of the disk with entries of one namespace, and has another write several times the
+/// budget, which holds no more than a fraction of it. How many of the first are left.
 async fn survivors(is_reclaiming: bool) -> (u64, u64, DiskStatsSnapshot) {
     const VALUE_LEN: usize = 20_000;
     let rig = Rig::with(|options| options.budget_bytes = 48 << 20);

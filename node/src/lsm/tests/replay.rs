@@ -1,11 +1,11 @@
-//! Damage in what opening reads of a log, because the index does not know it: what it costs, and what it must
-//! never show.
+//! Damage in what opening reads of a log, because the index does not know it: what it costs, and
+//! what it must never show.
 
 use fonn_runtime::random::SplitMix64;
 
 use super::*;
 use crate::lsm::log::Log;
-use crate::lsm::record::write_head;
+use crate::lsm::record::{HEAD_LEN, write_head};
 
 pub(super) fn log_of(dir: &Path, id: u64) -> std::path::PathBuf {
     dir.join(format!("g{id:010}")).join("values")
@@ -166,7 +166,7 @@ async fn what_the_index_knows_needs_no_more_of_the_log() {
 }
 
 #[tokio::test]
-async fn when_nobody_knows_whose_records_are_lost_all_that_is_older_goes() {
+async fn when_the_keys_of_lost_records_are_unknown_all_that_is_older_goes() {
     let mut rig = written().await;
     rig.close();
     let path = log_of(&rig.options.dir, 2);
@@ -227,7 +227,7 @@ async fn pages_that_were_never_written_are_cut_off_and_counted() {
             if torn_head > 0 {
                 let page = (bytes.len() + 100).next_multiple_of(4096);
                 let mut filler = Vec::new();
-                let frame = vec![0; page - torn_head - bytes.len() - 50];
+                let frame = vec![0; page - torn_head - bytes.len() - HEAD_LEN - b"filler".len()];
                 let fact = Fact::Tombstone(500);
                 let frame_len = u32::try_from(frame.len()).unwrap();
                 write_head(&mut filler, (SPACE, b"filler"), &fact, &frame, frame_len);

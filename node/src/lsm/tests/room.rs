@@ -1,4 +1,4 @@
-//! The budget in its corners: nothing that is written may lead past it, whoever writes it and whatever is not
+//! The budget in its corners: no write may exceed it, whichever thread writes and whatever is not
 //! removed yet.
 
 use fonn_cold_tier::Found;
@@ -33,7 +33,8 @@ impl Below for Holding {
     fn lost(&self, _: &[Leaving]) {}
 }
 
-/// A disk that is as full as writes make it, and of which nothing is dropped; the number of its entries.
+/// A disk that is as full as writes make it, and of which nothing is dropped; the number of its
+/// entries.
 async fn full() -> (Rig, u64) {
     let rig = Rig::over(Some(Arc::new(Holding)), |options| {
         options.budget_bytes = BUDGET_BYTES_MIN;
@@ -43,7 +44,8 @@ async fn full() -> (Rig, u64) {
     (rig, next - 1)
 }
 
-/// What nobody reserves: a new generation, and what an index takes beyond what is estimated for it.
+/// What no thread reserves: a new generation, and what an index takes beyond what is estimated for
+/// it.
 const UNRESERVED: u64 = 300 << 10;
 
 fn assert_within_budget(rig: &Rig) {
@@ -77,7 +79,7 @@ async fn second_chances_lead_up_to_the_budget_and_not_past_it() {
 }
 
 #[tokio::test]
-async fn settling_leads_up_to_the_budget_and_not_past_it() {
+async fn compaction_leads_up_to_the_budget_and_not_past_it() {
     let (rig, _) = full().await;
     let shared = rig.shared();
     let source = Arc::clone(&shared.generations.snapshot()[1]);
@@ -143,7 +145,7 @@ async fn a_large_value_gets_its_room_before_the_disk_is_full() {
             .await;
         assert_within_budget(&rig);
     }
-    // One that can never be stored costs nobody anything.
+    // One that can never be stored costs nothing.
     let generations = rig.tier().usage().generations;
     let refused = rig
         .try_put(b"too large", next + 9, noise(1, 6 << 20).into())
@@ -153,7 +155,7 @@ async fn a_large_value_gets_its_room_before_the_disk_is_full() {
 }
 
 #[tokio::test]
-async fn the_budget_holds_while_large_values_come_settle_are_read_and_are_dropped() {
+async fn the_budget_holds_while_large_values_come_are_compacted_read_and_dropped() {
     let mut rig = Rig::with(|options| {
         options.budget_bytes = BUDGET_BYTES_MIN;
         options.fresh = "lz4".parse().unwrap();
@@ -175,7 +177,8 @@ async fn the_budget_holds_while_large_values_come_settle_are_read_and_are_droppe
         for _ in 0..4 {
             let key = format!("k{}", random.below(24));
             rig.get(key.as_bytes()).await;
-            // What is counted may be more for a moment: what moves from one part to the next counts twice.
+            // What is counted may be more for a moment: what moves from one part to the next counts
+            // twice.
             assert_directory_within_budget(&rig);
         }
         if version % 50 == 0 {

@@ -1,4 +1,4 @@
-//! Settling: what it changes, what it must not change, and kills between its steps.
+//! Compaction: what it changes, what it must not change, and kills between its steps.
 
 use fonn_codec::frame::HEADER_LEN;
 
@@ -74,7 +74,7 @@ fn log_path(rig: &Rig, id: u64, incarnation: u32) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_settled_generation_has_the_last_codec_and_the_same_entries() {
+async fn a_compacted_generation_has_the_last_codec_and_the_same_entries() {
     let mut rig = codecs("lz4", "zstd:3");
     put_texts(&rig, 1..=100).await;
     rig.roll().await;
@@ -92,7 +92,7 @@ async fn a_settled_generation_has_the_last_codec_and_the_same_entries() {
     assert_eq!((stats.generations_settled, stats.settle_recoded), (1, 100));
     for round in 0..3 {
         assert_texts(&rig, 1..=100).await;
-        // What was settled is not settled again.
+        // A compacted generation is not compacted again.
         assert!(rig.generation(1).has_settled());
         if round == 0 {
             rig.reopen()
@@ -104,7 +104,7 @@ async fn a_settled_generation_has_the_last_codec_and_the_same_entries() {
 }
 
 #[tokio::test]
-async fn what_has_settled_is_as_small_as_if_it_had_been_written_so() {
+async fn what_is_compacted_is_as_small_as_if_it_had_been_written_so() {
     let mut ends = Vec::new();
     for fresh in ["lz4", "zstd:3"] {
         let rig = codecs(fresh, "zstd:3");
@@ -121,7 +121,7 @@ async fn what_has_settled_is_as_small_as_if_it_had_been_written_so() {
 }
 
 #[tokio::test]
-async fn the_index_of_a_settled_generation_is_made_anew_from_its_log() {
+async fn the_index_of_a_compacted_generation_is_made_anew_from_its_log() {
     let mut rig = codecs("lz4", "zstd:3");
     put_texts(&rig, 1..=50).await;
     rig.roll().await;
@@ -181,7 +181,7 @@ async fn a_kill_between_any_two_steps_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_dropped_settled_generation_does_not_leave_its_former_incarnation() {
+async fn a_dropped_compacted_generation_does_not_leave_its_former_incarnation() {
     let mut rig = codecs("lz4", "zstd:3");
     put_texts(&rig, 1..=20).await;
     rig.roll().await;
@@ -268,6 +268,7 @@ async fn an_expired_or_flushed_entry_leaves_a_tombstone_if_an_older_one_is_behin
         at_ms: 0,
     };
     let state = StoreState {
+        purges: Vec::new(),
         version_ceiling: 0,
         flushes: vec![flush],
     };
@@ -345,7 +346,7 @@ async fn put_noise(rig: &Rig, versions: std::ops::RangeInclusive<u64>) {
 }
 
 #[tokio::test]
-async fn text_that_was_not_looked_at_behind_noise_gets_its_codec_when_it_settles() {
+async fn text_that_was_not_looked_at_behind_noise_gets_its_codec_by_compaction() {
     let rig = codecs("lz4", "zstd:3");
     put_noise(&rig, 1..=600).await;
     let mut left = Vec::new();
@@ -380,8 +381,7 @@ async fn text_that_was_not_looked_at_behind_noise_gets_its_codec_when_it_settles
 }
 
 #[tokio::test]
-async fn a_generation_of_noise_is_left_alone_and_one_with_some_text_is_not_wherever_nobody_looked()
-{
+async fn a_generation_of_noise_is_left_alone_and_one_with_some_text_is_not_wherever_it_is() {
     for fresh in ["lz4", "none"] {
         let rig = codecs(fresh, "zstd:3");
         put_noise(&rig, 1..=600).await;
@@ -465,13 +465,13 @@ async fn a_read_that_began_before_the_switch_ends_well() {
 }
 
 #[tokio::test]
-async fn entries_that_the_build_cannot_read_are_misses_and_survive_settling() {
+async fn entries_that_the_build_cannot_read_are_misses_and_survive_compaction() {
     let mut rig = codecs("lz4", "zstd:3");
     rig.put(b"foreign", 1, text(1, 9000)).await;
     put_texts(&rig, 2..=20).await;
     rig.roll().await;
     rig.close();
-    // A codec that nobody knows yet, in a record that is in order.
+    // An unknown codec, in a record that is in order.
     let path = log_path(&rig, 1, 0);
     let mut bytes = std::fs::read(&path).unwrap();
     let frame = HEAD_LEN + b"foreign".len();
@@ -531,7 +531,7 @@ async fn every_pair_of_codecs_reads_back_after_the_configuration_changed() {
 }
 
 #[tokio::test]
-async fn the_thread_settles_what_is_sealed_and_what_is_at_rest() {
+async fn the_thread_compacts_what_is_sealed_and_what_is_at_rest() {
     let rig = Rig::with(|options| {
         options.fresh = "lz4".parse().unwrap();
         options.compacted = "zstd:3".parse().unwrap();
@@ -540,14 +540,14 @@ async fn the_thread_settles_what_is_sealed_and_what_is_at_rest() {
     put_texts(&rig, 1..=300).await;
     rig.roll().await;
     put_texts(&rig, 301..=900).await;
-    // The second one begins to settle when nobody has written to it for a while.
+    // The second one is compacted when it has had no write for a while.
     within(|| rig.tier().usage().unsettled_bytes == 0 && rig.stats().generations_settled >= 2)
         .await;
     assert_texts(&rig, 1..=900).await;
 }
 
 #[tokio::test]
-async fn the_budget_holds_while_generations_settle() {
+async fn the_budget_holds_while_generations_are_compacted() {
     let budget = BUDGET_BYTES_MIN;
     let rig = Rig::with(|options| {
         options.budget_bytes = budget;
@@ -567,8 +567,8 @@ async fn the_budget_holds_while_generations_settle() {
         if version % 20 == 0 {
             most = most.max(disk_bytes(&rig.options.dir).unwrap());
         }
-        // Writes as fast as this test's leave the settling thread, which is behind all others, no time on a
-        // busy machine.
+        // Writes as fast as this test's leave the compaction thread, which is behind all others, no
+        // time on a busy machine.
         let is_behind = || rig.tier().usage().unsettled_bytes > budget / 4;
         let given_up = Instant::now() + Duration::from_millis(200);
         while is_behind() && Instant::now() < given_up {
@@ -644,7 +644,7 @@ fn stubborn() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_has_settled_is_not_tried_again_when_it_is_written_anew_for_room() {
+async fn what_is_compacted_is_not_tried_again_when_it_is_written_anew_for_room() {
     let rig = codecs("lz4", "zstd:3");
     put_texts(&rig, 1..=20).await;
     rig.put(b"stubborn", 21, stubborn()).await;
@@ -664,12 +664,13 @@ async fn what_has_settled_is_not_tried_again_when_it_is_written_anew_for_room() 
 }
 
 #[tokio::test]
-async fn settling_takes_its_share_of_a_processor() {
+async fn compaction_takes_its_share_of_a_processor() {
     let mut rig = codecs("lz4", "zstd:9");
     rig.options.settle_percent = 0;
     put_texts(&rig, 1..=200).await;
     rig.roll().await;
-    // Opened anew with a share, the thread of its own settles it; so this is asked of that thread's meter.
+    // Opened anew with a share, the thread of its own compacts it; so this is asked of that
+    // thread's meter.
     rig.options.settle_percent = 25;
     let began = Instant::now();
     rig.reopen();

@@ -9,8 +9,7 @@ use crate::entry::Meta;
 use crate::lsm::queue::Carry;
 use crate::lsm::reader::{Looked, look};
 use crate::lsm::record::{
-    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, split_index_key,
-    write_head,
+    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, write_head,
 };
 use crate::lsm::stats::add;
 use crate::lsm::value;
@@ -129,8 +128,8 @@ impl Writer<'_> {
         Ok(Staging::Record)
     }
 
-    /// Appends the frame of a value, or what precedes its tail, to the scratch buffer. Returns the length
-    /// of all of it, and the tail. None if it would be longer than a frame can be.
+    /// Appends the frame of a value, or what precedes its tail, to the scratch buffer. Returns the
+    /// length of all of it, and the tail. None if it would be longer than a frame can be.
     fn append_frame(&mut self, content: &Content) -> Option<(usize, Bytes)> {
         let value = match content {
             Content::Frame(frame) => {
@@ -184,7 +183,7 @@ impl Writer<'_> {
             add(&self.shared.stats.writes_superseded, 1);
             return Staging::Nothing;
         }
-        if !self.shared.keeps_tombstones() && !self.has_value(&key) {
+        if !self.shared.keeps_tombstones() && !self.has_value(&key, write) {
             add(&self.shared.stats.tombstones_saved, 1);
             return Staging::Nothing;
         }
@@ -207,23 +206,21 @@ impl Writer<'_> {
     }
 
     /// Whether a read might find a value, now or after a restart.
-    fn has_value(&self, key: &IndexKey) -> bool {
+    fn has_value(&self, key: &IndexKey, write: &Write) -> bool {
         let is_put = |fact: &Fact| matches!(fact, Fact::Put(_));
         if let Some(staged) = self.newest.get(key).and_then(|&at| self.staged.get(at)) {
             return is_put(&staged.fact);
         }
         match self.shared.generations.find(key) {
             Ok(Some(found)) if is_put(&found.entry.fact) => true,
-            Ok(_) => self.is_unsure || self.may_be_below(key),
+            Ok(_) => self.is_unsure || self.may_be_below(write),
             Err(_) => true,
         }
     }
 
-    fn may_be_below(&self, key: &IndexKey) -> bool {
-        match (&self.shared.below, split_index_key(key)) {
-            (Some(below), Some((space, key))) => below.may_have(space, key),
-            _ => false,
-        }
+    fn may_be_below(&self, write: &Write) -> bool {
+        let below = self.shared.below.as_ref();
+        below.is_some_and(|below| below.may_have(write.space, &write.key))
     }
 
     /// Stages a copy of an old record, if that is still the newest of its key.

@@ -5,6 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use fonn_proto::WriterId;
+
 use super::*;
 
 const BUDGET: usize = 24 << 10;
@@ -80,8 +82,8 @@ struct Entry {
     last_used_s: u32,
 }
 
-/// What the tier should hold. `order` has the least recently used key first; entries that the evictor
-/// passed because they were dirty are not in it.
+/// What the tier should hold. `order` has the least recently used key first; entries that the
+/// evictor passed because they were dirty are not in it.
 #[derive(Default)]
 struct Model {
     entries: HashMap<u8, Entry>,
@@ -179,6 +181,7 @@ impl Pair {
                 let value = vec![version as u8; len];
                 let meta = Meta {
                     cas_override: cas,
+                    writer: WriterId::new(flags & 1),
                     ..Meta::new(version, flags, version * 1000)
                 };
                 let new = NewEntry {
@@ -255,6 +258,7 @@ impl Pair {
                         expires_at_ms,
                         stale,
                         token_sent,
+                        writer: WriterId::new(flags & 2),
                     };
                     shard.set_meta(id, &entry.meta).unwrap();
                 }

@@ -1,4 +1,4 @@
-//! Clients that hold memory or time: each is bounded, and nobody else suffers.
+//! Clients that hold memory or time: each is bounded, and no other client suffers.
 
 use super::*;
 
@@ -15,7 +15,8 @@ fn hold_memory(node: &Node, client: &mut TcpStream) {
     let sent = request.len() - missing;
     let received = node.count(Counter::BytesRead) + sent as u64;
     client.write_all(&request[..sent]).unwrap();
-    // The server reserves memory a step ahead of the bytes, so memory alone does not tell that they came.
+    // The server reserves memory a step ahead of the bytes, so memory alone does not tell that they
+    // came.
     until("it holds memory", || {
         node.count(Counter::BytesRead) == received && node.shared.service.engine.inflight() >= sent
     });
@@ -83,7 +84,7 @@ fn a_client_that_does_not_read_is_cut_off_and_what_it_held_is_free() {
 }
 
 #[test]
-fn replies_that_nobody_reads_are_bounded_for_all_clients_together() {
+fn unread_replies_are_bounded_for_all_clients_together() {
     let node = Node::start(Options {
         ram_budget: 8 << 20,
         ..Options::default()
@@ -134,7 +135,7 @@ fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in
         ram_budget: 4 << 20,
         ..tuned(Tuning {
             memory_wait: Duration::from_millis(20),
-            // Whoever holds the memory may be slow.
+            // The holder of the memory may be slow.
             contended_window: PATIENCE,
             ..Tuning::default()
         })
@@ -212,7 +213,7 @@ fn a_small_request_that_comes_in_pieces_waits_for_no_memory() {
 }
 
 #[test]
-fn a_slow_sender_loses_its_memory_to_those_who_wait_and_keeps_it_otherwise() {
+fn a_slow_sender_loses_its_memory_to_waiting_clients_and_keeps_it_otherwise() {
     let node = Node::start(Options {
         ram_budget: 4 << 20,
         ..tuned(Tuning {

@@ -1,4 +1,4 @@
-//! Who is let in, and what they may do, in every dialect.
+//! Logins and rights of clients, in every dialect.
 
 use std::io::{self, Read as _};
 
@@ -333,7 +333,7 @@ fn an_overlay_reads_its_base_and_never_changes_it() {
 }
 
 #[test]
-fn who_is_no_longer_among_the_users_is_cut_off_at_once() {
+fn a_removed_user_is_cut_off_at_once() {
     let guarded = Guarded::start();
     let (mut ci, mut dev) = (guarded.resp("ci"), guarded.resp("dev"));
     guarded.users.replace(directory(&USERS[..1]));
@@ -395,7 +395,7 @@ fn reset_logs_out() {
     ask(&mut client, &[b"MULTI"], no_auth);
     ask(&mut client, &[b"WATCH", b"k"], no_auth);
     ask(&mut client, &[b"EXEC"], b"-ERR EXEC without MULTI\r\n");
-    // Whoever has the connection next sees its own namespace.
+    // The next user of the connection sees its own namespace.
     ask(&mut client, &[b"AUTH", b"other", b"secret"], b"+OK\r\n");
     ask(&mut client, &[b"GET", b"k"], b"$-1\r\n");
 }

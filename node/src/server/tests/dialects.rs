@@ -159,7 +159,7 @@ fn a_read_is_worded_alike_whether_it_takes_the_short_way_or_changes_something() 
     let node = Node::start(Options::default());
     let mut client = node.connect();
     let mut redis = node.connect();
-    for len in [0, 1, 100, 4096, 4097, 20_000] {
+    for len in [0, 1, 100, 1024, 1025, 4096, 4097, 20_000] {
         let value = vec![b'v'; len];
         exchange(&mut client, &text_set("key", &value), b"STORED\r\n");
         let text = [

@@ -197,7 +197,7 @@ async fn put(to: &Client, entry: Entry<'_>) -> usize {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn malformed_fields_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(&dir);
     let client = client(&node);

@@ -23,7 +23,7 @@ impl Follower {
         }
     }
 
-    /// Goes by a map at a time; nobody was up last since a later epoch than `since`.
+    /// Applies a map at a time; no member was up last since a later epoch than `since`.
     fn go_by(&mut self, new: &Topology, since: u64, now: Version) {
         let step = Step {
             own: self.own,
@@ -132,7 +132,7 @@ fn with_two_owners_one_that_fell_is_not_missing_and_both_are() {
 }
 
 #[test]
-fn who_was_to_be_asked_is_missing_where_its_fall_was_not_seen_whatever_others_say() {
+fn a_member_to_ask_is_missing_where_its_failure_was_not_seen_whatever_others_say() {
     let of_a = map(1, 1, &[("a", Active), ("b", Draining), ("c", Draining)]);
     let of_b = map(2, 1, &[("a", Draining), ("b", Active), ("c", Draining)]);
     let fallen = map(12, 1, &[("a", Down), ("b", Active), ("c", Active)]);
@@ -156,12 +156,12 @@ fn who_was_to_be_asked_is_missing_where_its_fall_was_not_seen_whatever_others_sa
         };
         let expected = if is_settled { 0 } else { 300 };
         let mut b = taking_over();
-        // Others know what there is to know of who came up by this map.
+        // Others know what there is to know of a member that came up by this map.
         b.go_by(&fallen, 12, 300);
         assert_eq!(b.of("a"), SlotSet::all(), "{says}");
         b.missing.trust(&SlotSet::all(), |_, _| false);
         assert_eq!(b.missing.doubted(7), expected, "{says}");
-        // A drain does not wait for who is down.
+        // A drain does not wait for a member that is down.
         let mut b = taking_over();
         b.go_by(&removed, 12, 300);
         assert_eq!(b.missing.iter().count(), 0, "nobody can come back");
@@ -180,7 +180,7 @@ fn who_was_to_be_asked_is_missing_where_its_fall_was_not_seen_whatever_others_sa
 }
 
 #[test]
-fn who_falls_before_it_was_asked_about_a_slot_is_missing() {
+fn a_member_that_fails_before_it_was_asked_about_a_slot_is_missing() {
     let of_a = map(1, 1, &[("a", Active), ("b", Draining)]);
     let of_b = map(2, 1, &[("a", Draining), ("b", Active)]);
     let without_a = map(3, 1, &[("a", Down), ("b", Active)]);
@@ -198,7 +198,7 @@ fn who_falls_before_it_was_asked_about_a_slot_is_missing() {
 }
 
 #[test]
-fn a_fall_that_nobody_saw_may_concern_any_slot_until_somebody_tells() {
+fn an_unseen_failure_may_concern_any_slot_until_a_member_tells() {
     let now = map(9, 1, &[("a", Down), ("b", Active), ("c", Active)]);
     let mut b = Follower::start("b");
     b.go_by(&now, 9, 300);
@@ -210,7 +210,7 @@ fn a_fall_that_nobody_saw_may_concern_any_slot_until_somebody_tells() {
         .trust(&asked, |id, slot| id == "a" && slot == told);
     let doubted = [told, denied, open].map(|slot| b.missing.doubted(slot));
     assert_eq!(doubted, [300, 0, 300]);
-    // What was seen nobody denies.
+    // What was seen no member denies.
     b.missing.add("a", &[denied].into_iter().collect(), 200);
     b.missing.trust(&SlotSet::all(), |_, _| false);
     let doubted = [told, denied, open].map(|slot| b.missing.doubted(slot));
@@ -235,7 +235,7 @@ fn a_fall_that_nobody_saw_may_concern_any_slot_until_somebody_tells() {
 }
 
 #[test]
-fn only_those_who_can_know_end_a_guess() {
+fn only_members_that_can_know_end_a_guess() {
     let all_up = |epoch| map(epoch, 1, &[("a", Active), ("b", Active), ("c", Active)]);
     let without_a = |epoch| map(epoch, 1, &[("a", Down), ("b", Active), ("c", Active)]);
     let known = |epoch| Some(Known::of(&all_up(epoch)));
@@ -332,7 +332,7 @@ fn what_an_owner_asks_for_is_its_own_business_when_the_source_is_removed() {
             b.go_by(&removed, 0, 300);
             let expected = if is_owner { 300 } else { 0 };
             assert_eq!(b.missing.doubted(7), expected, "{says}");
-            // Who falls can be back, and is asked by whoever has the slot by then.
+            // A failed member can be back, and is asked by the owner of the slot by then.
             let mut b = follower();
             b.go_by(&fallen, epoch, 300);
             b.missing.trust(&SlotSet::all(), |_, _| false);

@@ -2,7 +2,7 @@
 
 use std::net::{Shutdown, TcpListener};
 
-use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Store};
+use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Store, WriterId};
 use fonn_runtime::route::{Came, Event as Sent};
 use fonn_runtime::serve::{Answered as _, Job};
 use parking_lot::{Condvar, Mutex};
@@ -34,6 +34,7 @@ impl Router {
             base: None,
             is_routed: false,
             redirects: Redirects::Never,
+            writer: WriterId::NONE,
         };
         match self.0.begin(&job).await {
             Ok(came) => came,
@@ -175,7 +176,8 @@ fn a_read_that_its_owner_is_slow_to_answer_is_answered_by_the_next_one() {
     let first = settled(&members, 2);
     let gate = Gate::before(&members[0]);
     let router = Router::start(gate.on(&first, &members[0]));
-    // A machine under load hedges what is not slow as well: within the budget there has to be room for each of them twice.
+    // A machine under load hedges what is not slow as well: within the budget there has to be room
+    // for each of them twice.
     let keys: Vec<String> = (0..8).map(|nth| key_of(&first, &members[0], nth)).collect();
     runtime().block_on(async {
         for key in &keys {
@@ -195,7 +197,7 @@ fn a_read_that_its_owner_is_slow_to_answer_is_answered_by_the_next_one() {
             assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
         }
         assert_eq!(since().0, keys.len() as u64);
-        // What the other one has not is no answer: who is slow may have it.
+        // What the other one has not is no answer: a slow member may have it.
         let missing = key_of(&first, &members[0], 1000);
         let late = router.get(&missing);
         let opened = async {

@@ -4,7 +4,7 @@ use fonn_proto::peer::{Reply, Request};
 use fonn_proto::{Failure, Version};
 use fonn_runtime::hlc;
 use fonn_runtime::peer::Client as PeerClient;
-use fonn_runtime::route::{Flush, envelope};
+use fonn_runtime::route::{Flush, Hidden, envelope};
 
 use super::copies::runtime;
 use super::*;
@@ -23,7 +23,7 @@ fn cutoffs<const N: usize>(members: [&Member; N]) -> [Version; N] {
     members.map(|it| it.engine.flushed_below(SPACE))
 }
 
-/// Asks a member as another one does that goes by the map of `epoch`.
+/// Asks a member as another one does that has applied the map of `epoch`.
 fn ask(member: &Member, request: &Request<'_>, epoch: u64) -> Asked {
     runtime().block_on(async {
         let stats = PeerMetrics::register(&Metrics::new()).stats();
@@ -45,7 +45,8 @@ enum Asked {
 }
 
 #[test]
-fn what_is_written_behind_a_flush_stays_at_all_owners_and_at_who_was_away_whatever_the_clocks() {
+fn what_is_written_behind_a_flush_stays_at_all_owners_and_at_one_that_was_away_whatever_the_clocks()
+{
     let members = ["a", "b", "c"].map(Member::start);
     let [a, b, c] = &members;
     let first = map(1, 2, &[(a, Active), (b, Active), (c, Active)]);
@@ -85,7 +86,7 @@ fn what_is_written_behind_a_flush_stays_at_all_owners_and_at_who_was_away_whatev
 }
 
 #[test]
-fn a_flush_hides_what_was_written_ahead_of_the_clock_of_who_begins_it() {
+fn a_flush_hides_what_was_written_ahead_of_the_clock_of_its_member() {
     let members = ["a", "b"].map(Member::start);
     let [a, b] = &members;
     let first = map(1, 1, &[(a, Active), (b, Active)]);
@@ -111,6 +112,7 @@ fn a_flush_by_an_older_map_hides_nothing() {
     let now = Request::Flush {
         all_databases: false,
         cutoff: None,
+        purge: None,
     };
     // It was given up by the next map, and that one's has been done.
     assert_eq!(ask(&member, &now, 1), Asked::WrongOwner);
@@ -123,6 +125,7 @@ fn a_flush_by_an_older_map_hides_nothing() {
     let below = |cutoff| Request::Flush {
         all_databases: true,
         cutoff: Some(cutoff),
+        purge: None,
     };
     let agreed = drawn + hlc::at_ms(1000);
     assert_eq!(ask(&member, &below(agreed), 2), Asked::Cutoff(agreed));
@@ -135,7 +138,7 @@ fn a_flush_by_an_older_map_hides_nothing() {
 }
 
 #[test]
-fn who_stood_still_begins_no_flush_and_takes_part_in_none() {
+fn a_member_that_stood_still_begins_no_flush_and_takes_part_in_none() {
     let member = Member::start("a");
     let upstreams = Upstreams::new(
         Arc::new(Map::default()),
@@ -151,7 +154,8 @@ fn who_stood_still_begins_no_flush_and_takes_part_in_none() {
     assert_eq!(cutoffs([&member]), [0]);
     sharing.go_by(map(1, 1, &[(&member, Active)]), true);
     assert_eq!(begin(), Ok(()));
-    let flush = |cutoff| runtime().block_on(sharing.flush_own(&member.engine, &[SPACE], cutoff));
+    let hidden = Hidden::Spaces(vec![SPACE]);
+    let flush = |cutoff| runtime().block_on(sharing.flush_own(&member.engine, &hidden, cutoff));
     let first = flush(None).unwrap();
     time.advance(Duration::from_secs(2));
     // Others may have flushed without it, and gone on.
@@ -187,7 +191,7 @@ fn a_flush_begins_again_without_a_member_that_falls_meanwhile() {
 }
 
 #[test]
-fn who_first_carries_out_a_flush_at_its_time_has_all_do_it() {
+fn the_first_member_to_flush_at_its_time_has_all_do_it() {
     let times = [(); 2].map(|()| ManualClock::new(1_700_000_000_000));
     let start = |name: &str, time: &ManualClock| {
         Member::start_in(name, tempfile::tempdir().unwrap(), |dir| EngineOptions {

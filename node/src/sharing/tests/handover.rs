@@ -34,7 +34,7 @@ fn a_key_is_found_at_its_old_owner_until_its_slot_is_taken_over() {
     assert!(moved.len() > 20);
     go_by(&[a, b, c], &second);
     let mut clients = [a, b, c].map(Member::client);
-    // Nobody takes anything over in the background: each is fetched because it is wanted.
+    // No member copies anything in the background: each is fetched because it is wanted.
     for (number, key) in moved.iter().take(10).enumerate() {
         assert_eq!(clients[number % 3].get(key).as_ref(), Some(*key));
         assert!(c.has(key).is_some());
@@ -194,7 +194,7 @@ fn a_member_that_was_away_shows_no_older_copy() {
     b.sharing.go_by(third, true);
     assert_eq!(clients[0].get(&keys[0]).as_deref(), Some("new"));
     assert_eq!(clients[0].get(&keys[1]), None);
-    // What nobody changed is as good as it was.
+    // An unchanged entry is as good as it was.
     assert_eq!(clients[0].get(&keys[2]).as_deref(), Some("old"));
     a.take_over();
     until("a has it all", || a.is_filled());
@@ -204,12 +204,12 @@ fn a_member_that_was_away_shows_no_older_copy() {
 }
 
 #[test]
-fn who_stands_in_again_shows_nothing_of_what_it_had_when_it_stood_in_before() {
+fn a_stand_in_shows_nothing_of_what_it_had_when_it_stood_in_before() {
     let members = ["a", "b"].map(Member::start);
     let [a, b] = &members;
     let first = map(1, 1, &[(a, Active), (b, Active)]);
     go_by(&[a, b], &first);
-    // Nobody had its own slots before.
+    // No member had its own slots before.
     b.take_over();
     until("b knows that", || b.is_filled());
     let [one, two, own] = [
@@ -267,7 +267,7 @@ fn the_old_owner_is_believed_once_it_goes_by_the_new_map() {
 }
 
 #[test]
-fn a_write_waits_for_an_old_owner_that_answers_and_is_slow_to_go_by_the_map() {
+fn a_write_waits_for_an_old_owner_that_answers_and_is_slow_to_apply_the_map() {
     let members = ["a", "b"].map(|name| Member::start_waiting(name, IN_VAIN));
     let [a, b] = &members;
     go_by(&[a], &map(1, 1, &[(a, Active)]));
@@ -309,7 +309,7 @@ fn a_replica_answers_routers_when_it_lacks_nothing() {
 }
 
 #[test]
-fn nobody_is_said_to_be_needed_no_more_by_a_map_that_is_not_gone_by_yet() {
+fn no_member_is_said_to_be_needed_no_more_by_a_map_that_is_not_applied_yet() {
     let members = ["a", "b", "c"].map(Member::start);
     let [a, b, c] = &members;
     let first = map(1, 1, &[(a, Active), (b, Active), (c, Active)]);
@@ -338,7 +338,7 @@ fn nobody_is_said_to_be_needed_no_more_by_a_map_that_is_not_gone_by_yet() {
 fn what_one_source_deleted_does_not_come_back_from_another_one() {
     let members = ["a", "b", "c"].map(Member::start);
     let [a, b, c] = &members;
-    // One owner after the other, and nobody takes anything over in the background.
+    // One owner after the other, and no member copies anything in the background.
     for (epoch, owner) in [(1, b), (2, a), (3, c)] {
         let states = members.each_ref().map(|it| match it.name == owner.name {
             true => (it, Active),

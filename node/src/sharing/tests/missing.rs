@@ -1,4 +1,5 @@
-//! Who owned a slot and is down: what others have of it is older than what that one may have acknowledged.
+//! Former owners that are down: other members' copies are older than what such an owner may have
+//! acknowledged.
 
 use super::*;
 use crate::sharing::missing::{Known, load};
@@ -24,7 +25,7 @@ pub(super) fn restart_by(member: &Member, map: &Topology) {
     member.sharing.go_by_since(map.clone(), false, &|_| 0);
 }
 
-/// They go by their first map, and know that nobody had their slots before.
+/// They apply their first map, and know that no member had their slots before.
 pub(super) fn settle(members: &[&Member], map: &Topology) {
     go_by(members, map);
     members.iter().for_each(|it| it.take_over());
@@ -35,7 +36,8 @@ pub(super) fn settle(members: &[&Member], map: &Topology) {
 
 #[test]
 fn two_that_fall_in_turn_show_nothing_older_than_what_the_other_acknowledged() {
-    // Of three the one that comes back has seen all maps, or missed that by which the other one stood in.
+    // Of three the one that comes back has seen all maps, or missed that by which the other one
+    // stood in.
     for has_seen_all in [true, false] {
         let [a, b] = ["a", "b"].map(Member::start);
         let first = map(1, 1, &[(&a, Active), (&b, Active)]);
@@ -110,13 +112,13 @@ fn what_one_had_whose_disk_is_lost_is_not_waited_for() {
     a.sharing
         .go_by(map(3, 1, &[(&a, Active), (&b, Down)]), false);
     assert_eq!(a.client().get(&key), None);
-    // It is removed for good: nobody will ever know better.
+    // It is removed for good: no member will ever know better.
     go_by(&[&a], &map(4, 1, &[(&a, Active)]));
     assert_eq!(a.client().get(&key).as_deref(), Some("a"));
 }
 
 #[test]
-fn a_restart_does_not_forget_who_is_missing_nor_doubt_what_nobody_else_had() {
+fn a_restart_does_not_forget_missing_members_nor_doubt_what_no_other_member_had() {
     let disk = tempfile::tempdir().unwrap();
     let a = Member::start("a");
     let b = start_on("b", &disk);
@@ -142,7 +144,7 @@ fn a_restart_does_not_forget_who_is_missing_nor_doubt_what_nobody_else_had() {
     restart_by(&b, &map(4, 1, &[(&a, Down), (&b, Active)]));
     assert_eq!(b.client().get(&of_a), None);
     assert_eq!(b.client().get(&of_b).as_deref(), Some("b"));
-    // Without the notes anybody who is down may have had any slot.
+    // Without the notes any member that is down may have had any slot.
     drop(b);
     std::fs::remove_file(disk.path().join("missing")).unwrap();
     let b = start_on("b", &disk);
@@ -152,7 +154,7 @@ fn a_restart_does_not_forget_who_is_missing_nor_doubt_what_nobody_else_had() {
 }
 
 #[test]
-fn who_was_up_by_a_map_that_it_has_not_seen_believes_nobody_that_nobody_is_missing() {
+fn a_member_that_was_up_by_an_unseen_map_believes_no_other_that_none_is_missing() {
     let disk = tempfile::tempdir().unwrap();
     let a = start_on("a", &disk);
     let [b, c] = ["b", "c"].map(Member::start);
@@ -166,7 +168,8 @@ fn who_was_up_by_a_map_that_it_has_not_seen_believes_nobody_that_nobody_is_missi
     drop(a);
     go_by(&[&b, &c], &second);
     assert_eq!(b.client().set(&key, "b"), "STORED");
-    // By the third map it is up, and has the key, which it cannot take over before the other one falls.
+    // By the third map it is up, and has the key, which it cannot take over before the other one
+    // falls.
     let a = start_on("a", &disk);
     go_by(
         &[&b, &c],
@@ -186,7 +189,7 @@ fn who_was_up_by_a_map_that_it_has_not_seen_believes_nobody_that_nobody_is_missi
 }
 
 #[test]
-fn who_joins_while_another_one_is_down_shows_what_it_takes_over() {
+fn a_member_that_joins_while_another_is_down_shows_what_it_copies() {
     let members = ["a", "b", "c"].map(Member::start);
     let [a, b, c] = &members;
     let first = map(1, 1, &[(a, Active), (b, Active)]);

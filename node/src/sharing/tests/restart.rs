@@ -1,4 +1,5 @@
-//! A member that is started again before it has taken its slots over: it asks who had them, or shows nothing older.
+//! A member that is restarted before it has copied its slots: it asks the earlier owners, or shows
+//! nothing older.
 
 use super::missing::{restart_by, start_on};
 use super::*;
@@ -68,7 +69,7 @@ impl Trio {
         Self { disk, a, b, c }
     }
 
-    /// b goes by a map, up since an epoch.
+    /// b applies a map, up since an epoch.
     fn b_goes_by(&self, map: &Topology, since: u64) {
         let since = |id: &str| if id == "b" { since } else { 1 };
         let is_unbroken = since("b") <= self.b.sharing.epoch();
@@ -85,7 +86,7 @@ impl Trio {
         assert_eq!(client.get(key).as_deref(), Some("later"), "{case}");
     }
 
-    /// Who is noted for a slot of a key.
+    /// The members noted for a slot of a key.
     fn noted(&self, key: &str) -> Vec<String> {
         let noted = load(self.disk.path()).unwrap();
         let of_key = noted.sources.iter();
@@ -95,7 +96,7 @@ impl Trio {
 }
 
 #[test]
-fn who_is_started_again_before_it_has_a_slot_asks_who_had_it_and_not_who_stands_in() {
+fn a_member_restarted_before_it_has_a_slot_asks_the_former_owner_and_not_the_stand_in() {
     let trio = Trio::start();
     let key = trio.hand_over(3);
     let trio = trio.restart_b();
@@ -107,7 +108,7 @@ fn who_is_started_again_before_it_has_a_slot_asks_who_had_it_and_not_who_stands_
 }
 
 #[test]
-fn who_is_started_behind_a_map_that_it_did_not_go_by_asks_who_had_its_slots_before() {
+fn a_member_restarted_behind_a_map_that_it_did_not_apply_asks_the_former_owners() {
     let trio = Trio::start();
     let key = trio.hand_over(2);
     let trio = trio.restart_b();
@@ -116,7 +117,7 @@ fn who_is_started_behind_a_map_that_it_did_not_go_by_asks_who_had_its_slots_befo
 }
 
 #[test]
-fn who_had_a_slot_and_falls_while_the_next_owner_is_down_is_missing() {
+fn an_owner_that_fails_while_the_next_owner_is_down_is_missing() {
     // The maps of the meantime are gone by in turn, or the newest alone.
     for is_in_turn in [true, false] {
         let trio = Trio::start();
@@ -133,7 +134,7 @@ fn who_had_a_slot_and_falls_while_the_next_owner_is_down_is_missing() {
         for (map, since) in maps.iter().zip([1, 1, 5]).skip(first) {
             trio.b_goes_by(map, since);
         }
-        // The other one knows of nobody who is missing for the key.
+        // The other one knows of no member that is missing for the key.
         trio.b.take_over();
         until("the other one has told", || trio.b.is_filled());
         let mut client = trio.b.client();
@@ -147,7 +148,7 @@ fn who_had_a_slot_and_falls_while_the_next_owner_is_down_is_missing() {
 }
 
 #[test]
-fn a_drain_ends_without_who_is_down_and_that_one_shows_nothing_older() {
+fn a_drain_ends_without_a_member_that_is_down_which_shows_nothing_older() {
     for is_in_turn in [true, false] {
         let trio = Trio::start();
         let key = trio.hand_over(3);
@@ -180,11 +181,12 @@ fn a_drain_ends_without_who_is_down_and_that_one_shows_nothing_older() {
 }
 
 #[test]
-fn who_misses_many_maps_shows_nothing_older_than_what_it_was_to_ask_for() {
+fn a_member_that_misses_many_maps_shows_nothing_older_than_what_it_was_to_ask_for() {
     for is_removed in [true, false] {
         let trio = Trio::start();
         let key = trio.hand_over(3);
-        // It does not hear of its own fall, nor of any map until it is back; the other one has seen all.
+        // It does not hear of its own fall, nor of any map until it is back; the other one has seen
+        // all.
         let last = 14;
         let map_of = |epoch| {
             let of_b = if epoch == last { Active } else { Down };
@@ -218,7 +220,7 @@ fn what_is_taken_over_is_noted_before_its_source_is_said_to_be_needed_no_more() 
 }
 
 #[test]
-fn what_was_never_taken_over_is_left_to_who_has_it_by_now() {
+fn what_was_never_copied_is_left_to_the_member_that_has_it_by_now() {
     let trio = Trio::start();
     let key = trio.hand_over(3);
     let leave = || {
@@ -231,7 +233,7 @@ fn what_was_never_taken_over_is_left_to_who_has_it_by_now() {
     let fourth = trio.map_of(4, [Draining, Draining, Active]);
     go_by(&[&trio.a, &trio.b, &trio.c], &fourth);
     assert!(!leave(), "who has them asks about them still");
-    // Who drains stays until the new owner has been told of it, and has asked it.
+    // A draining member stays until the new owner has been told of it, and has asked it.
     let needed = || {
         let sharing = Arc::clone(&trio.c.sharing);
         let runtime = trio.c.background.as_ref().unwrap();
@@ -253,7 +255,7 @@ fn what_was_never_taken_over_is_left_to_who_has_it_by_now() {
 }
 
 #[test]
-fn who_is_down_may_have_to_be_told_again_so_nobody_forgets_meanwhile() {
+fn a_member_that_is_down_may_have_to_be_told_again_so_no_other_forgets_meanwhile() {
     let disk = tempfile::tempdir().unwrap();
     let [a, b, d] = ["a", "b", "d"].map(Member::start);
     let c = start_on("c", &disk);
