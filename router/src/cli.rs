@@ -14,7 +14,7 @@ use fonn_runtime::metrics::{self, Metrics};
 use fonn_runtime::peer::{Options, PeerMetrics};
 use fonn_runtime::program::{self, Prepared};
 pub use fonn_runtime::release::Release;
-use fonn_runtime::route::{Forwarder, Map, Upstreams};
+use fonn_runtime::route::{Forwarder, Map, Upstreams, tell_writers};
 use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
 use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
 use fonn_runtime::tasks::{OnShutdown, Tasks};
@@ -129,6 +129,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         .context("cannot start the reactors")?;
     let gateway = bound.map(|bound| Gateway::start(&front, bound, config.threads));
     let gateway = gateway.transpose()?;
+    if let Some(users) = security.users.clone() {
+        let members = Arc::clone(&shared);
+        let tell = async move {
+            tell_writers(users, || members.service.forwarder().upstreams()).await;
+        };
+        background.spawn("writers", OnShutdown::Abort, tell);
+    }
     let ready = {
         let (map, readiness) = (Arc::clone(&map), readiness.clone());
         async move {
@@ -180,8 +187,8 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     }
 }
 
-/// Clients are served without a map too: what they read is a miss then, and users of the cluster are refused. So
-/// they are kept waiting a moment.
+/// Clients are served without a map too: what they read is a miss then, and users of the cluster
+/// are refused. So they are kept waiting a moment.
 async fn wait_at_start(map: &Map, users_known: &mut watch::Receiver<bool>) {
     let _ = timeout(START_WAIT, until_known(map, users_known)).await;
 }
@@ -189,12 +196,12 @@ async fn wait_at_start(map: &Map, users_known: &mut watch::Receiver<bool>) {
 /// Waits until the map is known, and the users that members agree on.
 async fn until_known(map: &Map, users_known: &mut watch::Receiver<bool>) {
     while !map.wait_for(0, Duration::from_secs(3600)).await {}
-    // An error means that nobody has to tell them any more.
+    // An error means that the receiver is gone.
     let _ = users_known.wait_for(|known| *known).await;
 }
 
-/// Follows the users that members agree on, where clients log in and members are known by certificates. Says when they
-/// are known.
+/// Follows the users that members agree on, where clients log in and members are known by
+/// certificates. Says when they are known.
 fn follow_users(
     config: &Config,
     security: &Security,
@@ -247,7 +254,8 @@ fn reload_security(config: &Config, security: &Security) {
     }
 }
 
-/// What all connections of a router with these settings share, which goes by that map and is one of those routers.
+/// What all connections of a router with these settings share, which goes by that map and is one of
+/// those routers.
 #[must_use]
 pub fn shared(
     config: &Config,
@@ -347,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_nobody_tells_users_they_are_not_waited_for() {
+    async fn where_no_member_tells_users_they_are_not_waited_for() {
         let (map, mut nobody) = (Map::default(), watch::channel(false).1);
         map.offer(topology(&cluster_of_one()).unwrap());
         let begun = Instant::now();

@@ -1,10 +1,10 @@
 //! `fonnctl`: asks the admin port of a node and shows what it answers.
 //!
-//! Each command is a file: it calls one or two methods, and a pure function turns the answer into text. With
-//! `--json` the answer itself goes out, one object a line.
+//! Each command is a file: it calls one or two methods, and a pure function turns the answer into
+//! text. With `--json` the answer itself goes out, one object a line.
 //!
-//! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage; 3 the node wants a login,
-//! or the user may not do that.
+//! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage; 3 the node
+//! wants a login, or the user may not do that.
 
 mod args;
 mod cluster;
@@ -16,12 +16,14 @@ mod doctor;
 mod error;
 mod events;
 mod flush;
+mod gocache;
 mod key;
 mod login;
 mod namespaces;
 mod output;
 mod password;
 mod progress;
+mod purge;
 mod status;
 mod table;
 mod token;
@@ -43,7 +45,7 @@ use self::connection::Connection;
 use self::error::CtlError;
 use self::output::Output;
 
-/// Who calls is not known to the node, or may not do that.
+/// The node does not know the caller, or the caller may not do that.
 const EXIT_DENIED: u8 = 3;
 
 /// What a command found, where it could do its work.
@@ -68,12 +70,12 @@ pub fn main() -> ExitCode {
     match result {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(1),
-        // Whoever reads the output has seen enough, as `| head` does.
+        // The reader of the output has seen enough, as `| head` does.
         Err(CtlError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            // Nobody is left to tell when standard error is closed.
+            // There is no other place to report it when standard error is closed.
             let _ = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::from(match error {
                 CtlError::Denied(_) => EXIT_DENIED,
@@ -87,7 +89,10 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
     let output = Output::new(cli.json);
     // Before any connection: a node waits ten seconds for a request, people take longer.
     let login = match &cli.command {
-        Command::User(args::User::Hash) | Command::Token(_) | Command::Completions { .. } => None,
+        Command::User(args::User::Hash)
+        | Command::Token(_)
+        | Command::Gocache(_)
+        | Command::Completions { .. } => None,
         _ => login::read(&cli.login)?,
     };
     let new_password = match &cli.command {
@@ -105,6 +110,7 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Events(args) => events::run(&connect().await?, args, &output).await,
         Command::Codec { setting } => codec::run(&connect().await?, setting, &output).await,
         Command::Flush(args) => flush::run(&connect().await?, args, &output).await,
+        Command::Purge(args) => purge::run(&connect().await?, args, &output).await,
         Command::Warm(args) => warm::run(&connect().await?, args, &output).await,
         Command::Doctor => doctor::run(&connect().await?, &output).await,
         Command::Map => cluster::map(&connect().await?, &output).await,
@@ -124,6 +130,7 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Token(args::Token::Create(args)) => token::create(&args, &output),
         Command::Token(args::Token::List(args)) => token::list(&args, &output),
         Command::Token(args::Token::Revoke(args)) => token::revoke(&args, &output),
+        Command::Gocache(args) => gocache::run(args, &cli.tls).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "fonnctl", &mut output.lock());
             Ok(Verdict::Good)

@@ -1,7 +1,9 @@
 //! Following the topology that a router applies, and the other routers that follow it.
 //!
-//! The router keeps a stream open at two members (`streams`), and applies the newest topology that either tells. A silent
-//! member ends its stream within a second ([`Liveness::Member`](fonn_runtime::http::Liveness::Member)). The last topology stays in force while no member is heard.
+//! The router keeps a stream open at two members (`streams`), and applies the newest topology that
+//! either tells. A silent member ends its stream within a second
+//! ([`Liveness::Member`](fonn_runtime::http::Liveness::Member)). The last topology stays in force
+//! while no member is heard.
 
 mod streams;
 
@@ -24,7 +26,8 @@ use crate::routers::Routers;
 /// How long a member may take to accept a connection, and to send the topology first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a member that tells the topology may be behind others. A member that is cut off from them still answers.
+/// How long a member that tells the topology may be behind others. A member that is cut off from
+/// them still answers.
 const BEHIND_MAX: Duration = Duration::from_millis(500);
 
 /// How long the other routers count while no member is heard.
@@ -70,14 +73,15 @@ pub struct Follower {
 pub struct Freshness {
     /// The cluster addresses of the members whose streams are live.
     pub followed: Vec<String>,
-    /// For how long the router may have applied an older topology than members do: no member has been heard for so long,
-    /// or a member told of a newer epoch so long ago. Zero if it is up to date.
+    /// For how long the router may have applied an older topology than members do: no member has
+    /// been heard for so long, or a member told of a newer epoch so long ago. Zero if it is up to
+    /// date.
     pub behind: Duration,
 }
 
 impl Follower {
-    /// Follows the members named `seeds` (HOST:PORT of cluster listeners) and those in the topology that they tell. With
-    /// `tls`, under TLS.
+    /// Follows the members named `seeds` (HOST:PORT of cluster listeners) and those in the topology
+    /// that they tell. With `tls`, under TLS.
     #[must_use]
     pub fn new(
         map: Arc<Map>,
@@ -180,8 +184,8 @@ impl Follower {
         let (mut told, mut next) = begun.map_err(|_| FollowError::Timeout)??;
         loop {
             self.take(index, &next.ok_or(FollowError::Ended)?)?;
-            // It may be long until something changes. Pings end the stream of a silent member, and answers of other
-            // members tell of one that is behind.
+            // It may be long until something changes. Pings end the stream of a silent member, and
+            // answers of other members tell of one that is behind.
             next = tokio::select! {
                 next = told.message() => next?,
                 () = self.map.behind(BEHIND_MAX) => return Err(FollowError::Behind),
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_whom_nobody_owns_anything_is_refused() {
+    fn a_map_without_owners_is_refused() {
         let mut message = message(4);
         message.members.iter_mut().for_each(|it| it.share = 0);
         assert_eq!(topology(&message), Err(TopologyError::NoOwners));

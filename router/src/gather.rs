@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
-use fonn_proto::{Batch, Failure, ServerCommand, Space, placement};
+use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId, placement};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::peer::{CallError, Pending, Timing};
 use fonn_runtime::route::{Flush, Target, envelope};
@@ -76,6 +76,7 @@ pub async fn execute(
         ServerCommand::Atomic(batch) => {
             let batch = Batch {
                 base: client.base,
+                writer: client.writer,
                 ..batch.clone()
             };
             carry_out(router, client.space, batch).await
@@ -92,7 +93,7 @@ pub async fn execute(
         ServerCommand::RandomKey => random_key(router, client.space).await,
         ServerCommand::StoreAllIfNone(pairs) => {
             let keys = pairs.iter().map(|(key, _)| placement::slot(key));
-            store_all(router, client.space, command, keys).await
+            store_all(router, client, command, keys).await
         }
         ServerCommand::ClientInfo => {
             ServerOutcome::Text(format!("id={} addr={}", client.id, client.peer))
@@ -122,7 +123,7 @@ async fn ask_all(
         .upstreams()
         .all()
         .iter()
-        .map(|(_, target)| begin(router, target, space, 0, command))
+        .map(|(_, target)| begin(router, target, (space, WriterId::NONE), 0, command))
         .collect();
     let mut answers = Vec::with_capacity(begun.len());
     for pending in begun {
@@ -134,7 +135,7 @@ async fn ask_all(
 fn begin(
     router: &Router,
     target: &Target,
-    space: Space,
+    (space, writer): (Space, WriterId),
     slot: u16,
     command: &ServerCommand<'_>,
 ) -> Result<Pending, CallError> {
@@ -142,7 +143,7 @@ fn begin(
         now: Instant::now(),
         timeout: router.forwarder().timeout(),
     };
-    let envelope = envelope(slot, space, target.epoch);
+    let envelope = envelope(slot, space, target.epoch).of(writer);
     let request = Request::Server(command.clone());
     target.client.begin(&request, envelope, None, timing)
 }
@@ -156,8 +157,8 @@ async fn finish(pending: Result<Pending, CallError>) -> Option<ServerOutcome> {
     }
 }
 
-/// Flushes all members, again if one of them goes by a newer map: there may be others by that. One that does not answer
-/// may have fallen a moment ago, and is not asked by the next map.
+/// Flushes all members, again if one of them has applied a newer map: it may name others. One
+/// that does not answer may have fallen a moment ago, and is not asked by the next map.
 async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> ServerOutcome {
     let deadline = Instant::now() + router.forwarder().timeout();
     loop {
@@ -232,9 +233,15 @@ async fn count_in_slot(router: &Router, space: Space, slot: u16) -> ServerOutcom
         return unavailable;
     };
     let command = ServerCommand::CountInSlot(slot);
-    finish(begin(router, &target, space, slot, &command))
-        .await
-        .unwrap_or(unavailable)
+    finish(begin(
+        router,
+        &target,
+        (space, WriterId::NONE),
+        slot,
+        &command,
+    ))
+    .await
+    .unwrap_or(unavailable)
 }
 
 /// Goes through the members one after the other.
@@ -268,7 +275,7 @@ async fn scan(
         pattern,
         count,
     };
-    match finish(begin(router, target, space, 0, &command)).await {
+    match finish(begin(router, target, (space, WriterId::NONE), 0, &command)).await {
         Some(ServerOutcome::Scan { cursor: 0, keys }) => ServerOutcome::Scan { cursor: next, keys },
         Some(ServerOutcome::Scan { cursor, keys }) if cursor >> POSITION_SHIFT == 0 => {
             ServerOutcome::Scan {
@@ -308,12 +315,13 @@ async fn carry_out(router: &Router, space: Space, batch: Batch<'_>) -> ServerOut
     let Some(slot) = batch.slot() else {
         return ServerOutcome::CrossSlot;
     };
+    let writer = batch.writer;
     let command = ServerCommand::Atomic(batch);
     let deadline = Instant::now() + router.forwarder().timeout();
     loop {
         let outcome = match router.forwarder().upstreams().owner(slot, 0) {
             None => ServerOutcome::Failed(Failure::Busy),
-            Some(target) => finish(begin(router, &target, space, slot, &command))
+            Some(target) => finish(begin(router, &target, (space, writer), slot, &command))
                 .await
                 .unwrap_or(ServerOutcome::Failed(Failure::Unavailable)),
         };
@@ -353,7 +361,7 @@ async fn random_key(router: &Router, space: Space) -> ServerOutcome {
 /// All or nothing works on one member: the keys have to be of one slot, as in Redis Cluster.
 async fn store_all(
     router: &Router,
-    space: Space,
+    client: Client<'_>,
     command: &ServerCommand<'_>,
     mut slots: impl Iterator<Item = u16>,
 ) -> ServerOutcome {
@@ -367,7 +375,8 @@ async fn store_all(
     let Some(target) = router.forwarder().upstreams().owner(slot, 0) else {
         return ServerOutcome::Failed(Failure::Busy);
     };
-    finish(begin(router, &target, space, slot, command))
+    let place = (client.space, client.writer);
+    finish(begin(router, &target, place, slot, command))
         .await
         .unwrap_or(unavailable)
 }

@@ -1,4 +1,4 @@
-//! What a router counts, and its metrics: read from their cells whenever somebody scrapes.
+//! What a router counts, and its metrics: read from their cells at each scrape.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -117,7 +117,7 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
         ("auth_required", serve::Event::AuthRequired),
         ("read_only", serve::Event::ReadOnly),
     ] {
-        let help = "Commands that were refused because of who sent them, by reason.";
+        let help = "Commands that were refused because of their client, by reason.";
         let labels = [("reason", reason)];
         snapshot.counter(
             "fonn_router_refusals_total",

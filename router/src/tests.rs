@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
-use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Space, Store};
+use fonn_proto::{
+    Base, Command, ExpirySpec, Get, Outcome, Overlay, Redirects, Space, Store, WriterId,
+};
 use fonn_runtime::config::InForce;
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::release::Release;
@@ -140,8 +142,9 @@ fn exchange(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
     assert!(got == reply, "got {}, not {}", shown(&got), shown(reply));
 }
 
-/// Sends writes of which some cannot be carried out before the next map, as `event` counts, and announces that map. All are
-/// stored then. A machine that stands still may announce it when they have waited long enough: they are sent again.
+/// Sends writes of which some cannot be carried out before the next map, as `event` counts, and
+/// announces that map. All are stored then. A machine that stands still may announce it when they
+/// have waited long enough: they are sent again.
 #[track_caller]
 fn stored_by_the_next_map(
     router: &Running,
@@ -227,7 +230,7 @@ fn what_one_router_stores_every_router_finds_by_every_protocol() {
 }
 
 #[test]
-fn a_flush_has_one_cutoff_and_who_is_older_is_flushed_in_its_own_way() {
+fn a_flush_has_one_cutoff_and_an_older_member_is_flushed_in_its_own_way() {
     let cluster = Cluster::start();
     let router = cluster.router();
     let mut client = router.connect();
@@ -242,7 +245,7 @@ fn a_flush_has_one_cutoff_and_who_is_older_is_flushed_in_its_own_way() {
     assert!([a, b, c].iter().all(|it| it.entries() == 0));
     let told = [a, b, c].map(|it| it.cutoffs());
     assert_eq!(told, [vec![9], vec![9], vec![]]);
-    // By an older map its clock may be behind who fell.
+    // By an older map its clock may be behind the failed member's.
     b.go_by(0, true);
     assert_eq!(cluster.epoch, 1);
     let mut flushing = router.connect();
@@ -350,7 +353,7 @@ fn when_a_member_dies_reads_are_hits_or_misses_and_writes_go_on_with_the_next_ma
     assert_eq!(replies.matches("VALUE").count(), 100 - lost);
     assert_eq!(replies.matches("END").count(), 100);
 
-    // The writes wait for whoever takes over.
+    // The writes wait for the next primary.
     stored_by_the_next_map(&router, &mut client, &sets, Event::MapWait, || {
         cluster.announce(&["b"]);
     });
@@ -383,7 +386,7 @@ fn a_router_tells_cluster_clients_that_it_owns_all_slots() {
         "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$9\r\n{host}\r\n:{port}\r\n$40\r\n{id}\r\n*0\r\n"
     );
     exchange(&mut client, &resp("CLUSTER SLOTS"), slots.as_bytes());
-    // Whoever asked is served like others: keys of all members, whatever the map becomes.
+    // These clients are served like others: keys of all members, whatever the map becomes.
     for n in 0..60 {
         exchange(&mut client, &resp(&format!("SET key-{n} v")), b"+OK\r\n");
     }
@@ -422,7 +425,7 @@ fn two_routers_tell_cluster_clients_the_same_halves_and_serve_all_slots() {
         let id = fonn_proto::cluster::NodeId::of_name(&name);
         let own = format!("$40\r\n{id}\r\n");
         exchange(&mut client, &resp("CLUSTER MYID"), own.as_bytes());
-        // Nobody is sent anywhere.
+        // No client is redirected.
         for n in 0..40 {
             exchange(&mut client, &resp(&format!("SET key-{n} v")), b"+OK\r\n");
         }
@@ -481,6 +484,7 @@ fn an_overlay_reads_its_base_wherever_the_key_is_and_never_changes_it() {
             base,
             is_routed: false,
             redirects: Redirects::Never,
+            writer: WriterId::NONE,
         };
         let came = runtime.block_on(async {
             match forwarder.begin(&job).await {
@@ -494,15 +498,22 @@ fn an_overlay_reads_its_base_wherever_the_key_is_and_never_changes_it() {
         }
     };
     for number in 0..20 {
-        let key = format!("key-{number}");
-        let key = key.as_bytes();
-        let get = || Command::Get(Get::new(key));
-        let set = |value| Command::Store(Store::set(key, value, 0, ExpirySpec::Never));
-        assert_eq!(execute(own, Some(base), get()), None);
-        execute(base, None, set(b"of the base"));
-        assert_eq!(execute(own, Some(base), get()).unwrap(), b"of the base");
-        execute(own, Some(base), set(b"its own"));
-        assert_eq!(execute(own, Some(base), get()).unwrap(), b"its own");
-        assert_eq!(execute(base, None, get()).unwrap(), b"of the base");
+        let overlay = Overlay::new([number; 16]);
+        for (lower, is_one_of_many) in [(Base::of(base), false), (Base::of_overlay(base), true)] {
+            let key = format!("key-{number}-{is_one_of_many}").into_bytes();
+            let stored = match is_one_of_many {
+                true => overlay.key(&key),
+                false => key.clone(),
+            };
+            let get = |key| Command::Get(Get::new(key));
+            let set = |key, value| Command::Store(Store::set(key, value, 0, ExpirySpec::Never));
+            let upper = |command| execute(own, Some(lower), command);
+            assert_eq!(upper(get(&stored)), None);
+            execute(base, None, set(&key, b"of the base"));
+            assert_eq!(upper(get(&stored)).unwrap(), b"of the base");
+            upper(set(&stored, b"its own"));
+            assert_eq!(upper(get(&stored)).unwrap(), b"its own");
+            assert_eq!(execute(base, None, get(&key)).unwrap(), b"of the base");
+        }
     }
 }

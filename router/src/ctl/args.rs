@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fonn_runtime::clock::Clock;
 use fonn_runtime::duration::Span;
 use fonn_runtime::size::ByteCount;
+use fonn_runtime::users::Expiry;
 
 /// Shows and changes what a Fonn node does, through its admin port.
 #[derive(Debug, Parser)]
@@ -22,8 +24,8 @@ pub(super) struct Cli {
         global = true
     )]
     pub admin: AdminAddr,
-    /// Member of the cluster that is meant, if not the one at --admin, which sends the call on; at a router
-    /// all members are meant without it, or any one that answers
+    /// Member of the cluster that is meant, if not the one at --admin, which sends the call on; at
+    /// a router all members are meant without it, or any one that answers
     #[arg(long, value_name = "NAME", global = true)]
     pub member: Option<String>,
     /// JSON instead of tables: one object a line
@@ -37,7 +39,7 @@ pub(super) struct Cli {
     pub command: Command,
 }
 
-/// Who calls, where the node has users.
+/// The user, where the node has users.
 #[derive(Debug, Args)]
 pub(super) struct Login {
     /// User to log in as; the password comes from --password-file, FONN_PASSWORD or the terminal
@@ -48,7 +50,7 @@ pub(super) struct Login {
     pub password_file: Option<PathBuf>,
 }
 
-/// Whom to trust, where the node has a certificate.
+/// The trusted authority, where the node has a certificate.
 #[derive(Debug, Args)]
 pub(super) struct TlsArgs {
     /// Authorities of the node's certificate, PEM; with it the connection is under TLS
@@ -84,6 +86,8 @@ pub(super) enum Command {
     Events(Events),
     /// Make every entry of a namespace invisible, on all tiers
     Flush(Flush),
+    /// Make invisible what an identity wrote, on all tiers of all members
+    Purge(Purge),
     /// Bring entries from disk and bucket into the free part of RAM, the newest first
     Warm(Warm),
     /// Check ports, clock and bucket, and say how to cure what is wrong
@@ -111,6 +115,9 @@ pub(super) enum Command {
     /// Tokens of a users file: secrets for machines, which expire
     #[command(subcommand)]
     Token(Token),
+    /// Keep the build cache of the go command in Fonn: GOCACHEPROG="fonnctl gocache --server
+    /// HOST:PORT"
+    Gocache(GoCache),
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -158,6 +165,48 @@ pub(super) struct Events {
     pub follow: bool,
 }
 
+/// The go command (1.24 and later) starts this as its GOCACHEPROG and speaks to it over standard
+/// input and output. Outputs are kept in a local directory and on the server. A server that is
+/// away, slow or refuses costs hits, never a build.
+#[derive(Debug, Args)]
+pub(super) struct GoCache {
+    /// HTTP port of a node or router (--http-listen), HOST:PORT or https://HOST:PORT
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "FONN_SERVER",
+        default_value = "127.0.0.1:11290"
+    )]
+    pub server: AdminAddr,
+    /// Token of the caller, where the server has users; a file keeps it out of the list of
+    /// processes
+    #[arg(long, value_name = "TOKEN", env = "FONN_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// File with the token
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+    /// Beginning of the keys on the server
+    #[arg(long, value_name = "TEXT", default_value = "go")]
+    pub prefix: String,
+    /// Directory of the outputs that the go command reads; fonn/gocache in the user's cache
+    /// directory if it is left out
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// What the directory is brought to when a build begins and no other one runs: the oldest
+    /// outputs go
+    #[arg(long, value_name = "SIZE", default_value = "10g")]
+    pub dir_budget: ByteCount,
+    /// A request to the server that takes longer counts as a miss
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    pub deadline: Span,
+    /// For how long the end of a build waits until the server has its outputs
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub upload_wait: Span,
+    /// Print hits, misses and failures to standard error at the end
+    #[arg(long, env = "FONN_GOCACHE_STATS")]
+    pub stats: bool,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct Flush {
     /// The namespace; without users there is one, called default
@@ -168,6 +217,46 @@ pub(super) struct Flush {
     /// Yes, really
     #[arg(long, required = true)]
     pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("how").args(["yes", "dry_run"]).required(true))]
+pub(super) struct Purge {
+    /// Name of the user, token or OIDC identity, as `fonnctl key` shows it
+    #[arg(long, value_name = "NAME")]
+    pub writer: String,
+    /// Only in this namespace
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Only what was written since then: a time as 2026-12-31T23:59:59Z, or how long ago as 2h
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub since: Option<Since>,
+    /// Only count
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Yes, really
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// A time in the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Since {
+    /// Unix time in milliseconds.
+    pub unix_ms: u64,
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(ago) = text.parse::<Span>() {
+        let unix_ms = Clock::system().wall_ms().saturating_sub(ago.as_millis());
+        return Ok(Since { unix_ms });
+    }
+    match text.parse::<Expiry>() {
+        Ok(time) => Ok(Since {
+            unix_ms: time.unix_ms(),
+        }),
+        Err(_) => Err("expected a time as 2026-12-31T23:59:59Z, or how long ago as 2h".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -259,7 +348,8 @@ pub(super) enum Cold {
 pub(super) enum User {
     /// Read a password from standard input and print its hash for the users file
     Hash,
-    /// The users of the node: those of its users file, and those that the members of its cluster agreed on
+    /// The users of the node: those of its users file, and those that the members of its cluster
+    /// agreed on
     List,
     /// Add a user to the cluster, or change one; what is not said stays as it is
     Put(PutUser),
@@ -269,7 +359,8 @@ pub(super) enum User {
 
 #[derive(Debug, Args)]
 pub(super) struct PutUser {
-    /// Its name; the password comes from --new-password-file (FONN_NEW_PASSWORD_FILE), FONN_NEW_PASSWORD or the terminal
+    /// Its name; the password comes from --new-password-file (FONN_NEW_PASSWORD_FILE),
+    /// FONN_NEW_PASSWORD or the terminal
     pub name: String,
     /// What it may do; a new user needs one
     #[arg(long, value_name = "ROLE")]

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_shows_who_leads_and_who_owns_what() {
+    fn a_map_shows_the_leader_and_the_owners() {
         let map = MembershipMapResponse {
             status: Some(status()),
             replicas: 2,

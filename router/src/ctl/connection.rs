@@ -26,8 +26,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Until a call is answered; for a stream, until it begins.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How to call the node; None without TLS.
-fn tls_config(admin: &AdminAddr, args: &TlsArgs) -> Result<Option<Arc<ClientConfig>>, CtlError> {
+/// How to call a node; None without TLS.
+pub(super) fn tls_config(
+    admin: &AdminAddr,
+    args: &TlsArgs,
+) -> Result<Option<Arc<ClientConfig>>, CtlError> {
     let input = |text: &str| Err(CtlError::Input(text.to_owned()));
     let identity = args.tls_cert.clone().zip(args.tls_key.clone());
     let Some(ca) = args.tls_ca.clone() else {
@@ -128,7 +131,8 @@ impl Connection {
         AdminClient::with_origin(self.channel.clone(), self.channel.origin())
     }
 
-    /// The client of the cold service. Pages of a thousand long keys are larger than the default limit.
+    /// The client of the cold service. Pages of a thousand long keys are larger than the default
+    /// limit.
     pub(super) fn cold(&self) -> ColdClient<Channel> {
         ColdClient::with_origin(self.channel.clone(), self.channel.origin())
             .max_decoding_message_size(64 << 20)
@@ -175,8 +179,8 @@ impl Connection {
         })
     }
 
-    /// The members, if it is a router that is asked and none of them was named: what is of one member alone is asked
-    /// of each then. What cannot be told here the call itself will tell.
+    /// The members, if it is a router that is asked and none of them was named: what is of one
+    /// member alone is asked of each then. What cannot be told here the call itself will tell.
     ///
     /// # Errors
     /// If a member has no name.
@@ -202,6 +206,19 @@ impl Connection {
         let members = names.map(|name| Ok((name.to_owned(), self.to_member(name)?)));
         let members = members.collect::<Result<_, CtlError>>()?;
         Ok(Some(Everybody { map, members }))
+    }
+
+    /// The members of the cluster that are not down, whichever process is asked; None of a node
+    /// that is in no cluster.
+    pub(super) async fn in_cluster(&self) -> Option<Vec<(String, Self)>> {
+        let mut membership = self.membership();
+        let map = self
+            .call(membership.map(MembershipMapRequest {}))
+            .await
+            .ok()?;
+        let names = map.members.iter().filter_map(answering);
+        let members = names.map(|name| Some((name.to_owned(), self.to_member(name).ok()?)));
+        members.collect()
     }
 
     /// The metrics of the process that is asked itself, if it tells them.
@@ -245,7 +262,8 @@ impl Connection {
         }
     }
 
-    /// The next message of a stream; None at its end. A node that is gone is noticed by the connection.
+    /// The next message of a stream; None at its end. A node that is gone is noticed by the
+    /// connection.
     ///
     /// # Errors
     /// As the node says.

@@ -118,6 +118,7 @@ pub(super) enum State {
     Deleted,
     Expired,
     Flushed,
+    Purged,
     Damaged,
 }
 
@@ -129,6 +130,8 @@ pub(super) fn state(copy: &KeyCopy, answer: &KeyResponse) -> State {
         State::Deleted
     } else if copy.version < answer.flushed_below_version {
         State::Flushed
+    } else if copy.purged {
+        State::Purged
     } else if copy.expires_at_ms != 0 && copy.expires_at_ms <= answer.now_ms {
         State::Expired
     } else if copy.damaged {
@@ -145,6 +148,7 @@ fn words(state: State) -> &'static str {
         State::Deleted => "deleted",
         State::Expired => "expired",
         State::Flushed => "flushed",
+        State::Purged => "purged",
         State::Damaged => "damaged",
     }
 }
@@ -161,6 +165,7 @@ pub(super) fn render(answer: &KeyResponse) -> String {
         ("TIER", Side::Left),
         ("STATE", Side::Left),
         ("WRITTEN", Side::Left),
+        ("WRITER", Side::Left),
         ("EXPIRES", Side::Left),
         ("VALUE", Side::Right),
         ("STORED", Side::Right),
@@ -181,6 +186,7 @@ pub(super) fn render(answer: &KeyResponse) -> String {
             tier.map_or_else(|_| copy.tier.to_string(), Tier::name),
             format!("{}{dirty}", words(state(copy, answer))),
             relative(copy.version >> VERSION_COUNTER_BITS, answer.now_ms),
+            printable(&copy.writer),
             match copy.expires_at_ms {
                 0 => "never".to_owned(),
                 at => relative(at, answer.now_ms),

@@ -1,5 +1,5 @@
-//! Passwords: where they come from, and what is made of them. Never from an argument, which everybody on the machine
-//! can read.
+//! Passwords: their sources, and their hashes. Never from an argument, which every user of the
+//! machine can read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -56,6 +56,13 @@ impl Wanted<'_> {
     }
 }
 
+/// The text of a file that holds a secret, without the line's end.
+pub(super) fn read_secret(path: &Path, flag: &'static str) -> Result<String, CtlError> {
+    let bytes = read_file(path, flag)?;
+    String::from_utf8(bytes)
+        .map_err(|_| CtlError::Input(format!("{flag} {}: it is no text", path.display())))
+}
+
 fn read_file(path: &Path, flag: &str) -> Result<Vec<u8>, CtlError> {
     let read = File::open(path).and_then(read_limited);
     let bytes = read.map_err(|error| {
@@ -65,8 +72,8 @@ fn read_file(path: &Path, flag: &str) -> Result<Vec<u8>, CtlError> {
     Ok(without_line_end(&bytes).to_vec())
 }
 
-/// argon2id with the parameters of the crate's default (OWASP's first choice: 19 MiB, two passes) and a
-/// random salt, as a PHC string.
+/// argon2id with the parameters of the crate's default (OWASP's first choice: 19 MiB, two passes)
+/// and a random salt, as a PHC string.
 pub(super) fn hash_password(password: &[u8]) -> Result<String, CtlError> {
     check_password(password, "standard input")?;
     match Argon2::default().hash_password(password) {
@@ -89,7 +96,8 @@ fn check_password(password: &[u8], source: &str) -> Result<(), CtlError> {
     )))
 }
 
-/// From standard input: one line of a terminal, without showing it, or all there is; without the line's end.
+/// From standard input: one line of a terminal, without showing it, or all there is; without the
+/// line's end.
 pub(super) fn read_password(prompt: &str) -> Result<Vec<u8>, CtlError> {
     let input = |error: io::Error| {
         CtlError::Input(format!(

@@ -187,6 +187,7 @@ fn copy(tier: Tier, written_ms_ago: u64) -> KeyCopy {
         codec: "lz4".to_owned(),
         value_bytes: 4096,
         stored_bytes: 1024,
+        writer: "ci".to_owned(),
         ..KeyCopy::default()
     }
 }
@@ -212,9 +213,9 @@ fn a_key_is_shown_with_what_each_copy_is_good_for() {
     assert_eq!(
         key::render(&answer),
         "\
-TIER  STATE                    WRITTEN    EXPIRES    VALUE   STORED  CODEC             VERSION  PLACE
-ram   served, not on disk yet  5 s ago    in 1 h   4.0 KiB  1.0 KiB  lz4    111411199672320000
-disk  superseded               1 min ago  never    4.0 KiB  1.0 KiB  lz4    111411196067840000  generation 3 at 64
+TIER  STATE                    WRITTEN    WRITER  EXPIRES    VALUE   STORED  CODEC             VERSION  PLACE
+ram   served, not on disk yet  5 s ago    ci      in 1 h   4.0 KiB  1.0 KiB  lz4    111411199672320000
+disk  superseded               1 min ago  ci      never    4.0 KiB  1.0 KiB  lz4    111411196067840000  generation 3 at 64
 "
     );
     let nothing = KeyResponse::default();
@@ -254,6 +255,11 @@ fn the_state_of_a_copy_follows_what_a_get_would_do() {
         ..plain.clone()
     };
     assert_eq!(state(&deleted, 0), State::Deleted);
+    let purged = KeyCopy {
+        purged: true,
+        ..plain.clone()
+    };
+    assert_eq!(state(&purged, 0), State::Purged);
     let damaged = KeyCopy {
         damaged: true,
         ..plain
@@ -525,7 +531,7 @@ fn the_command_line_is_sound_and_addresses_are_checked() {
     assert!("https://a:1/".parse::<AdminAddr>().unwrap().is_https);
     let alone = Cli::try_parse_from(["fonnctl", "status", "--tls-cert", "c"]);
     assert_eq!(alone.unwrap_err().exit_code(), 2);
-    // A password is never an argument: everybody on the machine can read those.
+    // A password is never an argument: every user of the machine can read those.
     let flag = Cli::try_parse_from(["fonnctl", "status", "--password", "p"]);
     assert_eq!(flag.unwrap_err().exit_code(), 2);
 }

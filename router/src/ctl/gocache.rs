@@ -1,0 +1,98 @@
+//! `fonnctl gocache`: started by the go command, which keeps its build cache in Fonn by it. No
+//! admin port is asked.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use fonn_gocache::{Options, Server, Summary};
+
+use super::Verdict;
+use super::args::{GoCache, TlsArgs};
+use super::connection::tls_config;
+use super::error::CtlError;
+use super::password::read_secret;
+
+/// What the server says to a caller that it does not know.
+const UNAUTHORIZED: u64 = 401;
+
+/// Serves the go command on standard input and output.
+///
+/// # Errors
+/// If a setting cannot be, or if the go command breaks its protocol.
+pub(super) async fn run(args: GoCache, tls: &TlsArgs) -> Result<Verdict, CtlError> {
+    let dir = args.dir.or_else(default_dir).ok_or_else(|| {
+        CtlError::Input("there is no home directory: name a directory with --dir".to_owned())
+    })?;
+    let token = match (args.token, &args.token_file) {
+        (None, Some(path)) => Some(read_secret(path, "--token-file")?),
+        (token, _) => token.filter(|it| !it.is_empty()),
+    };
+    let server = Server {
+        addr: args.server.addr.clone(),
+        tls: tls_config(&args.server, tls)?,
+        token,
+        prefix: args.prefix,
+        deadline: args.deadline.get(),
+    };
+    let options = Options {
+        server: Some(server),
+        dir,
+        budget: args.dir_budget.bytes(),
+        upload_wait: args.upload_wait.get(),
+    };
+    let served = fonn_gocache::run(options, io::stdin(), io::stdout()).await;
+    let served = served.map_err(|error| CtlError::Input(error.to_string()))?;
+    let summary = served.map_err(CtlError::Output)?;
+    let mut stderr = io::stderr();
+    // The build goes on if standard error is closed.
+    if summary.refused == UNAUTHORIZED {
+        let _ = writeln!(
+            stderr,
+            "fonnctl gocache: {} refuses the token; the build ran without it",
+            args.server.addr
+        );
+    }
+    if args.stats {
+        let _ = writeln!(stderr, "{}", told(&summary));
+    }
+    Ok(Verdict::Good)
+}
+
+/// The summary for people.
+fn told(summary: &Summary) -> String {
+    let hits = summary.hits_here + summary.hits_there;
+    format!(
+        "fonnctl gocache: {hits} hits ({} from the directory), {} misses, {} stored ({} sent), {} failures",
+        summary.hits_here, summary.misses, summary.puts, summary.uploads, summary.failures
+    )
+}
+
+/// `fonn/gocache` where the user's caches are.
+fn default_dir() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+    let caches = of("XDG_CACHE_HOME").map(PathBuf::from);
+    let caches = caches.or_else(|| of("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    caches.map(|caches| caches.join("fonn").join("gocache"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_one_line() {
+        let summary = Summary {
+            hits_here: 2,
+            hits_there: 3,
+            misses: 4,
+            puts: 5,
+            uploads: 6,
+            failures: 7,
+            refused: 0,
+        };
+        assert_eq!(
+            told(&summary),
+            "fonnctl gocache: 5 hits (2 from the directory), 4 misses, 5 stored (6 sent), 7 failures"
+        );
+    }
+}
