@@ -11,8 +11,11 @@
 //! | there already | | 409 for Nx, 200 otherwise |
 //! | another digest | | 400 |
 
+use std::fmt;
+
 use bytes::Bytes;
 use fonn_proto::Failure;
+use futures_util::stream::BoxStream;
 use hyper::header::{
     CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
@@ -22,7 +25,7 @@ use crate::route::Dialect;
 
 /// Values are bytes, whatever they contain.
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// Without a charset: Nx shows its user the line of a 401 only if the type is exactly this one.
+/// Without a charset: Nx shows its user the line of a 401 only with exactly this type.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -34,6 +37,17 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// The length that is told instead of that of the body: the answer to a HEAD has none.
     pub(crate) told_len: Option<usize>,
+    /// What follows `body`. Its length is `told_len`.
+    pub(crate) stream: Option<Parts>,
+}
+
+/// Bytes that are fetched while they are sent.
+pub(crate) struct Parts(pub(crate) BoxStream<'static, Bytes>);
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Parts")
+    }
 }
 
 impl Answer {
@@ -44,6 +58,7 @@ impl Answer {
             headers: HeaderMap::new(),
             body: Bytes::new(),
             told_len: None,
+            stream: None,
         }
     }
 
@@ -73,7 +88,8 @@ impl Answer {
         Self::typed(status, JSON, Bytes::from(document))
     }
 
-    /// A line that says why a request of `dialect` is refused. Turborepo shows its user the message of a JSON document.
+    /// A line that says why a request of `dialect` is refused. Turborepo shows its user the message
+    /// of a JSON document.
     pub(crate) fn refusal(dialect: Dialect, status: StatusCode, code: &str, line: &str) -> Self {
         match dialect {
             Dialect::Turborepo => {
@@ -121,6 +137,31 @@ impl Answer {
             ),
             Failure::AuthRequired => Self::unauthorized("a login is needed"),
         }
+    }
+
+    /// The same as an error of Twirp, which is JSON. The client of GitHub Actions takes any other
+    /// document for an outage, and tries again for half a minute.
+    pub(crate) fn into_twirp_error(mut self) -> Self {
+        let code = match self.status.as_u16() {
+            0..=399 => return self,
+            401 => "unauthenticated",
+            403 => "permission_denied",
+            404 => "not_found",
+            408 => "deadline_exceeded",
+            503 => "unavailable",
+            507 => "resource_exhausted",
+            _ => "invalid_argument",
+        };
+        let line = String::from_utf8_lossy(&self.body);
+        // By these words the client knows that it is a rule and no fault.
+        let denied = match code {
+            "permission_denied" => "cache write denied: ",
+            _ => "",
+        };
+        let message = format!("{denied}{}", line.trim_end());
+        let error = serde_json::json!({"code": code, "msg": message});
+        self.body = Bytes::from(error.to_string());
+        self.with(CONTENT_TYPE, JSON)
     }
 
     /// The same with another header.
@@ -174,6 +215,23 @@ mod tests {
         let answer = Answer::write_failed(Dialect::Turborepo, Failure::ReadOnly);
         let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(document["error"]["code"], "read_only");
+    }
+
+    #[test]
+    fn github_actions_is_refused_in_the_form_of_twirp() {
+        let answer = Answer::write_failed(Dialect::Actions, Failure::ReadOnly).into_twirp_error();
+        let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(document["code"], "permission_denied");
+        let message = document["msg"].as_str().unwrap();
+        assert!(message.starts_with("cache write denied: the entry may not be changed"));
+        let answer = Answer::unauthorized("unknown token").into_twirp_error();
+        assert_eq!(
+            answer.body,
+            r#"{"code":"unauthenticated","msg":"unknown token"}"#
+        );
+        assert_eq!(answer.headers[CONTENT_TYPE], "application/json");
+        let answer = Answer::value(StatusCode::OK, Bytes::from_static(b"abc")).into_twirp_error();
+        assert_eq!(answer.body, "abc");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Token exchange (RFC 8693): the parameters of a request, and the form of its answers. Without I/O.
+//! Token exchange (RFC 8693): the parameters of a request, and the form of its answers. Without
+//! I/O.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +80,9 @@ impl Refused {
             Self::Token(Rejection::Signature) => ExchangeOutcome::Signature,
             Self::Token(Rejection::Audience) => ExchangeOutcome::Audience,
             Self::Token(Rejection::Expired | Rejection::NotYetValid) => ExchangeOutcome::Time,
-            Self::Identity(ExchangeError::NoRule | ExchangeError::Subject) => ExchangeOutcome::Rule,
+            Self::Identity(
+                ExchangeError::NoRule | ExchangeError::Subject | ExchangeError::Claim(_),
+            ) => ExchangeOutcome::Rule,
             Self::Token(Rejection::Keys(_))
             | Self::Identity(ExchangeError::Changed)
             | Self::Busy => ExchangeOutcome::Unavailable,

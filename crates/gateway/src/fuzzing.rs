@@ -1,4 +1,5 @@
-//! The parsers of bodies and headers, as the fuzz targets reach them. It is no part of the interface.
+//! The parsers of bodies and headers, as the fuzz targets reach them. It is no part of the
+//! interface.
 //!
 //! Each function takes what a client sends, and returns whether the invariant of the parser holds.
 
@@ -8,7 +9,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 use crate::dav::{self, Resource};
 use crate::range::{self, Wanted};
-use crate::{artifact, events};
+use crate::{actions, artifact, events};
 
 /// The headers and the body of an artifact stay the same when they are stored again.
 #[must_use]
@@ -62,6 +63,41 @@ pub fn path_adds_no_element(path: &str) -> bool {
     elements(path) == elements("/")
 }
 
+/// What is stored of an archive of GitHub Actions reads the same after it was written again, and
+/// its parts follow each other without a gap.
+#[must_use]
+pub fn archive_is_whole(record: &[u8]) -> bool {
+    let Some(archive) = actions::Archive::parse(record) else {
+        return true;
+    };
+    let mut end = 0;
+    let follow = archive.clone().parts().all(|part| {
+        let follows = part.offset == end && part.len > 0;
+        end += part.len as u64;
+        follows
+    });
+    follow && end == archive.len() && archive.encode() == record
+}
+
+/// An index of GitHub Actions reads the same after it was written again.
+#[must_use]
+pub fn index_is_kept(record: &[u8]) -> bool {
+    actions::Index::parse(record).is_none_or(|index| index.encode() == record)
+}
+
+/// What a client of GitHub Actions sends is read or refused, and names are bounded.
+#[must_use]
+pub fn actions_call_is_bounded(body: &[u8]) -> bool {
+    let is_short = |key: &str| !key.is_empty() && key.len() <= actions::KEY_LEN_MAX;
+    let names = actions::block_list(body);
+    let component = std::str::from_utf8(body).ok().and_then(actions::component);
+    drop(component);
+    actions::Reserve::parse(body).is_none_or(|it| is_short(&it.key))
+        && actions::Find::parse(body).is_none_or(|it| is_short(&it.key))
+        && actions::Publish::parse(body).is_none_or(|it| is_short(&it.key))
+        && names.is_none_or(|names| names.len() <= actions::BLOCKS_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -87,6 +123,9 @@ mod tests {
             prop_assert!(artifact_is_kept(&input));
             prop_assert!(range_lies_within(&input, len));
             prop_assert!(events_are_bounded(&input));
+            prop_assert!(archive_is_whole(&input));
+            prop_assert!(index_is_kept(&input));
+            prop_assert!(actions_call_is_bounded(&input));
             prop_assert!(path_adds_no_element(&path));
         }
     }

@@ -1,5 +1,7 @@
-//! Answers requests: admits the client, routes the request, carries it out, and counts the response.
+//! Answers requests: admits the client, routes the request, carries it out, and counts the
+//! response.
 
+mod actions;
 mod admission;
 mod exchange;
 mod operate;
@@ -15,7 +17,7 @@ use bytes::Bytes;
 use fonn_oidc::Verifier;
 use fonn_runtime::http::HostNames;
 use fonn_runtime::metrics::Metrics;
-use fonn_runtime::serve::Security;
+use fonn_runtime::serve::{Scope, Security};
 use fonn_runtime::users::{Role, Source};
 use http_body::Body;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
@@ -29,10 +31,12 @@ use crate::metrics::{Figures, LostRead};
 use crate::outstanding::{Counted, Outstanding};
 use crate::payload::Payload;
 use crate::probation::Probation;
+use crate::receive::Terms;
 use crate::route::{self, Dialect, RouteError};
-use crate::store::{Scope, Store};
+use crate::store::Store;
 
-/// Operations of the store that are under way at once; beyond that a read is a miss and a write is refused.
+/// Operations of the store that are under way at once; beyond that a read is a miss and a write is
+/// refused.
 const OPERATIONS_MAX: usize = 4096;
 
 /// Shorter bodies of responses are not counted: connections hold as much besides.
@@ -102,6 +106,22 @@ impl Call<'_> {
     }
 }
 
+impl<'r> Call<'r> {
+    /// The terms on which a body of this call becomes a value of `store`.
+    fn terms<'t, S: Store>(&self, store: &'t S) -> Terms<'t, S>
+    where
+        'r: 't,
+    {
+        Terms {
+            store,
+            life: self.life,
+            source: self.source(),
+            prefix: &[],
+            len_max: store.value_len_max(),
+        }
+    }
+}
+
 impl<S: Store> Front<S> {
     /// A front of `store`, which lets in the clients that `security` says.
     #[must_use]
@@ -165,6 +185,9 @@ impl<S: Store> Front<S> {
         let has_body = !request.body().is_end_stream();
         let call = Call { peer, life };
         let (mut answer, is_read) = self.respond(request, routed, call).await;
+        if dialect == Dialect::Actions {
+            answer = answer.into_twirp_error();
+        }
         if is_head && answer.told_len.is_none() {
             answer = answer.without_body();
         }
@@ -180,8 +203,11 @@ impl<S: Store> Front<S> {
                 answer = Answer::miss();
             }
         }
-        self.figures()
-            .answered(dialect, answer.status, answer.body.len());
+        let sent_len = match (&answer.stream, answer.told_len) {
+            (Some(_), Some(len)) => len,
+            _ => answer.body.len(),
+        };
+        self.figures().answered(dialect, answer.status, sent_len);
         complete(answer, counted, active)
     }
 
@@ -221,7 +247,14 @@ impl<S: Store> Front<S> {
         {
             return self.exchange_token(request, call).await;
         }
-        let (scope, role) = match self.admit_connection(request.headers(), call).await {
+        let login = match &routed {
+            Ok(route) if route.dialect == Dialect::Actions && route.digest.is_some() => {
+                actions::login_of(request.uri().query())
+            }
+            _ => None,
+        };
+        let headers = login.as_ref().unwrap_or_else(|| request.headers());
+        let (scope, role) = match self.admit_connection(headers, call).await {
             Ok(admitted) => admitted,
             Err(refused) => return (refused, false),
         };
@@ -246,12 +279,17 @@ fn complete<S: Store>(
         mut headers,
         body,
         told_len,
+        stream,
     } = answer;
     let len = told_len.unwrap_or(body.len());
     if status != StatusCode::NO_CONTENT {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
     }
-    let mut response = Response::new(Payload::new(body, counted, active));
+    let payload = match stream {
+        Some(parts) => Payload::streamed(parts, active),
+        None => Payload::new(body, counted, active),
+    };
+    let mut response = Response::new(payload);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
@@ -286,8 +324,8 @@ impl<S: Store> Front<S> {
         false
     }
 
-    /// The keyspace and the role of the client of a connection. While its credentials are checked the connection gives way
-    /// to no newer one: the line of checks is bounded.
+    /// The keyspace and the role of the client of a connection. While its credentials are checked
+    /// the connection gives way to no newer one: the line of checks is bounded.
     async fn admit_connection(
         &self,
         headers: &HeaderMap,

@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http_body::{Body, Frame, SizeHint};
 use hyper::HeaderMap;
 
+use crate::answer::Parts;
 use crate::life::Active;
 use crate::outstanding::Counted;
 use crate::store::Store;
@@ -25,6 +27,8 @@ pub(crate) struct Payload<S: Store> {
     /// Whether the length is told: not of a body that has trailers.
     has_len: bool,
     counted: Option<Arc<Counted<S>>>,
+    /// What follows `rest`.
+    stream: Option<Parts>,
     _active: Option<Active>,
 }
 
@@ -50,6 +54,14 @@ impl<S: Store> Payload<S> {
         }
     }
 
+    /// The bytes of a stream, as the body of the request `active`.
+    pub(crate) fn streamed(parts: Parts, active: Active) -> Self {
+        Self {
+            stream: Some(parts),
+            ..Self::of_parts(Vec::new(), None, None, active)
+        }
+    }
+
     /// `parts` one after another, and trailers, as the body of the request `active`.
     pub(crate) fn of_parts(
         parts: Vec<Bytes>,
@@ -63,6 +75,7 @@ impl<S: Store> Payload<S> {
             trailers,
             has_len: false,
             counted: None,
+            stream: None,
             _active: None,
         };
         let Some(counted) = counted.map(Arc::new) else {
@@ -94,9 +107,17 @@ impl<S: Store + Unpin> Body for Payload<S> {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let it = self.get_mut();
+        if it.rest.is_empty()
+            && let Some(parts) = &mut it.stream
+        {
+            match ready!(parts.0.poll_next_unpin(cx)) {
+                Some(part) => it.rest.push_back(part),
+                None => it.stream = None,
+            }
+        }
         let Some(first) = it.rest.front_mut() else {
             let trailers = it.trailers.take();
             return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
@@ -112,7 +133,7 @@ impl<S: Store + Unpin> Body for Payload<S> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.trailers.is_none()
+        self.rest.is_empty() && self.trailers.is_none() && self.stream.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

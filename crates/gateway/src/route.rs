@@ -8,12 +8,15 @@
 //! | `…/v1.1/{group}/{artifact}/{hash}/{file}` | `maven` | the path |
 //! | `/v1/cache/{hash}` | `nx` | the path |
 //! | `/v8/artifacts/{hash}?teamId=T&slug=T` | `turborepo` | `v8/artifacts/[T/]{hash}` |
+//! | `/actions/cache/{64 hex}` | `actions` | the path |
+//! | `/twirp/github.actions.results.api.v1.CacheService/{method}` | `actions` | the path |
 //! | `/status` | `status` | none |
 //! | `/v1/token` | `token` | none |
 //! | any other | `generic` | the path |
 //!
-//! A key is the path without its leading slash, percent-decoded. Bytes above 127 and `%00` are part of it. Segments that
-//! URL libraries rewrite (`.`, `..`, empty ones) are refused, because two clients would disagree on the key.
+//! A key is the path without its leading slash, percent-decoded. Bytes above 127 and `%00` are part
+//! of it. Segments that URL libraries rewrite (`.`, `..`, empty ones) are refused, because two
+//! clients would disagree on the key.
 
 mod path;
 #[cfg(test)]
@@ -41,6 +44,8 @@ fonn_runtime::label! {
         Nx = "nx",
         /// Turborepo.
         Turborepo = "turborepo",
+        /// The cache service of GitHub Actions.
+        Actions = "actions",
         /// The status page.
         Status = "status",
         /// The exchange of identity tokens.
@@ -69,6 +74,12 @@ pub enum Operation {
     TellEnabled,
     /// Takes the hits and misses that Turborepo reports.
     TakeEvents,
+    /// Tells where to upload an archive of GitHub Actions.
+    ReserveEntry,
+    /// Lets an archive of GitHub Actions be found.
+    PublishEntry,
+    /// Tells where an archive of GitHub Actions is.
+    FindEntry,
     /// Tells about the server.
     TellStatus,
     /// Exchanges the identity token in the body for one of this cluster.
@@ -79,7 +90,14 @@ impl Operation {
     /// Whether it changes entries.
     #[must_use]
     pub const fn is_write(self) -> bool {
-        matches!(self, Self::Write | Self::Remove | Self::MakeCollection)
+        matches!(
+            self,
+            Self::Write
+                | Self::Remove
+                | Self::MakeCollection
+                | Self::ReserveEntry
+                | Self::PublishEntry
+        )
     }
 }
 
@@ -92,7 +110,8 @@ pub struct Route {
     pub operation: Operation,
     /// The key; empty where the operation has none.
     pub key: Vec<u8>,
-    /// The SHA-256 that the value must have.
+    /// The SHA-256 that the value must have; of an archive of GitHub Actions the name of its
+    /// entry.
     pub digest: Option<[u8; 32]>,
 }
 
@@ -134,6 +153,11 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
         ("POST", Dialect::Turborepo) if key == b"v8/artifacts/events" => Operation::TakeEvents,
         ("POST", Dialect::Token) => Operation::ExchangeToken,
         (_, Dialect::Status | Dialect::Token) => return Err(RouteError::Method),
+        ("POST", Dialect::Actions) => actions_call(&key).ok_or(RouteError::Method)?,
+        ("GET" | "HEAD" | "PUT", Dialect::Actions) if actions_call(&key).is_some() => {
+            return Err(RouteError::Method);
+        }
+        ("DELETE" | "PROPFIND" | "MKCOL", Dialect::Actions) => return Err(RouteError::Method),
         ("GET", _) => Operation::Read,
         ("HEAD", _) => Operation::Probe,
         ("PUT", _) if !is_collection => Operation::Write,
@@ -145,7 +169,7 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
         _ => return Err(RouteError::Method),
     };
     let digest = match dialect {
-        Dialect::BazelCas => hex_digest(&key),
+        Dialect::BazelCas | Dialect::Actions => hex_digest(&key),
         _ => None,
     };
     let team = match dialect {
@@ -172,6 +196,22 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
 
 const TURBOREPO: &[u8] = b"v8/artifacts/";
 
+/// The methods of GitHub Actions' cache service.
+const ACTIONS_SERVICE: &[u8] = b"twirp/github.actions.results.api.v1.CacheService/";
+
+/// Its archives.
+const ACTIONS_ARCHIVES: &[u8] = b"actions/cache/";
+
+/// What a method of GitHub Actions' cache service does.
+fn actions_call(key: &[u8]) -> Option<Operation> {
+    match key.strip_prefix(ACTIONS_SERVICE)? {
+        b"CreateCacheEntry" => Some(Operation::ReserveEntry),
+        b"FinalizeCacheEntryUpload" => Some(Operation::PublishEntry),
+        b"GetCacheEntryDownloadURL" => Some(Operation::FindEntry),
+        _ => None,
+    }
+}
+
 /// The dialect that a key belongs to.
 fn dialect_of(key: &[u8]) -> Dialect {
     let is_single = |rest: &[u8]| !rest.is_empty() && !rest.contains(&b'/');
@@ -180,6 +220,12 @@ fn dialect_of(key: &[u8]) -> Dialect {
     }
     if key == b"v1/token" {
         return Dialect::Token;
+    }
+    let archive = key
+        .strip_prefix(ACTIONS_ARCHIVES)
+        .filter(|it| is_single(it));
+    if actions_call(key).is_some() || archive.is_some_and(|it| hex_digest(it).is_some()) {
+        return Dialect::Actions;
     }
     if key.strip_prefix(TURBOREPO).is_some_and(is_single) {
         return Dialect::Turborepo;

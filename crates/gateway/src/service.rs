@@ -6,19 +6,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fonn_proto::outcome::Value;
 use fonn_proto::{
-    Command, Delete, ExpirySpec, Failure, Get, Outcome, Redirects, Store as Set, StoreMode,
+    Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode, Version,
 };
 use fonn_runtime::serve::{
-    Budget as _, Event, Job, Reservation, Service, Shared, Tuning, carry_out,
+    Budget as _, Event, Reservation, Scope, Service, Shared, Tuning, carry_out_in,
 };
 use fonn_runtime::users::Source;
 
-use crate::store::{Charge, PutMode, PutOutcome, Scope, Store};
+use crate::store::{Charge, PutMode, PutOutcome, Store};
 
-/// The part of the budget that unread responses may take: one of so many. The rest is for the client port.
+/// The part of the budget that unread responses may take: one of so many. The rest is for the
+/// client port.
 const UNREAD_SHARES: usize = 2;
 
-/// What a socket server serves, as a [`Store`]. A key that another member owns is forwarded as for clients of the socket server.
+/// What a socket server serves, as a [`Store`]. A key that another member owns is forwarded as for
+/// clients of the socket server.
 pub struct Served<S>(Arc<Shared<S>>);
 
 impl<S> Served<S> {
@@ -49,16 +51,7 @@ impl<S: Service> Served<S> {
         command: &Command<'_>,
         source: Option<&Bytes>,
     ) -> Outcome<'static> {
-        let service = &self.0.service;
-        let job = Job {
-            space: scope.space,
-            command,
-            source,
-            base: scope.base,
-            is_routed: false,
-            redirects: Redirects::Never,
-        };
-        carry_out(&**service, &job).await
+        carry_out_in(&*self.0.service, scope, command, source).await
     }
 }
 
@@ -78,12 +71,24 @@ impl<S: Service> Store for Served<S> {
     }
 
     async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Bytes>, Failure> {
+        let found = self.get_versioned(scope, key).await?;
+        Ok(found.map(|(value, _)| value))
+    }
+
+    async fn get_versioned(
+        self,
+        scope: Scope,
+        key: Bytes,
+    ) -> Result<Option<(Bytes, Version)>, Failure> {
         let command = Command::Get(Get::new(&key));
         match self.execute(scope, &command, None).await {
-            Outcome::Hit(hit) => Ok(Some(match hit.value {
-                Value::Shared(bytes) => bytes,
-                Value::Copied(bytes) => Bytes::copy_from_slice(bytes),
-            })),
+            Outcome::Hit(hit) => {
+                let value = match hit.value {
+                    Value::Shared(bytes) => bytes,
+                    Value::Copied(bytes) => Bytes::copy_from_slice(bytes),
+                };
+                Ok(Some((value, hit.version)))
+            }
             Outcome::Miss => Ok(None),
             outcome => unexpected(&outcome),
         }
@@ -118,6 +123,28 @@ impl<S: Service> Store for Served<S> {
         match self.execute(scope, &command, Some(&value)).await {
             Outcome::Stored(_) => Ok(PutOutcome::Stored),
             Outcome::NotStored(_) => Ok(PutOutcome::Kept),
+            outcome => unexpected(&outcome),
+        }
+    }
+
+    async fn put_over(
+        self,
+        scope: Scope,
+        key: Bytes,
+        value: Bytes,
+        over: Option<Version>,
+    ) -> Result<PutOutcome, Failure> {
+        let command = Command::Store(Set {
+            mode: match over {
+                Some(_) => StoreMode::Set,
+                None => StoreMode::Add,
+            },
+            compare: over,
+            ..Set::set(&key, &value, 0, ExpirySpec::Never)
+        });
+        match self.execute(scope, &command, Some(&value)).await {
+            Outcome::Stored(_) => Ok(PutOutcome::Stored),
+            Outcome::NotStored(_) | Outcome::Exists | Outcome::NotFound => Ok(PutOutcome::Kept),
             outcome => unexpected(&outcome),
         }
     }

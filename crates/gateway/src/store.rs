@@ -3,18 +3,9 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use fonn_proto::{Failure, Space};
-use fonn_runtime::serve::{Event, Tuning};
+use fonn_proto::{Failure, Version};
+use fonn_runtime::serve::{Event, Scope, Tuning};
 use fonn_runtime::users::Source;
-
-/// Where the keys of a client live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
-    /// Its own keyspace.
-    pub space: Space,
-    /// Where reads look that find nothing there.
-    pub base: Option<Space>,
-}
 
 /// What a store does with an entry that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +33,8 @@ pub trait Charge: Send {
 
 /// Entries by key. Clones are the same store.
 ///
-/// The futures of [`Store::get`], [`Store::probe`], [`Store::put`] and [`Store::delete`] are not cancel safe: the gateway runs
-/// each to its end, also when its client has gone.
+/// The futures of operations on entries are not cancel safe: the gateway runs each to its end, also
+/// when its client has gone.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Memory for a request that is arriving.
     type Charge<'s>: Charge;
@@ -83,6 +74,29 @@ pub trait Store: Clone + Send + Sync + 'static {
         mode: PutMode,
     ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
 
+    /// The value of `key` and its version.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    fn get_versioned(
+        self,
+        scope: Scope,
+        key: Bytes,
+    ) -> impl Future<Output = Result<Option<(Bytes, Version)>, Failure>> + Send;
+
+    /// Stores a value in the place of this version, or where there is none. What another client
+    /// stored meanwhile is kept.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    fn put_over(
+        self,
+        scope: Scope,
+        key: Bytes,
+        value: Bytes,
+        over: Option<Version>,
+    ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
+
     /// Removes the entry of `key`; false if there is none.
     ///
     /// # Errors
@@ -90,7 +104,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn delete(self, scope: Scope, key: Bytes)
     -> impl Future<Output = Result<bool, Failure>> + Send;
 
-    /// Charges the first `bytes` of a request from `source`. Waits a while for them; `None` if they are not there.
+    /// Charges the first `bytes` of a request from `source`. Waits a while for them; `None` if they
+    /// are not there.
     fn charge(
         &self,
         source: Source,
@@ -115,7 +130,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Counts an event.
     fn count(&self, event: Event, n: u64);
 
-    /// Counts a connection against those of the process. False if there are as many as there may be.
+    /// Counts a connection against those of the process. False if there are as many as there may
+    /// be.
     fn take_place(&self) -> bool;
 
     /// Takes back what [`Store::take_place`] counted.

@@ -1,5 +1,6 @@
 //! The front with a store in memory: requests without a network, and connections over real sockets.
 
+mod actions;
 mod calls;
 mod connections;
 mod fake;

@@ -21,7 +21,12 @@ fuzz_target!(|input: &str| {
     };
     assert_eq!(
         found.digest.is_some(),
-        found.dialect == Dialect::BazelCas && method != "OPTIONS"
+        method != "OPTIONS"
+            && match found.dialect {
+                Dialect::BazelCas => true,
+                Dialect::Actions => found.key.starts_with(b"actions/"),
+                _ => false,
+            }
     );
     if found.operation == Operation::TellMethods || found.dialect == Dialect::Turborepo {
         return;

@@ -1,21 +1,22 @@
 //! Admission: the identity of a client, its keyspace and its role.
 
-use fonn_proto::{Failure, Space};
+use fonn_proto::Failure;
 use fonn_runtime::http::{Credentials, Denied, is_foreign};
-use fonn_runtime::serve::Event;
-use fonn_runtime::users::{Identity, Refusal, Role};
+use fonn_runtime::serve::{Event, Scope};
+use fonn_runtime::users::{Refusal, Role};
 use hyper::{HeaderMap, Request, StatusCode};
 
 use super::{Front, Peer};
 use crate::answer::Answer;
 use crate::route::Route;
-use crate::store::{Scope, Store};
+use crate::store::Store;
 
 /// For a client that sends a password where others can read it: the password is not looked at.
 const NEEDS_TLS: &str = "from other machines this port takes TLS alone: use https";
 
 impl<S: Store> Front<S> {
-    /// The refusal of a plain-text request that needs TLS. Without users, also that of a request from a web page.
+    /// The refusal of a plain-text request that needs TLS. Without users, also that of a request
+    /// from a web page.
     pub(super) fn refuses_origin<B>(&self, request: &Request<B>, peer: Peer) -> Option<Answer> {
         let security = self.security();
         if !peer.is_encrypted && !security.takes_plaintext_from(peer.address) {
@@ -38,7 +39,8 @@ impl<S: Store> Front<S> {
         None
     }
 
-    /// The keyspace of the client and its role. Without users all clients have all rights in the namespace `default`.
+    /// The keyspace of the client and its role. Without users all clients have all rights in the
+    /// namespace `default`.
     pub(super) async fn admit(
         &self,
         headers: &HeaderMap,
@@ -52,7 +54,7 @@ impl<S: Store> Front<S> {
             Err(denied) => Err(denied),
         };
         match checked {
-            Ok(identity) => Ok((scope_of(&identity), identity.role)),
+            Ok(identity) => Ok((Scope::of(&identity, 0), identity.role)),
             Err(denied) => Err(self.deny(denied)),
         }
     }
@@ -78,12 +80,5 @@ impl<S: Store> Front<S> {
         self.store().count(Event::ReadOnly, 1);
         let failure = Failure::ReadOnly;
         Some(Answer::write_failed(route.dialect, failure))
-    }
-}
-
-fn scope_of(identity: &Identity) -> Scope {
-    Scope {
-        space: Space::new(identity.namespace.number, 0),
-        base: identity.namespace.base.map(|base| Space::new(base, 0)),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_proto::Failure;
-use fonn_runtime::serve::Event;
+use fonn_runtime::serve::{Event, Scope};
 use http_body::Body;
 use hyper::header::{
     ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
@@ -22,7 +22,7 @@ use crate::metrics::LostRead;
 use crate::range::{self, Wanted};
 use crate::receive::{Digested, ReceiveError, Terms};
 use crate::route::{Dialect, Operation, Route};
-use crate::store::{PutMode, PutOutcome, Scope, Store};
+use crate::store::{PutMode, PutOutcome, Store};
 use crate::unbroken::Unbroken;
 use crate::{artifact, events};
 
@@ -35,8 +35,8 @@ const DOCUMENT_LEN_MAX: usize = 64 << 10;
 const METHODS: HeaderValue =
     HeaderValue::from_static("GET, HEAD, PUT, DELETE, OPTIONS, PROPFIND, MKCOL");
 
-/// The answer to OPTIONS. Turborepo sends its credentials only if it is told here that it may. A browser learns nothing:
-/// no origin is allowed.
+/// The answer to OPTIONS. Turborepo sends its credentials only if it is told here that it may. A
+/// browser learns nothing: no origin is allowed.
 pub(super) fn methods<B>(request: &Request<B>) -> Answer {
     let mut answer = Answer::empty(StatusCode::OK).with(ALLOW, METHODS).with(
         HeaderName::from_static("dav"),
@@ -67,7 +67,14 @@ impl<S: Store> Front<S> {
     where
         B: Body<Data: Send> + Unpin + Send,
     {
+        if route.dialect == Dialect::Actions && route.operation != Operation::TellMethods {
+            return self.actions(request, &route, scope, call).await;
+        }
         let answer = match route.operation {
+            // They are of a dialect that was answered before.
+            Operation::ReserveEntry | Operation::PublishEntry | Operation::FindEntry => {
+                Answer::miss()
+            }
             Operation::Write => return self.write(request, &route, scope, call).await,
             Operation::TakeEvents => return self.take_events(request, call).await,
             Operation::Describe => return self.describe(request, &route, scope, call).await,
@@ -255,11 +262,8 @@ impl<S: Store> Front<S> {
             return (refusal(StatusCode::BAD_REQUEST, "headers", line), false);
         };
         let terms = Terms {
-            store: self.store(),
-            life: call.life,
-            source: call.source(),
             prefix: &prefix,
-            len_max: self.store().value_len_max(),
+            ..call.terms(self.store())
         };
         let digested = match route.digest {
             Some(_) => Digested::Yes,
@@ -300,7 +304,7 @@ impl<S: Store> Front<S> {
         (answer, true)
     }
 
-    fn not_received(&self, dialect: Dialect, error: ReceiveError) -> Answer {
+    pub(super) fn not_received(&self, dialect: Dialect, error: ReceiveError) -> Answer {
         let line = error.to_string();
         match error {
             ReceiveError::TooLong { .. } => {
@@ -338,11 +342,8 @@ impl<S: Store> Front<S> {
         B: Body<Data: Send> + Unpin + Send,
     {
         let terms = Terms {
-            store: self.store(),
-            life: call.life,
-            source: call.source(),
-            prefix: &[],
             len_max,
+            ..call.terms(self.store())
         };
         match terms.receive(body, Digested::No).await {
             Ok(received) => Ok(received.value),

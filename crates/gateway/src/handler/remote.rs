@@ -1,6 +1,8 @@
-//! Calls of the Remote Execution API: the same admission, memory and deadlines as requests over HTTP.
+//! Calls of the Remote Execution API: the same admission, memory and deadlines as requests over
+//! HTTP.
 //!
-//! Invariant: a read that fails is NOT_FOUND, or a blob that is missing. Only a write says that the server is busy.
+//! Invariant: a read that fails is NOT_FOUND, or a blob that is missing. Only a write says that the
+//! server is busy.
 
 mod blobs;
 mod inbound;
@@ -15,7 +17,7 @@ use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Digest, Hasher, Instance, Method, capabilities};
-use fonn_runtime::serve::Event;
+use fonn_runtime::serve::{Event, Scope};
 use futures_util::future::join_all;
 use http_body::Body;
 use hyper::header::CONTENT_TYPE;
@@ -29,13 +31,14 @@ use crate::answer::Answer;
 use crate::life::Life;
 use crate::metrics::LostRead;
 use crate::payload::Payload;
-use crate::receive::Terms;
-use crate::store::{PutMode, Scope, Store};
+use crate::store::{PutMode, Store};
 
-/// A blob may take longer than `--http-deadline`: a build that was told of a result needs its blobs.
+/// A blob may take longer than `--http-deadline`: a build that was told of a result needs its
+/// blobs.
 const BLOB_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Blobs that are looked for at once, and how long all of one call may take. What is left then is missing.
+/// Blobs that are looked for at once, and how long all of one call may take. What is left then is
+/// missing.
 const PRESENCE_STEP: usize = 256;
 const PRESENCE_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -94,7 +97,8 @@ impl<S: Store> Front<S> {
         if let Some(refused) = self.refuses_origin(&request, call.peer) {
             return Err(refusal_of(&refused));
         }
-        // They tell nothing of entries, and Bazel 2.1 asks for them without the credentials that it has.
+        // They tell nothing of entries, and Bazel 2.1 asks for them without the credentials that it
+        // has.
         if method == Some(Method::GetCapabilities) {
             let can = capabilities::of_cache(self.store().value_len_max());
             return Ok(Reply::message(&can));
@@ -114,13 +118,7 @@ impl<S: Store> Front<S> {
             return Err(failed(Failure::ReadOnly));
         }
         let caller = Caller { front: self, scope };
-        let terms = Terms {
-            store: self.store(),
-            life: call.life,
-            source: call.source(),
-            prefix: &[],
-            len_max: self.store().value_len_max(),
-        };
+        let terms = call.terms(self.store());
         let mut inbound = Inbound::new(terms, request.into_body(), &self.figures().remote);
         match method {
             Method::GetCapabilities | Method::HealthCheck => Ok(Reply::serving()),
@@ -136,8 +134,9 @@ impl<S: Store> Front<S> {
         }
     }
 
-    /// Whether a value of the action cache is served over HTTP: an action result only if all that it refers to is there.
-    /// A value that is no action result, such as one of ccache, is served as it is.
+    /// Whether a value of the action cache is served over HTTP: an action result only if all that
+    /// it refers to is there. A value that is no action result, such as one of ccache, is served as
+    /// it is.
     pub(super) async fn is_servable(&self, scope: Scope, key: &[u8], value: &[u8]) -> bool {
         let Some(instance) = Instance::of_key(key, "ac") else {
             return true;
@@ -167,8 +166,8 @@ impl<S: Store> Caller<'_, S> {
         Some(value)
     }
 
-    /// Which blobs are there. Asking counts as a use of each, and moves no values; the requests to each owner go out
-    /// together.
+    /// Which blobs are there. Asking counts as a use of each, and moves no values; the requests to
+    /// each owner go out together.
     async fn present(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
         let (store, until) = (self.front.store(), Instant::now() + PRESENCE_DEADLINE);
         let look = async |digest: &Digest| {

@@ -52,6 +52,8 @@ fn each_dialect_is_known_by_its_path() {
             "/v8/artifacts/0123456789abcdef".to_owned(),
             Dialect::Turborepo,
         ),
+        (hex("/actions/cache"), Dialect::Actions),
+        ("/actions/cache/some".to_owned(), Dialect::Generic),
     ] {
         let found = route("GET", &url, None).unwrap();
         assert_eq!(
@@ -62,7 +64,7 @@ fn each_dialect_is_known_by_its_path() {
         assert_eq!(found.key, url.as_bytes()[1..]);
         assert_eq!(
             found.digest.is_some(),
-            dialect == Dialect::BazelCas,
+            matches!(dialect, Dialect::BazelCas | Dialect::Actions),
             "{url}"
         );
     }

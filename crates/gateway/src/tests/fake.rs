@@ -1,15 +1,16 @@
 //! A store in memory whose operations can fail, or take for ever.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_proto::{Failure, Space};
+use fonn_proto::{Failure, Space, Version};
 use fonn_runtime::http::HostNames;
-use fonn_runtime::serve::{Event, Security, Tuning};
+use fonn_runtime::serve::{Event, Scope, Security, Tuning};
 use fonn_runtime::users::Source;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{HeaderMap, Request, StatusCode};
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::handler::{Front, Options, Peer};
 use crate::life::{Life, Times};
-use crate::store::{Charge, PutMode, PutOutcome, Scope, Store};
+use crate::store::{Charge, PutMode, PutOutcome, Store};
 
 /// Longest value of the fake.
 pub const VALUE_LEN_MAX: usize = 1 << 20;
@@ -97,6 +98,13 @@ impl Fake {
     }
 }
 
+/// A version that tells values apart.
+fn version(value: &Bytes) -> Version {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Store for Fake {
     type Charge<'s> = FakeCharge<'s>;
 
@@ -123,6 +131,32 @@ impl Store for Fake {
         self.disturbed().await?;
         let mut entries = self.0.entries.lock();
         if mode == PutMode::Keep && entries.contains_key(&(scope.space, key.clone())) {
+            return Ok(PutOutcome::Kept);
+        }
+        entries.insert((scope.space, key), value);
+        Ok(PutOutcome::Stored)
+    }
+
+    async fn get_versioned(
+        self,
+        scope: Scope,
+        key: Bytes,
+    ) -> Result<Option<(Bytes, Version)>, Failure> {
+        let value = self.get(scope, key).await?;
+        Ok(value.map(|it| (it.clone(), version(&it))))
+    }
+
+    async fn put_over(
+        self,
+        scope: Scope,
+        key: Bytes,
+        value: Bytes,
+        over: Option<Version>,
+    ) -> Result<PutOutcome, Failure> {
+        self.disturbed().await?;
+        let mut entries = self.0.entries.lock();
+        let there = entries.get(&(scope.space, key.clone())).map(version);
+        if there != over {
             return Ok(PutOutcome::Kept);
         }
         entries.insert((scope.space, key), value);
@@ -180,6 +214,20 @@ pub fn options(times: Times) -> Options {
         hosts: HostNames::default(),
         connections_max: 100,
         times,
+    }
+}
+
+/// A front and what it stands on.
+pub struct Site {
+    pub store: Fake,
+    pub front: Front<Fake>,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        let store = Fake::with_tuning(Tuning::default());
+        let front = front(&store);
+        Self { store, front }
     }
 }
 

@@ -6,13 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_runtime::metrics::Metrics;
-use fonn_runtime::serve::Tuning;
 use http_body_util::Full;
 use hyper::Request;
 use tokio::time::Instant;
 
-use super::fake::{Fake, Fault, Reply, VALUE_LEN_MAX, ask, front};
-use crate::handler::Front;
+use super::fake::{Fault, Reply, Site, VALUE_LEN_MAX, ask};
 
 /// SHA-256 of `hello`.
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
@@ -32,18 +30,7 @@ fn request(
         .unwrap()
 }
 
-struct Site {
-    store: Fake,
-    front: Front<Fake>,
-}
-
 impl Site {
-    fn new() -> Self {
-        let store = Fake::with_tuning(Tuning::default());
-        let front = front(&store);
-        Self { store, front }
-    }
-
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         ask(&self.front, request(method, path, headers, body)).await
     }
@@ -268,7 +255,7 @@ async fn a_value_that_is_too_long_is_refused_and_its_memory_given_back() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_are_refused_where_nobody_logs_in() {
+async fn pages_of_other_sites_are_refused_without_logins() {
     let site = Site::new();
     site.status("PUT", "/a", b"hello").await;
     for (headers, status) in [

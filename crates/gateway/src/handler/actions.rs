@@ -1,0 +1,306 @@
+//! The cache service of GitHub Actions: calls, uploads and downloads.
+//!
+//! A restore looks among the entries of the client's own namespace first, then among those of its
+//! base. So a pull request with an overlay sees what the main branch stored, and never the other
+//! way round.
+
+mod download;
+mod upload;
+
+use std::future::ready;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use fonn_proto::Failure;
+use fonn_runtime::serve::Scope;
+use futures_util::stream::{self, StreamExt as _};
+use http_body::Body;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
+use hyper::{HeaderMap, Request, StatusCode};
+
+use super::{Call, Front};
+use crate::actions::{
+    Archive, EntryId, Find, INDEX_TRIES_MAX, Index, Publish, Reserve, entry_id, hex, parameter,
+};
+use crate::answer::Answer;
+use crate::route::{Dialect, Operation, Route};
+use crate::store::{PutMode, PutOutcome, Store};
+
+/// Longest body of a call.
+const CALL_LEN_MAX: usize = 64 << 10;
+
+/// Entries of one prefix that are looked at: those whose parts are gone are no match.
+const CANDIDATES_MAX: usize = 8;
+
+/// Parts that are looked for at a time.
+const PROBES_MAX: usize = 16;
+
+/// The parameter with the login of the client. Clients hide the value of this name in their logs.
+const LOGIN: &str = "sig";
+
+/// Where an entry was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layer {
+    Own,
+    Base,
+}
+
+impl Layer {
+    /// The keyspace of this layer alone.
+    fn of(self, scope: Scope) -> Option<Scope> {
+        match self {
+            Self::Own => Some(Scope {
+                base: None,
+                ..scope
+            }),
+            Self::Base => scope.base.map(|base| Scope {
+                space: base.space,
+                base: None,
+                overlay: None,
+                writer: scope.writer,
+            }),
+        }
+    }
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Base => "base",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Own, Self::Base]
+            .into_iter()
+            .find(|it| it.label() == text)
+    }
+}
+
+/// The login that the query of an upload or download has, as a header. The clients of archives send
+/// none of their own.
+pub(super) fn login_of(query: Option<&str>) -> Option<HeaderMap> {
+    let text = parameter(query?, LOGIN)?;
+    let login = URL_SAFE_NO_PAD.decode(text).ok()?;
+    let mut value = HeaderValue::from_bytes(&login).ok()?;
+    value.set_sensitive(true);
+    Some(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+}
+
+/// The beginning of the URL of an archive: the host by which the client calls, and its login.
+fn url_of<B>(request: &Request<B>, call: Call<'_>, id: &EntryId) -> Option<String> {
+    let scheme = match call.peer.is_encrypted {
+        true => "https",
+        false => "http",
+    };
+    let host = match request.uri().authority() {
+        Some(authority) => authority.as_str(),
+        None => request.headers().get(HOST)?.to_str().ok()?,
+    };
+    let host: hyper::http::uri::Authority = host.parse().ok()?;
+    let login = request.headers().get(AUTHORIZATION);
+    let login = login.map_or_else(String::new, |it| URL_SAFE_NO_PAD.encode(it.as_bytes()));
+    Some(format!(
+        "{scheme}://{host}/actions/cache/{}?{LOGIN}={login}",
+        hex(id)
+    ))
+}
+
+fn entry_key(id: &EntryId) -> Bytes {
+    format!("actions/entry/{}", hex(id)).into()
+}
+
+fn upload_key(id: &EntryId) -> Bytes {
+    format!("actions/upload/{}", hex(id)).into()
+}
+
+fn index_key(version: &str) -> Bytes {
+    // The id of a version alone: no entry has an empty key.
+    format!("actions/index/{}", hex(&entry_id("", version))).into()
+}
+
+fn malformed() -> Answer {
+    let line = "malformed call; expected JSON with a key and a version of at most 2048 bytes";
+    Answer::line(StatusCode::BAD_REQUEST, line)
+}
+
+fn answered(document: &serde_json::Value) -> Answer {
+    Answer::json(StatusCode::OK, document.to_string())
+}
+
+impl<S: Store> Front<S> {
+    /// The answer to a request of this dialect, and whether the body of the request was read.
+    pub(super) async fn actions<B>(
+        &self,
+        request: Request<B>,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> (Answer, bool)
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        match route.operation {
+            Operation::Write => self.upload(request, route, scope, call).await,
+            Operation::Read | Operation::Probe => {
+                (self.download(&request, route, scope, call).await, false)
+            }
+            operation => {
+                let (head, body) = request.into_parts();
+                let body = match self.document_of(body, call, CALL_LEN_MAX).await {
+                    Ok(body) => body,
+                    Err(refused) => return (refused, false),
+                };
+                let request = Request::from_parts(head, ());
+                let answer = match operation {
+                    Operation::ReserveEntry => self.reserve(&request, &body, scope, call).await,
+                    Operation::PublishEntry => self.publish(&body, scope).await,
+                    _ => self.find(&request, &body, scope, call).await,
+                };
+                (answer, true)
+            }
+        }
+    }
+
+    /// `CreateCacheEntry`: where to upload the archive of a key that has none.
+    async fn reserve(
+        &self,
+        request: &Request<()>,
+        body: &[u8],
+        scope: Scope,
+        call: Call<'_>,
+    ) -> Answer {
+        let Some(reserve) = Reserve::parse(body) else {
+            return malformed();
+        };
+        let id = entry_id(&reserve.key, &reserve.version);
+        let Some(url) = url_of(request, call, &id) else {
+            return malformed();
+        };
+        let own = Layer::Own.of(scope).unwrap_or(scope);
+        if self.whole_archive(own, entry_key(&id)).await.is_some() {
+            let message = "there is an entry of this key and version, which stays";
+            return answered(&serde_json::json!({"ok": false, "message": message}));
+        }
+        answered(&serde_json::json!({"ok": true, "signed_upload_url": url}))
+    }
+
+    /// `FinalizeCacheEntryUpload`: lets the archive be found.
+    async fn publish(&self, body: &[u8], scope: Scope) -> Answer {
+        let Some(publish) = Publish::parse(body) else {
+            return malformed();
+        };
+        let own = Layer::Own.of(scope).unwrap_or(scope);
+        let id = entry_id(&publish.key, &publish.version);
+        let uploaded = self.archive(own, upload_key(&id)).await;
+        let Some(archive) = uploaded.filter(|it| Some(it.len()) == publish.len()) else {
+            let message = "no archive of this length was uploaded";
+            return answered(&serde_json::json!({"ok": false, "message": message}));
+        };
+        let put = |key, value: Vec<u8>| {
+            let store = self.store().clone();
+            self.change(store.put(own, key, value.into(), PutMode::Replace))
+        };
+        match put(entry_key(&id), archive.encode()).await {
+            Ok(PutOutcome::Stored | PutOutcome::Kept) => {}
+            Err(failure) => return Answer::write_failed(Dialect::Actions, failure),
+        }
+        if let Err(failure) = self.add_to_index(own, &publish.version, &publish.key).await {
+            return Answer::write_failed(Dialect::Actions, failure);
+        }
+        let id = i64::from_le_bytes(id.first_chunk().copied().unwrap_or_default()) & i64::MAX;
+        answered(&serde_json::json!({"ok": true, "entry_id": id.to_string()}))
+    }
+
+    async fn add_to_index(&self, own: Scope, version: &str, key: &str) -> Result<(), Failure> {
+        for _ in 0..INDEX_TRIES_MAX {
+            let store = self.store().clone();
+            let read = store.get_versioned(own, index_key(version));
+            let found = self.change(read).await?;
+            let (mut index, over) = match found {
+                // An index that is damaged begins again.
+                Some((bytes, over)) => (Index::parse(&bytes).unwrap_or_default(), Some(over)),
+                None => (Index::default(), None),
+            };
+            index.add(key);
+            let (store, value) = (self.store().clone(), Bytes::from(index.encode()));
+            let put = store.put_over(own, index_key(version), value, over);
+            if self.change(put).await? == PutOutcome::Stored {
+                return Ok(());
+            }
+        }
+        Err(Failure::Busy)
+    }
+
+    /// `GetCacheEntryDownloadURL`: the key itself, else the newest that begins with it, else the
+    /// newest that begins with one of the others in turn; first among the client's own entries,
+    /// then among those of its base.
+    async fn find(
+        &self,
+        request: &Request<()>,
+        body: &[u8],
+        scope: Scope,
+        call: Call<'_>,
+    ) -> Answer {
+        let Some(find) = Find::parse(body) else {
+            return malformed();
+        };
+        for layer in [Layer::Own, Layer::Base] {
+            let Some(scope) = layer.of(scope) else {
+                continue;
+            };
+            let Some(key) = self.find_in(scope, &find).await else {
+                continue;
+            };
+            let id = entry_id(&key, &find.version);
+            let Some(url) = url_of(request, call, &id) else {
+                return malformed();
+            };
+            return answered(&serde_json::json!({
+                "ok": true,
+                "signed_download_url": format!("{url}&layer={}", layer.label()),
+                "matched_key": key,
+            }));
+        }
+        answered(&serde_json::json!({"ok": false}))
+    }
+
+    async fn find_in(&self, scope: Scope, find: &Find) -> Option<String> {
+        let has = async |key: &str| {
+            let id = entry_id(key, &find.version);
+            self.whole_archive(scope, entry_key(&id)).await.is_some()
+        };
+        if has(&find.key).await {
+            return Some(find.key.clone());
+        }
+        let store = self.store().clone();
+        let index = self.look(store.get(scope, index_key(&find.version))).await;
+        let index = Index::parse(&index?)?;
+        for prefix in std::iter::once(&find.key).chain(&find.restore_keys) {
+            for key in index.matching(prefix).take(CANDIDATES_MAX) {
+                if has(key).await {
+                    return Some(key.to_owned());
+                }
+            }
+        }
+        None
+    }
+
+    /// The archive that a record lists.
+    async fn archive(&self, scope: Scope, key: Bytes) -> Option<Archive> {
+        let store = self.store().clone();
+        Archive::parse(&self.look(store.get(scope, key)).await?)
+    }
+
+    /// The archive that a record lists, if all its parts are there.
+    async fn whole_archive(&self, scope: Scope, key: Bytes) -> Option<Archive> {
+        let archive = self.archive(scope, key).await?;
+        let probes = stream::iter(archive.clone().parts()).map(async |part| {
+            let store = self.store().clone();
+            let found = self.look(store.probe(scope, part.key.into())).await;
+            found == Some(part.len)
+        });
+        let is_whole = probes.buffer_unordered(PROBES_MAX).all(ready).await;
+        is_whole.then_some(archive)
+    }
+}

@@ -1,0 +1,194 @@
+//! The cache service of GitHub Actions.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use serde_json::{Value, json};
+
+use super::fake::{Reply, Site, VALUE_LEN_MAX, ask};
+
+const SERVICE: &str = "/twirp/github.actions.results.api.v1.CacheService";
+
+impl Site {
+    async fn transfer(&self, method: &str, url: &str, range: Option<&str>, body: &[u8]) -> Reply {
+        let mut request = Request::builder().method(method).uri(url);
+        request = request.header("host", "127.0.0.1");
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        let body = Full::new(Bytes::copy_from_slice(body));
+        ask(&self.front, request.body(body).unwrap()).await
+    }
+
+    async fn call(&self, method: &str, request: Value) -> Value {
+        let (url, body) = (format!("{SERVICE}/{method}"), request.to_string());
+        let reply = self.transfer("POST", &url, None, body.as_bytes()).await;
+        assert_eq!(reply.status, 200);
+        serde_json::from_slice(&reply.body).unwrap()
+    }
+
+    /// Where to upload an archive; `None` if there is one already.
+    async fn reserve(&self, key: &str) -> Option<String> {
+        let request = json!({"key": key, "version": "v"});
+        let reserved = self.call("CreateCacheEntry", request).await;
+        let url = reserved["signed_upload_url"].as_str();
+        assert_eq!(reserved["ok"], url.is_some());
+        let path = url?.strip_prefix("http://127.0.0.1").unwrap();
+        Some(path.to_owned())
+    }
+
+    async fn publish(&self, key: &str, len: usize) -> bool {
+        let request = json!({"key": key, "version": "v", "size_bytes": len.to_string()});
+        self.call("FinalizeCacheEntryUpload", request).await["ok"] == true
+    }
+
+    async fn save(&self, key: &str, archive: &[u8]) {
+        let url = self.reserve(key).await.unwrap();
+        let uploaded = self.transfer("PUT", &url, None, archive).await;
+        assert_eq!(uploaded.status, 201);
+        assert!(self.publish(key, archive.len()).await);
+    }
+
+    /// The key that is found, and the path of its archive.
+    async fn find(&self, key: &str, prefixes: &[&str]) -> Option<(String, String)> {
+        let request = json!({"key": key, "restore_keys": prefixes, "version": "v"});
+        let found = self.call("GetCacheEntryDownloadURL", request).await;
+        let url = found["signed_download_url"].as_str();
+        assert_eq!(found["ok"], url.is_some());
+        let path = url?.strip_prefix("http://127.0.0.1").unwrap();
+        Some((
+            found["matched_key"].as_str().unwrap().to_owned(),
+            path.to_owned(),
+        ))
+    }
+
+    async fn matched(&self, key: &str, prefixes: &[&str]) -> Option<String> {
+        Some(self.find(key, prefixes).await?.0)
+    }
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 251 + at) as u8).collect()
+}
+
+#[tokio::test]
+async fn an_archive_longer_than_a_value_is_uploaded_in_one_piece_and_read_in_ranges() {
+    let site = Site::new();
+    let archive = bytes(3 * VALUE_LEN_MAX + 5);
+    assert_eq!(site.find("k", &[]).await, None);
+    site.save("k", &archive).await;
+    let (key, url) = site.find("k", &[]).await.unwrap();
+    assert_eq!(key, "k");
+    let read = site.transfer("GET", &url, None, b"").await;
+    assert_eq!((read.status.as_u16(), read.body == archive), (200, true));
+    assert_eq!(read.headers["content-length"], archive.len().to_string());
+    let head = site.transfer("HEAD", &url, None, b"").await;
+    assert_eq!(head.headers["content-length"], archive.len().to_string());
+    assert!(head.body.is_empty());
+    let (from, to) = (VALUE_LEN_MAX - 2, 2 * VALUE_LEN_MAX + 2);
+    let range = format!("bytes={from}-{}", to - 1);
+    let part = site.transfer("GET", &url, Some(&range), b"").await;
+    assert_eq!(part.status, 206);
+    assert!(part.body == archive[from..to]);
+    let told = format!("bytes {from}-{}/{}", to - 1, archive.len());
+    assert_eq!(part.headers["content-range"], told);
+    let beyond = format!("bytes={}-", archive.len());
+    assert_eq!(
+        site.transfer("GET", &url, Some(&beyond), b"").await.status,
+        416
+    );
+    // It stays.
+    assert_eq!(site.reserve("k").await, None);
+}
+
+#[tokio::test]
+async fn blocks_make_an_archive_in_the_order_of_their_list() {
+    let site = Site::new();
+    let url = site.reserve("k").await.unwrap();
+    let long = bytes(VALUE_LEN_MAX + 7);
+    for (name, block) in [("Yg%3D%3D", &b"tail"[..]), ("YQ%3D%3D", &long)] {
+        let url = format!("{url}&comp=block&blockid={name}");
+        assert_eq!(site.transfer("PUT", &url, None, block).await.status, 201);
+    }
+    let list = |names: &[&str]| {
+        let rows: String = names
+            .iter()
+            .map(|name| format!("<Latest>{name}</Latest>"))
+            .collect();
+        format!("<?xml version=\"1.0\"?><BlockList>{rows}</BlockList>")
+    };
+    let commit = format!("{url}&comp=blocklist");
+    let missing = list(&["YQ==", "Yw=="]);
+    let refused = site
+        .transfer("PUT", &commit, None, missing.as_bytes())
+        .await;
+    assert_eq!(refused.status, 400);
+    assert!(!site.publish("k", 0).await);
+    let whole = list(&["YQ==", "Yg=="]);
+    let committed = site.transfer("PUT", &commit, None, whole.as_bytes()).await;
+    assert_eq!(committed.status, 201);
+    assert!(!site.publish("k", long.len()).await);
+    assert_eq!(site.find("k", &[]).await, None);
+    assert!(site.publish("k", long.len() + 4).await);
+    // As after an answer that was lost.
+    assert!(site.publish("k", long.len() + 4).await);
+    let (_, url) = site.find("k", &[]).await.unwrap();
+    let read = site.transfer("GET", &url, None, b"").await;
+    assert!(read.body == [&long[..], b"tail"].concat());
+}
+
+#[tokio::test]
+async fn prefixes_find_the_newest_entry_that_is_whole() {
+    let site = Site::new();
+    for key in ["linux-a", "linux-b", "mac-a"] {
+        site.save(key, key.as_bytes()).await;
+    }
+    let matched = async |key: &str, prefixes: &[&str]| site.matched(key, prefixes).await;
+    assert_eq!(matched("linux-a", &[]).await.unwrap(), "linux-a");
+    assert_eq!(matched("linux-c", &["linux-"]).await.unwrap(), "linux-b");
+    // The key itself is the first prefix, then each in turn.
+    assert_eq!(matched("linux-", &["mac-"]).await.unwrap(), "linux-b");
+    let prefixes = ["none-", "mac-", "linux-"];
+    assert_eq!(matched("linux-c", &prefixes).await.unwrap(), "mac-a");
+    assert_eq!(matched("windows", &["windows-"]).await, None);
+    // The parts of the newest are evicted.
+    let evicted = |value: &Bytes| value == "linux-b";
+    site.store.0.entries.lock().retain(|_, it| !evicted(it));
+    assert_eq!(matched("linux-c", &["linux-"]).await.unwrap(), "linux-a");
+    assert_eq!(matched("linux-b", &[]).await, None);
+    // So it can be stored again.
+    site.save("linux-b", b"linux-b").await;
+    assert_eq!(matched("linux-c", &["linux-"]).await.unwrap(), "linux-b");
+}
+
+#[tokio::test]
+async fn malformed_calls_and_uploads_are_refused_as_json() {
+    let site = Site::new();
+    let error = async |method: &str, url: &str, body: &str| {
+        let reply = site.transfer(method, url, None, body.as_bytes()).await;
+        let error: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert!(!error["msg"].as_str().unwrap().is_empty());
+        (
+            reply.status.as_u16(),
+            error["code"].as_str().unwrap().to_owned(),
+        )
+    };
+    let invalid = (400, "invalid_argument".to_owned());
+    let call = format!("{SERVICE}/CreateCacheEntry");
+    for body in ["", "{}", "[]", r#"{"key":"","version":"v"}"#] {
+        assert_eq!(error("POST", &call, body).await, invalid);
+    }
+    let url = site.reserve("k").await.unwrap();
+    for query in ["&comp=page", "&comp=block", "&comp=blocklist"] {
+        let url = format!("{url}{query}");
+        assert_eq!(error("PUT", &url, "x").await, invalid, "{query}");
+    }
+    let missing = (404, "not_found".to_owned());
+    assert_eq!(error("GET", &url, "").await, missing);
+    assert_eq!(
+        error("GET", &format!("{url}&layer=base"), "").await,
+        missing
+    );
+    let other = site.transfer("GET", &call, None, b"").await;
+    assert_eq!(other.status, 405);
+}
