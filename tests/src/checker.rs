@@ -36,7 +36,7 @@ impl Expiry {
         }
     }
 
-    /// The end of an entry that has one of two, of which None is never, and nobody knows which.
+    /// The end of an entry that has one of two, of which None is never, and it is unknown which.
     fn either(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         let (one, other) = match (one, other) {
             (None, None) => return None,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_knows_whether_an_unanswered_touch_happened() {
+    fn an_unanswered_touch_may_have_happened_or_not() {
         let now = SystemTime::now();
         let touched = State::Present {
             content: Content::Value { number: 1, len: 50 },

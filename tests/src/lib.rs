@@ -14,6 +14,7 @@ pub mod component;
 pub mod ctl;
 pub mod delay;
 pub mod history;
+pub mod issuer;
 pub mod links;
 pub mod load;
 pub mod node;

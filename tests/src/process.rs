@@ -22,7 +22,7 @@ use crate::rng::Rng;
 const LOG_LINES_MAX: usize = 20_000;
 /// Lines of output that an error shows.
 const LOG_LINES_SHOWN: usize = 60;
-/// Who takes longer does not answer; a busy machine needs its time.
+/// A process that takes longer does not answer; a busy machine needs its time.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a condition is looked at while it is awaited.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -63,7 +63,8 @@ thread_local! {
     static LOGS: RefCell<Vec<Log>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The logs of all processes that this thread has started since it last asked, also of those that are gone.
+/// The logs of all processes that this thread has started since it last asked, also of those that
+/// are gone.
 pub fn take_logs() -> Vec<Log> {
     LOGS.take()
 }
@@ -310,8 +311,9 @@ pub fn accepts(addr: SocketAddr) -> bool {
     TcpStream::connect_timeout(&addr, Duration::from_secs(1)).is_ok()
 }
 
-/// Whether the server at `addr` answers `request` with what begins with `reply`. To be accepted does not tell as much:
-/// a port that [`free_address`] tried stays open in a process that is forked at that moment, until it is another program.
+/// Whether the server at `addr` answers `request` with what begins with `reply`. To be accepted
+/// does not tell as much: a port that [`free_address`] tried stays open in a process that is forked
+/// at that moment, until it is another program.
 #[must_use]
 pub fn answers(addr: SocketAddr, request: &[u8], reply: &[u8]) -> bool {
     let ask = || -> std::io::Result<bool> {
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_answers_as_asked_is_there() {
+    fn only_a_process_that_answers_as_asked_is_there() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {

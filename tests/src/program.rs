@@ -1,4 +1,5 @@
-//! The programs under test: those that the environment names, else those that are built with this package.
+//! The programs under test: those that the environment names, else those that are built with this
+//! package.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,6 +31,11 @@ impl Program {
         variable: "FONN_CTL_BIN",
         name: "fonnctl-under-test",
     };
+    /// The storage helper of ccache.
+    pub const CCACHE_STORAGE: Self = Self {
+        variable: "FONN_CCACHE_STORAGE_BIN",
+        name: "ccache-storage-fonn-under-test",
+    };
 
     /// Where it is.
     ///
@@ -55,12 +61,12 @@ impl Program {
         program.with_context(|| format!("no {} beside {}", self.name, this.display()))
     }
 
-    /// A command that runs it; the developer's own settings do not reach it. Only the one that is built with this package
-    /// can say that it is of another release.
+    /// A command that runs it; the developer's own settings do not reach it. Only the one that is
+    /// built with this package can say that it is of another release.
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn command(self, is_other_release: bool) -> Result<Command> {
+    pub fn command(self, is_other_release: bool) -> Result<Command> {
         let mut command = Command::new(match is_other_release {
             true => self.built()?,
             false => self.path()?,

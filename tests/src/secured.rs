@@ -20,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// That of all users of the file.
 pub const PASSWORD: &str = "correct-horse";
 
-/// Three members `a`, `b`, `c`, and a router. The users file of all has `ci` (read-write) and `dev` (read) in `main`,
-/// `other` in a namespace of that name, and `root`, an admin.
+/// Three members `a`, `b`, `c`, and a router. The users file of all has `ci` (read-write) and `dev`
+/// (read) in `main`, `other` in a namespace of that name, and `root`, an admin.
 #[derive(Debug)]
 pub struct Secured {
     /// The members.
@@ -43,7 +43,7 @@ impl Secured {
         Self::start_with_readers(0)
     }
 
-    /// The same, with so many more users in the file, who may read in `main`.
+    /// The same, with so many more users in the file, which may read in `main`.
     ///
     /// # Errors
     /// As [`Secured::start`].
@@ -118,6 +118,16 @@ impl Secured {
         FonnRouter::start_with(&[seed], self.flags.clone())
     }
 
+    /// One more router, which has an HTTP port.
+    ///
+    /// # Errors
+    /// As [`FonnRouter::start`].
+    pub fn router_with_http(&self, http: SocketAddr) -> Result<FonnRouter> {
+        let mut flags = self.flags.clone();
+        flags.push(("--http-listen", http.to_string()));
+        FonnRouter::start_with(&self.listens, flags)
+    }
+
     /// Where the members listen for each other and for routers.
     #[must_use]
     pub fn listens(&self) -> &[SocketAddr] {
@@ -130,7 +140,11 @@ impl Secured {
         [self.router.addr()].into_iter().chain(nodes)
     }
 
-    fn wait_until_active(&self) -> Result<()> {
+    /// Waits until all members are active.
+    ///
+    /// # Errors
+    /// If they are not within a minute.
+    pub fn wait_until_active(&self) -> Result<()> {
         let begun = Instant::now();
         for node in &self.nodes {
             loop {
@@ -159,7 +173,7 @@ fn member(
     let listen = free_address()?;
     let mut options = NodeOptions::new()
         .flag("--node-id", crate::cluster::name(number))
-        // Everybody may come, and nobody said --insecure.
+        // Every client may connect, without --insecure.
         .flag("--cluster-listen", format!("0.0.0.0:{}", listen.port()))
         .flag("--advertise", listen.to_string())
         .flag("--ram-budget", "32m")

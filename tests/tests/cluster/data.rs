@@ -87,8 +87,8 @@ fn recovery(client: &mut dyn Cache, keys: u64, newer: u64, lost: Instant) -> Res
     }
 }
 
-/// Fills a cluster, and loses a member of it with its disk: what was there is there again in time, and stays when the
-/// member comes back with nothing.
+/// Fills a cluster, and loses a member of it with its disk: what was there is there again in time,
+/// and stays when the member comes back with nothing.
 fn a_lost_member_is_not_missed(bucket: Option<&Bucket>, replicas: &str) -> Result<()> {
     const KEYS: u64 = 1000;
     const NEWER: u64 = 200;
@@ -117,7 +117,8 @@ fn a_lost_member_is_not_missed(bucket: Option<&Bucket>, replicas: &str) -> Resul
         client.set(&key, &value(&key, 2), None)?;
         ensure!(client.get(&key)? == Some(value(&key, 2)));
     }
-    // Who comes back with an empty disk is given what it owns; nothing older shows, and nothing is missed.
+    // A member that returns with an empty disk is given what it owns; nothing older shows, and
+    // nothing is missed.
     cluster.start_empty(lost)?;
     let ratio = hit_ratio(&mut *client, KEYS, NEWER)?;
     ensure!(ratio >= 0.99, "{ratio} when the member is back");
@@ -142,13 +143,13 @@ fn wait_spilled(cluster: &Cluster) -> Result<()> {
 }
 
 #[test]
-fn a_lost_member_is_not_missed_by_who_has_a_bucket() -> Result<()> {
+fn a_lost_member_is_not_missed_with_a_bucket() -> Result<()> {
     let bucket = Bucket::in_process()?;
     a_lost_member_is_not_missed(Some(&bucket), "1")
 }
 
 #[test]
-fn a_lost_member_is_not_missed_by_who_has_replicas() -> Result<()> {
+fn a_lost_member_is_not_missed_with_replicas() -> Result<()> {
     a_lost_member_is_not_missed(None, "2")
 }
 
@@ -157,7 +158,7 @@ const STILL: u64 = 4000;
 const CLIENTS: u64 = 4;
 
 #[test]
-fn members_join_and_drain_under_load_and_nobody_notices() -> Result<()> {
+fn members_join_and_drain_under_load_unnoticed() -> Result<()> {
     let mut cluster = Cluster::form(3, None)?;
     cluster.wait_agreed()?;
     let routers = [cluster.router()?, cluster.router()?];
@@ -198,8 +199,8 @@ fn change_members(cluster: &mut Cluster, load: &Load) -> Result<()> {
     load.go_on(500)
 }
 
-/// Compares the entries that were moved with those that had to: all whose owner left, or that the one who
-/// came got.
+/// Compares the entries that were moved with those that had to: all whose owner left, or that the
+/// new member got.
 fn check_moved(moved: f64, before: &[&str], after: &[&str]) -> Result<()> {
     let owners = |members: &[&str]| -> Result<Vec<String>> {
         let placed: Vec<Placed<'_>> = members
@@ -247,7 +248,7 @@ fn ask(stream: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
 }
 
 #[test]
-fn who_asks_for_owners_is_sent_to_them_and_who_does_not_is_served() -> Result<()> {
+fn a_client_that_asks_for_owners_is_sent_to_them_and_others_are_served() -> Result<()> {
     undisturbed(|| {
         let cluster = Cluster::form(3, None)?;
         cluster.wait_agreed()?;

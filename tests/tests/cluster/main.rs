@@ -11,6 +11,8 @@ mod membership;
 mod mixed;
 mod overlay;
 mod partition;
+mod pull_requests;
+mod purge;
 mod quorum;
 mod reads;
 mod reflection;

@@ -116,7 +116,7 @@ impl Three {
     }
 }
 
-/// A map without what differs by who answers.
+/// A map without the parts that differ by member.
 fn agreed(map: &Value) -> (&Value, &Value, &Value) {
     (&map["status"]["epoch"], &map["replicas"], &map["members"])
 }
@@ -148,7 +148,7 @@ fn wait_metric(nodes: &[&FonnNode], name: &str, wanted: f64) -> Result<()> {
 }
 
 #[test]
-fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
+fn three_nodes_form_a_cluster_and_notice_failures_and_returns() -> Result<()> {
     let mut three = Three::form()?;
     wait_same(&three.all())?;
     let whole = map(&three.nodes[0])?;
@@ -181,12 +181,12 @@ fn three_nodes_form_a_cluster_and_notice_who_falls_and_returns() -> Result<()> {
         if leaders.iter().flatten().sum::<f64>() == 1.0 {
             break;
         }
-        // Who leads may change between two looks.
+        // The leader may change between two looks.
         ensure!(begun.elapsed() < LIMIT, "{leaders:?} lead");
         std::thread::sleep(Duration::from_millis(20));
     }
 
-    // Whoever leads falls: the others choose another, who notices.
+    // The leader fails: the others elect another one, which notices.
     let status = json(&admin(&three.nodes[0]), &["status"])?;
     let leader = status["cluster"]["leader"]
         .as_str()

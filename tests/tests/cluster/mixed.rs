@@ -40,8 +40,8 @@ fn versions(cluster: &Cluster, at: usize) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Speaks to a member as one of a later version does: it says so, asks what this version does not know, and goes on
-/// with what it does.
+/// Speaks to a member as one of a later version does: it says so, asks what this version does not
+/// know, and goes on with what it does.
 fn ask_as_a_newer_one(member: SocketAddr) -> Result<()> {
     let mut stream = TcpStream::connect(member)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -121,7 +121,7 @@ fn upgrade(cluster: &mut Cluster, load: &Load, newer: &Release) -> Result<()> {
     load.go_on(OPERATIONS)?;
     for (index, release) in [(0, newer), (0, &older), (0, newer), (1, newer), (2, newer)] {
         cluster.restart_as(index, release)?;
-        // Who was away so shortly that nobody missed it says its version a moment later.
+        // A member whose short absence no member noticed says its version a moment later.
         let begun = Instant::now();
         for at in 0..3 {
             while versions(cluster, at)?.get(index) != Some(&release.version) {
@@ -139,7 +139,7 @@ fn upgrade(cluster: &mut Cluster, load: &Load, newer: &Release) -> Result<()> {
 }
 
 #[test]
-fn members_are_upgraded_one_by_one_under_load_and_nobody_notices() -> Result<()> {
+fn members_are_upgraded_one_by_one_under_load_unnoticed() -> Result<()> {
     let mut cluster = Cluster::form(3, None)?;
     cluster.ctl(0, &["replicas", "2"])?;
     cluster.wait_agreed()?;

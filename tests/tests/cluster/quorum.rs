@@ -69,8 +69,8 @@ fn two_of_three_are_killed(replicas: usize) -> Result<()> {
     let (mut written, mut refused) = (Vec::new(), 0);
     for (number, owners) in owners.iter().enumerate() {
         let key = format!("key-{number}");
-        // What others alone owned is a miss, not an error. A router asks the owners one after the other; a member
-        // that is not the first of them misses.
+        // What others alone owned is a miss, not an error. A router asks the owners one after the
+        // other; a member that is not the first of them misses.
         let has = |is_asked: bool| is_asked.then(|| value(&key, 1));
         let found = client.get(&key)?;
         let wanted = has(owners.contains(&left));
@@ -104,9 +104,17 @@ fn two_of_three_are_killed(replicas: usize) -> Result<()> {
         }
     }
     cluster.wait_agreed()?;
+    let begun = Instant::now();
     for number in 0..owners.len() {
         let key = format!("key-{number}");
-        let found = client.get(&key)?;
+        // The router connects again, and an owner that is not sure yet misses. Neither lasts.
+        let found = loop {
+            let found = client.get(&key)?;
+            if found.is_some() || begun.elapsed() >= Duration::from_secs(60) {
+                break found;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
         let is_new = found == Some(value(&key, 2));
         let is_old = found == Some(value(&key, 1));
         // What was refused may have been carried out.
@@ -117,7 +125,7 @@ fn two_of_three_are_killed(replicas: usize) -> Result<()> {
 }
 
 #[test]
-fn without_a_quorum_who_is_left_serves_what_it_owns_and_the_rest_is_missed() -> Result<()> {
+fn without_a_quorum_the_last_member_serves_what_it_owns_and_the_rest_is_missed() -> Result<()> {
     two_of_three_are_killed(1)
 }
 

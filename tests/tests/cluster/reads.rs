@@ -226,7 +226,7 @@ fn a_router_that_is_told_to_end_answers_what_is_under_way() -> Result<()> {
             .join()
             .map_err(|_| anyhow!("the client panicked"))??;
         ensure!(found.as_deref() == Some(&b"cold"[..]), "{found:?}");
-        // Nobody else is served any more.
+        // No other client is served any more.
         ensure!(idle.get("nothing").is_err());
         ensure!(Dialect::Text.connect(router.addr()).is_err());
         Ok(())
@@ -289,7 +289,7 @@ fn ten_thousand_clients_of_a_router_are_served_in_bounded_memory() -> Result<()>
 }
 
 #[test]
-fn who_comes_to_a_router_that_is_just_starting_misses_nothing() -> Result<()> {
+fn a_client_of_a_router_that_is_just_starting_misses_nothing() -> Result<()> {
     let cluster = Cluster::form(1, None)?;
     cluster.wait_agreed()?;
     let mut router = cluster.router()?;

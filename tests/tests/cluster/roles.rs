@@ -12,7 +12,7 @@ use fonn_tests::cluster::undisturbed;
 use fonn_tests::reflection::Reflected;
 use fonn_tests::secured::{PASSWORD, Secured, log_in};
 
-/// What a command needs; who has more has this too.
+/// What a command needs; a higher role has this too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Needs {
     /// Not even a login.
@@ -23,7 +23,7 @@ pub(crate) enum Needs {
 }
 use Needs::{Admin, Nothing, Read, Write};
 
-/// Users, and what they have; none is nobody.
+/// Users, and what they have; none is no user.
 const USERS: [(Option<&str>, Needs); 4] = [
     (None, Nothing),
     (Some("dev"), Read),
@@ -68,7 +68,7 @@ pub(crate) const TEXT: &[(Needs, &str)] = &[
 ];
 
 pub(crate) const RESP: &[(Needs, &str)] = &[
-    // They tell nothing of what is stored, nor of who stores it.
+    // They tell nothing of what is stored, nor of its users.
     (Nothing, "PING"),
     (Nothing, "OBJECT HELP"),
     (Nothing, "ECHO x"),
@@ -143,7 +143,7 @@ pub(crate) const RESP: &[(Needs, &str)] = &[
     (Write, "FLUSHALL"),
     (Admin, "CONFIG GET *"),
     (Admin, "CONFIG RESETSTAT"),
-    // Who has said one of these may be sent to another member.
+    // A client that has used one of these may be sent to another member.
     (Nothing, "READONLY"),
     (Nothing, "READWRITE"),
     (Nothing, "ASKING"),
@@ -162,7 +162,7 @@ pub(crate) const RESP: &[(Needs, &str)] = &[
     (Read, "CLUSTER SLAVES x"),
 ];
 
-/// What changes who is logged in, or ends the connection.
+/// What changes the login, or ends the connection.
 const RESP_APART: [&str; 7] = [
     "AUTH", "QUIT", "RESET", "MULTI", "EXEC", "DISCARD", "UNWATCH",
 ];
@@ -213,13 +213,14 @@ const SASL_AUTH: u8 = 0x21;
 const SASL_STEP: u8 = 0x22;
 const AUTH_ERROR: u16 = 0x20;
 
-/// What changes who is logged in, or ends the connection.
+/// What changes the login, or ends the connection.
 const BINARY_APART: [u8; 4] = [opcode::QUIT, 0x17, SASL_AUTH, SASL_STEP];
 
 /// The service that routers have of their own.
 const ROUTER: &str = "fonn.v1.Router/";
 
-/// The calls of the admin port. It is not looked up in the table by which processes go, but held against it.
+/// The calls of the admin port. It is not looked up in the table by which processes go, but held
+/// against it.
 const CALLS: &[(Needs, &str)] = &[
     (Nothing, "grpc.health.v1.Health/Check"),
     (Nothing, "grpc.health.v1.Health/Watch"),
@@ -240,6 +241,8 @@ const CALLS: &[(Needs, &str)] = &[
     (Read, "fonn.v1.Telemetry/Events"),
     (Write, "fonn.v1.Admin/DeleteKey"),
     (Write, "fonn.v1.Admin/Flush"),
+    (Admin, "fonn.v1.Admin/CountWritten"),
+    (Admin, "fonn.v1.Admin/Purge"),
     (Admin, "fonn.v1.Admin/Warm"),
     (Admin, "fonn.v1.Admin/SetCodec"),
     (Admin, "fonn.v1.Cold/Doctor"),
@@ -256,7 +259,7 @@ const CALLS: &[(Needs, &str)] = &[
     (Admin, "fonn.v1.Users/Remove"),
 ];
 
-/// Whether a text command is refused to that user for who it is.
+/// Whether a text command is refused to that user for its role.
 fn is_refused_as_text(door: SocketAddr, user: Option<&str>, command: &str) -> Result<bool> {
     let mut client = match user {
         Some(user) => log_in(door, user)?,

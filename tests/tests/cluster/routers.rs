@@ -1,4 +1,5 @@
-//! Routers that know of each other: what they tell Redis Cluster clients, and what becomes of it when one is gone.
+//! Routers that know of each other: what they tell Redis Cluster clients, and what becomes of it
+//! when one is gone.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use fonn_tests::router::FonnRouter;
 
 /// A busy machine needs its time.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Until a router that is killed owns nothing any more by the others: a second of patience, and pings.
+/// Until a router that is killed owns nothing any more by the others: a second of patience, and
+/// pings.
 const GONE: Duration = Duration::from_secs(5);
 
 /// First slot, last slot and port of each range that a router tells.
@@ -29,7 +31,8 @@ fn ranges(router: &FonnRouter) -> Result<Vec<(i64, i64, i64)>> {
     rows.into_iter().map(range).collect()
 }
 
-/// Waits until these routers divide the slots between themselves, and tell the same. How long it took.
+/// Waits until these routers divide the slots between themselves, and tell the same. How long it
+/// took.
 fn wait_divided(routers: &[&FonnRouter]) -> Result<Duration> {
     let begun = Instant::now();
     let mut ports: Vec<_> = routers
@@ -62,7 +65,7 @@ fn count(router: &FonnRouter) -> Result<f64> {
 }
 
 #[test]
-fn routers_at_different_members_divide_the_slots_and_who_is_left_has_all() -> Result<()> {
+fn routers_at_different_members_divide_the_slots_and_the_last_one_has_all() -> Result<()> {
     let cluster = Cluster::form(3, None)?;
     let members = cluster.listens();
     let start = |at: usize| FonnRouter::start(&members[at..=at]);
@@ -71,7 +74,7 @@ fn routers_at_different_members_divide_the_slots_and_who_is_left_has_all() -> Re
     let [first, second, third] = routers.each_ref();
     wait_divided(&[first, second, third])?;
     ensure!(count(first)? == 3.0, "{}", count(first)?);
-    // Who follows no router hears of the last one a ping later.
+    // A member without routers hears of the last one a ping later.
     for node in &cluster.nodes {
         let begun = Instant::now();
         loop {
@@ -89,7 +92,7 @@ fn routers_at_different_members_divide_the_slots_and_who_is_left_has_all() -> Re
     let shown = text(&first.admin().to_string(), &["map"])?;
     ensure!(shown.contains(&second.addr().to_string()), "{shown}");
 
-    // Any of them serves any slot, and sends nobody away.
+    // Any of them serves any slot, and redirects no client.
     let mut clients = Vec::new();
     for router in [first, second, third] {
         clients.push(RespClient::connect(router.addr())?);

@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Starts of which one at least has to be asked within that time.
 const STARTS: usize = 10;
 
-/// So long nobody may be answered; an answer that is due comes far sooner.
+/// So long no client may be answered; an answer that is due comes far sooner.
 const SILENCE: Duration = Duration::from_millis(400);
 
 const SECRET: &str = "battery-staple";
@@ -96,7 +96,7 @@ fn pass_on(client: &TcpStream, member: SocketAddr) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_user_who_comes_before_the_router_knows_the_users_waits_for_them() -> Result<()> {
+fn a_user_that_comes_before_the_router_knows_the_users_waits_for_them() -> Result<()> {
     let secured = Secured::start()?;
     let environment = [("FONN_NEW_PASSWORD", SECRET)];
     let put = ["user", "put", "new", "--role", "read-write"];
@@ -117,13 +117,13 @@ fn a_user_who_comes_before_the_router_knows_the_users_waits_for_them() -> Result
     bail!("none of {STARTS} routers was asked while it waited")
 }
 
-/// Starts a router that hears of the users only when it was asked. Says whether that was in time for it to wait: on a machine that
-/// stands still it answers before.
+/// Starts a router that hears of the users only when it was asked. Says whether that was in time
+/// for it to wait: on a machine that stands still it answers before.
 fn start_and_ask(mut router: FonnRouter, gate: &Gate) -> Result<(FonnRouter, bool)> {
     gate.change(|it| (it.is_shut, it.came) = (true, 0));
     let (door, begun) = (router.addr(), Instant::now());
     let starting = std::thread::spawn(move || router.start_again().map(|()| router));
-    // Whoever tells the map is asked first, whoever tells the users next.
+    // The source of the map is asked first, the source of the users next.
     ensure!(
         gate.wait(|it| it.came >= 2),
         "nobody is asked for the users"

@@ -59,7 +59,7 @@ impl Watched<'_> {
         [self.0.router.admin()].into_iter().chain(nodes).collect()
     }
 
-    /// Has users changed at `admin`, and waits until everybody goes by it.
+    /// Has users changed at `admin`, and waits until all processes apply it.
     fn change(&self, admin: SocketAddr, arguments: &[&str]) -> Result<()> {
         let text = root(admin, 0, &[&["user"], arguments, &["--json"]].concat())?;
         let change: Value = serde_json::from_str(&text)?;
@@ -84,7 +84,7 @@ fn is_let_in(door: SocketAddr) -> Result<[bool; 4]> {
     let mut binary = BinaryClient::connect(door)?;
     let plain = format!("\0new\0{SECRET}");
     let sasl = binary.call(SASL_AUTH, "PLAIN", &[], plain.as_bytes(), 0)?;
-    // Whoever is let in is told of the server; who is not gets an error.
+    // A user learns of the server; other clients get an error.
     let mut hello = RespClient::connect(door)?;
     let greeted = hello.command(&format!("HELLO 3 AUTH new {SECRET}"))?;
     Ok([
@@ -116,7 +116,7 @@ fn a_user_that_is_put_anywhere_is_let_in_everywhere_until_it_is_removed() -> Res
         ensure!(found.len() == 1, "another namespace at {door}");
     }
 
-    // A change cuts off who is changed, and nobody else.
+    // A change cuts off the changed user, and no other.
     let mut held = Vec::new();
     for door in secured.doors() {
         let new = resp(door, "new", SECRET)?.expect("let in");
@@ -137,7 +137,7 @@ fn a_user_that_is_put_anywhere_is_let_in_everywhere_until_it_is_removed() -> Res
         ensure!(found.as_deref() == Some(&b"w"[..]), "{door}: {found:?}");
     }
 
-    // Whoever starts again knows it before anybody may ask; who joins gets to know it.
+    // A restarted process knows it before clients may ask; a new one gets to know it.
     secured.nodes[2].stop()?;
     secured.nodes[2].start_again()?;
     ensure!(is_let_in(secured.nodes[2].addr())? == [true; 4]);
@@ -279,7 +279,7 @@ fn users_are_listed_and_what_cannot_be_is_refused_with_the_remedy() -> Result<()
 }
 
 #[test]
-fn without_certificates_of_members_nobody_is_let_in_by_what_they_agree_on() -> Result<()> {
+fn without_certificates_of_members_no_user_is_admitted_by_what_they_agree_on() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let hash = ctl_hash()?;
     let users = dir.path().join("users.toml");

@@ -65,7 +65,7 @@ fn each_member_warms_what_it_owns_through_one_address() -> Result<()> {
 }
 
 #[test]
-fn a_member_stops_warming_when_who_asked_through_a_router_is_stopped() -> Result<()> {
+fn a_member_stops_warming_when_its_caller_through_a_router_is_stopped() -> Result<()> {
     const KEYS: u64 = 2000;
     const LEN: usize = 2000;
     let mut cluster = Cluster::form(1, None)?;

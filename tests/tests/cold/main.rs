@@ -9,6 +9,7 @@ mod loss;
 mod lost_member;
 mod operator;
 mod outage;
+mod purge;
 mod requests;
 mod sccache;
 mod support;

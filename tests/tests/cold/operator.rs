@@ -88,7 +88,7 @@ fn segments_are_listed_and_shown_with_what_is_in_them() -> Result<()> {
             &admin(&node),
             &["cold", "inspect", &name, "--limit", "1000"],
         )?;
-        assert_eq!(shown["format_version"], 1);
+        assert_eq!(shown["format_version"], 2);
         assert_eq!(shown["segment"]["name"], name.as_str());
         for entry in shown["entries"].as_array().context("no entries")? {
             let key = entry["key"].as_str().context("no key")?.to_owned();
@@ -388,8 +388,9 @@ fn a_new_machine_is_warmed_from_the_bucket() -> Result<()> {
     Ok(())
 }
 
-/// One object that may not be read keeps the index from being complete: it may be newer than all that is known. The node
-/// says which it is and what is missing, and goes on by itself once it may read it.
+/// One object that may not be read keeps the index from being complete: it may be newer than all
+/// that is known. The node says which it is and what is missing, and goes on by itself once it may
+/// read it.
 #[test]
 fn a_footer_that_may_not_be_read_is_named_with_the_right_that_is_missing() -> Result<()> {
     let bucket = Bucket::in_process()?;

@@ -1,4 +1,5 @@
-//! Who may use the admin port: `fonnctl` and plain HTTP against a node with users and a certificate.
+//! Access to the admin port: `fonnctl` and plain HTTP against a node with users and a
+//! certificate.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -119,7 +120,7 @@ fn fonnctl_logs_in_and_each_role_may_do_what_it_may() -> Result<()> {
     let by_stdin = ["status", "--user", "dev", "--password-file", "-"];
     let admin = guarded.node.admin().to_string();
     fine(&with_input(&admin, &by_stdin, &format!("{PASSWORD}\n"))?)?;
-    // Without any it says where one may come from, and asks nobody.
+    // Without any it says where one may come from, and asks no server.
     let none = guarded.ctl(&[], &["status", "--user", "dev"])?;
     ensure!(none.status.code() == Some(1), "{none:?}");
     ensure!(String::from_utf8(none.stderr)?.contains("FONN_PASSWORD"));
@@ -135,7 +136,7 @@ fn a_key_is_deleted_when_that_is_meant_and_allowed_and_the_exit_code_says_which(
     let mut is_there = || Ok::<_, anyhow::Error>(client.command("EXISTS k")?.integer()? == 1);
     let delete = ["key", "k", "--delete", "--yes"];
     for (user, arguments, code) in [
-        // Wrong usage, whoever asks: nobody is asked anything.
+        // Wrong usage, for each user: no server is asked.
         ("ci", &delete[..3], 2),
         ("ci", &["key", "k", "--yes"], 2),
         ("dev", &delete, 3),
@@ -188,7 +189,7 @@ fn users_of_a_node_without_a_cluster_are_those_of_its_file() -> Result<()> {
         text.contains("no cluster") && text.contains("--users-file"),
         "{text}"
     );
-    // Without users nobody is listed.
+    // Without users the list is empty.
     let open = NodeOptions::new().in_memory().start()?;
     let (code, text) = failure(&open.admin().to_string(), &["user", "list"])?;
     ensure!(code == Some(1) && text.contains("--users-file"), "{text}");
@@ -225,7 +226,7 @@ fn a_user_that_is_gone_is_refused_and_secrets_are_nowhere() -> Result<()> {
     Ok(())
 }
 
-/// As a secret that is mounted into a container changes: nobody sends a signal there.
+/// As a secret that is mounted into a container changes: no signal comes there.
 #[test]
 fn a_users_file_that_is_replaced_is_read_without_a_signal() -> Result<()> {
     let mut guarded = Guarded::start()?;
@@ -243,8 +244,9 @@ fn a_users_file_that_is_replaced_is_read_without_a_signal() -> Result<()> {
     Ok(())
 }
 
-/// Whoever can change the configuration cannot put other users in the place of those that are in force, nor have nobody
-/// asked for a login: that takes a restart. And a file that is no good changes nothing.
+/// A client that can change the configuration cannot put other users in the place of those that are
+/// in force, nor switch logins off: that takes a restart. And a file that is no good changes
+/// nothing.
 #[test]
 fn a_reload_takes_no_other_users_file_and_none_that_is_broken() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -329,7 +331,7 @@ fn a_client_that_fails_to_log_in_is_counted_and_logged_with_its_address_and_noth
 }
 
 #[test]
-fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
+fn the_admin_port_speaks_tls_with_clients_that_have_a_certificate() -> Result<()> {
     let certified = Certified::new()?;
     let file = |name: &str| certified.file(name);
     let mut node = NodeOptions::new()
@@ -372,7 +374,8 @@ fn the_admin_port_speaks_tls_with_those_who_have_a_certificate() -> Result<()> {
     Ok(())
 }
 
-/// The credentials of the bucket and the hashes of passwords: whatever goes wrong, they are in nothing that is told.
+/// The credentials of the bucket and the hashes of passwords: whatever goes wrong, they are in
+/// nothing that is told.
 #[test]
 fn secrets_are_in_no_setting_metric_log_or_finding() -> Result<()> {
     const SECRETS: [&str; 2] = ["Zg7qk3Vt9sUwQx1pLmN5", "Hn4bRt8cYd2wEs6vKj0a"];

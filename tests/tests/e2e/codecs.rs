@@ -1,5 +1,5 @@
-//! Values that shrink: how small the data directory becomes, what the codecs say they did, and that a
-//! restart changes no byte.
+//! Values that shrink: how small the data directory becomes, what the codecs say they did, and that
+//! a restart changes no byte.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -71,11 +71,11 @@ fn ratio(node: &FonnNode, value_bytes: f64) -> Result<f64> {
     Ok(value_bytes / disk_bytes(node.data_dir())? as f64)
 }
 
-/// Waits until everything has settled, and its former files are gone.
+/// Waits until everything is compacted, and its former files are gone.
 fn wait_until_settled(node: &FonnNode, value_bytes: f64, fresh: f64) -> Result<()> {
     let deadline = Instant::now() + SETTLE_LIMIT;
     loop {
-        let unsettled = node.metric("fonn_disk_unsettled_bytes")?;
+        let unsettled = node.metric("fonn_disk_uncompacted_bytes")?;
         let ratio = ratio(node, value_bytes)?;
         if unsettled == Some(0.0) && ratio >= fresh {
             return Ok(());
@@ -101,7 +101,8 @@ fn codec_counter(page: &str, what: &str, level: &str, codec: &str) -> Result<f64
 }
 
 #[test]
-fn text_shrinks_when_it_is_fresh_and_more_when_it_settles_and_the_metrics_tell() -> Result<()> {
+fn text_shrinks_when_it_is_fresh_and_more_when_it_is_compacted_and_the_metrics_tell() -> Result<()>
+{
     let mut node = NodeOptions::new().start()?;
     let mut cache = node.resp()?;
     let bytes = write_all(&mut cache, warnings)?;

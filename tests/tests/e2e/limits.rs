@@ -17,7 +17,7 @@ use fonn_tests::usage::rss_bytes;
 use fonn_tests::values::{Content, ValuePool};
 
 const MIB: u64 = 1 << 20;
-/// Nobody waits so long for others, even on a busy machine.
+/// No client waits so long for others, even on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Guarantee 5: resident memory for a RAM budget. A program that was not optimised is larger.
@@ -47,10 +47,11 @@ fn drive(node: &FonnNode, protocol: Protocol, connections: usize) -> Result<load
     Ok(report)
 }
 
-/// Nothing is held for it but a little buffer, so nobody is in a hurry.
+/// Nothing is held for it but a little buffer, so there is no hurry.
 #[test]
 fn a_client_that_sends_a_byte_a_second_is_answered_when_it_has_asked() -> Result<()> {
-    // Longer than a client may stop, and longer than a request may take that memory is reserved for.
+    // Longer than a client may stop, and longer than a request may take that memory is reserved
+    // for.
     const SECONDS: usize = 75;
     let node = FonnNode::start()?;
     let key = |rest: usize| "k".repeat(SECONDS - rest);
@@ -145,8 +146,8 @@ struct Others {
 }
 
 impl Others {
-    /// Waits until they have been answered what they asked since. Whom they would wait for does nothing meanwhile, and is cut off
-    /// later than that.
+    /// Waits until they have been answered what they asked since. The client that they would wait
+    /// for does nothing meanwhile, and is cut off later than that.
     fn go_on(&self) -> Result<()> {
         let (begun, before) = (Instant::now(), self.rounds.load(Ordering::Acquire));
         while self.rounds.load(Ordering::Acquire) < before + 2 {
@@ -186,7 +187,7 @@ fn while_others_work(node: &FonnNode, body: impl FnOnce(&Others) -> Result<()>) 
 }
 
 #[test]
-fn a_client_that_never_reads_costs_bounded_memory_and_nobody_else_waits() -> Result<()> {
+fn a_client_that_never_reads_costs_bounded_memory_and_no_other_waits() -> Result<()> {
     const VALUES: u64 = 300;
     let node = NodeOptions::new().flag("--ram-budget", "64m").start()?;
     let pool = ValuePool::new(Content::Random, 1 << 20);
@@ -231,8 +232,7 @@ fn a_client_that_never_reads_costs_bounded_memory_and_nobody_else_waits() -> Res
 }
 
 #[test]
-fn a_client_that_sends_a_byte_at_a_time_for_seconds_is_served_and_nobody_else_waits() -> Result<()>
-{
+fn a_client_that_sends_a_byte_at_a_time_for_seconds_is_served_and_no_other_waits() -> Result<()> {
     let node = NodeOptions::new().flag("--threads", "1").start()?;
     while_others_work(&node, |others| {
         let request = b"set slow 0 0 40\r\n0123456789012345678901234567890123456789\r\n";

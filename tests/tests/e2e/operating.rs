@@ -23,7 +23,7 @@ fn busy() -> Result<FonnNode> {
 }
 
 #[test]
-fn top_prints_one_sample_where_nobody_watches() -> Result<()> {
+fn top_prints_one_sample_without_a_terminal() -> Result<()> {
     let node = busy()?;
     let admin = node.admin().to_string();
     // The first look waits for two samples; hits come between.
@@ -259,7 +259,8 @@ fn warming_shows_a_bar_on_a_terminal_and_none_elsewhere() -> Result<()> {
     node.start_again()?;
     let program = ctl_program()?;
     let program = program.to_str().context("a path")?;
-    // So slow that there is something to see, also by who stands still for a while; standard output is not the terminal, standard error is.
+    // So slow that there is something to see, also by a process that stands still for a while;
+    // standard output is not the terminal, standard error is.
     let file = node.scratch().join("told");
     let script = format!(
         "{program} warm --rate 300k --admin {} >{}; echo left with $?",

@@ -320,7 +320,7 @@ fn errors_keep_the_connection_in_step() -> Result<()> {
 }
 
 #[test]
-fn random_bytes_harm_nobody() -> Result<()> {
+fn random_bytes_harm_no_client() -> Result<()> {
     let seed = 0x0066_6f6e_6e00;
     let node = FonnNode::start()?;
     node.text()?.store("set witness 0 0 4", b"here")?;
@@ -382,8 +382,8 @@ fn a_header_in_ten_small_writes_costs_no_delayed_acknowledgement() -> Result<()>
     // The kernel acknowledges the first segments of a connection at once by itself.
     let mut took = took.split_off(20);
     took.sort();
-    // A delayed acknowledgement takes 40 ms, whatever the machine does. On a busy machine most lookups may take that
-    // long for want of a processor, so the fast ones are what tells.
+    // A delayed acknowledgement takes 40 ms, whatever the machine does. On a busy machine most
+    // lookups may take that long for want of a processor, so the fast ones are what tells.
     let fast = took[took.len() / 10];
     assert!(fast < Duration::from_millis(35), "a lookup takes {fast:?}");
     Ok(())

@@ -76,7 +76,8 @@ async fn attempt(stream: &mut TcpStream, password: &str) -> Result<String> {
     Ok(timeout(LIMIT, line(stream)).await?)
 }
 
-/// The memory of right passwords is no oracle: what waits behind a penalty is not compared before its turn.
+/// The memory of right passwords is no oracle: what waits behind a penalty is not compared before
+/// its turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_guess_among_others_is_not_answered_before_its_turn() -> Result<()> {
     let (node, _dir) = guarded()?;
@@ -151,7 +152,7 @@ async fn guesses_that_are_not_checked_are_counted_and_logged_once() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_runner_with_an_old_password_locks_nobody_out_behind_its_address() -> Result<()> {
+async fn one_runner_with_an_old_password_locks_no_other_out_behind_its_address() -> Result<()> {
     let (node, _dir) = guarded()?;
     for _ in 0..20 {
         let mut old = connect(source(4), node.addr()).await?;

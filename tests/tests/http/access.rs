@@ -1,4 +1,4 @@
-//! Who may do what over HTTP.
+//! Rights over HTTP.
 
 use std::fs;
 use std::process::Command;
@@ -76,7 +76,8 @@ fn without_credentials_a_client_learns_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A source keeps at most 128 connections whose client has not logged in. The oldest gives way, and the memory is bounded.
+/// A source keeps at most 128 connections whose client has not logged in. The oldest gives way, and
+/// the memory is bounded.
 #[test]
 fn strangers_that_keep_connections_and_send_heads_without_end_keep_no_client_out() -> Result<()> {
     const COUNT: usize = 600;
@@ -129,7 +130,7 @@ fn a_reader_reads_and_changes_nothing() -> Result<()> {
 }
 
 #[test]
-fn pages_of_other_sites_are_refused_where_nobody_logs_in() -> Result<()> {
+fn pages_of_other_sites_are_refused_without_logins() -> Result<()> {
     let node = NodeOptions::new().in_memory().with_http().start()?;
     let host = node.http().to_string();
     for (headers, status) in [

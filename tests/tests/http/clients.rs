@@ -1,10 +1,13 @@
 //! Build tools as users run them, in every situation of their cache.
 //!
-//! Each tool is a row and each situation a column: a node, the node after `kill -9`, a router before three members, the
-//! same with one member lost, and tokens that may write, may only read, are wrong or have expired. Every build begins
-//! without the local state of earlier ones. A hit is what the tool itself calls one.
+//! Each tool is a row and each situation a column: a node, the node after `kill -9`, a router
+//! before three members, the same with one member lost, and tokens that may write, may only read,
+//! are wrong or have expired. Every build begins without the local state of earlier ones. A hit is
+//! what the tool itself calls one.
 
+mod actions;
 mod compilers;
+mod go;
 mod javas;
 mod scripts;
 mod situations;
@@ -12,6 +15,7 @@ mod situations;
 use anyhow::{Result, ensure};
 
 pub(crate) use super::documented::Endpoint;
+pub(crate) use actions::ActionsCache;
 pub(crate) use scripts::Nx;
 
 /// What one build found in the cache, by the words of its tool.
@@ -104,7 +108,9 @@ pub(crate) fn all() -> Result<Vec<Box<dyn Tool>>> {
         javas::all()?,
         super::bazel::all()?,
         compilers::all()?,
+        go::all()?,
         scripts::all()?,
+        actions::all()?,
     ];
     Ok(groups.into_iter().flatten().collect())
 }

@@ -1,7 +1,9 @@
 //! The HTTP port for build tools, from the outside.
 
 mod access;
+mod actions;
 mod bazel;
+mod ccache_storage;
 mod clients;
 mod consistent;
 mod documented;

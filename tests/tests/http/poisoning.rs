@@ -1,7 +1,8 @@
-//! Cache poisoning (CVE-2025-36852): a pull request stores a bad artifact under the key that the main branch will compute.
+//! Cache poisoning (CVE-2025-36852): a pull request stores a bad artifact under the key that the
+//! main branch will compute.
 //!
-//! The identity of pull requests has an overlay of the namespace of the main branch. It reads what the main branch built,
-//! and writes where the main branch never reads.
+//! The identity of each pull request has an overlay of its own over the namespace of the main
+//! branch. It reads what the main branch built, and writes where no other job reads.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,25 +11,13 @@ use anyhow::{Result, ensure};
 
 use fonn_tests::client::HttpClient;
 use fonn_tests::component::program;
+use fonn_tests::issuer::Issuer;
 
 use super::clients::{Endpoint, Found, Nx};
 use super::tokens::Tokens;
 use super::turborepo::Workspace;
 
-const NAMESPACES: &str = "
-[[namespace]]
-name = 'acme'
-
-[[namespace]]
-name = 'acme-pr-1'
-base = 'acme'
-
-[[namespace]]
-name = 'acme-pr-2'
-base = 'acme'
-";
-
-/// Secrets of the main branch and of two pull requests.
+/// Tokens of the main branch and of two pull requests.
 struct Identities {
     main: String,
     attacker: String,
@@ -36,13 +25,15 @@ struct Identities {
 }
 
 fn start() -> Result<(Tokens, Identities)> {
-    Tokens::start(NAMESPACES, |entry| {
-        Ok(Identities {
-            main: entry.token("main", "read-write", "acme")?,
-            attacker: entry.token("pr-1", "read-write", "acme-pr-1")?,
-            other: entry.token("pr-2", "read-write", "acme-pr-2")?,
-        })
-    })
+    let issuer = Issuer::new()?;
+    let (tokens, ()) = Tokens::start(&issuer.tables(), |_| Ok(()))?;
+    let token = |reference| issuer.token(tokens.node.http(), reference);
+    let identities = Identities {
+        main: token("refs/heads/main")?,
+        attacker: token("refs/pull/1/merge")?,
+        other: token("refs/pull/2/merge")?,
+    };
+    Ok((tokens, identities))
 }
 
 /// The requests of Nx.
@@ -108,7 +99,8 @@ fn what_a_pull_request_puts_under_a_hash_of_nx_is_its_own() -> Result<()> {
     Ok(())
 }
 
-/// The workflow file of a build: no input of a hash, and neither is what it sets in the environment.
+/// The workflow file of a build: no input of a hash, and neither is what it sets in the
+/// environment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Workflow {
     Honest,
@@ -116,8 +108,8 @@ enum Workflow {
     Poisoned,
 }
 
-/// Lets the pull request poison its cache, and all identities build after it. `build` builds with a token, and returns what
-/// the tool said, whether it was a hit, and the output.
+/// Lets the pull request poison its cache, and all identities build after it. `build` builds with a
+/// token, and returns what the tool said, whether it was a hit, and the output.
 fn check(
     who: &Identities,
     build: impl Fn(&str, Workflow) -> Result<(String, bool, String)>,

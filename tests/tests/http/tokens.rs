@@ -40,6 +40,16 @@ impl Tokens {
         namespaces: &str,
         make: impl FnOnce(&Entry) -> Result<T>,
     ) -> Result<(Self, T)> {
+        let options = NodeOptions::new().in_memory().with_http();
+        Self::start_as(options, namespaces, make)
+    }
+
+    /// The same, with options of its own.
+    pub(crate) fn start_as<T>(
+        options: NodeOptions,
+        namespaces: &str,
+        make: impl FnOnce(&Entry) -> Result<T>,
+    ) -> Result<(Self, T)> {
         let dir = tempfile::tempdir()?;
         let file = dir.path().join("users.toml");
         let hash = with_input(NOWHERE, &["user", "hash"], "correct-horse")?.stdout;
@@ -50,8 +60,7 @@ impl Tokens {
         );
         fs::write(&file, root + namespaces)?;
         let made = make(&Entry(file.display().to_string()))?;
-        let node = NodeOptions::new().in_memory().with_http();
-        let node = node.flag("--users-file", &file).start()?;
+        let node = options.flag("--users-file", &file).start()?;
         let tokens = Self {
             node,
             file,

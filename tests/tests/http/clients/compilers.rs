@@ -1,5 +1,6 @@
-//! sccache over WebDAV, and ccache with each of its layouts.
+//! sccache over WebDAV, and ccache with each of its layouts and with the storage helper.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,6 +9,7 @@ use tempfile::TempDir;
 
 use fonn_tests::component::program;
 use fonn_tests::process::run;
+use fonn_tests::program::Program;
 use fonn_tests::project::CProject;
 use fonn_tests::sccache::{Sccache, Storage};
 
@@ -30,6 +32,9 @@ pub(super) fn all() -> Result<Vec<Box<dyn Tool>>> {
             program,
             project: Project::new()?,
         }));
+    }
+    if let Some(program) = program("ccache-with-helpers")? {
+        tools.push(Box::new(HelpedCcache::new(program)?));
     }
     if let Some(program) = program("ccache")? {
         for layout in ["subdirs", "flat", "bazel"] {
@@ -138,17 +143,86 @@ impl Tool for CcacheTool {
             command
         };
         self.project.sources.build(compiler, |_| Ok(()))?;
-        let said = run(self.command(dir.path(), &lines).arg("--print-stats"))?;
-        let stat = |name: &str| -> Result<usize> {
-            let mut lines = said.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-            Ok(value.with_context(|| said.clone())?.trim().parse()?)
-        };
-        ensure!(stat("remote_storage_timeout")? == 0, "{said}");
-        Ok(Build {
-            found: found(stat("remote_storage_hit")?),
-            output: Vec::new(),
-            said,
+        ccache_build(self.command(dir.path(), &lines))
+    }
+}
+
+/// ccache 4.13 or later, which starts the storage helper by itself.
+struct HelpedCcache {
+    program: PathBuf,
+    /// Has the helper by its name.
+    bin: TempDir,
+    project: Project,
+}
+
+impl HelpedCcache {
+    fn new(program: PathBuf) -> Result<Self> {
+        let bin = tempfile::tempdir()?;
+        let helper = Program::CCACHE_STORAGE.path()?;
+        symlink(helper, bin.path().join("ccache-storage-fonn"))?;
+        Ok(Self {
+            program,
+            bin,
+            project: Project::new()?,
         })
     }
+
+    fn command(&self, dir: &Path, lines: &str) -> Result<Command> {
+        // The times that a busy machine may take. A helper that is left over ends by itself.
+        let more = "CCACHE_REMOTE_STORAGE=\"$CCACHE_REMOTE_STORAGE data-timeout=60s request-timeout=120s \
+                    idle-timeout=60s @deadline=60s\"";
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(self.bin.path().to_owned()).chain(std::env::split_paths(&path));
+        let mut command = after(&format!("{lines}\n{more}"), &self.program);
+        without_variables(&mut command, &["CCACHE_"]);
+        command
+            .env("PATH", std::env::join_paths(paths)?)
+            .env("XDG_RUNTIME_DIR", dir)
+            .env("CCACHE_DIR", dir)
+            .env("CCACHE_CONFIGPATH", dir.join("none.conf"));
+        Ok(command)
+    }
+}
+
+impl Tool for HelpedCcache {
+    fn name(&self) -> String {
+        "ccache, storage helper".to_owned()
+    }
+
+    fn build(&self, at: &Endpoint) -> Result<Build> {
+        let dir = tempfile::tempdir()?;
+        let lines = at.lines("ccache with the storage helper")?;
+        self.project.sources.clean()?;
+        // Checked here, since a build closure cannot fail.
+        self.command(dir.path(), &lines)?;
+        let compiler = || {
+            let command = self.command(dir.path(), &lines);
+            let mut command = command.unwrap_or_else(|_| Command::new("false"));
+            command.arg("gcc");
+            command
+        };
+        let built = self.project.sources.build(compiler, |_| Ok(()));
+        let stopped = run(self
+            .command(dir.path(), &lines)?
+            .arg("--stop-storage-helpers"));
+        built?;
+        stopped?;
+        ccache_build(self.command(dir.path(), &lines)?)
+    }
+}
+
+/// What a build found by the statistics of ccache. No request may have failed but by a miss.
+fn ccache_build(mut ccache: Command) -> Result<Build> {
+    let said = run(ccache.arg("--print-stats"))?;
+    let stat = |name: &str| -> Result<usize> {
+        let mut lines = said.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+        Ok(value.with_context(|| said.clone())?.trim().parse()?)
+    };
+    ensure!(stat("remote_storage_timeout")? == 0, "{said}");
+    Ok(Build {
+        found: found(stat("remote_storage_hit")?),
+        output: Vec::new(),
+        said,
+    })
 }

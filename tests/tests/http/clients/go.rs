@@ -1,0 +1,98 @@
+//! The go command, with `fonnctl gocache`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use fonn_tests::component::program;
+use fonn_tests::node::ctl_program;
+
+use super::super::documented::{after, without_variables};
+use super::scripts::{remove, said, write};
+use super::{Build, Endpoint, Found, Tool};
+
+/// The tool of this file, if it is installed.
+///
+/// # Errors
+/// In CI, when it is missing.
+pub(super) fn all() -> Result<Vec<Box<dyn Tool>>> {
+    let Some(program) = program("go")? else {
+        return Ok(Vec::new());
+    };
+    Ok(vec![Box::new(Go::new(program)?)])
+}
+
+struct Go {
+    program: PathBuf,
+    dir: TempDir,
+}
+
+impl Go {
+    fn new(program: PathBuf) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let files = [
+            ("go.mod", "module example.test/sum\n\ngo 1.24\n"),
+            (
+                "sum.go",
+                "package sum\n\nfunc Of(a, b int) int { return a + b }\n",
+            ),
+        ];
+        write(dir.path(), &files)?;
+        // By the name that the documented lines have.
+        fs::create_dir(dir.path().join("bin"))?;
+        symlink(ctl_program()?, dir.path().join("bin/fonnctl"))?;
+        Ok(Self { program, dir })
+    }
+}
+
+impl Tool for Go {
+    fn name(&self) -> String {
+        "Go".to_owned()
+    }
+
+    fn build(&self, at: &Endpoint) -> Result<Build> {
+        let root = self.dir.path();
+        remove(root, &["home", "sum.a"])?;
+        let home = root.join("home");
+        fs::create_dir(&home)?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(root.join("bin")).chain(std::env::split_paths(&path));
+        let mut command = after(&at.lines("Go")?, &self.program);
+        without_variables(&mut command, &["GO", "FONN_"]);
+        command
+            .env("PATH", std::env::join_paths(paths)?)
+            .env("HOME", &home)
+            .env("XDG_CACHE_HOME", home.join("cache"))
+            .env("GOTOOLCHAIN", "local")
+            .env("GOPROXY", "off")
+            .env("FONN_GOCACHE_STATS", "true");
+        let said = said(
+            command
+                .args(["build", "-o", "sum.a", "."])
+                .current_dir(root),
+        )?;
+        ensure!(root.join("sum.a").exists(), "no output: {said}");
+        Ok(Build {
+            found: found(&said).with_context(|| format!("no line of fonnctl in: {said}"))?,
+            output: Vec::new(),
+            said,
+        })
+    }
+}
+
+/// What the helper says that it found.
+fn found(said: &str) -> Option<Found> {
+    let (_, summary) = said.split_once("fonnctl gocache: ")?;
+    let number = |what: &str| {
+        let (before, _) = summary.split_once(what)?;
+        before.rsplit(' ').next()?.parse::<u64>().ok()
+    };
+    Some(match (number(" hits")?, number(" misses")?) {
+        (0, _) => Found::Nothing,
+        (_, 0) => Found::All,
+        _ => Found::Some,
+    })
+}
