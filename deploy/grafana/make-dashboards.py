@@ -255,8 +255,8 @@ NODE_PANELS = [
           (f"sum by (level) (rate(fonn_codec_bytes_out_total{{{NODE}}}[{RATE}])) / (sum by (level) (rate(fonn_codec_bytes_in_total{{{NODE}}}[{RATE}])) > 0)", "{{level}}"),
           about="Bytes stored of bytes given; 100 %: stored as they came."),
     graph("Processor time of codecs", "percentunit", (rate("fonn_codec_cpu_seconds_total", "level, codec"), "{{level}} {{codec}}"), stacked=True),
-    graph("Settling", "Bps", (rate("fonn_disk_settle_read_bytes_total", "instance"), "{{instance}} read"),
-          (rate("fonn_disk_settle_written_bytes_total", "instance"), "{{instance}} written")),
+    graph("Compaction", "Bps", (rate("fonn_disk_compaction_read_bytes_total", "instance"), "{{instance}} read"),
+          (rate("fonn_disk_compaction_written_bytes_total", "instance"), "{{instance}} written")),
 ]
 
 COLD_PANELS = [

@@ -78,6 +78,7 @@ export async function lookUp(ask: Ask): Promise<Found> {
 /** Why clients do not get a copy; empty if they do. */
 function unserved(copy: KeyCopy, { flushedBelowVersion, nowMs }: KeyResponse): string {
   if (copy.version < flushedBelowVersion) return "It was flushed: clients get a miss.";
+  if (copy.purged) return "What its writer wrote was purged: clients get a miss.";
   if (copy.tombstone) return "It was deleted: clients get a miss.";
   if (copy.damaged) return "Its newest copy is damaged: clients get a miss.";
   if (copy.expiresAtMs !== 0n && copy.expiresAtMs <= nowMs) return "It has expired: clients get a miss.";

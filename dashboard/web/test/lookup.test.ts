@@ -61,6 +61,10 @@ test("a node of its own is the only one that is asked", async () => {
   assert.equal(fate(await alone(RAM, { flushedBelowVersion: 8n })), "It was flushed: clients get a miss.");
   assert.equal(fate(await alone([{ version: 9n, tombstone: true }, ...RAM])), "It was deleted: clients get a miss.");
   assert.equal(fate(await alone([{ version: 9n, expiresAtMs: 1000n }])), "It has expired: clients get a miss.");
+  assert.equal(
+    fate(await alone([{ version: 9n, purged: true }])),
+    "What its writer wrote was purged: clients get a miss.",
+  );
   assert.equal(rowsOf(await alone(RAM))[0]?.cells[0], "RAM");
 });
 
@@ -80,6 +84,6 @@ test("a version is shown with all its digits", async () => {
   const version = (1n << 57n) + 12_345_677n;
   assert.notEqual(BigInt(Number(version)), version);
   const [row] = rowsOf(await lookUp(async () => said(null, [], [{ tier: Tier.RAM, version }])));
-  assert.equal(row?.cells[7], "144,115,188,088,201,549");
-  assert.equal(row?.cells[7]?.replaceAll(",", ""), String(version));
+  assert.equal(row?.cells[8], "144,115,188,088,201,549");
+  assert.equal(row?.cells[8]?.replaceAll(",", ""), String(version));
 });

@@ -11,7 +11,7 @@ import { compression } from "./tiers.js";
 const LEVELS: Record<string, string> = {
   ram: "RAM",
   fresh: "Disk, fresh data",
-  compacted: "Disk, settled data",
+  compacted: "Disk, compacted data",
   cold: "Bucket",
 };
 

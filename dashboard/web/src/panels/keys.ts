@@ -19,6 +19,7 @@ const COLUMNS: Column[] = [
   { title: "Stored", numeric: true },
   { title: "Smaller by", numeric: true },
   { title: "Written" },
+  { title: "Writer" },
   { title: "Expires" },
   { title: "Version", numeric: true },
   { title: "Where" },
@@ -129,7 +130,7 @@ export function rowsOf({ owners, answers }: Found): Row[] {
 function cells(copy: KeyCopy): string[] {
   const stored = Number(copy.storedBytes);
   const value = Number(copy.valueBytes);
-  const notes = [copy.location, copy.dirty ? "not in the next tier yet" : "", copy.damaged ? "damaged" : ""];
+  const notes = [copy.location, copy.dirty ? "not in the next tier yet" : "", copy.damaged ? "damaged" : "", copy.purged ? "purged" : ""];
   return [
     TIERS[copy.tier] ?? UNKNOWN,
     copy.tombstone ? "deleted" : copy.codec || UNKNOWN,
@@ -137,6 +138,7 @@ function cells(copy: KeyCopy): string[] {
     copy.tombstone ? UNKNOWN : bytes(stored),
     copy.tombstone || value === 0 || stored === 0 ? UNKNOWN : factor(value / stored),
     instant(writtenAt(copy.version)),
+    copy.writer || UNKNOWN,
     copy.expiresAtMs === 0n ? "never" : instant(Number(copy.expiresAtMs)),
     exact(copy.version),
     notes.filter((note) => note !== "").join(", ") || UNKNOWN,

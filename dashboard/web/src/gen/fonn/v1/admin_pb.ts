@@ -23,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/admin.proto.
  */
 export const file_fonn_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("ChNmb25uL3YxL2FkbWluLnByb3RvEgdmb25uLnYxIg8KDVN0YXR1c1JlcXVlc3QivAMKDlN0YXR1c1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEQoJdXB0aW1lX21zGAIgASgEEg4KBm5vd19tcxgDIAEoBBIYChBub3RfcmVhZHlfcmVhc29uGAQgASgJEhEKCWxpc3RlbmVycxgFIAMoCRISCgpkdXJhYmlsaXR5GAYgASgJEh8KA3JhbRgHIAEoCzISLmZvbm4udjEuUmFtU3RhdHVzEiEKBGRpc2sYCCABKAsyEy5mb25uLnYxLkRpc2tTdGF0dXMSIQoEY29sZBgJIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cxIhCgdsb29rdXBzGAogASgLMhAuZm9ubi52MS5Mb29rdXBzEiMKBmNvZGVjcxgLIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYDCABKAQSEwoLY29ubmVjdGlvbnMYDSABKAQSFwoPY29ubmVjdGlvbnNfbWF4GA4gASgEEhYKDnJlc2lkZW50X2J5dGVzGA8gASgEEicKB2NsdXN0ZXIYECABKAsyFi5mb25uLnYxLkNsdXN0ZXJTdGF0dXMicAoJUmFtU3RhdHVzEhQKDGJ1ZGdldF9ieXRlcxgBIAEoBBISCgp1c2VkX2J5dGVzGAIgASgEEg8KB2VudHJpZXMYAyABKAQSFQoNZGlydHlfZW50cmllcxgEIAEoBBIRCglldmljdGlvbnMYBSABKAQinQEKCkRpc2tTdGF0dXMSEQoJZGlyZWN0b3J5GAEgASgJEhQKDGJ1ZGdldF9ieXRlcxgCIAEoBBISCgp1c2VkX2J5dGVzGAMgASgEEg8KB2VudHJpZXMYBCABKAQSEwoLZ2VuZXJhdGlvbnMYBSABKA0SEwoLcXVldWVfYnl0ZXMYBiABKAQSFwoPcXVldWVfYnl0ZXNfbWF4GAcgASgEIkcKB0xvb2t1cHMSHAoEaGl0cxgBIAMoCzIOLmZvbm4udjEuQ291bnQSHgoGbWlzc2VzGAIgAygLMg4uZm9ubi52MS5Db3VudCIkCgVDb3VudBIMCgRuYW1lGAEgASgJEg0KBWNvdW50GAIgASgEIj4KCktleVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDSJuCgtLZXlSZXNwb25zZRIgCgZjb3BpZXMYASADKAsyEC5mb25uLnYxLktleUNvcHkSHQoVZmx1c2hlZF9iZWxvd192ZXJzaW9uGAIgASgEEg4KBm5vd19tcxgDIAEoBBIOCgZvd25lcnMYBCADKAki3AEKB0tleUNvcHkSGwoEdGllchgBIAEoDjINLmZvbm4udjEuVGllchIPCgd2ZXJzaW9uGAIgASgEEhEKCXRvbWJzdG9uZRgDIAEoCBINCgVjb2RlYxgEIAEoCRITCgt2YWx1ZV9ieXRlcxgFIAEoBBIUCgxzdG9yZWRfYnl0ZXMYBiABKAQSDQoFZmxhZ3MYByABKA0SFQoNZXhwaXJlc19hdF9tcxgIIAEoBBINCgVkaXJ0eRgJIAEoCBIQCghsb2NhdGlvbhgKIAEoCRIPCgdkYW1hZ2VkGAsgASgIIkQKEERlbGV0ZUtleVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDSIkChFEZWxldGVLZXlSZXNwb25zZRIPCgdleGlzdGVkGAEgASgIIkUKDEZsdXNoUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSFQoIZGF0YWJhc2UYAiABKA1IAIgBAUILCglfZGF0YWJhc2UiIgoNRmx1c2hSZXNwb25zZRIRCglkYXRhYmFzZXMYASABKA0iFwoVTGlzdE5hbWVzcGFjZXNSZXF1ZXN0IlAKFkxpc3ROYW1lc3BhY2VzUmVzcG9uc2USJgoKbmFtZXNwYWNlcxgBIAMoCzISLmZvbm4udjEuTmFtZXNwYWNlEg4KBm5vd19tcxgCIAEoBCLpAgoJTmFtZXNwYWNlEgwKBG5hbWUYASABKAkSGAoLcXVvdGFfYnl0ZXMYAiABKARIAIgBARIMCgRiYXNlGAMgASgJEhcKCnVzZWRfYnl0ZXMYBCABKARIAYgBARIUCgdlbnRyaWVzGAUgASgESAKIAQESFQoNY291bnRlZF9hdF9tcxgGIAEoBBITCgtyYW1fZW50cmllcxgHIAEoBBIWCglyYW1fYnl0ZXMYCCABKARIA4gBARIMCgRoaXRzGAkgASgEEg4KBm1pc3NlcxgKIAEoBBIOCgZzdG9yZXMYCyABKAQSFwoPcXVvdGFfZXZpY3Rpb25zGAwgASgEEhsKE3F1b3RhX2V2aWN0ZWRfYnl0ZXMYDSABKAQSFgoOcXVvdGFfcmVmdXNhbHMYDiABKARCDgoMX3F1b3RhX2J5dGVzQg0KC191c2VkX2J5dGVzQgoKCF9lbnRyaWVzQgwKCl9yYW1fYnl0ZXMiZwoLV2FybVJlcXVlc3QSFgoJbmFtZXNwYWNlGAEgASgJSACIAQESDgoGbmV3ZXN0GAIgASgEEg0KBWJ5dGVzGAMgASgEEhMKC2J5dGVzX3Blcl9zGAQgASgEQgwKCl9uYW1lc3BhY2UiqwEKDFdhcm1SZXNwb25zZRIRCglmcm9tX2Rpc2sYASABKAQSEQoJZnJvbV9jb2xkGAIgASgEEg8KB3ByZXNlbnQYAyABKAQSDgoGZmFpbGVkGAQgASgEEg0KBWJ5dGVzGAUgASgEEhMKC2VudHJpZXNfbWF4GAYgASgEEhEKCWJ5dGVzX21heBgHIAEoBBIdCgNlbmQYCCABKA4yEC5mb25uLnYxLldhcm1FbmQiEgoQR2V0Q29kZWNzUmVxdWVzdCJRChFHZXRDb2RlY3NSZXNwb25zZRIjCgZjb2RlY3MYASADKAsyEy5mb25uLnYxLkxldmVsQ29kZWMSFwoPY29kZWNfbWluX2J5dGVzGAIgASgEIjoKCkxldmVsQ29kZWMSDQoFbGV2ZWwYASABKAkSDQoFY29kZWMYAiABKAkSDgoGYWN0aXZlGAMgASgJIi8KD1NldENvZGVjUmVxdWVzdBINCgVsZXZlbBgBIAEoCRINCgVjb2RlYxgCIAEoCSIzChBTZXRDb2RlY1Jlc3BvbnNlEhAKCHByZXZpb3VzGAEgASgJEg0KBWNvZGVjGAIgASgJKkgKBFRpZXISFAoQVElFUl9VTlNQRUNJRklFRBAAEgwKCFRJRVJfUkFNEAESDQoJVElFUl9ESVNLEAISDQoJVElFUl9DT0xEEAMqYAoHV2FybUVuZBIYChRXQVJNX0VORF9VTlNQRUNJRklFRBAAEhAKDFdBUk1fRU5EX0FMTBABEhIKDldBUk1fRU5EX0xJTUlUEAISFQoRV0FSTV9FTkRfUkFNX0ZVTEwQAzL/AwoFQWRtaW4SOQoGU3RhdHVzEhYuZm9ubi52MS5TdGF0dXNSZXF1ZXN0GhcuZm9ubi52MS5TdGF0dXNSZXNwb25zZRIwCgNLZXkSEy5mb25uLnYxLktleVJlcXVlc3QaFC5mb25uLnYxLktleVJlc3BvbnNlEkIKCURlbGV0ZUtleRIZLmZvbm4udjEuRGVsZXRlS2V5UmVxdWVzdBoaLmZvbm4udjEuRGVsZXRlS2V5UmVzcG9uc2USNgoFRmx1c2gSFS5mb25uLnYxLkZsdXNoUmVxdWVzdBoWLmZvbm4udjEuRmx1c2hSZXNwb25zZRJRCg5MaXN0TmFtZXNwYWNlcxIeLmZvbm4udjEuTGlzdE5hbWVzcGFjZXNSZXF1ZXN0Gh8uZm9ubi52MS5MaXN0TmFtZXNwYWNlc1Jlc3BvbnNlEjUKBFdhcm0SFC5mb25uLnYxLldhcm1SZXF1ZXN0GhUuZm9ubi52MS5XYXJtUmVzcG9uc2UwARJCCglHZXRDb2RlY3MSGS5mb25uLnYxLkdldENvZGVjc1JlcXVlc3QaGi5mb25uLnYxLkdldENvZGVjc1Jlc3BvbnNlEj8KCFNldENvZGVjEhguZm9ubi52MS5TZXRDb2RlY1JlcXVlc3QaGS5mb25uLnYxLlNldENvZGVjUmVzcG9uc2ViBnByb3RvMw", [file_fonn_v1_cold, file_fonn_v1_membership]);
+  fileDesc("ChNmb25uL3YxL2FkbWluLnByb3RvEgdmb25uLnYxIg8KDVN0YXR1c1JlcXVlc3QivAMKDlN0YXR1c1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEQoJdXB0aW1lX21zGAIgASgEEg4KBm5vd19tcxgDIAEoBBIYChBub3RfcmVhZHlfcmVhc29uGAQgASgJEhEKCWxpc3RlbmVycxgFIAMoCRISCgpkdXJhYmlsaXR5GAYgASgJEh8KA3JhbRgHIAEoCzISLmZvbm4udjEuUmFtU3RhdHVzEiEKBGRpc2sYCCABKAsyEy5mb25uLnYxLkRpc2tTdGF0dXMSIQoEY29sZBgJIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cxIhCgdsb29rdXBzGAogASgLMhAuZm9ubi52MS5Mb29rdXBzEiMKBmNvZGVjcxgLIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYDCABKAQSEwoLY29ubmVjdGlvbnMYDSABKAQSFwoPY29ubmVjdGlvbnNfbWF4GA4gASgEEhYKDnJlc2lkZW50X2J5dGVzGA8gASgEEicKB2NsdXN0ZXIYECABKAsyFi5mb25uLnYxLkNsdXN0ZXJTdGF0dXMicAoJUmFtU3RhdHVzEhQKDGJ1ZGdldF9ieXRlcxgBIAEoBBISCgp1c2VkX2J5dGVzGAIgASgEEg8KB2VudHJpZXMYAyABKAQSFQoNZGlydHlfZW50cmllcxgEIAEoBBIRCglldmljdGlvbnMYBSABKAQinQEKCkRpc2tTdGF0dXMSEQoJZGlyZWN0b3J5GAEgASgJEhQKDGJ1ZGdldF9ieXRlcxgCIAEoBBISCgp1c2VkX2J5dGVzGAMgASgEEg8KB2VudHJpZXMYBCABKAQSEwoLZ2VuZXJhdGlvbnMYBSABKA0SEwoLcXVldWVfYnl0ZXMYBiABKAQSFwoPcXVldWVfYnl0ZXNfbWF4GAcgASgEIkcKB0xvb2t1cHMSHAoEaGl0cxgBIAMoCzIOLmZvbm4udjEuQ291bnQSHgoGbWlzc2VzGAIgAygLMg4uZm9ubi52MS5Db3VudCIkCgVDb3VudBIMCgRuYW1lGAEgASgJEg0KBWNvdW50GAIgASgEIj4KCktleVJlcXVlc3QSCwoDa2V5GAEgASgMEhEKCW5hbWVzcGFjZRgCIAEoCRIQCghkYXRhYmFzZRgDIAEoDSJuCgtLZXlSZXNwb25zZRIgCgZjb3BpZXMYASADKAsyEC5mb25uLnYxLktleUNvcHkSHQoVZmx1c2hlZF9iZWxvd192ZXJzaW9uGAIgASgEEg4KBm5vd19tcxgDIAEoBBIOCgZvd25lcnMYBCADKAki/AEKB0tleUNvcHkSGwoEdGllchgBIAEoDjINLmZvbm4udjEuVGllchIPCgd2ZXJzaW9uGAIgASgEEhEKCXRvbWJzdG9uZRgDIAEoCBINCgVjb2RlYxgEIAEoCRITCgt2YWx1ZV9ieXRlcxgFIAEoBBIUCgxzdG9yZWRfYnl0ZXMYBiABKAQSDQoFZmxhZ3MYByABKA0SFQoNZXhwaXJlc19hdF9tcxgIIAEoBBINCgVkaXJ0eRgJIAEoCBIQCghsb2NhdGlvbhgKIAEoCRIPCgdkYW1hZ2VkGAsgASgIEg4KBndyaXRlchgMIAEoCRIOCgZwdXJnZWQYDSABKAgiRAoQRGVsZXRlS2V5UmVxdWVzdBILCgNrZXkYASABKAwSEQoJbmFtZXNwYWNlGAIgASgJEhAKCGRhdGFiYXNlGAMgASgNIiQKEURlbGV0ZUtleVJlc3BvbnNlEg8KB2V4aXN0ZWQYASABKAgiRQoMRmx1c2hSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIVCghkYXRhYmFzZRgCIAEoDUgAiAEBQgsKCV9kYXRhYmFzZSIiCg1GbHVzaFJlc3BvbnNlEhEKCWRhdGFiYXNlcxgBIAEoDSJdChNDb3VudFdyaXR0ZW5SZXF1ZXN0Eg4KBndyaXRlchgBIAEoCRIWCgluYW1lc3BhY2UYAiABKAlIAIgBARIQCghzaW5jZV9tcxgDIAEoBEIMCgpfbmFtZXNwYWNlIk0KFENvdW50V3JpdHRlblJlc3BvbnNlEg8KB2VudHJpZXMYASABKAQSDwoHdmlzaXRlZBgCIAEoBBITCgt2aXNpdGVkX21heBgDIAEoBCJWCgxQdXJnZVJlcXVlc3QSDgoGd3JpdGVyGAEgASgJEhYKCW5hbWVzcGFjZRgCIAEoCUgAiAEBEhAKCHNpbmNlX21zGAMgASgEQgwKCl9uYW1lc3BhY2UiDwoNUHVyZ2VSZXNwb25zZSIXChVMaXN0TmFtZXNwYWNlc1JlcXVlc3QiUAoWTGlzdE5hbWVzcGFjZXNSZXNwb25zZRImCgpuYW1lc3BhY2VzGAEgAygLMhIuZm9ubi52MS5OYW1lc3BhY2USDgoGbm93X21zGAIgASgEIukCCglOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIYCgtxdW90YV9ieXRlcxgCIAEoBEgAiAEBEgwKBGJhc2UYAyABKAkSFwoKdXNlZF9ieXRlcxgEIAEoBEgBiAEBEhQKB2VudHJpZXMYBSABKARIAogBARIVCg1jb3VudGVkX2F0X21zGAYgASgEEhMKC3JhbV9lbnRyaWVzGAcgASgEEhYKCXJhbV9ieXRlcxgIIAEoBEgDiAEBEgwKBGhpdHMYCSABKAQSDgoGbWlzc2VzGAogASgEEg4KBnN0b3JlcxgLIAEoBBIXCg9xdW90YV9ldmljdGlvbnMYDCABKAQSGwoTcXVvdGFfZXZpY3RlZF9ieXRlcxgNIAEoBBIWCg5xdW90YV9yZWZ1c2FscxgOIAEoBEIOCgxfcXVvdGFfYnl0ZXNCDQoLX3VzZWRfYnl0ZXNCCgoIX2VudHJpZXNCDAoKX3JhbV9ieXRlcyJnCgtXYXJtUmVxdWVzdBIWCgluYW1lc3BhY2UYASABKAlIAIgBARIOCgZuZXdlc3QYAiABKAQSDQoFYnl0ZXMYAyABKAQSEwoLYnl0ZXNfcGVyX3MYBCABKARCDAoKX25hbWVzcGFjZSKrAQoMV2FybVJlc3BvbnNlEhEKCWZyb21fZGlzaxgBIAEoBBIRCglmcm9tX2NvbGQYAiABKAQSDwoHcHJlc2VudBgDIAEoBBIOCgZmYWlsZWQYBCABKAQSDQoFYnl0ZXMYBSABKAQSEwoLZW50cmllc19tYXgYBiABKAQSEQoJYnl0ZXNfbWF4GAcgASgEEh0KA2VuZBgIIAEoDjIQLmZvbm4udjEuV2FybUVuZCISChBHZXRDb2RlY3NSZXF1ZXN0IlEKEUdldENvZGVjc1Jlc3BvbnNlEiMKBmNvZGVjcxgBIAMoCzITLmZvbm4udjEuTGV2ZWxDb2RlYxIXCg9jb2RlY19taW5fYnl0ZXMYAiABKAQiOgoKTGV2ZWxDb2RlYxINCgVsZXZlbBgBIAEoCRINCgVjb2RlYxgCIAEoCRIOCgZhY3RpdmUYAyABKAkiLwoPU2V0Q29kZWNSZXF1ZXN0Eg0KBWxldmVsGAEgASgJEg0KBWNvZGVjGAIgASgJIjMKEFNldENvZGVjUmVzcG9uc2USEAoIcHJldmlvdXMYASABKAkSDQoFY29kZWMYAiABKAkqSAoEVGllchIUChBUSUVSX1VOU1BFQ0lGSUVEEAASDAoIVElFUl9SQU0QARINCglUSUVSX0RJU0sQAhINCglUSUVSX0NPTEQQAypgCgdXYXJtRW5kEhgKFFdBUk1fRU5EX1VOU1BFQ0lGSUVEEAASEAoMV0FSTV9FTkRfQUxMEAESEgoOV0FSTV9FTkRfTElNSVQQAhIVChFXQVJNX0VORF9SQU1fRlVMTBADMoYFCgVBZG1pbhI5CgZTdGF0dXMSFi5mb25uLnYxLlN0YXR1c1JlcXVlc3QaFy5mb25uLnYxLlN0YXR1c1Jlc3BvbnNlEjAKA0tleRITLmZvbm4udjEuS2V5UmVxdWVzdBoULmZvbm4udjEuS2V5UmVzcG9uc2USQgoJRGVsZXRlS2V5EhkuZm9ubi52MS5EZWxldGVLZXlSZXF1ZXN0GhouZm9ubi52MS5EZWxldGVLZXlSZXNwb25zZRI2CgVGbHVzaBIVLmZvbm4udjEuRmx1c2hSZXF1ZXN0GhYuZm9ubi52MS5GbHVzaFJlc3BvbnNlEk0KDENvdW50V3JpdHRlbhIcLmZvbm4udjEuQ291bnRXcml0dGVuUmVxdWVzdBodLmZvbm4udjEuQ291bnRXcml0dGVuUmVzcG9uc2UwARI2CgVQdXJnZRIVLmZvbm4udjEuUHVyZ2VSZXF1ZXN0GhYuZm9ubi52MS5QdXJnZVJlc3BvbnNlElEKDkxpc3ROYW1lc3BhY2VzEh4uZm9ubi52MS5MaXN0TmFtZXNwYWNlc1JlcXVlc3QaHy5mb25uLnYxLkxpc3ROYW1lc3BhY2VzUmVzcG9uc2USNQoEV2FybRIULmZvbm4udjEuV2FybVJlcXVlc3QaFS5mb25uLnYxLldhcm1SZXNwb25zZTABEkIKCUdldENvZGVjcxIZLmZvbm4udjEuR2V0Q29kZWNzUmVxdWVzdBoaLmZvbm4udjEuR2V0Q29kZWNzUmVzcG9uc2USPwoIU2V0Q29kZWMSGC5mb25uLnYxLlNldENvZGVjUmVxdWVzdBoZLmZvbm4udjEuU2V0Q29kZWNSZXNwb25zZWIGcHJvdG8z", [file_fonn_v1_cold, file_fonn_v1_membership]);
 
 /**
  * Asks for the status of the node.
@@ -497,6 +497,22 @@ export type KeyCopy = Message<"fonn.v1.KeyCopy"> & {
    * @generated from field: bool damaged = 11;
    */
   damaged: boolean;
+
+  /**
+   * The identity that wrote the value: its name, several if they share a number, or the number as `#` and eight hex
+   * digits where no name of it is known. Empty where there was none, and in the cold tier's index, which does not
+   * know it.
+   *
+   * @generated from field: string writer = 12;
+   */
+  writer: string;
+
+  /**
+   * What the writer wrote at that time was purged: the copy is served as a miss.
+   *
+   * @generated from field: bool purged = 13;
+   */
+  purged: boolean;
 };
 
 /**
@@ -612,6 +628,126 @@ export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
   messageDesc(file_fonn_v1_admin, 12);
 
 /**
+ * Asks for a count of what an identity wrote.
+ *
+ * @generated from message fonn.v1.CountWrittenRequest
+ */
+export type CountWrittenRequest = Message<"fonn.v1.CountWrittenRequest"> & {
+  /**
+   * Name of the user, token or OIDC identity.
+   *
+   * @generated from field: string writer = 1;
+   */
+  writer: string;
+
+  /**
+   * The namespace; all of them if missing.
+   *
+   * @generated from field: optional string namespace = 2;
+   */
+  namespace?: string | undefined;
+
+  /**
+   * Only what was written at this time or later; 0 for all.
+   *
+   * @generated from field: uint64 since_ms = 3;
+   */
+  sinceMs: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.CountWrittenRequest.
+ * Use `create(CountWrittenRequestSchema)` to create a new message.
+ */
+export const CountWrittenRequestSchema: GenMessage<CountWrittenRequest> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 13);
+
+/**
+ * How far a count is.
+ *
+ * @generated from message fonn.v1.CountWrittenResponse
+ */
+export type CountWrittenResponse = Message<"fonn.v1.CountWrittenResponse"> & {
+  /**
+   * Entries that were found.
+   *
+   * @generated from field: uint64 entries = 1;
+   */
+  entries: bigint;
+
+  /**
+   * Keys that were looked at.
+   *
+   * @generated from field: uint64 visited = 2;
+   */
+  visited: bigint;
+
+  /**
+   * About how many there are to look at.
+   *
+   * @generated from field: uint64 visited_max = 3;
+   */
+  visitedMax: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.CountWrittenResponse.
+ * Use `create(CountWrittenResponseSchema)` to create a new message.
+ */
+export const CountWrittenResponseSchema: GenMessage<CountWrittenResponse> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 14);
+
+/**
+ * Asks for a purge.
+ *
+ * @generated from message fonn.v1.PurgeRequest
+ */
+export type PurgeRequest = Message<"fonn.v1.PurgeRequest"> & {
+  /**
+   * Name of the user, token or OIDC identity.
+   *
+   * @generated from field: string writer = 1;
+   */
+  writer: string;
+
+  /**
+   * The namespace; all of them if missing.
+   *
+   * @generated from field: optional string namespace = 2;
+   */
+  namespace?: string | undefined;
+
+  /**
+   * Only what was written at this time or later; 0 for all.
+   *
+   * @generated from field: uint64 since_ms = 3;
+   */
+  sinceMs: bigint;
+};
+
+/**
+ * Describes the message fonn.v1.PurgeRequest.
+ * Use `create(PurgeRequestSchema)` to create a new message.
+ */
+export const PurgeRequestSchema: GenMessage<PurgeRequest> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 15);
+
+/**
+ * A purge that has happened.
+ *
+ * @generated from message fonn.v1.PurgeResponse
+ */
+export type PurgeResponse = Message<"fonn.v1.PurgeResponse"> & {
+};
+
+/**
+ * Describes the message fonn.v1.PurgeResponse.
+ * Use `create(PurgeResponseSchema)` to create a new message.
+ */
+export const PurgeResponseSchema: GenMessage<PurgeResponse> = /*@__PURE__*/
+  messageDesc(file_fonn_v1_admin, 16);
+
+/**
  * Asks for the namespaces.
  *
  * @generated from message fonn.v1.ListNamespacesRequest
@@ -624,7 +760,7 @@ export type ListNamespacesRequest = Message<"fonn.v1.ListNamespacesRequest"> & {
  * Use `create(ListNamespacesRequestSchema)` to create a new message.
  */
 export const ListNamespacesRequestSchema: GenMessage<ListNamespacesRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 13);
+  messageDesc(file_fonn_v1_admin, 17);
 
 /**
  * Namespaces.
@@ -652,7 +788,7 @@ export type ListNamespacesResponse = Message<"fonn.v1.ListNamespacesResponse"> &
  * Use `create(ListNamespacesResponseSchema)` to create a new message.
  */
 export const ListNamespacesResponseSchema: GenMessage<ListNamespacesResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 14);
+  messageDesc(file_fonn_v1_admin, 18);
 
 /**
  * A namespace on one node: what it may take there, takes, and was asked for.
@@ -765,7 +901,7 @@ export type Namespace = Message<"fonn.v1.Namespace"> & {
  * Use `create(NamespaceSchema)` to create a new message.
  */
 export const NamespaceSchema: GenMessage<Namespace> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 15);
+  messageDesc(file_fonn_v1_admin, 19);
 
 /**
  * Asks for entries to be brought into RAM.
@@ -807,7 +943,7 @@ export type WarmRequest = Message<"fonn.v1.WarmRequest"> & {
  * Use `create(WarmRequestSchema)` to create a new message.
  */
 export const WarmRequestSchema: GenMessage<WarmRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 16);
+  messageDesc(file_fonn_v1_admin, 20);
 
 /**
  * How far it is.
@@ -877,7 +1013,7 @@ export type WarmResponse = Message<"fonn.v1.WarmResponse"> & {
  * Use `create(WarmResponseSchema)` to create a new message.
  */
 export const WarmResponseSchema: GenMessage<WarmResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 17);
+  messageDesc(file_fonn_v1_admin, 21);
 
 /**
  * Asks for the codecs.
@@ -892,7 +1028,7 @@ export type GetCodecsRequest = Message<"fonn.v1.GetCodecsRequest"> & {
  * Use `create(GetCodecsRequestSchema)` to create a new message.
  */
 export const GetCodecsRequestSchema: GenMessage<GetCodecsRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 18);
+  messageDesc(file_fonn_v1_admin, 22);
 
 /**
  * The codecs that are set.
@@ -920,7 +1056,7 @@ export type GetCodecsResponse = Message<"fonn.v1.GetCodecsResponse"> & {
  * Use `create(GetCodecsResponseSchema)` to create a new message.
  */
 export const GetCodecsResponseSchema: GenMessage<GetCodecsResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 19);
+  messageDesc(file_fonn_v1_admin, 23);
 
 /**
  * The codec of a level.
@@ -955,7 +1091,7 @@ export type LevelCodec = Message<"fonn.v1.LevelCodec"> & {
  * Use `create(LevelCodecSchema)` to create a new message.
  */
 export const LevelCodecSchema: GenMessage<LevelCodec> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 20);
+  messageDesc(file_fonn_v1_admin, 24);
 
 /**
  * Asks for another codec.
@@ -983,7 +1119,7 @@ export type SetCodecRequest = Message<"fonn.v1.SetCodecRequest"> & {
  * Use `create(SetCodecRequestSchema)` to create a new message.
  */
 export const SetCodecRequestSchema: GenMessage<SetCodecRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 21);
+  messageDesc(file_fonn_v1_admin, 25);
 
 /**
  * The codec was changed.
@@ -1011,7 +1147,7 @@ export type SetCodecResponse = Message<"fonn.v1.SetCodecResponse"> & {
  * Use `create(SetCodecResponseSchema)` to create a new message.
  */
 export const SetCodecResponseSchema: GenMessage<SetCodecResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_admin, 22);
+  messageDesc(file_fonn_v1_admin, 26);
 
 /**
  * A tier of the store.
@@ -1147,6 +1283,32 @@ export const Admin: GenService<{
     methodKind: "unary";
     input: typeof FlushRequestSchema;
     output: typeof FlushResponseSchema;
+  },
+  /**
+   * Counts the entries of this node that a purge would hide: in memory and on disk, in a cluster those of the slots
+   * that the node is the primary of. What the bucket alone has is not counted. Progress comes a few times a second; the
+   * last message has the result. The work ends when the caller goes away.
+   * INVALID_ARGUMENT without a writer, NOT_FOUND for an unknown namespace, UNAVAILABLE if the disk cannot be read.
+   *
+   * @generated from rpc fonn.v1.Admin.CountWritten
+   */
+  countWritten: {
+    methodKind: "server_streaming";
+    input: typeof CountWrittenRequestSchema;
+    output: typeof CountWrittenResponseSchema;
+  },
+  /**
+   * Makes invisible what an identity wrote before now, on all tiers of all members that are up, the bucket included.
+   * Durable when it is answered. Entries of other writers stay. What lay under a purged entry does not come back.
+   * INVALID_ARGUMENT without a writer, NOT_FOUND for an unknown namespace, UNAVAILABLE if it may not be durable with all
+   * members, FAILED_PRECONDITION if a member keeps as many purges as it can.
+   *
+   * @generated from rpc fonn.v1.Admin.Purge
+   */
+  purge: {
+    methodKind: "unary";
+    input: typeof PurgeRequestSchema;
+    output: typeof PurgeResponseSchema;
   },
   /**
    * The namespaces that the caller may look into: the own one and its base, all of them for admins and where there
