@@ -5,6 +5,7 @@ mod cluster;
 mod codegen;
 mod generated;
 mod metrics_list;
+mod prose;
 mod protocols;
 mod sbom;
 mod settings;
@@ -21,7 +22,10 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
 Commands:
-  tidy           check who imports whom, the length of files, and that no machine's paths are in them
+  tidy           check imports between crates, the length of files, paths of machines, and prose
+                 (--commits BASE..HEAD also checks the subjects of these commits)
+  prose          print words and sentences of each document, of this repository or of the directory DIR
+                 (--lower writes lower numbers into xtask/prose.ratchet)
   codegen        write proto/src/gen/ from proto/fonn/v1/*.proto
   admin-api      write the reference of the admin port, docs/admin-api.md, from the comments of these
   protocols      write the tables of docs/protocols.md
@@ -35,7 +39,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            // Nobody is left to tell when the standard streams are closed.
+            // There is no other place to report it when the standard streams are closed.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::from(2)
         }
@@ -52,13 +56,20 @@ fn run() -> Result<ExitCode> {
         .as_slice()
     {
         ["tidy"] => {
-            let findings = tidy::check(&root()?)?;
-            let mut out = io::stdout().lock();
-            for finding in &findings {
-                writeln!(out, "{finding}")?;
-            }
-            Ok(ExitCode::from(u8::from(!findings.is_empty())))
+            writeln!(
+                io::stderr(),
+                "tidy: commit subjects are not checked, because there is no range (--commits BASE..HEAD)"
+            )?;
+            tidy_up(None)
         }
+        ["tidy", "--commits", range] => tidy_up(Some(range)),
+        ["prose"] => print_prose(&root()?),
+        ["prose", "--lower"] => {
+            let total = tidy::lower_ratchet(&root()?)?;
+            writeln!(io::stdout(), "{total} offences are left")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        ["prose", dir] => print_prose(Path::new(dir)),
         ["codegen"] => write(&codegen::FILES),
         ["admin-api"] => write(&admin_api::FILES),
         ["protocols"] => write(&protocols::FILES),
@@ -78,6 +89,22 @@ fn run() -> Result<ExitCode> {
             Ok(ExitCode::from(2))
         }
     }
+}
+
+/// Prints what `tidy` finds.
+fn tidy_up(commits: Option<&str>) -> Result<ExitCode> {
+    let findings = tidy::check(&root()?, commits)?;
+    let mut out = io::stdout().lock();
+    for finding in &findings {
+        writeln!(out, "{finding}")?;
+    }
+    Ok(ExitCode::from(u8::from(!findings.is_empty())))
+}
+
+/// Prints the sizes of the documents below `root`.
+fn print_prose(root: &Path) -> Result<ExitCode> {
+    io::stdout().write_all(prose::table(root)?.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes generated files, and says which have changed.

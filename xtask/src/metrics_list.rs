@@ -1,7 +1,9 @@
-//! `cargo xtask metrics-list`: the tables of docs/metrics.md, from what a node and a router publish.
+//! `cargo xtask metrics-list`: the tables of docs/metrics.md, from what a node and a router
+//! publish.
 //!
-//! A store with all tiers is opened in a temporary directory and scraped once, and so is a router that has no
-//! members, so the list cannot forget a metric: where its tier is, each is there from the start.
+//! A store with all tiers is opened in a temporary directory and scraped once, and so is a router
+//! that has no members, so the list cannot forget a metric: where its tier is, each is there from
+//! the start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +38,8 @@ pub const FILES: [File; 1] = [File {
 fn make(old: &str) -> Result<String> {
     let node = families(&scrape()?)?;
     let mut router = families(&scrape_router()?)?;
-    // What a router has beside its own is what members have: of the process, and of requests to members.
+    // What a router has beside its own is what members have: of the process, and of requests to
+    // members.
     router.retain(|name, _| !node.contains_key(name));
     let text = fill(old, "metrics", &listed(node))?;
     fill(&text, "metrics of routers", &listed(router))
@@ -119,6 +122,7 @@ fn scrape() -> Result<String> {
         quota: Some(1 << 30),
         base: None,
         is_write_once: false,
+        ttl_ms_max: None,
     }]);
     let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);

@@ -1,8 +1,9 @@
-//! `cargo xtask sbom`: which crates the released programs are made of, as a CycloneDX 1.5 bill of materials
-//! (<https://cyclonedx.org/docs/1.5/json/>).
+//! `cargo xtask sbom`: which crates the released programs are made of, as a CycloneDX 1.5 bill of
+//! materials (<https://cyclonedx.org/docs/1.5/json/>).
 //!
-//! Crates that only tests need are left out; those of build scripts are in, since they run where releases are built.
-//! The same sources make the same bytes: there is no serial number and no time in it.
+//! Crates that only tests need are left out; those of build scripts are in, since they run where
+//! releases are built. The same sources make the same bytes: there is no serial number and no time
+//! in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// The packages of the released programs.
-const PROGRAMS: [&str; 2] = ["fonn-node", "fonn-router"];
+const PROGRAMS: [&str; 3] = ["fonn-node", "fonn-router", "fonn-ccache-storage"];
 /// For what system releases are built.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -176,11 +177,13 @@ mod tests {
         json!({
             "packages": [
                 package("fonn-node", None), package("fonn-router", None),
+                package("fonn-ccache-storage", None),
                 package("linked", registry), package("built", registry), package("tested", registry),
             ],
             "resolve": { "nodes": [
                 { "id": "fonn-node", "deps": [needs("linked", None)] },
                 { "id": "fonn-router", "deps": [needs("built", Some("build")), needs("tested", Some("dev"))] },
+                { "id": "fonn-ccache-storage", "deps": [] },
                 { "id": "linked", "deps": [] },
                 { "id": "built", "deps": [needs("linked", None)] },
                 { "id": "tested", "deps": [] },
@@ -205,7 +208,14 @@ mod tests {
         let names: Vec<&str> = list(&bom["components"])
             .map(|it| it["name"].as_str().unwrap())
             .collect();
-        assert_eq!(names, ["built", "fonn-node", "fonn-router", "linked"]);
+        let expected = [
+            "built",
+            "fonn-ccache-storage",
+            "fonn-node",
+            "fonn-router",
+            "linked",
+        ];
+        assert_eq!(names, expected);
         assert_eq!(
             bom["components"][0],
             json!({
@@ -214,10 +224,10 @@ mod tests {
                 "hashes": [{ "alg": "SHA-256", "content": "bb" }],
             })
         );
-        assert_eq!(
-            bom["dependencies"][2],
-            json!({ "ref": "pkg:cargo/fonn-router@1.0.0", "dependsOn": ["pkg:cargo/built@1.0.0"] })
-        );
+        let router = list(&bom["dependencies"])
+            .find(|it| it["ref"] == "pkg:cargo/fonn-router@1.0.0")
+            .unwrap();
+        assert_eq!(router["dependsOn"], json!(["pkg:cargo/built@1.0.0"]));
     }
 
     #[test]

@@ -2,8 +2,13 @@
 //!
 //! The rules work on file names and texts, so their tests need no repository.
 
+mod comments;
+mod commits;
 mod graph;
+mod prose;
+mod ratchet;
 mod sources;
+mod words;
 
 use std::fmt;
 use std::fs;
@@ -11,6 +16,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+
+use self::ratchet::Ratchet;
 
 /// A breach of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +48,31 @@ pub struct SourceFile {
     pub text: String,
 }
 
-/// Checks all rules on the repository at `root`.
-pub fn check(root: &Path) -> Result<Vec<Finding>> {
+/// Checks all rules on the repository at `root`, and the subjects of the `commits` of a range.
+pub fn check(root: &Path, commits: Option<&str>) -> Result<Vec<Finding>> {
     let files = tracked_files(root)?;
     let mut findings = graph::check(&files)?;
     findings.extend(files.iter().flat_map(sources::check));
+    let numbers = Ratchet::read(root)?.unwrap_or_default();
+    findings.extend(numbers.check(files.iter().flat_map(prose::check).collect()));
+    if let Some(range) = commits {
+        findings.extend(commits::check(root, range)?);
+    }
     Ok(findings)
+}
+
+/// Writes lower numbers of offences against prose for the repository at `root`, and returns their
+/// sum. Without a file of numbers all offences of now are written.
+pub fn lower_ratchet(root: &Path) -> Result<usize> {
+    let files = tracked_files(root)?;
+    let offences: Vec<_> = files.iter().flat_map(prose::check).collect();
+    let now = Ratchet::of(&offences);
+    let numbers = match Ratchet::read(root)? {
+        Some(numbers) => numbers.lowered_to(&now),
+        None => now,
+    };
+    numbers.write(root)?;
+    Ok(numbers.total())
 }
 
 /// Git in `root`, even where a hook of another repository calls this.
@@ -135,15 +161,15 @@ mod tests {
     #[test]
     fn a_directory_without_repository_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let error = check(dir.path()).unwrap_err().to_string();
+        let error = check(dir.path(), None).unwrap_err().to_string();
         assert!(error.contains("git ls-files failed"), "{error}");
     }
 
-    /// Fails as soon as somebody breaks a rule, so that `cargo test` alone shows it.
+    /// Fails as soon as a change breaks a rule, so that `cargo test` alone shows it.
     #[test]
     fn this_repository_is_tidy() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let findings = check(root).unwrap();
+        let findings = check(root, None).unwrap();
         let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert!(findings.is_empty(), "\n{}", text.join("\n"));
     }
