@@ -1,9 +1,9 @@
 //! Side-by-side measurements of Fonn, memcached and Redis in one run on one machine, and of sccache
 //! with a bucket and with Fonn; and of the router beside twemproxy.
 //!
-//! Each contender gets a fresh process with one serving thread; the rounds go over all
-//! contenders in turn, so that a slow minute of the machine hits all of them; what is compared
-//! is the median over the rounds of operations (or bytes) per processor second of the server.
+//! Each contender has one serving thread. The rounds go over all contenders in turn, so that a slow
+//! minute of the machine hits all of them. What is compared is the median over the rounds of
+//! operations (or bytes) per processor second of the server.
 
 mod build;
 mod codec;
@@ -14,7 +14,7 @@ mod memory;
 mod placed;
 mod plot;
 mod router;
-mod scenario;
+mod speed;
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub use self::http::{HttpOptions, compare_http};
 pub use self::memory::{MemoryOptions, compare_memory};
 pub use self::plot::{Chart, Series};
 pub use self::router::{RouterOptions, compare_router};
-pub use self::scenario::{SpeedOptions, compare_speed};
+pub use self::speed::{SpeedOptions, compare_speed};
 use crate::load::{Protocol, Target};
 use crate::node::{FonnNode, NodeOptions};
 use crate::peers::Peer;

@@ -34,7 +34,8 @@ pub fn key_of(number: u64, len: usize) -> String {
     key.into_iter().map(char::from).collect()
 }
 
-/// Fills the keys (unless told not to) and runs the measured phase.
+/// Fills the keys (unless told not to) and runs the measured phase. The report is that of the
+/// measured phase, or of the fill if there is nothing else.
 ///
 /// # Errors
 /// When the server cannot be reached, closes a connection, stops answering for 60 seconds, or
@@ -49,18 +50,23 @@ pub fn run(options: &LoadOptions) -> Result<Report> {
 
 fn run_with_pool(options: &LoadOptions, pool: &ValuePool) -> Result<Report> {
     if !options.no_fill {
-        let filled = run_workers(connect(options, pool, Phase::Fill)?)?;
+        let (filled, report) = measured(options, pool, Phase::Fill)?;
         ensure!(
             filled.refused == 0,
             "{} sets of the fill were refused: {}",
             filled.refused,
             filled.first_problem.unwrap_or_default(),
         );
+        if options.fill_only {
+            return Ok(report);
+        }
     }
-    if options.fill_only {
-        return Ok(Report::empty(options));
-    }
-    let workers = connect(options, pool, Phase::Measure)?;
+    Ok(measured(options, pool, Phase::Measure)?.1)
+}
+
+/// Runs one phase, and says what it did and what it cost.
+fn measured(options: &LoadOptions, pool: &ValuePool, phase: Phase) -> Result<(Tally, Report)> {
+    let workers = connect(options, pool, phase)?;
     let server_before = options.server_pid.map(Usage::of).transpose()?;
     let client_before = Usage::of(std::process::id())?;
     let started = Instant::now();
@@ -70,13 +76,9 @@ fn run_with_pool(options: &LoadOptions, pool: &ValuePool) -> Result<Report> {
         .cpu
         .saturating_sub(client_before.cpu);
     let server_after = options.server_pid.map(Usage::of).transpose()?;
-    Ok(Report::new(
-        options,
-        &tally,
-        elapsed,
-        client,
-        server_before.zip(server_after),
-    ))
+    let server = server_before.zip(server_after);
+    let report = Report::new(options, &tally, elapsed, client, server);
+    Ok((tally, report))
 }
 
 fn connect<'run>(

@@ -45,9 +45,15 @@ enum Command {
         /// Measurements of each contender.
         #[arg(long, default_value_t = 3)]
         rounds: usize,
-        /// Only scenarios whose name contains this.
+        /// Only kinds of work whose name contains this, for example `SET 100 B`.
         #[arg(long)]
         only: Option<String>,
+        /// A look in less than three minutes: one short round over 16 connections.
+        #[arg(long)]
+        quick: bool,
+        /// Directory of speed.csv and speed.svg.
+        #[arg(long, default_value = "docs/plots")]
+        out_dir: PathBuf,
     },
     /// Resident memory while many small entries are set.
     Memory {
@@ -102,8 +108,11 @@ enum Command {
         /// Length of values in bytes, with a suffix k or m.
         #[arg(long, default_value = "16k")]
         value_len: String,
+        /// What values look like.
+        #[arg(long, value_enum, default_value = "text")]
+        content: Content,
         /// RAM of each server in MiB.
-        #[arg(long, default_value_t = 64)]
+        #[arg(long, default_value_t = 128)]
         ram_mib: u64,
         /// Gets that are measured.
         #[arg(long, default_value_t = 100_000)]
@@ -184,6 +193,8 @@ fn main() -> Result<()> {
             seconds,
             rounds,
             only,
+            quick,
+            out_dir,
         } => {
             let duration = Duration::try_from_secs_f64(seconds)
                 .with_context(|| format!("--seconds {seconds}: expected a duration"))?;
@@ -193,6 +204,8 @@ fn main() -> Result<()> {
                     duration,
                     rounds: rounds.max(1),
                     only,
+                    quick,
+                    out_dir,
                 },
             )?
         }
@@ -238,6 +251,7 @@ fn main() -> Result<()> {
         })?,
         Command::Disk {
             value_len,
+            content,
             ram_mib,
             gets,
             codecs,
@@ -248,6 +262,7 @@ fn main() -> Result<()> {
             &programs(&arguments.fonn_flag, false)?,
             &DiskOptions {
                 value_len: parse_size(&value_len)?,
+                content,
                 ram_mib,
                 gets,
                 codecs,

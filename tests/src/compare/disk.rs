@@ -34,6 +34,8 @@ const TIMES_RAM: u64 = 4;
 pub struct DiskOptions {
     /// Length of values in bytes.
     pub value_len: usize,
+    /// What values look like.
+    pub content: Content,
     /// RAM of each server in MiB.
     pub ram_mib: u64,
     /// Gets that are measured.
@@ -55,6 +57,8 @@ struct Figures {
     gets_per_second: f64,
     hits_per_second: f64,
     hit_ratio: f64,
+    /// Times in milliseconds that 99.9 % of the sets and of the gets took at most.
+    tails_ms: [f64; 2],
     /// Bytes on disk for each byte of values that is found.
     bytes_on_disk: f64,
 }
@@ -89,7 +93,7 @@ pub fn compare_disk(programs: &Programs, options: &DiskOptions) -> Result<String
     }
     let mut table = String::from(
         "| per second of the server's processor time | sets | gets | gets that found | found \
-         | bytes on disk per byte found |\n|---|---|---|---|---|---|\n",
+         | bytes on disk per byte found | p99.9 of sets / gets, ms |\n|---|---|---|---|---|---|---|\n",
     );
     for (name, figures) in names.iter().zip(&rounds) {
         let median = |of: fn(&Figures) -> f64| {
@@ -99,12 +103,14 @@ pub fn compare_disk(programs: &Programs, options: &DiskOptions) -> Result<String
         };
         writeln!(
             table,
-            "| {name} | {:.1}k | {:.1}k | {:.1}k | {:.0} % | {:.3} |",
+            "| {name} | {:.1}k | {:.1}k | {:.1}k | {:.0} % | {:.3} | {:.1} / {:.1} |",
             median(|it| it.sets_per_second) / 1e3,
             median(|it| it.gets_per_second) / 1e3,
             median(|it| it.hits_per_second) / 1e3,
             median(|it| it.hit_ratio) * 100.0,
             median(|it| it.bytes_on_disk),
+            median(|it| it.tails_ms[0]),
+            median(|it| it.tails_ms[1]),
         )?;
     }
     Ok(table)
@@ -145,12 +151,12 @@ fn measure(running: &Running, options: &DiskOptions, dir: &Path) -> Result<Figur
     let mut load = LoadOptions::new(running.target(), Protocol::Binary);
     load.server_pid = Some(pid);
     load.value_size = Sizes::fixed(options.value_len);
-    load.content = Content::Text;
+    load.content = options.content;
     load.keys = keys;
     load.pipeline = options.pipeline;
     load.fill_only = true;
     let before = Usage::of(pid)?;
-    load::run(&load)?;
+    let sets = load::run(&load)?;
     thread::sleep(AFTERWARDS);
     let sets_cpu = Usage::of(pid)?.cpu.saturating_sub(before.cpu);
     load.fill_only = false;
@@ -165,6 +171,7 @@ fn measure(running: &Running, options: &DiskOptions, dir: &Path) -> Result<Figur
         gets_per_second,
         hits_per_second: gets_per_second * report.hit_ratio,
         hit_ratio: report.hit_ratio,
+        tails_ms: [sets.latency.p999_us, report.latency.p999_us].map(|us| us / 1e3),
         bytes_on_disk: disk_bytes(dir)? as f64 / found_bytes.max(1.0),
     })
 }

@@ -9,7 +9,7 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 90.0;
 /// Distinguishable without color vision by their brightness as well.
-const COLORS: [&str; 6] = [
+pub(super) const COLORS: [&str; 6] = [
     "#0b4f8a", "#d9730d", "#2a9d5c", "#b02a6f", "#7a7a7a", "#c9a400",
 ];
 
@@ -122,12 +122,12 @@ impl Chart {
     }
 }
 
-fn put(svg: &mut String, arguments: std::fmt::Arguments<'_>) {
+pub(super) fn put(svg: &mut String, arguments: std::fmt::Arguments<'_>) {
     // Writing into a string cannot fail.
     let _ = svg.write_fmt(arguments);
 }
 
-fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, content: &str) {
+pub(super) fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, content: &str) {
     put(
         svg,
         format_args!(
@@ -145,7 +145,7 @@ fn line(svg: &mut String, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
     );
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

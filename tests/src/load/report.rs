@@ -143,13 +143,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report of a run without a measured phase.
-    pub(super) fn empty(options: &LoadOptions) -> Self {
-        let usage = options.server_pid.and_then(|pid| Usage::of(pid).ok());
-        let zero = Duration::ZERO;
-        Self::new(options, &Tally::new(), zero, zero, usage.zip(usage))
-    }
-
     pub(super) fn new(
         options: &LoadOptions,
         tally: &Tally,

@@ -1,0 +1,170 @@
+//! Throughput: what each contender does with one processor second, cell by cell.
+//!
+//! The servers of one kind of work run side by side, but are asked in turn: a slow minute of the
+//! machine hits all of them. Servers have the first processor, the load generator the second.
+
+#![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
+
+mod cells;
+mod strip;
+mod table;
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use self::cells::{CONNECTIONS, WORKS, Work};
+use self::table::Cell;
+use super::placed::{allowed, first_two, only, place};
+use super::{CONTENDERS, Contender, Programs, Running, Server};
+use crate::load::{self, LoadOptions, Report, Sizes, Verify};
+
+/// How long the warm-up of a server lasts, as a share of a measurement.
+const WARM_UP: f64 = 0.5;
+
+/// How long and how often to measure.
+#[derive(Clone, Debug)]
+pub struct SpeedOptions {
+    /// Length of one measurement.
+    pub duration: Duration,
+    /// Measurements of each contender; medians count.
+    pub rounds: usize,
+    /// Only kinds of work whose name contains this.
+    pub only: Option<String>,
+    /// One round of short measurements over 16 connections, for a look in less than three minutes.
+    pub quick: bool,
+    /// Where `speed.csv` and `speed.svg` go; a run of some kinds of work writes neither.
+    pub out_dir: PathBuf,
+}
+
+/// Measures all cells and returns the tables in Markdown.
+///
+/// # Errors
+/// When a server does not start, or gives a wrong byte, a refusal or a miss for what was set.
+pub fn compare_speed(programs: &Programs, options: &SpeedOptions) -> Result<String> {
+    let mut options = options.clone();
+    let mut connections = CONNECTIONS.as_slice();
+    if options.quick {
+        options.rounds = 1;
+        options.duration = options.duration.min(Duration::from_millis(300));
+        connections = &CONNECTIONS[1..2];
+    }
+    let processors = allowed()?;
+    let [servers_on, client_on] = first_two(&processors);
+    place(std::process::id(), &only(client_on))?;
+    let mut cells = Vec::new();
+    for work in WORKS.iter().filter(|work| is_wanted(work, &options)) {
+        let found = measure_work(work, connections, programs, &options, servers_on);
+        cells.extend(found.with_context(|| work.name)?);
+    }
+    place(std::process::id(), &processors)?;
+    if options.only.is_none() && !options.quick {
+        let write = |name: &str, text: String| {
+            let file = options.out_dir.join(name);
+            fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
+        };
+        fs::create_dir_all(&options.out_dir)?;
+        write("speed.csv", table::csv(&cells))?;
+        write("speed.svg", strip::svg(&cells))?;
+    }
+    Ok(table::markdown(&cells))
+}
+
+fn is_wanted(work: &Work, options: &SpeedOptions) -> bool {
+    let named = options.only.as_ref();
+    named.is_none_or(|only| work.name.contains(only)) && !(options.quick && work.is_long)
+}
+
+/// Measures one kind of work over each number of connections.
+fn measure_work(
+    work: &'static Work,
+    connections: &[usize],
+    programs: &Programs,
+    options: &SpeedOptions,
+    servers_on: usize,
+) -> Result<Vec<Cell>> {
+    let kinds = [Server::Memcached, Server::Redis, Server::Fonn];
+    let servers = kinds
+        .into_iter()
+        .map(|kind| {
+            let running = Running::start(kind, programs)?;
+            place(running.pid()?, &only(servers_on))?;
+            Ok((kind, running))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let of = |kind: Server| {
+        let found = servers.iter().find(|(it, _)| *it == kind);
+        found.map(|(_, running)| running).context("no such server")
+    };
+    for (kind, running) in &servers {
+        let contender = CONTENDERS.into_iter().find(|it| it.0 == *kind);
+        let contender = contender.context("a server without a protocol")?;
+        // Without the page faults of memory that the server has for the first time.
+        let mut warm_up = load_options(running, contender, work, 16)?;
+        warm_up.no_fill = false;
+        warm_up.duration = options.duration.mul_f64(WARM_UP);
+        load::run(&warm_up)?;
+    }
+    let mut cells = Vec::new();
+    for connections in connections {
+        let mut cell = Cell::new(work, *connections);
+        for round in 0..options.rounds.max(1) {
+            for (at, contender) in CONTENDERS.into_iter().enumerate() {
+                let mut load = load_options(of(contender.0)?, contender, work, *connections)?;
+                load.duration = options.duration;
+                let report = load::run(&load)?;
+                ensure!(
+                    report.is_clean() && report.unexpected_misses == 0,
+                    "{contender:?}: {report}"
+                );
+                let score = work.score(&report);
+                eprintln!(
+                    "{}, {connections} connections, round {round}, {contender:?}: {score:.2}",
+                    work.name
+                );
+                cell.push(at, score, report.latency.p999_us);
+            }
+        }
+        cells.push(cell);
+    }
+    Ok(cells)
+}
+
+fn load_options(
+    running: &Running,
+    (_, protocol): Contender,
+    work: &Work,
+    connections: usize,
+) -> Result<LoadOptions> {
+    let at_least_one = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
+    let mut options = LoadOptions::new(running.target(), protocol);
+    options.server_pid = Some(running.pid()?);
+    options.value_size = Sizes::fixed(work.value_len);
+    options.keys = work.keys();
+    options.get_ratio = work.get_ratio;
+    options.pipeline = at_least_one(work.pipeline);
+    options.connections = at_least_one(connections);
+    options.no_fill = true;
+    // The client must not be slower than the server on large values.
+    options.verify = if work.is_in_bytes() {
+        Verify::Sample
+    } else {
+        Verify::All
+    };
+    Ok(options)
+}
+
+impl Work {
+    /// Thousands of operations, or gigabytes of large values, per processor second of the server.
+    fn score(&self, report: &Report) -> f64 {
+        let per_second = if self.is_in_bytes() {
+            report.megabytes_per_server_cpu_second
+        } else {
+            report.operations_per_server_cpu_second
+        };
+        per_second.unwrap_or(0.0) / 1e3
+    }
+}
