@@ -29,5 +29,7 @@ pub mod rng;
 pub mod router;
 pub mod sccache;
 pub mod secured;
+pub mod spilled;
+pub mod traffic;
 pub mod usage;
 pub mod values;

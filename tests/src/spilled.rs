@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use fonn_tests::bucket::Bucket;
-use fonn_tests::client::{Cache, Dialect, is_refusal};
-use fonn_tests::node::{FonnNode, NodeOptions};
-use fonn_tests::values::ValuePool;
+use crate::bucket::Bucket;
+use crate::client::{Cache, Dialect, is_refusal};
+use crate::node::{FonnNode, NodeOptions};
+use crate::values::ValuePool;
 
 /// A busy machine needs its time to compress and upload.
 const SPILL_LIMIT: Duration = Duration::from_secs(120);
@@ -106,12 +106,16 @@ pub fn destroy(mut node: FonnNode) -> Result<()> {
 
 /// Entries by number, with lengths that repeat in `lens`.
 pub struct Entries<'a> {
+    /// What values are made of.
     pub pool: &'a ValuePool,
+    /// Lengths of values in bytes; the entry `n` has that of `n` modulo their count.
     pub lens: &'a [usize],
+    /// What keys begin with.
     pub prefix: &'a str,
 }
 
 impl Entries<'_> {
+    /// The key of the entry of this number.
     pub fn key(&self, number: u64) -> String {
         format!("{}{number:016x}", self.prefix)
     }

@@ -7,45 +7,48 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use fonn_tests::client::{Cache, Dialect, is_refusal};
-use fonn_tests::rng::Rng;
+use crate::client::{Cache, Dialect, is_refusal};
+use crate::rng::Rng;
 
 /// Keys of a client.
-pub(crate) const KEYS: u64 = 100;
+pub const KEYS: u64 = 100;
 /// A busy machine needs its time.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a key has; each key another length.
-pub(crate) fn value(key: &str, generation: u64) -> Vec<u8> {
+pub fn value(key: &str, generation: u64) -> Vec<u8> {
     let text = format!("{key} {generation} ");
     text.repeat(1 + key.len() * 37 % 200).into_bytes()
 }
 
 /// An entry that is there before, and stays as it is.
-pub(crate) fn still(number: u64) -> String {
+pub fn still(number: u64) -> String {
     format!("still-{number}")
 }
 
 /// A key that one client alone writes.
-pub(crate) fn own(client: u64, number: u64) -> String {
+pub fn own(client: u64, number: u64) -> String {
     format!("own-{client}-{number}")
 }
 
 /// What clients do together, and count.
 #[derive(Default)]
-pub(crate) struct Load {
+pub struct Load {
     still: u64,
     is_over: AtomicBool,
-    pub(crate) operations: AtomicU64,
-    pub(crate) hits: AtomicU64,
-    /// Of what was stored.
-    pub(crate) misses: AtomicU64,
-    pub(crate) refused: AtomicU64,
+    /// Operations that were begun.
+    pub operations: AtomicU64,
+    /// Reads that found what was stored.
+    pub hits: AtomicU64,
+    /// Reads that found nothing although it was stored.
+    pub misses: AtomicU64,
+    /// Writes that were refused, and sent again.
+    pub refused: AtomicU64,
 }
 
 impl Load {
     /// Stores so many entries that stay as they are.
-    pub(crate) fn over(still_count: u64, client: &mut dyn Cache) -> Result<Self> {
+    pub fn over(still_count: u64, client: &mut dyn Cache) -> Result<Self> {
         for number in 0..still_count {
             let key = still(number);
             client.set(&key, &value(&key, 1), None)?;
@@ -58,7 +61,7 @@ impl Load {
 
     /// Has some work done while so many clients, in all dialects, read and write at these addresses
     /// in turn.
-    pub(crate) fn beside<T>(
+    pub fn beside<T>(
         &self,
         clients: u64,
         addresses: &[SocketAddr],
@@ -83,7 +86,7 @@ impl Load {
     }
 
     /// Waits until so many more operations are done.
-    pub(crate) fn go_on(&self, more: u64) -> Result<()> {
+    pub fn go_on(&self, more: u64) -> Result<()> {
         let (begun, before) = (Instant::now(), self.operations.load(Ordering::Relaxed));
         while self.operations.load(Ordering::Relaxed) < before + more {
             ensure!(begun.elapsed() < LIMIT, "nothing goes on");

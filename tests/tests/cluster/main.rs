@@ -1,20 +1,13 @@
 //! Several nodes as one cluster.
 
-mod builds;
-mod churn;
-mod data;
 mod encrypted;
 mod flush;
 mod isolation;
-mod load;
 mod membership;
-mod mixed;
 mod overlay;
-mod partition;
 mod pull_requests;
 mod purge;
 mod quorum;
-mod reads;
 mod reflection;
 mod relay;
 mod roles;

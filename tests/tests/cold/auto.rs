@@ -7,7 +7,7 @@ use anyhow::Result;
 use fonn_tests::bucket::Bucket;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{Entries, connect, metric, over, wait_until};
+use fonn_tests::spilled::{Entries, connect, metric, over, wait_until};
 
 #[test]
 fn auto_gives_up_compressing_what_does_not_shrink_and_says_why() -> Result<()> {

@@ -10,7 +10,7 @@ use fonn_tests::component::clock_shifter;
 use fonn_tests::node::FonnNode;
 use fonn_tests::rng::Rng;
 
-use crate::support::{connect, destroy, over, wait_until_ready, wait_until_spilled};
+use fonn_tests::spilled::{connect, destroy, over, wait_until_ready, wait_until_spilled};
 
 const KEYS: u64 = 120;
 const HOUR: i64 = 3600;

@@ -9,7 +9,7 @@ use fonn_tests::bucket::Bucket;
 use fonn_tests::usage::rss_peak_bytes;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{
+use fonn_tests::spilled::{
     Entries, connect, destroy, metric, over, wait_until_ready, wait_until_spilled,
 };
 

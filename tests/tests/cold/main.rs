@@ -2,16 +2,9 @@
 
 mod auto;
 mod clock;
-mod evict;
-mod kills;
 mod large;
-mod loss;
-mod lost_member;
 mod operator;
-mod outage;
 mod purge;
 mod requests;
 mod sccache;
-mod support;
-mod under_load;
 mod versions;

@@ -12,7 +12,7 @@ use fonn_tests::ctl::{self, fonnctl, json, lines, text};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{
+use fonn_tests::spilled::{
     Entries, connect, destroy, metric, over, wait_until, wait_until_ready, wait_until_spilled,
 };
 

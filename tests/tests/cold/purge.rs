@@ -10,7 +10,7 @@ use fonn_tests::ctl::{text, with_input};
 use fonn_tests::node::FonnNode;
 use fonn_tests::secured::ctl;
 
-use crate::support::{destroy, over, wait_until_ready, wait_until_spilled};
+use fonn_tests::spilled::{destroy, over, wait_until_ready, wait_until_spilled};
 
 const NOWHERE: &str = "127.0.0.1:1";
 const PASSWORD: &str = "correct-horse";

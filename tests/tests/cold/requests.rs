@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use fonn_tests::bucket::Bucket;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{
+use fonn_tests::spilled::{
     Entries, all_requests, connect, destroy, metric, over, requests, requests_on, value_on,
     wait_until, wait_until_ready, wait_until_spilled,
 };

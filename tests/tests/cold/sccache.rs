@@ -7,7 +7,7 @@ use fonn_tests::component::program;
 use fonn_tests::project::CProject;
 use fonn_tests::sccache::{Mode, Sccache, Storage};
 
-use crate::support::{destroy, metric, over, wait_until_ready, wait_until_spilled};
+use fonn_tests::spilled::{destroy, metric, over, wait_until_ready, wait_until_spilled};
 
 #[test]
 fn a_build_after_the_loss_of_the_node_hits_out_of_the_bucket() -> Result<()> {

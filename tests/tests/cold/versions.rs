@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use fonn_tests::bucket::Bucket;
 use fonn_tests::node::FonnNode;
 
-use crate::support::{
+use fonn_tests::spilled::{
     connect, destroy, metric, over, wait_until, wait_until_ready, wait_until_spilled,
 };
 

@@ -12,7 +12,7 @@ use fonn_tests::client::{Cache, Dialect, is_refusal};
 use fonn_tests::cluster::{Cluster, name};
 use fonn_tests::promised::is_strict;
 
-use crate::load::{Load, still, value};
+use fonn_tests::traffic::{Load, still, value};
 
 const MEMBERS: usize = 4;
 const ROUNDS: usize = 12;

@@ -9,7 +9,7 @@ use fonn_tests::client::Cache;
 use fonn_tests::node::FonnNode;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{
+use fonn_tests::spilled::{
     Entries, connect, destroy, metric, over, wait_until, wait_until_ready, wait_until_spilled,
 };
 

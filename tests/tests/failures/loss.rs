@@ -11,7 +11,7 @@ use fonn_tests::node::{FonnNode, NodeOptions, READING};
 use fonn_tests::promised::at_most;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{
+use fonn_tests::spilled::{
     Entries, connect, destroy, hits, metric, over, wait_until, wait_until_ready, wait_until_spilled,
 };
 
@@ -87,9 +87,12 @@ fn a_new_node_with_only_the_bucket_serves_everything_and_so_does_another_region(
     );
 
     // What was read is at home now.
-    let requests = crate::support::requests(&second, "get_range")?;
+    let requests = fonn_tests::spilled::requests(&second, "get_range")?;
     texts.check(&mut *cache, 0..100)?;
-    assert_eq!(crate::support::requests(&second, "get_range")?, requests);
+    assert_eq!(
+        fonn_tests::spilled::requests(&second, "get_range")?,
+        requests
+    );
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use fonn_tests::cluster::{Cluster, name};
 use fonn_tests::node::NodeOptions;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{Entries, metric, wait_until, wait_until_spilled};
+use fonn_tests::spilled::{Entries, metric, wait_until, wait_until_spilled};
 
 /// Within this time of its loss what a member had spilled is served again.
 const RECOVERY: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ use fonn_tests::cluster::Cluster;
 use fonn_tests::promised::is_strict;
 use fonn_tests::release;
 
-use crate::load::{Load, still, value};
+use fonn_tests::traffic::{Load, still, value};
 
 /// Entries that are there before, and stay as they are.
 const STILL: u64 = 2000;

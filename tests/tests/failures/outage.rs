@@ -8,7 +8,7 @@ use fonn_tests::bucket::Bucket;
 use fonn_tests::promised::at_most;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{
+use fonn_tests::spilled::{
     Entries, connect, destroy, metric, over, wait_until, wait_until_ready, wait_until_spilled,
 };
 

@@ -21,7 +21,7 @@ use fonn_tests::promised::is_strict;
 use fonn_tests::rng::Rng;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{
+use fonn_tests::spilled::{
     Entries, connect, destroy, hits, metric, over, reads, wait_until, wait_until_ready,
     wait_until_spilled,
 };

@@ -14,7 +14,7 @@ use fonn_tests::client::{Cache, Dialect};
 use fonn_tests::cluster::{Cluster, undisturbed};
 use fonn_tests::promised::{at_most, is_strict};
 
-use crate::load::{KEYS, Load, own, still, value};
+use fonn_tests::traffic::{KEYS, Load, own, still, value};
 
 /// Within this time of its loss a member must not be missed any more.
 const RECOVERY: Duration = Duration::from_secs(10);

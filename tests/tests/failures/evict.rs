@@ -6,7 +6,7 @@ use fonn_tests::bucket::Bucket;
 use fonn_tests::usage::disk_bytes;
 use fonn_tests::values::{Content, ValuePool};
 
-use crate::support::{Entries, connect, hits, metric, over};
+use fonn_tests::spilled::{Entries, connect, hits, metric, over};
 
 #[test]
 fn a_working_set_of_ten_times_ram_and_disk_stays_readable() -> Result<()> {
