@@ -9,6 +9,7 @@ mod prose;
 mod protocols;
 mod sbom;
 mod settings;
+mod suites;
 mod tidy;
 
 use std::env;
@@ -32,6 +33,7 @@ Commands:
   sample-config  write deploy/config/node.sample.toml and the settings in README.md
   metrics-list   write the tables of docs/metrics.md
   sbom           print the bill of materials of a release (CycloneDX)
+  ci-suite       run suites that take minutes (ci-suite NAME…), or list them
   cluster        start nodes, routers and a bucket on this machine (cluster --help)
 ";
 
@@ -79,6 +81,7 @@ fn run() -> Result<ExitCode> {
             io::stdout().write_all(sbom::text(&root()?)?.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
+        ["ci-suite", ..] => suites::run(args.get(1..).unwrap_or_default(), &root()?),
         ["cluster", ..] => cluster::run(args.get(1..).unwrap_or_default(), &root()?),
         ["help" | "--help" | "-h"] => {
             io::stdout().write_all(USAGE.as_bytes())?;
