@@ -28,7 +28,7 @@ pub use self::http::{HttpOptions, compare_http};
 pub use self::memory::{MemoryOptions, compare_memory};
 pub use self::plot::{Chart, Series};
 pub use self::router::{RouterOptions, compare_router};
-pub use self::speed::{SpeedOptions, compare_speed};
+pub use self::speed::{LimitOptions, SpeedOptions, compare_speed, serve_limit};
 use crate::load::{Protocol, Target};
 use crate::node::{FonnNode, NodeOptions};
 use crate::peers::Peer;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BuildOptions, CodecOptions, ColdOptions, DiskOptions, HttpOptions, MemoryOptions, Programs,
-    RouterOptions, SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk,
-    compare_http, compare_memory, compare_router, compare_speed,
+    BuildOptions, CodecOptions, ColdOptions, DiskOptions, HttpOptions, LimitOptions, MemoryOptions,
+    Programs, RouterOptions, SpeedOptions, compare_build, compare_codecs, compare_cold,
+    compare_disk, compare_http, compare_memory, compare_router, compare_speed, serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -54,6 +55,16 @@ enum Command {
         /// Directory of speed.csv and speed.svg.
         #[arg(long, default_value = "docs/plots")]
         out_dir: PathBuf,
+    },
+    /// The server that does nothing, which `speed` starts for itself.
+    #[command(hide = true)]
+    Limit {
+        #[arg(long)]
+        listen: SocketAddr,
+        #[arg(long)]
+        request_len: usize,
+        #[arg(long)]
+        value_len: Option<usize>,
     },
     /// Resident memory while many small entries are set.
     Memory {
@@ -208,6 +219,17 @@ fn main() -> Result<()> {
                     out_dir,
                 },
             )?
+        }
+        Command::Limit {
+            listen,
+            request_len,
+            value_len,
+        } => {
+            return serve_limit(&LimitOptions {
+                addr: listen,
+                request_len,
+                value_len,
+            });
         }
         Command::Memory {
             entries,

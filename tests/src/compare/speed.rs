@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
 mod cells;
+mod limit;
 mod strip;
 mod table;
 
@@ -17,10 +18,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use self::cells::{CONNECTIONS, WORKS, Work};
+use self::limit::Limit;
+pub use self::limit::{LimitOptions, serve_limit};
 use self::table::Cell;
 use super::placed::{allowed, first_two, only, place};
-use super::{CONTENDERS, Contender, Programs, Running, Server};
-use crate::load::{self, LoadOptions, Report, Sizes, Verify};
+use super::{CONTENDERS, Programs, Running, Server};
+use crate::load::{self, LoadOptions, Protocol, Report, Sizes, Target, Verify};
 
 /// How long the warm-up of a server lasts, as a share of a measurement.
 const WARM_UP: f64 = 0.5;
@@ -103,17 +106,22 @@ fn measure_work(
         let contender = CONTENDERS.into_iter().find(|it| it.0 == *kind);
         let contender = contender.context("a server without a protocol")?;
         // Without the page faults of memory that the server has for the first time.
-        let mut warm_up = load_options(running, contender, work, 16)?;
+        let server = (running.target(), running.pid()?);
+        let mut warm_up = load_options(server, contender.1, work, 16);
         warm_up.no_fill = false;
         warm_up.duration = options.duration.mul_f64(WARM_UP);
         load::run(&warm_up)?;
     }
+    let limit = Limit::start(work)?;
+    place(limit.daemon.pid(), &only(servers_on))?;
     let mut cells = Vec::new();
     for connections in connections {
         let mut cell = Cell::new(work, *connections);
         for round in 0..options.rounds.max(1) {
             for (at, contender) in CONTENDERS.into_iter().enumerate() {
-                let mut load = load_options(of(contender.0)?, contender, work, *connections)?;
+                let running = of(contender.0)?;
+                let server = (running.target(), running.pid()?);
+                let mut load = load_options(server, contender.1, work, *connections);
                 load.duration = options.duration;
                 let report = load::run(&load)?;
                 ensure!(
@@ -127,6 +135,11 @@ fn measure_work(
                 );
                 cell.push(at, score, report.latency.p999_us);
             }
+            let server = (Target::Tcp(limit.addr), limit.daemon.pid());
+            let mut load = load_options(server, Protocol::Resp, work, *connections);
+            load.duration = options.duration;
+            load.verify = Verify::None;
+            cell.limits.push(work.score(&load::run(&load)?));
         }
         cells.push(cell);
     }
@@ -134,14 +147,14 @@ fn measure_work(
 }
 
 fn load_options(
-    running: &Running,
-    (_, protocol): Contender,
+    (target, pid): (Target, u32),
+    protocol: Protocol,
     work: &Work,
     connections: usize,
-) -> Result<LoadOptions> {
+) -> LoadOptions {
     let at_least_one = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
-    let mut options = LoadOptions::new(running.target(), protocol);
-    options.server_pid = Some(running.pid()?);
+    let mut options = LoadOptions::new(target, protocol);
+    options.server_pid = Some(pid);
     options.value_size = Sizes::fixed(work.value_len);
     options.keys = work.keys();
     options.get_ratio = work.get_ratio;
@@ -154,7 +167,7 @@ fn load_options(
     } else {
         Verify::All
     };
-    Ok(options)
+    options
 }
 
 impl Work {

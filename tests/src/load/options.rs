@@ -183,6 +183,9 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
+    /// Length of keys in bytes where nothing else is said.
+    pub const KEY_LEN: usize = KEY_LEN_MIN;
+
     /// Gets of 100-byte values over 16 connections for five seconds, the keys filled before.
     #[must_use]
     pub fn new(target: Target, protocol: Protocol) -> Self {
@@ -193,7 +196,7 @@ impl LoadOptions {
             pipeline: NonZeroUsize::MIN,
             client_threads: NonZeroUsize::MIN,
             keys: 10_000,
-            key_size: KEY_LEN_MIN,
+            key_size: Self::KEY_LEN,
             value_size: Sizes::fixed(100),
             content: Content::Random,
             get_ratio: 1.0,

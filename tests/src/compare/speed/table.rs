@@ -15,6 +15,8 @@ pub(super) struct Cell {
     scores: [Vec<f64>; CONTENDERS.len()],
     /// Alike: the time in microseconds that 99.9 % of the operations took at most.
     tails: [Vec<f64>; CONTENDERS.len()],
+    /// A figure a round of the server that does nothing.
+    pub(super) limits: Vec<f64>,
 }
 
 /// Median, least and greatest of some figures.
@@ -44,6 +46,7 @@ impl Cell {
             connections,
             scores: Default::default(),
             tails: Default::default(),
+            limits: Vec::new(),
         }
     }
 
@@ -60,6 +63,12 @@ impl Cell {
         peers
             .max_by(|one, two| median(*one).total_cmp(&median(*two)))
             .unwrap_or(0)
+    }
+
+    /// What a server that does nothing comes to, by the figure of the best peer, round by round.
+    fn limit(&self) -> Spread {
+        let rounds = self.limits.iter().zip(&self.scores[self.best_peer()]);
+        Spread::of(rounds.map(|(limit, peer)| limit / peer).collect())
     }
 
     /// Of each protocol of Fonn, its figure by that of the best peer, round by round.
@@ -79,7 +88,7 @@ impl Cell {
 pub(super) fn markdown(cells: &[Cell]) -> String {
     let mut speed = String::from(
         "| work | connections | best peer, per server processor second | fonn text | fonn binary \
-         | fonn RESP | bar |\n|---|---|---|---|---|---|---|\n",
+         | fonn RESP | limit | bar |\n|---|---|---|---|---|---|---|---|\n",
     );
     let mut tails = String::from(
         "| p99.9 in µs | connections | memcached text | memcached binary | redis | fonn text \
@@ -99,10 +108,11 @@ pub(super) fn markdown(cells: &[Cell]) -> String {
         put(
             &mut speed,
             format_args!(
-                "| {} | {} | {} {score:.digits$} {unit} |{ratios} {} |\n",
+                "| {} | {} | {} {score:.digits$} {unit} |{ratios} {:.2} | {} |\n",
                 work.name,
                 cell.connections,
                 name(server, protocol),
+                cell.limit().median,
                 work.bar
             ),
         );
@@ -139,6 +149,15 @@ pub(super) fn csv(cells: &[Cell]) -> String {
                 );
             }
         }
+        for (round, limit) in cell.limits.iter().enumerate() {
+            put(
+                &mut csv,
+                format_args!(
+                    "\"{}\",{},limit,{round},{limit:.3},\n",
+                    cell.work.name, cell.connections
+                ),
+            );
+        }
     }
     csv
 }
@@ -171,6 +190,7 @@ pub(super) mod tests {
                 let own = if at == 5 { 0.1 * round as f64 } else { 0.0 };
                 cell.push(at, scale * (1.0 + own) * 100.0, 50.0 * scale);
             }
+            cell.limits.push(scale * 150.0);
         }
         cell
     }
@@ -194,6 +214,9 @@ pub(super) mod tests {
             let head = columns.next().unwrap();
             assert!(columns.all(|it| it == head), "{table}");
         }
-        assert_eq!(csv(&[cell()]).lines().count(), 1 + 3 * CONTENDERS.len());
+        assert_eq!(
+            csv(&[cell()]).lines().count(),
+            1 + 3 * (CONTENDERS.len() + 1)
+        );
     }
 }
