@@ -1,11 +1,9 @@
-//! The stateless front of a cluster: it knows which member owns a key and passes requests on. And
-//! `fonnctl`, the admin command.
+//! The stateless front of a cluster: it knows which member owns a key and passes requests on.
 
 pub mod admin;
 mod check;
 pub mod cli;
 pub mod config;
-pub mod ctl;
 pub mod follow;
 mod gather;
 pub mod metrics;

@@ -13,7 +13,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// The packages of the released programs.
-const PROGRAMS: [&str; 3] = ["fonn-node", "fonn-router", "fonn-ccache-storage"];
+const PROGRAMS: [&str; 4] = [
+    "fonn-node",
+    "fonn-router",
+    "fonn-ctl",
+    "fonn-ccache-storage",
+];
 /// For what system releases are built.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -177,13 +182,14 @@ mod tests {
         json!({
             "packages": [
                 package("fonn-node", None), package("fonn-router", None),
-                package("fonn-ccache-storage", None),
+                package("fonn-ccache-storage", None), package("fonn-ctl", None),
                 package("linked", registry), package("built", registry), package("tested", registry),
             ],
             "resolve": { "nodes": [
                 { "id": "fonn-node", "deps": [needs("linked", None)] },
                 { "id": "fonn-router", "deps": [needs("built", Some("build")), needs("tested", Some("dev"))] },
                 { "id": "fonn-ccache-storage", "deps": [] },
+                { "id": "fonn-ctl", "deps": [] },
                 { "id": "linked", "deps": [] },
                 { "id": "built", "deps": [needs("linked", None)] },
                 { "id": "tested", "deps": [] },
@@ -211,6 +217,7 @@ mod tests {
         let expected = [
             "built",
             "fonn-ccache-storage",
+            "fonn-ctl",
             "fonn-node",
             "fonn-router",
             "linked",

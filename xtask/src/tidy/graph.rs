@@ -10,7 +10,7 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 16] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 17] = [
     ("proto", "fonn-proto", &[]),
     ("codec", "fonn-codec", &[]),
     ("runtime", "fonn-runtime", &["fonn-proto"]),
@@ -55,8 +55,12 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 16] = [
             "fonn-runtime",
             "fonn-dashboard",
             "fonn-gateway",
-            "fonn-gocache",
         ],
+    ),
+    (
+        "crates/ctl",
+        "fonn-ctl",
+        &["fonn-proto", "fonn-runtime", "fonn-gocache"],
     ),
     ("tests", "fonn-tests", LIBRARIES),
     ("xtask", "xtask", LIBRARIES),
@@ -68,6 +72,7 @@ const LIBRARIES: &[&str] = &[
     "fonn-runtime",
     "fonn-dashboard",
     "fonn-ccache-storage",
+    "fonn-ctl",
     "fonn-replication",
     "fonn-cold-tier",
     "fonn-gateway",

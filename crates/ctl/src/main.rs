@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    fonn_router::ctl::main()
+    fonn_ctl::main()
 }

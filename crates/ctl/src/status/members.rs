@@ -7,19 +7,19 @@ use futures_util::stream::{self, StreamExt as _};
 use serde::Serialize;
 
 use super::{filled_short, sum};
-use crate::ctl::Verdict;
-use crate::ctl::connection::Everybody;
-use crate::ctl::error::CtlError;
-use crate::ctl::output::{Of, Output};
-use crate::ctl::table::{Side, Table};
-use crate::ctl::words::{bytes, duration, percent};
+use crate::Verdict;
+use crate::connection::Everybody;
+use crate::error::CtlError;
+use crate::output::{Of, Output};
+use crate::table::{Side, Table};
+use crate::words::{bytes, duration, percent};
 
 /// Members that are asked at the same time.
 const AT_ONCE: usize = 16;
 
 /// What is known of a member.
 #[derive(Debug, Default, Serialize)]
-pub(in crate::ctl) struct Standing {
+pub(crate) struct Standing {
     /// As the map has it: `active`, `draining`, `down`, …
     pub state: String,
     /// Its own status, unless it is down or did not answer.
@@ -113,7 +113,7 @@ pub(super) async fn run(
 }
 
 /// `router 0.1.0 applies epoch 12 since 3 min, follows 10.0.0.1:11290, 10.0.0.2:11290`
-pub(in crate::ctl) fn router_line(router: &RouterStatusResponse) -> String {
+pub(crate) fn router_line(router: &RouterStatusResponse) -> String {
     let since = duration(router.now_ms.saturating_sub(router.applied_at_ms));
     let applies = match router.epoch {
         0 => "knows no topology yet".to_owned(),
@@ -130,7 +130,7 @@ pub(in crate::ctl) fn router_line(router: &RouterStatusResponse) -> String {
     format!("router {} {applies}, {follows}{behind}", router.version)
 }
 
-pub(in crate::ctl) fn render(standings: &[Of<Standing>]) -> String {
+pub(crate) fn render(standings: &[Of<Standing>]) -> String {
     let mut table = Table::new(&[
         ("MEMBER", Side::Left),
         ("STATE", Side::Left),
