@@ -15,7 +15,7 @@ use tonic_prost_build::Builder;
 use crate::generated::File;
 
 /// What is written.
-pub const FILES: [File; 3] = [
+pub const FILES: [File; 4] = [
     File {
         path: "proto/src/gen/fonn.v1.rs",
         make: |_| services(),
@@ -27,6 +27,10 @@ pub const FILES: [File; 3] = [
     File {
         path: "crates/reapi/src/gen/fonn.reapi.rs",
         make: |_| build_tools(),
+    },
+    File {
+        path: "crates/reapi/src/gen/result_descriptors.rs",
+        make: |_| result_descriptors(),
     },
 ];
 
@@ -122,7 +126,19 @@ fn with_json(builder: Builder) -> Builder {
 }
 
 fn descriptors() -> Result<String> {
-    let mut set = compile()?;
+    literal(compile()?)
+}
+
+/// What the JSON form of an action result is made by.
+fn result_descriptors() -> Result<String> {
+    let root = root();
+    let file = root.join("reapi/result.proto");
+    let set = protox::compile([file], [root]).context("compiling proto/reapi/result.proto")?;
+    literal(set)
+}
+
+/// The set as a Rust expression of bytes.
+fn literal(mut set: FileDescriptorSet) -> Result<String> {
     // Comments are most of it, and no client of reflection shows them.
     set.file
         .iter_mut()

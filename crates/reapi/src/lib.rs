@@ -18,6 +18,7 @@ mod digest;
 mod frame;
 mod hasher;
 mod instance;
+mod json;
 mod references;
 mod resource;
 pub mod status;
@@ -29,6 +30,7 @@ pub use self::frame::{
 };
 pub use self::hasher::Hasher;
 pub use self::instance::{Instance, InstanceError};
+pub use self::json::{JSON_RESULT_LEN_MAX, JsonError, result_of_json, result_to_json};
 pub use self::references::{References, ReferencesError, Referrer};
 pub use self::resource::{Compressor, Resource, ResourceError};
 pub use self::zstd::{Deflater, Inflater, STEP_LEN, ZstdError};

@@ -6,15 +6,17 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_proto::Failure;
+use fonn_reapi::{result_of_json, result_to_json};
 use fonn_runtime::serve::{Event, Scope};
 use http_body::Body;
 use hyper::header::{
-    ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
+    ACCEPT, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
     CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
 };
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
 
+use super::remote::EMPTY_RESULT;
 use super::{Call, Front, Inner};
 use crate::answer::Answer;
 use crate::dav::{self, Resource};
@@ -79,6 +81,11 @@ impl<S: Store> Front<S> {
             Operation::TakeEvents => return self.take_events(request, call).await,
             Operation::Describe => return self.describe(request, &route, scope, call).await,
             Operation::Read => self.read(request.headers(), &route, scope).await,
+            // The length of the JSON form is not that of its value.
+            Operation::Probe if wants_json(request.headers(), &route) => {
+                let read = self.read(request.headers(), &route, scope).await;
+                read.without_body()
+            }
             Operation::Probe => self.probe(&route, scope).await,
             Operation::Remove => self.remove(&route, scope).await,
             Operation::MakeCollection => Answer::empty(StatusCode::CREATED),
@@ -149,6 +156,12 @@ impl<S: Store> Front<S> {
         }
         if route.dialect == Dialect::BazelAc && !self.is_servable(scope, &route.key, &value).await {
             return Answer::miss();
+        }
+        // A value that is no action result is served as it is.
+        if wants_json(headers, route)
+            && let Ok(json) = result_to_json(&value)
+        {
+            return Answer::json(StatusCode::OK, json);
         }
         let len = value.len();
         let range = headers.get(RANGE).map(HeaderValue::as_bytes);
@@ -284,12 +297,23 @@ impl<S: Store> Front<S> {
             let line = "an action result is not empty";
             return (refusal(StatusCode::BAD_REQUEST, "empty", line), true);
         }
+        // Results are kept in one form, so that every client reads those of every other. What does
+        // not read as a result is kept as it came: the path is that of the client.
+        let value =
+            match route.dialect == Dialect::BazelAc && names_json(&head.headers, CONTENT_TYPE) {
+                true => match result_of_json(&received.value) {
+                    Ok(result) if result.is_empty() => Bytes::from_static(EMPTY_RESULT),
+                    Ok(result) => result,
+                    Err(_) => received.value,
+                },
+                false => received.value,
+            };
         let mode = match route.dialect {
             Dialect::Nx => PutMode::Keep,
             _ => PutMode::Replace,
         };
         let (store, key) = (self.store().clone(), Inner::<S>::key(route));
-        let put = store.put(scope, key, received.value.clone(), mode);
+        let put = store.put(scope, key, value, mode);
         let answer = match self.change(put).await {
             Ok(PutOutcome::Stored) if route.dialect == Dialect::Turborepo => {
                 Answer::json(StatusCode::OK, "{\"urls\":[]}".to_owned())
@@ -410,6 +434,23 @@ impl<S: Store> Front<S> {
         };
         (answer, true)
     }
+}
+
+/// Whether the client wants an action result as JSON.
+fn wants_json(headers: &HeaderMap, route: &Route) -> bool {
+    route.dialect == Dialect::BazelAc && names_json(headers, ACCEPT)
+}
+
+/// Whether a header has JSON among its media types.
+fn names_json(headers: &HeaderMap, name: HeaderName) -> bool {
+    let values = headers.get_all(name);
+    let mut types = values
+        .iter()
+        .flat_map(|it| it.as_bytes().split(|byte| *byte == b','));
+    types.any(|it| {
+        let media = it.split(|byte| *byte == b';').next().unwrap_or_default();
+        media.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    })
 }
 
 /// Whether the route names the empty value by its content, which every client takes to be there.

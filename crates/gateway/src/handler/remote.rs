@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use self::inbound::Inbound;
 use self::reply::Reply;
+pub(super) use self::results::EMPTY_RESULT;
 use super::{COUNTED_LEN_MIN, Call, Front, Peer};
 use crate::answer::Answer;
 use crate::life::Life;

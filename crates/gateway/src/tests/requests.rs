@@ -297,3 +297,60 @@ async fn malformed_requests_are_refused() {
     let document: serde_json::Value = serde_json::from_slice(&told.body).unwrap();
     assert_eq!(document["server"], "fonn");
 }
+
+const JSON: &str = "application/json";
+
+#[tokio::test]
+async fn an_action_result_is_one_entry_in_json_and_as_a_message() {
+    let site = Site::new();
+    let (ac, cas) = (format!("/ac/{HELLO}"), format!("/cas/{HELLO}"));
+    let text = format!(
+        "{{\"outputFiles\":[{{\"path\":\"out\",\"digest\":{{\"hash\":\"{HELLO}\",\"sizeBytes\":\"5\"}}}}]}}"
+    );
+    let put = site.ask("PUT", &ac, &[("content-type", JSON)], text.as_bytes());
+    assert_eq!(put.await.status.as_u16(), 200);
+    let kept = site.store.value(&ac[1..]).unwrap();
+    assert_eq!(kept, fonn_reapi::result_of_json(text.as_bytes()).unwrap());
+
+    // What it refers to has to be there in this form, too.
+    let accepts = [("accept", "application/json; q=1, */*")];
+    let missing = site.ask("GET", &ac, &accepts, b"").await;
+    assert_eq!(missing.status.as_u16(), 404);
+    assert_eq!(site.status("PUT", &cas, b"hello").await, 200);
+    let read = site.ask("GET", &ac, &accepts, b"").await;
+    assert_eq!(
+        (read.status.as_u16(), &read.body[..]),
+        (200, text.as_bytes())
+    );
+    assert_eq!(read.headers["content-type"], JSON);
+    let probed = site.ask("HEAD", &ac, &accepts, b"").await;
+    assert_eq!(probed.headers["content-length"], text.len().to_string());
+    let read = site.ask("GET", &ac, &[], b"").await;
+    assert_eq!((read.status.as_u16(), &read.body[..]), (200, &kept[..]));
+}
+
+#[tokio::test]
+async fn json_that_is_no_action_result_is_kept_as_it_came() {
+    let site = Site::new();
+    let ac = format!("/ac/{HELLO}");
+    for (text, kept) in [
+        (
+            &b"{\"exitCode\":\"none\"}"[..],
+            &b"{\"exitCode\":\"none\"}"[..],
+        ),
+        // A result without outputs is no entry without bytes.
+        (b"{}", b"\x4a\x06\x0a\x04fonn"),
+    ] {
+        let put = site.ask("PUT", &ac, &[("content-type", JSON)], text).await;
+        assert_eq!(put.status.as_u16(), 200);
+        assert_eq!(site.store.value(&ac[1..]).unwrap(), kept);
+    }
+    // Of a blob the digest counts, whatever its type is called.
+    let cas = format!("/cas/{HELLO}");
+    let put = site
+        .ask("PUT", &cas, &[("content-type", JSON)], b"hello")
+        .await;
+    assert_eq!(put.status.as_u16(), 200);
+    let read = site.ask("GET", &cas, &[("accept", JSON)], b"").await;
+    assert_eq!(&read.body[..], b"hello");
+}

@@ -18,7 +18,7 @@ const TREE_LEN_MAX: u64 = 64 << 20;
 
 /// Field 9, `execution_metadata`, with `fonn` as the worker. It is what a result without outputs is
 /// stored as, because an entry of no bytes is no result over HTTP.
-const EMPTY_RESULT: &[u8] = b"\x4a\x06\x0a\x04fonn";
+pub(in crate::handler) const EMPTY_RESULT: &[u8] = b"\x4a\x06\x0a\x04fonn";
 
 impl<S: Store> Caller<'_, S> {
     pub(super) async fn get_action_result<B>(
