@@ -24,11 +24,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
 use fonn_proto::grpc::v1::settings_server::SettingsServer;
+use fonn_proto::grpc::v1::tools_server::ToolsServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
 use fonn_runtime::config::SettingsService;
 use fonn_runtime::events::Events;
@@ -60,11 +62,19 @@ struct State {
     events: Events,
     telemetry: Telemetry,
     users: Option<Arc<Authenticator>>,
-    settings: SettingsServer<SettingsService>,
+    of_process: OfProcess,
     node: OnceLock<Node>,
     // Here, since the services are mounted twice: for the admin port and for other members.
     warming: Arc<Semaphore>,
     cold_work: Arc<Semaphore>,
+}
+
+/// Services that node and router have alike.
+pub struct OfProcess {
+    /// The settings in force.
+    pub settings: SettingsServer<SettingsService>,
+    /// What build tools get out of the cache.
+    pub tools: ToolsServer<ToolsReport>,
 }
 
 /// A node whose store is open.
@@ -94,7 +104,7 @@ impl Admin {
         events: Events,
         telemetry: Telemetry,
         users: Option<Arc<Authenticator>>,
-        settings: SettingsServer<SettingsService>,
+        of_process: OfProcess,
     ) -> Self {
         Self(Arc::new(State {
             started: Instant::now(),
@@ -102,7 +112,7 @@ impl Admin {
             events,
             telemetry,
             users,
-            settings,
+            of_process,
             node: OnceLock::new(),
             warming: Arc::new(Semaphore::new(1)),
             cold_work: Arc::new(Semaphore::new(cold::WORK_MAX)),
@@ -136,7 +146,8 @@ impl Admin {
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
         let telemetry = self.0.telemetry.server();
         let membership = MembershipServer::new(membership::MembershipService(self.clone()));
-        let settings = self.0.settings.clone();
+        let settings = self.0.of_process.settings.clone();
+        let tools = self.0.of_process.tools.clone();
         let users = UsersServer::new(users::UsersService(self.clone()));
         Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
@@ -144,6 +155,7 @@ impl Admin {
             .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(settings.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(users.max_decoding_message_size(REQUEST_MAX_BYTES))
+            .with(tools.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with_roles(fonn_runtime::users::ROLES)
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
-use fonn_gateway::{Gateway, mount};
+use fonn_gateway::{Gateway, ToolsReport, mount};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::events::{Events, Topic};
@@ -36,7 +36,7 @@ use self::reload::Reload;
 use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
-use crate::admin::{Admin, Node};
+use crate::admin::{Admin, Node, OfProcess};
 use crate::cluster::view::{self, Views};
 use crate::cluster::{self, Cluster};
 use crate::cold::{Cold, ColdSetup};
@@ -154,7 +154,18 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let users = security.users.clone();
     users::metrics::register(&metrics, users.clone());
     let told = SettingsService::server(settings.clone(), clock.clone());
-    let admin_api = Admin::new(readiness.clone(), events.clone(), telemetry, users, told);
+    let tools = ToolsReport::new(users.clone());
+    let of_process = OfProcess {
+        settings: told,
+        tools: tools.server(),
+    };
+    let admin_api = Admin::new(
+        readiness.clone(),
+        events.clone(),
+        telemetry,
+        users,
+        of_process,
+    );
     let routes = http::Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
@@ -261,6 +272,10 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let hosts = config.http_hosts();
     let front = mount::front(&shared, config.http.deadline, hosts, security.clone());
     front.register(&metrics);
+    {
+        let front = front.clone();
+        tools.open(move || front.tool_uses());
+    }
     // After the listeners of the cluster, which may be at the default address.
     let bound = match asked_for {
         Some(bound) => Some(bound),

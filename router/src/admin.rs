@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::router_server::{self, RouterServer};
 use fonn_proto::grpc::{DESCRIPTORS, v1};
 use fonn_runtime::clock::Clock;
@@ -22,13 +23,15 @@ use tonic::{Code, Status};
 
 use crate::follow::Follower;
 
-/// What members answer for a router. Of its settings it answers itself, unless a member is named.
-const SERVICES: [&str; 6] = [
+/// What members answer for a router. Of its settings and the tools at its own port
+/// it answers itself, unless a member is named.
+const SERVICES: [&str; 7] = [
     "fonn.v1.Admin",
     "fonn.v1.Cold",
     "fonn.v1.Membership",
     "fonn.v1.Settings",
     "fonn.v1.Telemetry",
+    "fonn.v1.Tools",
     "fonn.v1.Users",
 ];
 
@@ -73,6 +76,7 @@ pub fn routes(
     follower: Arc<Follower>,
     security: &Security,
     settings: InForce,
+    tools: &ToolsReport,
 ) -> Result<Routes, GrpcError> {
     let tls = security.members_tls();
     let to_members = ToMembers {
@@ -88,6 +92,7 @@ pub fn routes(
     let grpc = Grpc::new()
         .with(RouterServer::new(status))
         .with(SettingsService::server(settings, Clock::system()))
+        .with(tools.server())
         .with_roles(ROLES)
         .with_relay(Arc::new(to_members), &SERVICES)
         .with_standard(readiness.clone(), &[DESCRIPTORS])?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fonn_gateway::{Gateway, mount};
+use fonn_gateway::{Gateway, ToolsReport, mount};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{Early, InForce, Setting};
 use fonn_runtime::http::{self, Readiness};
@@ -96,6 +96,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     );
     let told = Arc::clone(&map);
     let settings = InForce::new(config.settings(), config.origins.file());
+    let tools = ToolsReport::new(security.users.clone());
     let routes = admin::routes(
         metrics.clone(),
         readiness.clone(),
@@ -103,6 +104,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         Arc::clone(&follower),
         &security,
         settings.clone(),
+        &tools,
     )?
     .with_hosts(config.admin_hosts());
     let (address, asks) = (&config.admin_listen, security.clone());
@@ -122,6 +124,10 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let hosts = config.http_hosts();
     let front = mount::front(&shared, config.http.deadline, hosts, security.clone());
     front.register(&metrics);
+    {
+        let front = front.clone();
+        tools.open(move || front.tool_uses());
+    }
     background.spawn("topology", OnShutdown::Abort, follower.run());
     let mut users_known = follow_users(&config, &security, &map, &background);
     wait_at_start(&map, &mut users_known).await;

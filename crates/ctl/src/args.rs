@@ -74,6 +74,8 @@ pub(super) enum Command {
     Top(Top),
     /// The namespaces: what each may take, takes, and was asked for
     Namespaces,
+    /// Hits, misses and bytes by build tool and identity, since the start.
+    Tools,
     /// Show the codec of each level, or change one until the next restart or reload
     Codec {
         /// ram, fresh, compacted or cold, and its codec from now on, as in fresh=zstd:3

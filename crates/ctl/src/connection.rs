@@ -10,6 +10,7 @@ use fonn_proto::grpc::v1::membership_client::MembershipClient;
 use fonn_proto::grpc::v1::router_client::RouterClient;
 use fonn_proto::grpc::v1::settings_client::SettingsClient;
 use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
+use fonn_proto::grpc::v1::tools_client::ToolsClient;
 use fonn_proto::grpc::v1::users_client::UsersClient;
 use fonn_proto::grpc::v1::{MapEntry, MemberState, MembershipMapRequest, MembershipMapResponse};
 use fonn_runtime::http::{Channel, ChannelError, Liveness, MEMBER, ROUTER};
@@ -151,6 +152,11 @@ impl Connection {
     /// The client of the settings service.
     pub(super) fn settings(&self) -> SettingsClient<Channel> {
         SettingsClient::with_origin(self.channel.clone(), self.channel.origin())
+    }
+
+    /// The client of the tools service. All rows of a table fit the default limit.
+    pub(super) fn tools(&self) -> ToolsClient<Channel> {
+        ToolsClient::with_origin(self.channel.clone(), self.channel.origin())
     }
 
     /// The client of the users service. Thousands of users fit the default limit.

@@ -27,6 +27,7 @@ mod purge;
 mod status;
 mod table;
 mod token;
+mod tools;
 mod top;
 mod user;
 mod warm;
@@ -105,6 +106,7 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Status => status::run(&connect().await?, &output).await,
         Command::Key(args) => key::run(&connect().await?, args, &output).await,
         Command::Top(args) => top::run(&connect().await?, args, &output).await,
+        Command::Tools => tools::run(&connect().await?, &output).await,
         Command::Namespaces => namespaces::run(&connect().await?, &output).await,
         Command::Config => config::run(&connect().await?, &output).await,
         Command::Events(args) => events::run(&connect().await?, args, &output).await,

@@ -34,6 +34,7 @@ use crate::probation::Probation;
 use crate::receive::Terms;
 use crate::route::{self, Dialect, RouteError};
 use crate::store::Store;
+use crate::usage::{Tool, ToolUse, Use};
 
 /// Operations of the store that are under way at once; beyond that a read is a miss and a write is
 /// refused.
@@ -143,6 +144,19 @@ impl<S: Store> Front<S> {
     pub fn register(&self, metrics: &Metrics) {
         let front = self.clone();
         metrics.on_scrape(move |snapshot| front.0.figures.publish(snapshot));
+    }
+
+    /// What each identity did with each tool since the process started.
+    #[must_use]
+    pub fn tool_uses(&self) -> Vec<ToolUse> {
+        self.figures().usage.rows()
+    }
+
+    /// Counts what a client did with the tool of a dialect.
+    pub(crate) fn count_use(&self, dialect: Dialect, scope: &Scope, what: Use) {
+        if let Some(tool) = Tool::of(dialect) {
+            self.figures().usage.count(tool, scope, what);
+        }
     }
 
     pub(crate) fn store(&self) -> &S {

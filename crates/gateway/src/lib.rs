@@ -34,6 +34,7 @@ mod probation;
 mod range;
 mod receive;
 mod remote_metrics;
+mod report;
 mod route;
 mod server;
 mod service;
@@ -41,10 +42,13 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod unbroken;
+mod usage;
 
 pub use self::handler::{Front, Options, Peer};
 pub use self::life::Times;
+pub use self::report::ToolsReport;
 pub use self::route::{Dialect, Operation, Route, RouteError, route};
 pub use self::server::{Bound, Gateway, GatewayError};
 pub use self::service::Served;
 pub use self::store::{Charge, PutMode, PutOutcome, Store};
+pub use self::usage::{Tool, ToolUse, Use};

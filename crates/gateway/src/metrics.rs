@@ -10,6 +10,7 @@ use crate::events::TurborepoEvent;
 use crate::exchange::ExchangeOutcome;
 use crate::remote_metrics::RemoteFigures;
 use crate::route::Dialect;
+use crate::usage::Usage;
 
 fonn_runtime::label! {
     /// The status of a response.
@@ -110,6 +111,7 @@ pub(crate) struct Figures {
     events: [AtomicU64; TurborepoEvent::ALL.len()],
     exchanges: [AtomicU64; ExchangeOutcome::ALL.len()],
     pub(crate) remote: RemoteFigures,
+    pub(crate) usage: Usage,
     pub(crate) connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
@@ -206,6 +208,7 @@ impl Figures {
             );
         }
         self.remote.publish(snapshot);
+        self.usage.publish(snapshot);
         snapshot.gauge(
             "fonn_http_connections",
             "Connections of build tools over HTTP.",

@@ -7,7 +7,8 @@ import { Membership } from "./gen/fonn/v1/membership_pb.js";
 import { Router } from "./gen/fonn/v1/router_pb.js";
 import { Settings } from "./gen/fonn/v1/settings_pb.js";
 import { Telemetry } from "./gen/fonn/v1/telemetry_pb.js";
-import { MEMBER_HEADER } from "./member.js";
+import { Tools } from "./gen/fonn/v1/tools_pb.js";
+import { HERE, MEMBER_HEADER } from "./member.js";
 
 /** Calls that are no stream end after this long. */
 const CALL_TIMEOUT_MS = 10_000;
@@ -19,6 +20,7 @@ export interface Api {
   router: Client<typeof Router>;
   settings: Client<typeof Settings>;
   telemetry: Client<typeof Telemetry>;
+  tools: Client<typeof Tools>;
 }
 
 /** What goes with a call. */
@@ -37,6 +39,7 @@ export function headed(heading: Heading): Interceptor {
     const member = heading.member(request.stream);
     // A call may be for another one than the page is about.
     if (member !== null && !request.header.has(MEMBER_HEADER)) request.header.set(MEMBER_HEADER, member);
+    if (request.header.get(MEMBER_HEADER) === HERE) request.header.delete(MEMBER_HEADER);
     return next(request);
   };
 }
@@ -49,6 +52,7 @@ export function connect(baseUrl: string, heading: Heading): Api {
     router: createClient(Router, transport),
     settings: createClient(Settings, transport),
     telemetry: createClient(Telemetry, transport),
+    tools: createClient(Tools, transport),
   };
 }
 

@@ -23,3 +23,6 @@ export function memberOf(hash: string, current: string | null): string | null {
   const name = hash.slice(PREFIX.length);
   return NAME.test(name) ? name : null;
 }
+
+/** As a value of that header: the process that serves the page, whatever the page is about. */
+export const HERE = "";

@@ -15,6 +15,7 @@ import { Namespaces } from "./panels/namespaces.js";
 import { NodePanel } from "./panels/node.js";
 import { SavingsPanel } from "./panels/savings.js";
 import { Tiers } from "./panels/tiers.js";
+import { Tools } from "./panels/tools.js";
 import { Trends } from "./panels/trends.js";
 import { VerdictPanel } from "./panels/verdict.js";
 import { whose } from "./panels/whose.js";
@@ -23,10 +24,13 @@ import { Members, ROUND_MS } from "./members.js";
 import { oneAtATime } from "./once.js";
 import { load, save } from "./savings.js";
 import { follow } from "./stream.js";
+import { ask as askTools, asked } from "./tools.js";
 import type { Actions, Panel, View } from "./view.js";
 
 /** Settings and state change seldom; figures come by themselves. */
 const STATUS_MS = 2_000;
+/** Builds take longer than this. */
+const TOOLS_MS = 5_000;
 /** Events kept here; the process keeps as many. */
 const EVENTS_MAX = 500;
 /** What events about members are about. */
@@ -54,6 +58,7 @@ export function show(
     router: null,
     standings: [],
     namespaces: null,
+    tools: null,
     events: [],
     windowMs,
     assumptions: load(localStorage),
@@ -92,7 +97,7 @@ export function show(
   const header = new Header(actions, redraw);
   const health = new VerdictPanel();
   const columns: Panel[][] = [
-    [new Tiers(), new Namespaces(), new Codecs(actions), cold, new Keys(actions)],
+    [new Tiers(), new Tools(), new Namespaces(), new Codecs(actions), cold, new Keys(actions)],
     [new Events(), new SavingsPanel(actions, view.assumptions.secondsPerHit), new NodePanel(actions)],
   ];
   const headline = new Headline();
@@ -174,6 +179,12 @@ export function show(
     draw();
   });
 
+  const refreshTools = oneAtATime(async () => {
+    if (!mayAsk()) return;
+    view.tools = await askTools(api, asked(view));
+    draw();
+  });
+
   function refresh(): void {
     refreshStatus();
     refreshMap();
@@ -193,6 +204,7 @@ export function show(
         view.figures.beginStream();
         view.events = [];
         queueMicrotask(refresh);
+        setTimeout(refreshTools, STATUS_MS);
       },
       message: (message) => {
         view.notReady = message.notReadyReason;
@@ -214,6 +226,7 @@ export function show(
   const timers = [
     setInterval(refresh, STATUS_MS),
     setInterval(askMembers, ROUND_MS),
+    setInterval(refreshTools, TOOLS_MS),
     // The gap in the curves grows while nobody talks.
     setInterval(() => view.connection.state === "lost" && draw(), 1_000),
   ];

@@ -6,6 +6,7 @@ import type { ListNamespacesResponse, StatusResponse } from "./gen/fonn/v1/admin
 import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
 import type { RouterStatusResponse } from "./gen/fonn/v1/router_pb.js";
 import type { Event } from "./gen/fonn/v1/telemetry_pb.js";
+import type { ToolUse } from "./gen/fonn/v1/tools_pb.js";
 import type { Standing } from "./members.js";
 import type { Assumptions } from "./savings.js";
 import type { Connection } from "./stream.js";
@@ -29,6 +30,8 @@ export interface View {
   standings: Standing[];
   /** The namespaces that the user may look into; nothing where there are none, as in a router. */
   namespaces: ListNamespacesResponse | null;
+  /** What build tools did at all processes; nothing if the user may not know. */
+  tools: ToolUse[] | null;
   events: Event[];
   /** How much of the past the curves show. */
   windowMs: number;

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
 use fonn_proto::grpc::v1::membership_server::MembershipServer;
 use fonn_proto::grpc::v1::settings_server::SettingsServer;
 use fonn_proto::grpc::v1::telemetry_server::TelemetryServer;
+use fonn_proto::grpc::v1::tools_server::ToolsServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
 use fonn_runtime::config::SettingsService;
 use fonn_runtime::http::{GrpcError, Options, Relay, Relayed, ask};
@@ -26,12 +28,13 @@ use super::users::UsersService;
 use crate::cluster::Cluster;
 
 /// The services that answer for a member, whichever member is asked.
-pub(super) const SERVICES: [&str; 6] = [
+pub(super) const SERVICES: [&str; 7] = [
     AdminServer::<AdminService>::NAME,
     ColdServer::<ColdService>::NAME,
     MembershipServer::<MembershipService>::NAME,
     SettingsServer::<SettingsService>::NAME,
     TelemetryServer::<TelemetryService>::NAME,
+    ToolsServer::<ToolsReport>::NAME,
     UsersServer::<UsersService>::NAME,
 ];
 
@@ -47,6 +50,7 @@ pub(super) fn at_member(admin: &Admin) -> Result<Routes, GrpcError> {
         .add_service(bounded.service::<MembershipServer<MembershipService>>())
         .add_service(bounded.service::<SettingsServer<SettingsService>>())
         .add_service(bounded.service::<TelemetryServer<TelemetryService>>())
+        .add_service(bounded.service::<ToolsServer<ToolsReport>>())
         .add_service(bounded.service::<UsersServer<UsersService>>()))
 }
 

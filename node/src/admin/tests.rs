@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::{Command, ExpirySpec, Redirects, Store, WriterId};
@@ -30,7 +31,7 @@ use tempfile::TempDir;
 use super::codecs::Codecs;
 use super::cold::ColdAdmin;
 use super::telemetry::Telemetry;
-use super::{Admin, Node};
+use super::{Admin, Node, OfProcess};
 use crate::config::{self, Settings};
 use crate::engine::{Acks, Engine, Job};
 use crate::entry::Space;
@@ -94,7 +95,10 @@ impl Rig {
             events,
             telemetry.clone(),
             users.clone(),
-            told,
+            OfProcess {
+                settings: told,
+                tools: ToolsReport::new(None).server(),
+            },
         );
         let routes = Routes::new().with_grpc(admin.grpc().unwrap());
         let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, Options::default());

@@ -43,4 +43,6 @@ pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Users/Remove", Admin),
     ("fonn.v1.Telemetry/Watch", Read),
     ("fonn.v1.Telemetry/Events", Read),
+    // It names the identities of all namespaces.
+    ("fonn.v1.Tools/Uses", Admin),
 ];

@@ -239,6 +239,7 @@ const CALLS: &[(Needs, &str)] = &[
     (Read, "fonn.v1.Router/Status"),
     (Read, "fonn.v1.Telemetry/Watch"),
     (Read, "fonn.v1.Telemetry/Events"),
+    (Admin, "fonn.v1.Tools/Uses"),
     (Write, "fonn.v1.Admin/DeleteKey"),
     (Write, "fonn.v1.Admin/Flush"),
     (Admin, "fonn.v1.Admin/CountWritten"),

@@ -17,6 +17,7 @@ fn a_client_lists_the_services_of_a_node_and_calls_them() -> Result<()> {
         "fonn.v1.Membership",
         "fonn.v1.Settings",
         "fonn.v1.Telemetry",
+        "fonn.v1.Tools",
         "fonn.v1.Users",
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",

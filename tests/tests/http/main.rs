@@ -18,4 +18,5 @@ mod start;
 mod tokens;
 mod tools;
 mod turborepo;
+mod uses;
 mod write_once;

@@ -69,7 +69,13 @@ impl Tokens {
         Ok((tokens, made))
     }
 
-    fn ask(&self, token: &str, method: &str, path: &str, body: &[u8]) -> Result<HttpAnswer> {
+    pub(crate) fn ask(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<HttpAnswer> {
         let mut client = HttpClient::connect(self.node.http())?;
         let login = format!("Bearer {token}");
         client.request(method, path, &[("authorization", &login)], body)

@@ -26,6 +26,7 @@ use crate::actions::{
 use crate::answer::Answer;
 use crate::route::{Dialect, Operation, Route};
 use crate::store::{PutMode, PutOutcome, Store};
+use crate::usage::Use;
 
 /// Longest body of a call.
 const CALL_LEN_MAX: usize = 64 << 10;
@@ -143,7 +144,12 @@ impl<S: Store> Front<S> {
         match route.operation {
             Operation::Write => self.upload(request, route, scope, call).await,
             Operation::Read | Operation::Probe => {
-                (self.download(&request, route, scope, call).await, false)
+                let answer = self.download(&request, route, scope, call).await;
+                if answer.status.is_success() && route.operation == Operation::Read {
+                    let len = answer.told_len.unwrap_or(answer.body.len());
+                    self.count_use(route.dialect, &scope, Use::served(len));
+                }
+                (answer, false)
             }
             operation => {
                 let (head, body) = request.into_parts();
@@ -239,14 +245,14 @@ impl<S: Store> Front<S> {
         &self,
         request: &Request<()>,
         body: &[u8],
-        scope: Scope,
+        client: Scope,
         call: Call<'_>,
     ) -> Answer {
         let Some(find) = Find::parse(body) else {
             return malformed();
         };
         for layer in [Layer::Own, Layer::Base] {
-            let Some(scope) = layer.of(scope) else {
+            let Some(scope) = layer.of(client) else {
                 continue;
             };
             let Some(key) = self.find_in(scope, &find).await else {
@@ -256,12 +262,14 @@ impl<S: Store> Front<S> {
             let Some(url) = url_of(request, call, &id) else {
                 return malformed();
             };
+            self.count_use(Dialect::Actions, &client, Use::lookup(true));
             return answered(&serde_json::json!({
                 "ok": true,
                 "signed_download_url": format!("{url}&layer={}", layer.label()),
                 "matched_key": key,
             }));
         }
+        self.count_use(Dialect::Actions, &client, Use::lookup(false));
         answered(&serde_json::json!({"ok": false}))
     }
 

@@ -26,6 +26,7 @@ use crate::receive::{Digested, ReceiveError, Terms};
 use crate::route::{Dialect, Operation, Route};
 use crate::store::{PutMode, PutOutcome, Store};
 use crate::unbroken::Unbroken;
+use crate::usage::Use;
 use crate::{artifact, events};
 
 /// A write that takes longer is refused; it may still be carried out.
@@ -80,7 +81,11 @@ impl<S: Store> Front<S> {
             Operation::Write => return self.write(request, &route, scope, call).await,
             Operation::TakeEvents => return self.take_events(request, call).await,
             Operation::Describe => return self.describe(request, &route, scope, call).await,
-            Operation::Read => self.read(request.headers(), &route, scope).await,
+            Operation::Read => {
+                let answer = self.read(request.headers(), &route, scope).await;
+                self.count_read(&route, &scope, &answer);
+                answer
+            }
             // The length of the JSON form is not that of its value.
             Operation::Probe if wants_json(request.headers(), &route) => {
                 let read = self.read(request.headers(), &route, scope).await;
@@ -105,6 +110,22 @@ impl<S: Store> Front<S> {
             }
         };
         (answer, false)
+    }
+
+    /// Counts a read for the tool of the client. A blob of Bazel is no lookup of its own: an action
+    /// result has referred to it.
+    fn count_read(&self, route: &Route, scope: &Scope, answer: &Answer) {
+        let is_hit = match answer.status {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => true,
+            StatusCode::NOT_FOUND => false,
+            _ => return,
+        };
+        if route.dialect != Dialect::BazelCas {
+            self.count_use(route.dialect, scope, Use::lookup(is_hit));
+        }
+        if is_hit {
+            self.count_use(route.dialect, scope, Use::served(answer.body.len()));
+        }
     }
 
     /// Carries out a read. What fails is a miss.
@@ -314,7 +335,11 @@ impl<S: Store> Front<S> {
         };
         let (store, key) = (self.store().clone(), Inner::<S>::key(route));
         let put = store.put(scope, key, value, mode);
-        let answer = match self.change(put).await {
+        let put = self.change(put).await;
+        if put == Ok(PutOutcome::Stored) {
+            self.count_use(route.dialect, &scope, Use::stored(len));
+        }
+        let answer = match put {
             Ok(PutOutcome::Stored) if route.dialect == Dialect::Turborepo => {
                 Answer::json(StatusCode::OK, "{\"urls\":[]}".to_owned())
             }

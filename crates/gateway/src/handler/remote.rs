@@ -33,6 +33,7 @@ use crate::life::Life;
 use crate::metrics::LostRead;
 use crate::payload::Payload;
 use crate::store::{PutMode, Store};
+use crate::usage::{Tool, Use};
 
 /// A blob may take longer than `--http-deadline`: a build that was told of a result needs its
 /// blobs.
@@ -193,11 +194,20 @@ impl<S: Store> Caller<'_, S> {
         found
     }
 
+    /// Counts what the client did.
+    fn count_use(&self, what: Use) {
+        let usage = &self.front.figures().usage;
+        usage.count(Tool::RemoteExecution, &self.scope, what);
+    }
+
     /// Stores a value.
     async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<(), Refusal> {
-        let store = self.front.store().clone();
+        let (store, len) = (self.front.store().clone(), value.len());
         let put = store.put(self.scope, Bytes::from(key), value, PutMode::Replace);
         let put = self.front.change(put).await;
+        if put.is_ok() {
+            self.count_use(Use::stored(len));
+        }
         put.map(|_| ()).map_err(failed)
     }
 }

@@ -19,6 +19,7 @@ use crate::handler::{Call, Front};
 use crate::receive::{Pace, ReceiveError};
 use crate::route::{Dialect, Route};
 use crate::store::{PutMode, Store};
+use crate::usage::Use;
 
 /// Longest list of blocks in bytes.
 const LIST_LEN_MAX: usize = 128 * BLOCKS_MAX;
@@ -164,10 +165,9 @@ impl<S: Store> Front<S> {
             self.put_bytes(scope, block.part_key(number).into(), value)
                 .await?;
         }
-        self.figures().received(
-            Dialect::Actions,
-            usize::try_from(block.len).unwrap_or(usize::MAX),
-        );
+        let len = usize::try_from(block.len).unwrap_or(usize::MAX);
+        self.figures().received(Dialect::Actions, len);
+        self.count_use(Dialect::Actions, &scope, Use::stored(len));
         Ok(block)
     }
 }

@@ -18,6 +18,7 @@ use super::inbound::Inbound;
 use super::reply::Reply;
 use super::streams::Sink;
 use crate::store::Store;
+use crate::usage::Use;
 
 /// Blobs of a batch that are read or written at once.
 const BATCH_STEP: usize = 64;
@@ -113,6 +114,8 @@ impl<S: Store> Caller<'_, S> {
                 }
             }));
         }
+        let served = responses.iter().map(|it| it.data.len()).sum();
+        self.count_use(Use::served(served));
         Ok(Reply::message(&BatchReadBlobsResponse { responses }))
     }
 

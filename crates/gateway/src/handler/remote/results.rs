@@ -12,6 +12,7 @@ use super::inbound::Inbound;
 use super::reply::Reply;
 use crate::remote_metrics::ResultLookup;
 use crate::store::Store;
+use crate::usage::Use;
 
 /// Longest message of a directory or a tree that is looked into.
 const TREE_LEN_MAX: u64 = 64 << 20;
@@ -38,9 +39,12 @@ impl<S: Store> Caller<'_, S> {
         let Some(result) = found.await else {
             let figures = &self.front.figures().remote;
             figures.looked_up(ResultLookup::Absent);
+            self.count_use(Use::lookup(false));
             return Err(Refusal::missing());
         };
-        match self.is_complete(&instance, function, &result).await {
+        let complete = self.is_complete(&instance, function, &result).await;
+        self.count_use(Use::lookup(complete == Some(true)));
+        match complete {
             Some(true) => Ok(Reply::encoded(result)),
             Some(false) | None => Err(Refusal::missing()),
         }

@@ -13,6 +13,7 @@ use super::inbound::Inbound;
 use super::reply::Reply;
 use super::{Caller, failed};
 use crate::store::Store;
+use crate::usage::Use;
 
 /// What a write of a blob that is there is answered with, if the blob would have come compressed.
 const COMMITTED_BEFORE: i64 = -1;
@@ -45,6 +46,7 @@ impl<S: Store> Caller<'_, S> {
         if limit != 0 {
             blob.truncate(limit);
         }
+        self.count_use(Use::served(blob.len()));
         match resource.compressor {
             Compressor::Identity => Ok(Reply::blob(blob)),
             Compressor::Zstd => Ok(Reply::blob(deflate(&blob, inbound).await?)),
