@@ -119,6 +119,12 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
             sum(counters),
         );
     }
+    snapshot.gauge(
+        "fonn_purges_in_force",
+        "Purges by writer that hide entries; a node refuses more than 256.",
+        &[],
+        shared.service.engine.purges_in_force() as f64,
+    );
     let help = "Commands that were refused, by reason.";
     for failure in Failure::ALL {
         let counter = match failure {

@@ -84,6 +84,12 @@ impl Engine {
             .await
     }
 
+    /// How many purges are in force here; at most [`PURGES_MAX`](crate::flush::PURGES_MAX).
+    #[must_use]
+    pub fn purges_in_force(&self) -> usize {
+        self.hot.flushes.purges().len()
+    }
+
     /// As [`Self::flush_below`], of a purge.
     ///
     /// # Errors

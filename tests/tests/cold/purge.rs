@@ -10,7 +10,7 @@ use fonn_tests::ctl::{text, with_input};
 use fonn_tests::node::FonnNode;
 use fonn_tests::secured::ctl;
 
-use fonn_tests::spilled::{destroy, over, wait_until_ready, wait_until_spilled};
+use fonn_tests::spilled::{destroy, metric, over, wait_until_ready, wait_until_spilled};
 
 const NOWHERE: &str = "127.0.0.1:1";
 const PASSWORD: &str = "correct-horse";
@@ -80,6 +80,7 @@ fn what_only_the_bucket_has_is_purged_and_stays_so_without_the_disk() -> Result<
         for key in ["bad", "read", "overwritten"] {
             find(node, &good, key, false)?;
         }
+        ensure!((metric(node, "fonn_purges_in_force")? - 1.0).abs() < 0.1);
         find(node, &good, "good", true)
     };
     check(&node)?;
