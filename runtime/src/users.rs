@@ -18,6 +18,7 @@ mod checks;
 mod directory;
 mod file;
 pub mod metrics;
+mod named;
 mod oidc;
 mod placeholders;
 mod records;
@@ -41,6 +42,7 @@ pub use self::directory::{
     writer_id,
 };
 pub use self::file::UsersError;
+pub use self::named::NamesOfWriters;
 pub use self::oidc::{ExchangeError, ExchangedToken, OidcIssuer};
 pub use self::records::{NamespaceRecord, Records, UserRecord};
 pub use self::roles::ROLES;

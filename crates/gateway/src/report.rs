@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use fonn_proto::WriterId;
 use fonn_proto::grpc::v1::tools_server::{Tools, ToolsServer};
 use fonn_proto::grpc::v1::{self, ToolUsesRequest, ToolUsesResponse};
 use fonn_runtime::metrics::Label as _;
-use fonn_runtime::users::Authenticator;
+use fonn_runtime::users::{Authenticator, NamesOfWriters};
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::usage::ToolUse;
@@ -49,17 +48,6 @@ impl ToolsReport {
         ToolsServer::new(self.clone())
     }
 
-    fn identity(&self, writer: WriterId) -> String {
-        if !writer.is_known() {
-            return String::new();
-        }
-        let names = self.users.as_ref().map(|users| users.writer_names(writer));
-        match names.unwrap_or_default().as_slice() {
-            [] => format!("#{:08x}", writer.number()),
-            names => names.join(" or "),
-        }
-    }
-
     fn namespace(&self, number: u16) -> String {
         let directory = self.users.as_ref().map(|users| users.directory());
         let namespaces = directory.as_ref().map(|it| it.namespaces());
@@ -79,21 +67,18 @@ impl Tools for ToolsReport {
         _: Request<ToolUsesRequest>,
     ) -> Result<Response<ToolUsesResponse>, Status> {
         let rows = self.source.get().map(|tell| tell()).unwrap_or_default();
+        let names = NamesOfWriters::new(self.users.as_deref());
         let uses = rows.into_iter().map(|row| v1::ToolUse {
             tool: row.tool.as_str().to_owned(),
             namespace: self.namespace(row.namespace),
-            identity: self.identity(row.writer),
+            identity: names.name(row.writer),
             hits: row.what.hits,
             misses: row.what.misses,
             served_bytes: row.what.served_bytes,
             stored_bytes: row.what.stored_bytes,
         });
         let mut uses: Vec<_> = uses.collect();
-        uses.sort_by(|a, b| {
-            let key =
-                |it: &v1::ToolUse| (it.namespace.clone(), it.identity.clone(), it.tool.clone());
-            key(a).cmp(&key(b))
-        });
+        uses.sort_by_cached_key(|it| [&it.namespace, &it.identity, &it.tool].map(String::clone));
         Ok(Response::new(ToolUsesResponse { uses }))
     }
 }

@@ -71,30 +71,25 @@ pub struct Use {
 }
 
 impl Use {
-    pub(crate) const fn lookup(is_hit: bool) -> Self {
+    pub(crate) fn lookup(is_hit: bool) -> Self {
         Self {
-            hits: is_hit as u64,
-            misses: !is_hit as u64,
-            served_bytes: 0,
-            stored_bytes: 0,
+            hits: is_hit.into(),
+            misses: (!is_hit).into(),
+            ..Self::default()
         }
     }
 
-    pub(crate) const fn served(len: usize) -> Self {
+    pub(crate) fn served(len: usize) -> Self {
         Self {
-            hits: 0,
-            misses: 0,
             served_bytes: len as u64,
-            stored_bytes: 0,
+            ..Self::default()
         }
     }
 
-    pub(crate) const fn stored(len: usize) -> Self {
+    pub(crate) fn stored(len: usize) -> Self {
         Self {
-            hits: 0,
-            misses: 0,
-            served_bytes: 0,
             stored_bytes: len as u64,
+            ..Self::default()
         }
     }
 

@@ -15,7 +15,7 @@ use fonn_proto::{
 };
 use fonn_runtime::events::Topic;
 use fonn_runtime::serve::{Client, Service as _, carry_out};
-use fonn_runtime::users::Authenticator;
+use fonn_runtime::users::NamesOfWriters;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -85,7 +85,7 @@ fn copy(tier: Tier, located: Located, writers: &Writers<'_>) -> KeyCopy {
         dirty: located.dirty,
         location: located.place,
         damaged: !located.tombstone && form.is_none(),
-        writer: meta.map_or_else(String::new, |meta| writers.name(meta.writer)),
+        writer: meta.map_or_else(String::new, |meta| writers.names.name(meta.writer)),
         purged: meta.is_some_and(|meta| writers.is_purged(meta)),
     }
 }
@@ -94,24 +94,12 @@ fn copy(tier: Tier, located: Located, writers: &Writers<'_>) -> KeyCopy {
 struct Writers<'a> {
     engine: &'a Engine,
     space: Space,
-    users: Option<&'a Authenticator>,
+    names: NamesOfWriters<'a>,
 }
 
 impl Writers<'_> {
     fn is_purged(&self, meta: &Meta) -> bool {
         self.engine.is_purged(self.space, meta)
-    }
-
-    /// The name of a writer, as far as it is known; empty of none.
-    fn name(&self, writer: WriterId) -> String {
-        if !writer.is_known() {
-            return String::new();
-        }
-        let names = self.users.map(|users| users.writer_names(writer));
-        match names.unwrap_or_default().as_slice() {
-            [] => format!("#{:08x}", writer.number()),
-            names => names.join(" or "),
-        }
     }
 }
 
@@ -157,7 +145,7 @@ impl admin_server::Admin for AdminService {
         let writers = Writers {
             engine,
             space,
-            users: self.admin.0.users.as_deref(),
+            names: NamesOfWriters::new(self.admin.0.users.as_deref()),
         };
         let mut copies = Vec::new();
         if let Some(located) = engine.locate_in_ram(space, &key) {

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use fonn_proto::WriterId;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::attempts::{Attempts, HashError, Refusal, Refused};
 use super::checks::shown;
-use super::directory::{Directory, Identity, Namespace, Role, writer_id};
+use super::directory::{Directory, Identity, Namespace, Role};
 use super::metrics::{Refusals, TokenLogin, TokenLogins};
 use super::oidc::{ExchangeError, ExchangedToken};
 use super::records::{self, LeftOut, Records, UserRecord};
@@ -268,19 +267,6 @@ impl Authenticator {
     #[must_use]
     pub const fn writers(&self) -> &WriterNames {
         &self.writers
-    }
-
-    /// The known names of a writer: of those that have logged in, and of users and tokens.
-    #[must_use]
-    pub fn writer_names(&self, writer: WriterId) -> Vec<Arc<str>> {
-        let mut names = self.writers.of(writer);
-        let directory = self.directory();
-        let users = directory.identities().into_iter().map(|it| it.user);
-        let tokens = directory.tokens().into_iter().map(|it| it.identity.user);
-        names.extend(users.chain(tokens).filter(|name| writer_id(name) == writer));
-        names.sort_unstable();
-        names.dedup();
-        names
     }
 
     /// What came of logins by tokens.

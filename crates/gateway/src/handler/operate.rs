@@ -115,17 +115,17 @@ impl<S: Store> Front<S> {
     /// Counts a read for the tool of the client. A blob of Bazel is no lookup of its own: an action
     /// result has referred to it.
     fn count_read(&self, route: &Route, scope: &Scope, answer: &Answer) {
-        let is_hit = match answer.status {
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT => true,
-            StatusCode::NOT_FOUND => false,
+        let is_lookup = route.dialect != Dialect::BazelCas;
+        let what = match answer.status {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => Use {
+                hits: is_lookup.into(),
+                served_bytes: answer.body.len() as u64,
+                ..Use::default()
+            },
+            StatusCode::NOT_FOUND if is_lookup => Use::lookup(false),
             _ => return,
         };
-        if route.dialect != Dialect::BazelCas {
-            self.count_use(route.dialect, scope, Use::lookup(is_hit));
-        }
-        if is_hit {
-            self.count_use(route.dialect, scope, Use::served(answer.body.len()));
-        }
+        self.count_use(route.dialect, scope, what);
     }
 
     /// Carries out a read. What fails is a miss.
