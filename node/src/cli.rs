@@ -70,7 +70,7 @@ const ADMIN_GRACE: Duration = Duration::from_millis(200);
 const CLUSTER_GRACE: Duration = Duration::from_millis(500);
 
 /// Descriptors that are not client connections: files of the disk tier, listeners, admin port.
-const DESCRIPTORS_RESERVED: u64 = 512;
+const DESCRIPTORS_RESERVED: u64 = 576;
 
 /// Events that the admin service remembers.
 const EVENTS_KEPT: usize = 500;

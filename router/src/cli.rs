@@ -44,7 +44,7 @@ const END_RESERVE: Duration = Duration::from_secs(1);
 const ADMIN_GRACE: Duration = Duration::from_millis(200);
 
 /// Descriptors that are not client connections: connections to members, listeners, admin port.
-const DESCRIPTORS_RESERVED: u64 = 512;
+const DESCRIPTORS_RESERVED: u64 = 576;
 
 /// Runs the router; the whole of `main`.
 #[must_use]

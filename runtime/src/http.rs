@@ -32,7 +32,7 @@ mod routes;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
@@ -88,7 +88,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            connections_max: 64,
+            connections_max: 128,
             header_timeout: Duration::from_secs(10),
             connection_age_max: Duration::from_secs(60),
             streams_max: 32,
@@ -182,13 +182,15 @@ impl Server {
         let mut connections = JoinSet::new();
         let mut places: Places<AbortHandle> = Places::new(options.connections_max);
         loop {
+            let wait = places.wait(Instant::now());
             tokio::select! {
                 () = shutdown.requested() => break,
                 Some(ended) = connections.join_next_with_id() => {
                     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
                     places.free(|connection| connection.id() == id);
                 }
-                accepted = self.listener.accept() => match accepted {
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+                accepted = self.listener.accept(), if wait.is_none() => match accepted {
                     Ok((stream, peer)) => match places.make_room() {
                         Ok(victim) => {
                             if let Some(connection) = victim {
@@ -197,7 +199,7 @@ impl Server {
                             let (calls, site) = (Calls::new(), Arc::clone(&site));
                             let (address, shutdown) = (peer.ip(), shutdown.clone());
                             let served = connection::serve(stream, address, calls.clone(), site, shutdown);
-                            places.take(address, calls, connections.spawn(served));
+                            places.take(address, calls, Instant::now(), connections.spawn(served));
                         }
                         Err(Full) => tracing::debug!(%peer, "every connection of the admin port has calls"),
                     },

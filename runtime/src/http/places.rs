@@ -4,16 +4,25 @@
 //! up its oldest connection that carries no admitted call. A probe therefore gets in however many
 //! connections a stranger keeps open, and a source with few connections loses none.
 //!
+//! A burst of connections from the source of a probe would take the probe's place before the port
+//! has read its request. So no connection gives up its place in its first moment ([`GRACE`]): the
+//! next connection waits in the backlog of the system for as long.
+//!
 //! Invariant: at most `max` connections; a connection with an admitted call keeps its place.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use super::calls::Calls;
 
 /// Above this share of the places HTTP/1.1 connections end after their response.
 const CROWDED_NUMERATOR: usize = 3;
 const CROWDED_DENOMINATOR: usize = 4;
+
+/// How long every connection keeps its place. A client on a busy machine asks within it, and a
+/// flood of silent connections still moves on by `max` connections in this time.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// The network of a source: an IPv6 customer has a /64, so a /64 is one source.
 pub(super) fn network_of(address: IpAddr) -> IpAddr {
@@ -31,6 +40,7 @@ pub(super) fn network_of(address: IpAddr) -> IpAddr {
 struct Place<H> {
     network: IpAddr,
     calls: Calls,
+    since: Instant,
     handle: H,
 }
 
@@ -63,6 +73,23 @@ impl<H> Places<H> {
         if self.taken.len() < self.max {
             return Ok(None);
         }
+        let at = self.victim().ok_or(Full)?;
+        Ok(Some(self.taken.remove(at).handle))
+    }
+
+    /// How long the next connection has to wait, so that the connection that would give up its
+    /// place has had it for long enough.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        if self.taken.len() < self.max {
+            return None;
+        }
+        let victim = self.taken.get(self.victim()?)?;
+        let left = GRACE.saturating_sub(now.saturating_duration_since(victim.since));
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// The oldest connection without calls of the source that has most.
+    fn victim(&self) -> Option<usize> {
         let mut count: HashMap<IpAddr, usize> = HashMap::new();
         for place in &self.taken {
             *count.entry(place.network).or_default() += 1;
@@ -73,15 +100,15 @@ impl<H> Places<H> {
         let victim = idle
             .rev()
             .max_by_key(|(_, place)| count.get(&place.network));
-        let (at, _) = victim.ok_or(Full)?;
-        Ok(Some(self.taken.remove(at).handle))
+        victim.map(|(at, _)| at)
     }
 
-    /// Gives a connection from `address` a place.
-    pub(super) fn take(&mut self, address: IpAddr, calls: Calls, handle: H) {
+    /// Gives a connection from `address` a place at the time `now`.
+    pub(super) fn take(&mut self, address: IpAddr, calls: Calls, now: Instant, handle: H) {
         self.taken.push(Place {
             network: network_of(address),
             calls,
+            since: now,
             handle,
         });
     }
@@ -115,7 +142,12 @@ mod tests {
         for &address in from {
             gave_up.push(places.make_room().unwrap());
             let next = places.taken.iter().map(|it| it.handle).max();
-            places.take(address, Calls::new(), next.map_or(0, |it| it + 1));
+            places.take(
+                address,
+                Calls::new(),
+                Instant::now(),
+                next.map_or(0, |it| it + 1),
+            );
         }
         gave_up
     }
@@ -137,11 +169,11 @@ mod tests {
         let mut places = Places::new(2);
         let calls = [Calls::new(), Calls::new()];
         for (handle, calls) in calls.iter().enumerate() {
-            places.take(STRANGER, calls.clone(), handle);
+            places.take(STRANGER, calls.clone(), Instant::now(), handle);
         }
         let first = calls[0].begin();
         assert_eq!(places.make_room(), Ok(Some(1)));
-        places.take(STRANGER, calls[1].clone(), 1);
+        places.take(STRANGER, calls[1].clone(), Instant::now(), 1);
         let second = calls[1].begin();
         assert_eq!(places.make_room(), Err(Full));
         drop((first, second));
@@ -149,9 +181,29 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_keeps_its_place_for_a_moment() {
+        let (mut places, start) = (Places::new(2), Instant::now());
+        places.take(STRANGER, Calls::new(), start, 0);
+        assert_eq!(places.wait(start), None);
+        let later = start + GRACE / 2;
+        places.take(STRANGER, Calls::new(), later, 1);
+        assert_eq!(places.wait(later), Some(GRACE / 2));
+        assert_eq!(places.wait(start + GRACE), None);
+        assert_eq!(places.make_room(), Ok(Some(0)));
+        places.take(STRANGER, Calls::new(), start + GRACE, 2);
+        assert_eq!(places.wait(start + GRACE), Some(GRACE / 2));
+        // A connection with calls is not waited for: it keeps its place in any case.
+        let calls = Calls::new();
+        places.free(|handle| *handle == 1);
+        places.take(STRANGER, calls.clone(), start, 3);
+        let _call = calls.begin();
+        assert_eq!(places.wait(start + GRACE), Some(GRACE));
+    }
+
+    #[test]
     fn an_ended_connection_frees_its_place() {
         let mut places = Places::new(1);
-        places.take(PROBE, Calls::new(), 7);
+        places.take(PROBE, Calls::new(), Instant::now(), 7);
         places.free(|handle| *handle == 7);
         assert_eq!(places.make_room(), Ok(None));
     }

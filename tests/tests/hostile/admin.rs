@@ -163,8 +163,8 @@ async fn watches_of_a_reader_keep_no_administrator_out() -> Result<()> {
     Ok(())
 }
 
-/// Holds `COUNT` connections for as long as it lives, asks on each every half a second, and
-/// connects again where the port closes one.
+/// Holds `COUNT` connections for as long as it lives, asks on each ten times a second, and connects
+/// again where the port closes one.
 struct Keeper {
     is_over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -195,7 +195,7 @@ impl Keeper {
                         *stream = again;
                     }
                 }
-                std::thread::sleep(Duration::from_millis(500));
+                std::thread::sleep(Duration::from_millis(100));
             }
         });
         Ok(Self {
@@ -217,9 +217,9 @@ impl Drop for Keeper {
 fn kept_connections_fail_no_health_check() -> Result<()> {
     let node = NodeOptions::new().in_memory().start()?;
     let _keepers = [Keeper::of(node.admin())?, Keeper::of(node.admin())?];
-    for round in 0..20 {
+    for round in 0..100 {
         probe(node.admin()).with_context(|| format!("round {round}"))?;
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(10));
     }
     text(&node.admin().to_string(), &["status"])?;
     Ok(())
