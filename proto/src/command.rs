@@ -9,6 +9,10 @@ use crate::Version;
 /// Longest key of the memcached protocols, in bytes (protocol.txt, "Keys").
 pub const MEMCACHED_KEY_LEN_MAX: usize = 250;
 
+/// Flags of an entry that lists the chunks of a long value: "long" in ASCII. Only the HTTP port
+/// knows how to read it; for clients of other protocols the entry is a miss.
+pub const MANIFEST_FLAGS: u32 = 0x6c6f_6e67;
+
 /// Longest key accepted over RESP, in bytes. Redis allows 512 MiB; a cache key has no need of it,
 /// and an LSM key is at most 65,535 bytes.
 pub const RESP_KEY_LEN_MAX: usize = 32 * 1024;

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::batch::Batch;
 use crate::cluster::{ClusterView, Redirects};
-use crate::command::Command;
+use crate::command::{Command, MANIFEST_FLAGS};
 use crate::memcached::{binary, meta, text};
 use crate::outcome::{Failure, Outcome};
 use crate::{Out, resp};
@@ -262,6 +262,11 @@ impl Reply<'_> {
     /// Words the outcome of the next command of [`Body::Data`].
     #[inline]
     pub fn each(&mut self, command: &Command<'_>, outcome: &Outcome<'_>, out: &mut Out) {
+        // What lists the chunks of a long value is not the value.
+        let outcome = match outcome {
+            Outcome::Hit(hit) if hit.flags == MANIFEST_FLAGS => &Outcome::Miss,
+            outcome => outcome,
+        };
         match self {
             Self::Text(reply) => reply.each(command, outcome, out),
             Self::Meta(reply) => reply.each(command, outcome, out),
