@@ -2,22 +2,16 @@
 //! stored (ADR 0029).
 //!
 //! A client reserves an entry, uploads its archive in blocks as to Azure's block blobs, and
-//! publishes it. A restore names a key and prefixes of keys. Archives are longer than values may
-//! be, so each is stored in parts, with a record that lists them.
+//! publishes it. A restore names a key and prefixes of keys. Archives and blocks are stored as long
+//! values are: a manifest, and chunks that others may share.
 
 mod blocks;
 mod document;
-mod record;
+mod index;
 
 pub(crate) use self::blocks::{BLOCKS_MAX, Component, block_list, component, parameter};
 pub(crate) use self::document::{Find, Publish, Reserve, entry_id};
-pub(crate) use self::record::{Archive, Block, Index, PART_LEN_MAX, Part};
-
-/// Longest archive in bytes: the limit of GitHub.
-pub(crate) const ARCHIVE_LEN_MAX: u64 = 10 << 30;
-
-/// Parts of an archive at most.
-pub(crate) const PARTS_MAX: u64 = 100_000;
+pub(crate) use self::index::Index;
 
 /// Longest key in bytes, and versions are not longer. GitHub allows 512 characters.
 pub(crate) const KEY_LEN_MAX: usize = 2048;

@@ -41,8 +41,17 @@ pub(crate) struct Answer {
     pub(crate) stream: Option<Parts>,
 }
 
-/// Bytes that are fetched while they are sent.
-pub(crate) struct Parts(pub(crate) BoxStream<'static, Bytes>);
+/// A piece of a body.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// Bytes.
+    Bytes(Bytes),
+    /// What comes last in a call of gRPC.
+    Trailers(HeaderMap),
+}
+
+/// Pieces that are fetched while they are sent.
+pub(crate) struct Parts(pub(crate) BoxStream<'static, Piece>);
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

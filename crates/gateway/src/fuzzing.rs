@@ -8,6 +8,7 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 
 use crate::dav::{self, Resource};
+use crate::long::{CHUNK_LEN_MAX, Cutter, Manifest};
 use crate::range::{self, Wanted};
 use crate::{actions, artifact, events};
 
@@ -63,20 +64,39 @@ pub fn path_adds_no_element(path: &str) -> bool {
     elements(path) == elements("/")
 }
 
-/// What is stored of an archive of GitHub Actions reads the same after it was written again, and
-/// its parts follow each other without a gap.
+/// A manifest of a long value reads the same after it was written again, and its chunks follow each
+/// other without a gap.
 #[must_use]
-pub fn archive_is_whole(record: &[u8]) -> bool {
-    let Some(archive) = actions::Archive::parse(record) else {
+pub fn manifest_is_whole(record: &[u8]) -> bool {
+    let Some(manifest) = Manifest::parse(&Bytes::copy_from_slice(record)) else {
         return true;
     };
-    let mut end = 0;
-    let follow = archive.clone().parts().all(|part| {
-        let follows = part.offset == end && part.len > 0;
-        end += part.len as u64;
+    let (len, mut end) = (manifest.len(), 0);
+    let encoded = manifest.encode();
+    let follow = manifest.parts(0..len).all(|part| {
+        let follows = part.offset == end && part.chunk.len > 0;
+        end += u64::from(part.chunk.len);
         follows
     });
-    follow && end == archive.len() && archive.encode() == record
+    follow && end == len && encoded == record
+}
+
+/// The chunks of a long value are bounded and make the value.
+#[must_use]
+pub fn chunks_make_the_value(value: &[u8], value_len_max: usize) -> bool {
+    let mut cutter = Cutter::new(value_len_max);
+    let (mut rest, mut made) = (value, Vec::new());
+    while !rest.is_empty() {
+        rest = cutter.take(rest);
+        while let Some(chunk) = cutter.next() {
+            made.push(chunk);
+        }
+    }
+    while let Some(chunk) = cutter.last() {
+        made.push(chunk);
+    }
+    let is_short = |chunk: &Bytes| chunk.len() <= CHUNK_LEN_MAX && !chunk.is_empty();
+    made.iter().all(is_short) && made.concat() == value
 }
 
 /// An index of GitHub Actions reads the same after it was written again.
@@ -123,7 +143,8 @@ mod tests {
             prop_assert!(artifact_is_kept(&input));
             prop_assert!(range_lies_within(&input, len));
             prop_assert!(events_are_bounded(&input));
-            prop_assert!(archive_is_whole(&input));
+            prop_assert!(manifest_is_whole(&input));
+            prop_assert!(chunks_make_the_value(&input, len));
             prop_assert!(index_is_kept(&input));
             prop_assert!(actions_call_is_bounded(&input));
             prop_assert!(path_adds_no_element(&path));

@@ -4,6 +4,7 @@
 mod actions;
 mod admission;
 mod exchange;
+mod long;
 mod operate;
 mod remote;
 
@@ -76,6 +77,8 @@ struct Inner<S: Store> {
     figures: Figures,
     operations: Arc<Semaphore>,
     exchanges: Arc<Semaphore>,
+    /// Blobs that are split or spliced.
+    reworks: Semaphore,
     verifier: Arc<Verifier>,
     probation: Probation,
 }
@@ -119,6 +122,7 @@ impl<'r> Call<'r> {
             source: self.source(),
             prefix: &[],
             len_max: store.value_len_max(),
+            long_len_max: 0,
         }
     }
 }
@@ -136,6 +140,7 @@ impl<S: Store> Front<S> {
             probation: Probation::default(),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
+            reworks: Semaphore::new(remote::REWORKS_MAX),
             verifier: Arc::default(),
         }))
     }
@@ -169,6 +174,11 @@ impl<S: Store> Front<S> {
 
     pub(crate) fn options(&self) -> &Options {
         &self.0.options
+    }
+
+    /// Turns of calls that hash a blob.
+    pub(crate) fn reworks(&self) -> &Semaphore {
+        &self.0.reworks
     }
 
     pub(crate) fn figures(&self) -> &Figures {

@@ -9,8 +9,8 @@
 //! - Credentials are checked before a request is looked at. A request without valid ones learns
 //!   nothing about entries.
 //! - A read that fails is a miss (404), within the deadline. An empty 200 is never a miss.
-//! - What a client sends is charged to the memory budget as it arrives; a value that is too long is
-//!   refused before it is read.
+//! - What a client sends is charged to the memory budget as it arrives. A value that is longer than
+//!   an entry may be is stored in chunks. One above 10 GiB is refused before it is read.
 //! - A value under a content address is stored only after its digest was verified.
 //!
 //! Entry points: [`Front`] answers requests, [`Gateway`] serves connections, [`Store`] is what both
@@ -26,6 +26,7 @@ mod exchange;
 pub mod fuzzing;
 mod handler;
 mod life;
+mod long;
 mod metrics;
 pub mod mount;
 mod outstanding;
@@ -50,5 +51,5 @@ pub use self::report::ToolsReport;
 pub use self::route::{Dialect, Operation, Route, RouteError, route};
 pub use self::server::{Bound, Gateway, GatewayError};
 pub use self::service::Served;
-pub use self::store::{Charge, PutMode, PutOutcome, Store};
+pub use self::store::{Charge, Form, Found, Probed, PutMode, PutOutcome, Store};
 pub use self::usage::{Tool, ToolUse, Use};

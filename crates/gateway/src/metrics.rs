@@ -78,6 +78,8 @@ fonn_runtime::label! {
         TooLarge = "too_large",
         /// The value is not of the form that the dialect stores.
         Malformed = "malformed",
+        /// A chunk of a long value is missing.
+        Incomplete = "incomplete",
         /// Other clients leave so much unread that there is no room for the value.
         Unread = "unread",
         /// Any other failure.
@@ -96,6 +98,16 @@ impl From<Failure> for LostRead {
     }
 }
 
+fonn_runtime::label! {
+    /// What became of a chunk of a long value that a client sent.
+    pub(crate) enum ChunkOutcome: "outcome" {
+        /// It was stored.
+        Stored = "stored",
+        /// It was there: another value has the same bytes.
+        Shared = "shared",
+    }
+}
+
 #[derive(Debug, Default)]
 struct OfDialect {
     requests: [AtomicU64; Code::ALL.len()],
@@ -110,6 +122,7 @@ pub(crate) struct Figures {
     lost_reads: [AtomicU64; LostRead::ALL.len()],
     events: [AtomicU64; TurborepoEvent::ALL.len()],
     exchanges: [AtomicU64; ExchangeOutcome::ALL.len()],
+    chunk_bytes: [AtomicU64; ChunkOutcome::ALL.len()],
     pub(crate) remote: RemoteFigures,
     pub(crate) usage: Usage,
     pub(crate) connections: AtomicUsize,
@@ -155,6 +168,11 @@ impl Figures {
     /// Counts a request for a token.
     pub(crate) fn exchanged(&self, outcome: ExchangeOutcome) {
         add(&self.exchanges, outcome.index(), 1);
+    }
+
+    /// Counts a chunk of `len` bytes.
+    pub(crate) fn chunk(&self, outcome: ChunkOutcome, len: usize) {
+        add(&self.chunk_bytes, outcome.index(), len as u64);
     }
 
     /// Publishes all.
@@ -205,6 +223,14 @@ impl Figures {
                 "Requests to exchange an identity token of an OIDC issuer for a token, by what came of them.",
                 &[("outcome", outcome.as_str())],
                 get(count),
+            );
+        }
+        for (outcome, bytes) in ChunkOutcome::ALL.iter().zip(&self.chunk_bytes) {
+            snapshot.counter(
+                "fonn_http_chunk_bytes_total",
+                "Bytes of long values in chunks that were stored, or that another value had stored.",
+                &[("outcome", outcome.as_str())],
+                get(bytes),
             );
         }
         self.remote.publish(snapshot);

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use http_body::{Body, Frame, SizeHint};
 use hyper::HeaderMap;
 
-use crate::answer::Parts;
+use crate::answer::{Parts, Piece};
 use crate::life::Active;
 use crate::outstanding::Counted;
 use crate::store::Store;
@@ -54,7 +54,7 @@ impl<S: Store> Payload<S> {
         }
     }
 
-    /// The bytes of a stream, as the body of the request `active`.
+    /// The pieces of a stream, as the body of the request `active`.
     pub(crate) fn streamed(parts: Parts, active: Active) -> Self {
         Self {
             stream: Some(parts),
@@ -114,7 +114,10 @@ impl<S: Store + Unpin> Body for Payload<S> {
             && let Some(parts) = &mut it.stream
         {
             match ready!(parts.0.poll_next_unpin(cx)) {
-                Some(part) => it.rest.push_back(part),
+                Some(Piece::Bytes(part)) => it.rest.push_back(part),
+                Some(Piece::Trailers(trailers)) => {
+                    (it.stream, it.trailers) = (None, Some(trailers));
+                }
                 None => it.stream = None,
             }
         }

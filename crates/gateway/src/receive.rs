@@ -47,6 +47,8 @@ pub(crate) struct Terms<'r, S> {
     pub(crate) prefix: &'r [u8],
     /// Longest value.
     pub(crate) len_max: usize,
+    /// Longest body that may be received in part: 0 if it has to be whole.
+    pub(crate) long_len_max: u64,
 }
 
 /// A value that was received; its memory is charged until this is dropped.
@@ -55,6 +57,45 @@ pub(crate) struct Received<'r, S: Store + 'r> {
     /// Of the body without its prefix.
     pub(crate) digest: [u8; 32],
     _charge: Option<S::Charge<'r>>,
+}
+
+/// The beginning of a body that is longer than a value; the rest has not been received.
+pub(crate) struct Beginning<'r, S: Store + 'r> {
+    /// What came first, behind the prefix.
+    bytes: Vec<u8>,
+    prefix_len: usize,
+    /// What came after it.
+    last: Bytes,
+    /// Of all that came.
+    context: Context,
+    _charge: Option<S::Charge<'r>>,
+}
+
+impl<S: Store> Beginning<'_, S> {
+    /// Nothing of the body has come.
+    pub(crate) fn none() -> Self {
+        Self {
+            bytes: Vec::new(),
+            prefix_len: 0,
+            last: Bytes::new(),
+            context: Context::new(&SHA256),
+            _charge: None,
+        }
+    }
+
+    /// What came, without the prefix, and the digest of it that goes on.
+    pub(crate) fn parts(&self) -> ([&[u8]; 2], Context) {
+        let bytes = self.bytes.get(self.prefix_len..).unwrap_or_default();
+        ([bytes, &self.last], self.context.clone())
+    }
+}
+
+/// What was received of a body.
+pub(crate) enum Receipt<'r, S: Store> {
+    /// All of it.
+    Whole(Received<'r, S>),
+    /// It is longer than a value.
+    Long(Beginning<'r, S>),
 }
 
 /// What is measured of a client: only the time that the server waits for it counts.
@@ -93,31 +134,69 @@ impl<'r, S: Store> Terms<'r, S> {
     /// [`ReceiveError`]. If the body is known to be too long, nothing of it is read.
     pub(crate) async fn receive<B>(
         self,
-        body: B,
+        mut body: B,
         digested: Digested,
     ) -> Result<Received<'r, S>, ReceiveError>
     where
         B: Body<Data: Send> + Unpin + Send,
     {
         let len_max = self.len_max;
+        let whole = Self {
+            long_len_max: 0,
+            ..self
+        };
+        match whole.receive_from(&mut body, digested).await? {
+            Receipt::Whole(received) => Ok(received),
+            Receipt::Long(_) => Err(ReceiveError::TooLong { len_max }),
+        }
+    }
+
+    /// The same for a body that may be longer than a value: what came of it until then.
+    ///
+    /// # Errors
+    /// As [`Terms::receive`].
+    pub(crate) async fn receive_from<B>(
+        &self,
+        body: &mut B,
+        digested: Digested,
+    ) -> Result<Receipt<'r, S>, ReceiveError>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let len_max = self.len_max;
         let too_long = ReceiveError::TooLong { len_max };
         let expected = body.size_hint().exact();
+        let is_long = |len: u64| len <= self.long_len_max;
+        let may_be_long = expected.map_or(self.long_len_max > 0, is_long);
         let expected = expected.map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         let total = expected.map(|len| len.saturating_add(self.prefix.len()));
-        if total.is_some_and(|total| total > len_max) {
-            return Err(too_long);
-        }
-        let mut body = body;
         let mut context = Context::new(&SHA256);
         let mut value = Vec::new();
         let mut charge: Option<S::Charge<'r>> = None;
         let mut charged = 0;
         let mut pace = Pace::default();
-        while let Some(mut data) = self.next(&mut body, &mut pace).await? {
+        let beginning = |bytes, last, context, charge| match may_be_long {
+            true => Ok(Receipt::Long(Beginning {
+                bytes,
+                prefix_len: self.prefix.len(),
+                last,
+                context,
+                _charge: charge,
+            })),
+            false => Err(too_long),
+        };
+        if total.is_some_and(|total| total > len_max) {
+            return beginning(value, Bytes::new(), context, None);
+        }
+        while let Some(mut data) = self.next(body, &mut pace).await? {
             let needed = data.remaining();
             let len = value.len().max(self.prefix.len()).saturating_add(needed);
             if len > len_max {
-                return Err(too_long);
+                let last = data.copy_to_bytes(needed);
+                if digested == Digested::Yes {
+                    context.update(&last);
+                }
+                return beginning(value, last, context, charge);
             }
             if len > charged {
                 let step = len.saturating_add(len.clamp(STEP_MIN, STEP_MAX));
@@ -163,12 +242,12 @@ impl<'r, S: Store> Terms<'r, S> {
         if digested == Digested::Yes {
             digest.copy_from_slice(context.finish().as_ref());
         }
-        Ok(Received {
+        Ok(Receipt::Whole(Received {
             // Gives up what was reserved and not needed.
             value: Bytes::from(value.into_boxed_slice()),
             digest,
             _charge: charge,
-        })
+        }))
     }
 
     /// The next bytes of the body; `None` at its end.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fonn_proto::command::MANIFEST_FLAGS;
 use fonn_proto::outcome::Value;
 use fonn_proto::{
     Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode, Version,
@@ -13,7 +14,7 @@ use fonn_runtime::serve::{
 };
 use fonn_runtime::users::Source;
 
-use crate::store::{Charge, PutMode, PutOutcome, Store};
+use crate::store::{Charge, Form, Found, Probed, PutMode, PutOutcome, Store};
 
 /// The part of the budget that unread responses may take: one of so many. The rest is for the
 /// client port.
@@ -63,6 +64,13 @@ fn unexpected<T>(outcome: &Outcome<'_>) -> Result<T, Failure> {
     }
 }
 
+const fn form_of(flags: u32) -> Form {
+    match flags {
+        MANIFEST_FLAGS => Form::Manifest,
+        _ => Form::Value,
+    }
+}
+
 impl<S: Service> Store for Served<S> {
     type Charge<'s> = Reservation<'s, S>;
 
@@ -70,37 +78,32 @@ impl<S: Service> Store for Served<S> {
         self.0.value_len_max()
     }
 
-    async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Bytes>, Failure> {
-        let found = self.get_versioned(scope, key).await?;
-        Ok(found.map(|(value, _)| value))
-    }
-
-    async fn get_versioned(
-        self,
-        scope: Scope,
-        key: Bytes,
-    ) -> Result<Option<(Bytes, Version)>, Failure> {
+    async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Found>, Failure> {
         let command = Command::Get(Get::new(&key));
         match self.execute(scope, &command, None).await {
-            Outcome::Hit(hit) => {
-                let value = match hit.value {
+            Outcome::Hit(hit) => Ok(Some(Found {
+                bytes: match hit.value {
                     Value::Shared(bytes) => bytes,
                     Value::Copied(bytes) => Bytes::copy_from_slice(bytes),
-                };
-                Ok(Some((value, hit.version)))
-            }
+                },
+                form: form_of(hit.flags),
+                version: hit.version,
+            })),
             Outcome::Miss => Ok(None),
             outcome => unexpected(&outcome),
         }
     }
 
-    async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<usize>, Failure> {
+    async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<Probed>, Failure> {
         let command = Command::Get(Get {
             want_value: false,
             ..Get::new(&key)
         });
         match self.execute(scope, &command, None).await {
-            Outcome::Hit(hit) => Ok(Some(hit.value_len)),
+            Outcome::Hit(hit) => Ok(Some(Probed {
+                len: hit.value_len,
+                form: form_of(hit.flags),
+            })),
             Outcome::Miss => Ok(None),
             outcome => unexpected(&outcome),
         }
@@ -110,17 +113,22 @@ impl<S: Service> Store for Served<S> {
         self,
         scope: Scope,
         key: Bytes,
-        value: Bytes,
+        bytes: Bytes,
+        form: Form,
         mode: PutMode,
     ) -> Result<PutOutcome, Failure> {
+        let flags = match form {
+            Form::Value => 0,
+            Form::Manifest => MANIFEST_FLAGS,
+        };
         let command = Command::Store(Set {
             mode: match mode {
                 PutMode::Replace => StoreMode::Set,
                 PutMode::Keep => StoreMode::Add,
             },
-            ..Set::set(&key, &value, 0, ExpirySpec::Never)
+            ..Set::set(&key, &bytes, flags, ExpirySpec::Never)
         });
-        match self.execute(scope, &command, Some(&value)).await {
+        match self.execute(scope, &command, Some(&bytes)).await {
             Outcome::Stored(_) => Ok(PutOutcome::Stored),
             Outcome::NotStored(_) => Ok(PutOutcome::Kept),
             outcome => unexpected(&outcome),

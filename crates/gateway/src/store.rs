@@ -25,6 +25,47 @@ pub enum PutOutcome {
     Kept,
 }
 
+/// What the bytes of an entry are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// The value.
+    #[default]
+    Value,
+    /// The list of the chunks of a long value. Clients of other protocols do not see the entry.
+    Manifest,
+}
+
+/// An entry that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The value, or what lists its chunks.
+    pub bytes: Bytes,
+    /// Which of these.
+    pub form: Form,
+    /// The version of the entry.
+    pub version: Version,
+}
+
+impl Found {
+    /// The value; `None` if it is a long one.
+    #[must_use]
+    pub fn value(self) -> Option<Bytes> {
+        match self.form {
+            Form::Value => Some(self.bytes),
+            Form::Manifest => None,
+        }
+    }
+}
+
+/// What is known of an entry without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// How many bytes it has.
+    pub len: usize,
+    /// What they are.
+    pub form: Form,
+}
+
 /// Memory that is charged for one request that is arriving; given back when dropped.
 pub trait Charge: Send {
     /// Charges `bytes` more. Waits a while for them; false if they are not there.
@@ -42,7 +83,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Longest value in bytes.
     fn value_len_max(&self) -> usize;
 
-    /// The value of `key`.
+    /// The entry of `key`.
     ///
     /// # Errors
     /// Why it is not known whether there is one.
@@ -50,9 +91,9 @@ pub trait Store: Clone + Send + Sync + 'static {
         self,
         scope: Scope,
         key: Bytes,
-    ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Option<Found>, Failure>> + Send;
 
-    /// The length of the value of `key`.
+    /// The length of the entry of `key`. Asking counts as a use of the entry.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -60,9 +101,9 @@ pub trait Store: Clone + Send + Sync + 'static {
         self,
         scope: Scope,
         key: Bytes,
-    ) -> impl Future<Output = Result<Option<usize>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Option<Probed>, Failure>> + Send;
 
-    /// Stores a value, which the store may keep as it is.
+    /// Stores bytes, which the store may keep as they are.
     ///
     /// # Errors
     /// Why it was not stored.
@@ -70,19 +111,10 @@ pub trait Store: Clone + Send + Sync + 'static {
         self,
         scope: Scope,
         key: Bytes,
-        value: Bytes,
+        bytes: Bytes,
+        form: Form,
         mode: PutMode,
     ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
-
-    /// The value of `key` and its version.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    fn get_versioned(
-        self,
-        scope: Scope,
-        key: Bytes,
-    ) -> impl Future<Output = Result<Option<(Bytes, Version)>, Failure>> + Send;
 
     /// Stores a value in the place of this version, or where there is none. What another client
     /// stored meanwhile is kept.

@@ -2,8 +2,8 @@
 
 use crate::digest::DigestFunction;
 use crate::messages::{
-    ActionCacheUpdateCapabilities, CacheCapabilities, PriorityCapabilities, SemVer,
-    ServerCapabilities, priority_capabilities,
+    ActionCacheUpdateCapabilities, CacheCapabilities, FastCdc2020Params, PriorityCapabilities,
+    SemVer, ServerCapabilities, priority_capabilities,
 };
 use crate::resource::Compressor;
 
@@ -13,13 +13,17 @@ pub const BATCH_LEN_MAX: usize = crate::frame::MESSAGE_LEN_MAX - (256 << 10);
 /// Absolute symbolic links in outputs are allowed.
 const SYMLINKS_ALLOWED: i32 = 2;
 
-/// The capabilities of a cache with blobs of so many bytes at most.
+/// `FAST_CDC_2020` in the API.
+pub const FAST_CDC_2020: i32 = 1;
+
+/// The capabilities of a cache with blobs of so many bytes at most, which cuts them into chunks of
+/// `chunk_len_avg` bytes on average.
 ///
 /// Results may be stored, also to a client that may not: Bazel 2.1 fails if it is told otherwise,
 /// and takes the refusal of a write for a warning. The oldest version is 2.0, without which Bazel
 /// 2.1 refuses the server.
 #[must_use]
-pub fn of_cache(blob_len_max: usize) -> ServerCapabilities {
+pub fn of_cache(blob_len_max: u64, chunk_len_avg: usize) -> ServerCapabilities {
     let version = |minor| Some(SemVer { major: 2, minor });
     let compressors = vec![Compressor::Zstd as i32];
     ServerCapabilities {
@@ -36,6 +40,12 @@ pub fn of_cache(blob_len_max: usize) -> ServerCapabilities {
             supported_compressors: compressors.clone(),
             supported_batch_update_compressors: compressors,
             max_cas_blob_size_bytes: i64::try_from(blob_len_max).unwrap_or(i64::MAX),
+            split_blob_support: true,
+            splice_blob_support: true,
+            fast_cdc_2020_params: Some(FastCdc2020Params {
+                avg_chunk_size_bytes: chunk_len_avg as u64,
+                seed: 0,
+            }),
         }),
         low_api_version: version(0),
         high_api_version: version(12),

@@ -150,6 +150,12 @@ impl Digest {
         })
     }
 
+    /// The digest of a blob of `len` bytes by its SHA-256.
+    #[must_use]
+    pub fn of_sha256(hash: &[u8; 32], len: u64) -> Self {
+        Self::of_hash(DigestFunction::Sha256, hash, len)
+    }
+
     /// A digest by the bytes of the hash, as many as the function makes.
     pub(crate) fn of_hash(function: DigestFunction, bytes: &[u8], len: u64) -> Self {
         let mut hash = [0; HASH_LEN_MAX];

@@ -51,6 +51,13 @@ impl Hasher {
         digest.len() == 0 && Self::new(digest.function()).is(digest)
     }
 
+    /// Bytes that came.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "see `names_empty`")]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Takes the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.len = self.len.saturating_add(bytes.len() as u64);

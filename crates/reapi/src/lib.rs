@@ -94,6 +94,10 @@ methods! {
     BatchReadBlobs = "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchReadBlobs", "BatchReadBlobs";
     /// Reads a directory and all below it.
     GetTree = "/build.bazel.remote.execution.v2.ContentAddressableStorage/GetTree", "GetTree";
+    /// Tells the chunks of a blob.
+    SplitBlob = "/build.bazel.remote.execution.v2.ContentAddressableStorage/SplitBlob", "SplitBlob";
+    /// Makes chunks a blob.
+    SpliceBlob = "/build.bazel.remote.execution.v2.ContentAddressableStorage/SpliceBlob", "SpliceBlob";
     /// Reads a blob.
     Read = "/google.bytestream.ByteStream/Read", "Read";
     /// Stores a blob.
@@ -110,7 +114,7 @@ impl Method {
     pub const fn is_write(self) -> bool {
         matches!(
             self,
-            Self::UpdateActionResult | Self::BatchUpdateBlobs | Self::Write
+            Self::UpdateActionResult | Self::BatchUpdateBlobs | Self::SpliceBlob | Self::Write
         )
     }
 }
@@ -133,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn three_calls_change_entries() {
+    fn four_calls_change_entries() {
         let writes = Method::ALL.iter().filter(|it| it.is_write());
-        assert_eq!(writes.count(), 3);
+        assert_eq!(writes.count(), 4);
     }
 }

@@ -7,35 +7,31 @@
 mod download;
 mod upload;
 
-use std::future::ready;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use fonn_proto::Failure;
+use fonn_reapi::Instance;
 use fonn_runtime::serve::Scope;
-use futures_util::stream::{self, StreamExt as _};
 use http_body::Body;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
 
+use super::long::Long;
 use super::{Call, Front};
 use crate::actions::{
-    Archive, EntryId, Find, INDEX_TRIES_MAX, Index, Publish, Reserve, entry_id, hex, parameter,
+    EntryId, Find, INDEX_TRIES_MAX, Index, Publish, Reserve, entry_id, hex, parameter,
 };
 use crate::answer::Answer;
 use crate::route::{Dialect, Operation, Route};
-use crate::store::{PutMode, PutOutcome, Store};
+use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::usage::Use;
 
 /// Longest body of a call.
 const CALL_LEN_MAX: usize = 64 << 10;
 
-/// Entries of one prefix that are looked at: those whose parts are gone are no match.
+/// Entries of one prefix that are looked at: those whose chunks are gone are no match.
 const CANDIDATES_MAX: usize = 8;
-
-/// Parts that are looked for at a time.
-const PROBES_MAX: usize = 16;
 
 /// The parameter with the login of the client. Clients hide the value of this name in their logs.
 const LOGIN: &str = "sig";
@@ -199,15 +195,19 @@ impl<S: Store> Front<S> {
         let own = Layer::Own.of(scope).unwrap_or(scope);
         let id = entry_id(&publish.key, &publish.version);
         let uploaded = self.archive(own, upload_key(&id)).await;
-        let Some(archive) = uploaded.filter(|it| Some(it.len()) == publish.len()) else {
+        let Some(archive) = uploaded.filter(|it| Some(it.manifest.len()) == publish.len()) else {
             let message = "no archive of this length was uploaded";
             return answered(&serde_json::json!({"ok": false, "message": message}));
         };
-        let put = |key, value: Vec<u8>| {
-            let store = self.store().clone();
-            self.change(store.put(own, key, value.into(), PutMode::Replace))
-        };
-        match put(entry_key(&id), archive.encode()).await {
+        let (store, manifest) = (self.store().clone(), archive.manifest.encode().into());
+        let put = store.put(
+            own,
+            entry_key(&id),
+            manifest,
+            Form::Manifest,
+            PutMode::Replace,
+        );
+        match self.change(put).await {
             Ok(PutOutcome::Stored | PutOutcome::Kept) => {}
             Err(failure) => return Answer::write_failed(Dialect::Actions, failure),
         }
@@ -221,13 +221,11 @@ impl<S: Store> Front<S> {
     async fn add_to_index(&self, own: Scope, version: &str, key: &str) -> Result<(), Failure> {
         for _ in 0..INDEX_TRIES_MAX {
             let store = self.store().clone();
-            let read = store.get_versioned(own, index_key(version));
-            let found = self.change(read).await?;
-            let (mut index, over) = match found {
-                // An index that is damaged begins again.
-                Some((bytes, over)) => (Index::parse(&bytes).unwrap_or_default(), Some(over)),
-                None => (Index::default(), None),
-            };
+            let found = self.change(store.get(own, index_key(version))).await?;
+            let over = found.as_ref().map(|it| it.version);
+            // An index that is damaged begins again.
+            let index = found.and_then(|it| Index::parse(&it.value()?));
+            let mut index = index.unwrap_or_default();
             index.add(key);
             let (store, value) = (self.store().clone(), Bytes::from(index.encode()));
             let put = store.put_over(own, index_key(version), value, over);
@@ -283,7 +281,7 @@ impl<S: Store> Front<S> {
         }
         let store = self.store().clone();
         let index = self.look(store.get(scope, index_key(&find.version))).await;
-        let index = Index::parse(&index?)?;
+        let index = Index::parse(&index?.value()?)?;
         for prefix in std::iter::once(&find.key).chain(&find.restore_keys) {
             for key in index.matching(prefix).take(CANDIDATES_MAX) {
                 if has(key).await {
@@ -294,21 +292,13 @@ impl<S: Store> Front<S> {
         None
     }
 
-    /// The archive that a record lists.
-    async fn archive(&self, scope: Scope, key: Bytes) -> Option<Archive> {
-        let store = self.store().clone();
-        Archive::parse(&self.look(store.get(scope, key)).await?)
+    /// The archive of a key.
+    async fn archive(&self, scope: Scope, key: Bytes) -> Option<Long> {
+        self.long_of(scope, Instance::default(), key).await
     }
 
-    /// The archive that a record lists, if all its parts are there.
-    async fn whole_archive(&self, scope: Scope, key: Bytes) -> Option<Archive> {
-        let archive = self.archive(scope, key).await?;
-        let probes = stream::iter(archive.clone().parts()).map(async |part| {
-            let store = self.store().clone();
-            let found = self.look(store.probe(scope, part.key.into())).await;
-            found == Some(part.len)
-        });
-        let is_whole = probes.buffer_unordered(PROBES_MAX).all(ready).await;
-        is_whole.then_some(archive)
+    /// The archive of a key, if all of it is there.
+    async fn whole_archive(&self, scope: Scope, key: Bytes) -> Option<Long> {
+        self.whole_long(scope, Instance::default(), key).await
     }
 }

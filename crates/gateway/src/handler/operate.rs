@@ -11,20 +11,21 @@ use fonn_runtime::serve::{Event, Scope};
 use http_body::Body;
 use hyper::header::{
     ACCEPT, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
-    CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
+    CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
 };
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
 
+use super::long::{instance_of, ranged};
 use super::remote::EMPTY_RESULT;
 use super::{Call, Front, Inner};
 use crate::answer::Answer;
 use crate::dav::{self, Resource};
+use crate::long::LONG_LEN_MAX;
 use crate::metrics::LostRead;
-use crate::range::{self, Wanted};
-use crate::receive::{Digested, ReceiveError, Terms};
+use crate::receive::{Digested, Receipt, ReceiveError, Terms};
 use crate::route::{Dialect, Operation, Route};
-use crate::store::{PutMode, PutOutcome, Store};
+use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::unbroken::Unbroken;
 use crate::usage::Use;
 use crate::{artifact, events};
@@ -82,16 +83,16 @@ impl<S: Store> Front<S> {
             Operation::TakeEvents => return self.take_events(request, call).await,
             Operation::Describe => return self.describe(request, &route, scope, call).await,
             Operation::Read => {
-                let answer = self.read(request.headers(), &route, scope).await;
+                let answer = self.read(request.headers(), &route, scope, call).await;
                 self.count_read(&route, &scope, &answer);
                 answer
             }
             // The length of the JSON form is not that of its value.
             Operation::Probe if wants_json(request.headers(), &route) => {
-                let read = self.read(request.headers(), &route, scope).await;
+                let read = self.read(request.headers(), &route, scope, call).await;
                 read.without_body()
             }
-            Operation::Probe => self.probe(&route, scope).await,
+            Operation::Probe => self.probe(&route, scope, call).await,
             Operation::Remove => self.remove(&route, scope).await,
             Operation::MakeCollection => Answer::empty(StatusCode::CREATED),
             Operation::TellMethods => methods(&request),
@@ -119,7 +120,7 @@ impl<S: Store> Front<S> {
         let what = match answer.status {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => Use {
                 hits: is_lookup.into(),
-                served_bytes: answer.body.len() as u64,
+                served_bytes: answer.told_len.unwrap_or(answer.body.len()) as u64,
                 ..Use::default()
             },
             StatusCode::NOT_FOUND if is_lookup => Use::lookup(false),
@@ -164,18 +165,32 @@ impl<S: Store> Front<S> {
         }
     }
 
-    async fn read(&self, headers: &HeaderMap, route: &Route, scope: Scope) -> Answer {
+    async fn read(
+        &self,
+        headers: &HeaderMap,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> Answer {
         if is_empty_blob(route) {
             return Answer::value(StatusCode::OK, Bytes::new());
         }
         let store = self.store().clone();
-        let Some(value) = self.look(store.get(scope, Inner::<S>::key(route))).await else {
+        let Some(found) = self.look(store.get(scope, Inner::<S>::key(route))).await else {
             return Answer::miss();
         };
+        let range = headers.get(RANGE);
+        if found.form == Form::Manifest {
+            return self
+                .read_long(&found.bytes, range, route, scope, call)
+                .await;
+        }
+        let value = found.bytes;
         if route.dialect == Dialect::Turborepo {
             return self.artifact(&value);
         }
-        if route.dialect == Dialect::BazelAc && !self.is_servable(scope, &route.key, &value).await {
+        let is_servable = async || self.is_servable(scope, &route.key, &value, call).await;
+        if route.dialect == Dialect::BazelAc && !is_servable().await {
             return Answer::miss();
         }
         // A value that is no action result is served as it is.
@@ -184,23 +199,39 @@ impl<S: Store> Front<S> {
         {
             return Answer::json(StatusCode::OK, json);
         }
-        let len = value.len();
-        let range = headers.get(RANGE).map(HeaderValue::as_bytes);
-        let answer = match range::wanted(range, len) {
-            Wanted::All => Answer::value(StatusCode::OK, value),
-            Wanted::Part(part) => {
-                let told = format!("bytes {}-{}/{len}", part.start, part.end - 1);
-                let told = HeaderValue::try_from(told).unwrap_or(HeaderValue::from_static("bytes"));
-                Answer::value(StatusCode::PARTIAL_CONTENT, value.slice(part))
-                    .with(CONTENT_RANGE, told)
-            }
-            Wanted::Unsatisfiable => {
-                let told = HeaderValue::try_from(format!("bytes */{len}"));
-                let told = told.unwrap_or(HeaderValue::from_static("bytes"));
-                Answer::empty(StatusCode::RANGE_NOT_SATISFIABLE).with(CONTENT_RANGE, told)
-            }
+        let (mut answer, part) = ranged(range, value.len());
+        if let Some(part) = part {
+            answer.body = value.slice(part);
+        }
+        answer
+    }
+
+    /// The answer to a read of a long value.
+    async fn read_long(
+        &self,
+        manifest: &Bytes,
+        range: Option<&HeaderValue>,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> Answer {
+        let long = self.parse_long(scope, instance_of(route), manifest);
+        let Some(long) = long.filter(|_| route.dialect != Dialect::BazelAc) else {
+            return Answer::miss();
         };
-        answer.with(ACCEPT_RANGES, HeaderValue::from_static("bytes"))
+        let has_body = route.operation == Operation::Read;
+        if route.dialect != Dialect::Turborepo {
+            return self.answer_long(long, range, has_body, call.life).await;
+        }
+        let head = self.artifact(long.manifest.head());
+        if head.status != StatusCode::OK {
+            return head;
+        }
+        let mut answer = self.answer_long(long, None, has_body, call.life).await;
+        if answer.status == StatusCode::OK {
+            answer.headers = head.headers;
+        }
+        answer
     }
 
     fn artifact(&self, value: &Bytes) -> Answer {
@@ -215,7 +246,7 @@ impl<S: Store> Front<S> {
         answer
     }
 
-    async fn probe(&self, route: &Route, scope: Scope) -> Answer {
+    async fn probe(&self, route: &Route, scope: Scope, call: Call<'_>) -> Answer {
         let found = |len| Answer {
             told_len: Some(len),
             ..Answer::value(StatusCode::OK, Bytes::new())
@@ -225,16 +256,24 @@ impl<S: Store> Front<S> {
         }
         // The length of an artifact is not that of its value.
         if route.dialect == Dialect::Turborepo {
-            return self
-                .read(&HeaderMap::new(), route, scope)
-                .await
-                .without_body();
+            let read = self.read(&HeaderMap::new(), route, scope, call).await;
+            return read.without_body();
         }
-        let store = self.store().clone();
-        match self.look(store.probe(scope, Inner::<S>::key(route))).await {
+        match self.len_of(route, scope).await {
             Some(len) => found(len).with(ACCEPT_RANGES, HeaderValue::from_static("bytes")),
             None => Answer::miss(),
         }
+    }
+
+    /// The length of a value that is there with all its chunks.
+    async fn len_of(&self, route: &Route, scope: Scope) -> Option<usize> {
+        let (store, key) = (self.store().clone(), Inner::<S>::key(route));
+        let probed = self.look(store.probe(scope, key.clone())).await?;
+        if probed.form == Form::Value {
+            return Some(probed.len);
+        }
+        let long = self.whole_long(scope, instance_of(route), key).await?;
+        usize::try_from(long.manifest.len()).ok()
     }
 
     /// Carries out a change.
@@ -280,7 +319,7 @@ impl<S: Store> Front<S> {
         B: Body<Data: Send> + Unpin + Send,
     {
         let refusal = |status, code, line| Answer::refusal(route.dialect, status, code, line);
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
         let encoding = head.headers.get(CONTENT_ENCODING);
         if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
             let line = "an encoded body would be stored under the name of the plain one";
@@ -297,21 +336,40 @@ impl<S: Store> Front<S> {
         };
         let terms = Terms {
             prefix: &prefix,
+            // A result of an action is a document, not a file.
+            long_len_max: match route.dialect {
+                Dialect::BazelAc => 0,
+                _ => LONG_LEN_MAX,
+            },
             ..call.terms(self.store())
         };
         let digested = match route.digest {
             Some(_) => Digested::Yes,
             None => Digested::No,
         };
-        let received = match terms.receive(body, digested).await {
-            Ok(received) => received,
+        let received = match terms.receive_from(&mut body, digested).await {
+            Ok(Receipt::Whole(received)) => received,
+            Ok(Receipt::Long(beginning)) => {
+                let long = (scope, instance_of(route), digested);
+                let received = self.receive_long(beginning, &mut body, terms, route.dialect, long);
+                let (manifest, digest) = match received.await {
+                    Ok(received) => received,
+                    Err(refused) => return (refused, false),
+                };
+                if route.digest.is_some_and(|it| it != digest) {
+                    return (wrong_digest(route.dialect), true);
+                }
+                let len = usize::try_from(manifest.len()).unwrap_or(usize::MAX);
+                let bytes = Bytes::from(manifest.encode());
+                let answer = self.put(bytes, Form::Manifest, len, route, scope).await;
+                return (answer, true);
+            }
             Err(error) => return (self.not_received(route.dialect, error), false),
         };
         let len = received.value.len();
         self.figures().received(route.dialect, len);
         if route.digest.is_some_and(|digest| digest != received.digest) {
-            let line = "the SHA-256 of the body is not the one in the path";
-            return (refusal(StatusCode::BAD_REQUEST, "digest", line), true);
+            return (wrong_digest(route.dialect), true);
         }
         // It would decode as the result of an action without outputs.
         if route.dialect == Dialect::BazelAc && len == 0 {
@@ -329,28 +387,40 @@ impl<S: Store> Front<S> {
                 },
                 false => received.value,
             };
+        let answer = self.put(value, Form::Value, len, route, scope).await;
+        (answer, true)
+    }
+
+    /// Stores what a client sent, `len` bytes of it.
+    async fn put(
+        &self,
+        bytes: Bytes,
+        form: Form,
+        len: usize,
+        route: &Route,
+        scope: Scope,
+    ) -> Answer {
         let mode = match route.dialect {
             Dialect::Nx => PutMode::Keep,
             _ => PutMode::Replace,
         };
         let (store, key) = (self.store().clone(), Inner::<S>::key(route));
-        let put = store.put(scope, key, value, mode);
+        let put = store.put(scope, key, bytes, form, mode);
         let put = self.change(put).await;
         if put == Ok(PutOutcome::Stored) {
             self.count_use(route.dialect, &scope, Use::stored(len));
         }
-        let answer = match put {
+        match put {
             Ok(PutOutcome::Stored) if route.dialect == Dialect::Turborepo => {
                 Answer::json(StatusCode::OK, "{\"urls\":[]}".to_owned())
             }
             Ok(PutOutcome::Stored) => Answer::empty(StatusCode::OK),
             Ok(PutOutcome::Kept) => {
                 let line = "there is an entry of this hash, which stays";
-                refusal(StatusCode::CONFLICT, "exists", line)
+                Answer::refusal(route.dialect, StatusCode::CONFLICT, "exists", line)
             }
             Err(failure) => Answer::write_failed(route.dialect, failure),
-        };
-        (answer, true)
+        }
     }
 
     pub(super) fn not_received(&self, dialect: Dialect, error: ReceiveError) -> Answer {
@@ -443,8 +513,7 @@ impl<S: Store> Front<S> {
         let resource = match route.key.is_empty() || route.key.ends_with(b"/") {
             true => Some(Resource::Collection),
             false => {
-                let store = self.store().clone();
-                let found = self.look(store.probe(scope, Inner::<S>::key(route))).await;
+                let found = self.len_of(route, scope).await;
                 found.map(|len| Resource::Entry { len })
             }
         };
@@ -459,6 +528,11 @@ impl<S: Store> Front<S> {
         };
         (answer, true)
     }
+}
+
+fn wrong_digest(dialect: Dialect) -> Answer {
+    let line = "the SHA-256 of the body is not the one in the path";
+    Answer::refusal(dialect, StatusCode::BAD_REQUEST, "digest", line)
 }
 
 /// Whether the client wants an action result as JSON.

@@ -5,6 +5,7 @@
 //! server is busy.
 
 mod blobs;
+mod chunks;
 mod inbound;
 mod reply;
 mod results;
@@ -19,20 +20,24 @@ use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Digest, Hasher, Instance, Method, capabilities};
 use fonn_runtime::serve::{Event, Scope};
 use futures_util::future::join_all;
+use futures_util::stream::StreamExt as _;
 use http_body::Body;
 use hyper::header::CONTENT_TYPE;
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
+pub(super) use self::chunks::REWORKS_MAX;
 use self::inbound::Inbound;
 use self::reply::Reply;
 pub(super) use self::results::EMPTY_RESULT;
+use super::long::Long;
 use super::{COUNTED_LEN_MIN, Call, Front, Peer};
 use crate::answer::Answer;
 use crate::life::Life;
+use crate::long::{LONG_LEN_MAX, chunk_len_avg};
 use crate::metrics::LostRead;
 use crate::payload::Payload;
-use crate::store::{PutMode, Store};
+use crate::store::{Form, PutMode, Store};
 use crate::usage::{Tool, Use};
 
 /// A blob may take longer than `--http-deadline`: a build that was told of a result needs its
@@ -43,6 +48,9 @@ const BLOB_DEADLINE: Duration = Duration::from_secs(10);
 /// missing.
 const PRESENCE_STEP: usize = 256;
 const PRESENCE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Longest blob that is put together in memory: a tree, or one of a batch.
+const WHOLE_LEN_MAX: u64 = 64 << 20;
 
 /// Whether a request is a call of gRPC. Trailers, which gRPC needs, are those of HTTP/2.
 pub(super) fn is_call<B>(request: &Request<B>) -> bool {
@@ -56,6 +64,14 @@ pub(super) fn is_call<B>(request: &Request<B>) -> bool {
 struct Caller<'c, S: Store> {
     front: &'c Front<S>,
     scope: Scope,
+    life: &'c Arc<Life>,
+    may_write: bool,
+}
+
+/// A blob that was found.
+enum Blob {
+    Whole(Bytes),
+    Long(Long),
 }
 
 impl<S: Store> Front<S> {
@@ -83,7 +99,7 @@ impl<S: Store> Front<S> {
             }
         }
         let figures = &self.figures().remote;
-        figures.answered(method, reply.code(), reply.len());
+        figures.answered(method, reply.code(), reply.sent_len());
         reply.into_response(counted, active)
     }
 
@@ -102,7 +118,8 @@ impl<S: Store> Front<S> {
         // They tell nothing of entries, and Bazel 2.1 asks for them without the credentials that it
         // has.
         if method == Some(Method::GetCapabilities) {
-            let can = capabilities::of_cache(self.store().value_len_max());
+            let chunk_len = chunk_len_avg(self.store().value_len_max());
+            let can = capabilities::of_cache(LONG_LEN_MAX, chunk_len);
             return Ok(Reply::message(&can));
         }
         // Load balancers have no credentials.
@@ -119,7 +136,12 @@ impl<S: Store> Front<S> {
             self.store().count(Event::ReadOnly, 1);
             return Err(failed(Failure::ReadOnly));
         }
-        let caller = Caller { front: self, scope };
+        let caller = Caller {
+            front: self,
+            scope,
+            life: call.life,
+            may_write: role.may_write(),
+        };
         let terms = call.terms(self.store());
         let mut inbound = Inbound::new(terms, request.into_body(), &self.figures().remote);
         match method {
@@ -130,6 +152,8 @@ impl<S: Store> Front<S> {
             Method::BatchUpdateBlobs => caller.batch_update_blobs(&mut inbound).await,
             Method::BatchReadBlobs => caller.batch_read_blobs(&mut inbound).await,
             Method::GetTree => caller.get_tree(&mut inbound).await,
+            Method::SplitBlob => caller.split_blob(&mut inbound).await,
+            Method::SpliceBlob => caller.splice_blob(&mut inbound).await,
             Method::Read => caller.read(&mut inbound).await,
             Method::Write => caller.write(&mut inbound).await,
             Method::QueryWriteStatus => caller.query_write_status(&mut inbound).await,
@@ -139,11 +163,22 @@ impl<S: Store> Front<S> {
     /// Whether a value of the action cache is served over HTTP: an action result only if all that
     /// it refers to is there. A value that is no action result, such as one of ccache, is served as
     /// it is.
-    pub(super) async fn is_servable(&self, scope: Scope, key: &[u8], value: &[u8]) -> bool {
+    pub(super) async fn is_servable(
+        &self,
+        scope: Scope,
+        key: &[u8],
+        value: &[u8],
+        call: Call<'_>,
+    ) -> bool {
         let Some(instance) = Instance::of_key(key, "ac") else {
             return true;
         };
-        let caller = Caller { front: self, scope };
+        let caller = Caller {
+            front: self,
+            scope,
+            life: call.life,
+            may_write: false,
+        };
         caller
             .is_complete(&instance, 0, value)
             .await
@@ -153,33 +188,77 @@ impl<S: Store> Front<S> {
 
 impl<S: Store> Caller<'_, S> {
     /// A blob; `None` if it is missing, or cannot be had in time.
-    async fn blob(&self, instance: &Instance, digest: &Digest) -> Option<Bytes> {
+    async fn find(&self, instance: &Instance, digest: &Digest) -> Option<Blob> {
         if Hasher::names_empty(digest) {
-            return Some(Bytes::new());
+            return Some(Blob::Whole(Bytes::new()));
         }
         let key = Bytes::from(digest.blob_key(instance));
         let get = self.front.store().clone().get(self.scope, key);
         let deadline = BLOB_DEADLINE.max(self.front.options().deadline);
-        let value = self.front.look_within(deadline, get).await?;
-        if value.len() as u64 != digest.len() {
+        let found = self.front.look_within(deadline, get).await?;
+        let (blob, len) = match found.form {
+            Form::Value => {
+                let len = found.bytes.len() as u64;
+                (Blob::Whole(found.bytes), len)
+            }
+            Form::Manifest => {
+                let instance = instance.clone();
+                let long = self.front.parse_long(self.scope, instance, &found.bytes)?;
+                let len = long.manifest.len();
+                (Blob::Long(long), len)
+            }
+        };
+        if len != digest.len() {
             self.front.figures().lost(LostRead::Malformed);
             return None;
         }
-        Some(value)
+        Some(blob)
+    }
+
+    /// The bytes of a blob of at most [`WHOLE_LEN_MAX`] bytes.
+    async fn blob(&self, instance: &Instance, digest: &Digest) -> Option<Bytes> {
+        match self.find(instance, digest).await? {
+            Blob::Whole(bytes) => Some(bytes),
+            Blob::Long(long) => {
+                let len = long.manifest.len();
+                if len > WHOLE_LEN_MAX {
+                    return None;
+                }
+                let mut chunks = self.front.chunks(long, 0..len, self.life);
+                let mut bytes = Vec::new();
+                while let Some(chunk) = chunks.next().await {
+                    bytes.extend_from_slice(&chunk);
+                }
+                (bytes.len() as u64 == len).then(|| Bytes::from(bytes))
+            }
+        }
+    }
+
+    /// Whether a blob is there, which counts as a use of it.
+    async fn is_present(&self, instance: &Instance, digest: &Digest) -> bool {
+        if Hasher::names_empty(digest) {
+            return true;
+        }
+        let key = Bytes::from(digest.blob_key(instance));
+        let probe = self.front.store().clone().probe(self.scope, key.clone());
+        let Some(probed) = self.front.look(probe).await else {
+            return false;
+        };
+        match probed.form {
+            Form::Value => probed.len as u64 == digest.len(),
+            Form::Manifest => {
+                let instance = instance.clone();
+                let long = self.front.whole_long(self.scope, instance, key).await;
+                long.is_some_and(|it| it.manifest.len() == digest.len())
+            }
+        }
     }
 
     /// Which blobs are there. Asking counts as a use of each, and moves no values; the requests to
     /// each owner go out together.
     async fn present(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
-        let (store, until) = (self.front.store(), Instant::now() + PRESENCE_DEADLINE);
-        let look = async |digest: &Digest| {
-            if Hasher::names_empty(digest) {
-                return true;
-            }
-            let key = Bytes::from(digest.blob_key(instance));
-            let len = self.front.look(store.clone().probe(self.scope, key)).await;
-            len.is_some_and(|len| len as u64 == digest.len())
-        };
+        let until = Instant::now() + PRESENCE_DEADLINE;
+        let look = |digest| self.is_present(instance, digest);
         let mut found = Vec::with_capacity(digests.len());
         for part in digests.chunks(PRESENCE_STEP) {
             if Instant::now() >= until {
@@ -202,8 +281,20 @@ impl<S: Store> Caller<'_, S> {
 
     /// Stores a value.
     async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<(), Refusal> {
-        let (store, len) = (self.front.store().clone(), value.len());
-        let put = store.put(self.scope, Bytes::from(key), value, PutMode::Replace);
+        let len = value.len();
+        self.put_bytes(key, value, Form::Value, len).await
+    }
+
+    /// Stores what an entry has of a value of `len` bytes.
+    async fn put_bytes(
+        &self,
+        key: Vec<u8>,
+        bytes: Bytes,
+        form: Form,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        let store = self.front.store().clone();
+        let put = store.put(self.scope, Bytes::from(key), bytes, form, PutMode::Replace);
         let put = self.front.change(put).await;
         if put.is_ok() {
             self.count_use(Use::stored(len));
@@ -221,10 +312,7 @@ fn failed(failure: Failure) -> Refusal {
             (Code::Unavailable, line)
         }
         Failure::OutOfSpace => (Code::ResourceExhausted, "there is no room for the value"),
-        Failure::TooLarge => (
-            Code::InvalidArgument,
-            "the value is longer than --max-value",
-        ),
+        Failure::TooLarge => (Code::InvalidArgument, "the value is too long"),
         Failure::ReadOnly => (
             Code::PermissionDenied,
             "this user may only read entries, or the namespace is write-once",

@@ -151,9 +151,8 @@ async fn prefixes_find_the_newest_entry_that_is_whole() {
     let prefixes = ["none-", "mac-", "linux-"];
     assert_eq!(matched("linux-c", &prefixes).await.unwrap(), "mac-a");
     assert_eq!(matched("windows", &["windows-"]).await, None);
-    // The parts of the newest are evicted.
-    let evicted = |value: &Bytes| value == "linux-b";
-    site.store.0.entries.lock().retain(|_, it| !evicted(it));
+    // The chunks of the newest are evicted.
+    site.store.evict(|bytes| bytes == "linux-b");
     assert_eq!(matched("linux-c", &["linux-"]).await.unwrap(), "linux-a");
     assert_eq!(matched("linux-b", &[]).await, None);
     // So it can be stored again.

@@ -1,5 +1,7 @@
 //! What each call of the Remote Execution API is answered with.
 
+mod long;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 
@@ -26,6 +28,7 @@ use prost::Message;
 use super::fake::{Fake, Fault, VALUE_LEN_MAX, front};
 use crate::handler::{Front, Peer};
 use crate::life::{Life, Times};
+use crate::long::LONG_LEN_MAX;
 
 const CAS: &str = "/build.bazel.remote.execution.v2.ContentAddressableStorage";
 const AC: &str = "/build.bazel.remote.execution.v2.ActionCache";
@@ -264,7 +267,10 @@ async fn capabilities_are_those_that_bazel_2_1_takes() {
             .update_enabled
     );
     assert_eq!(cache.digest_functions[0], 1);
-    assert_eq!(cache.max_cas_blob_size_bytes, VALUE_LEN_MAX as i64);
+    assert_eq!(cache.max_cas_blob_size_bytes, LONG_LEN_MAX as i64);
+    assert!(cache.split_blob_support && cache.splice_blob_support);
+    let chunks = cache.fast_cdc_2020_params.unwrap();
+    assert_eq!(chunks.avg_chunk_size_bytes, VALUE_LEN_MAX as u64 / 4);
     let (code, _) = site
         .raw("/build.bazel.remote.execution.v2.Execution/Execute", "")
         .await;
@@ -396,7 +402,7 @@ async fn what_cannot_be_verified_is_never_visible() {
 #[tokio::test]
 async fn what_is_announced_costs_nothing() {
     let site = Site::new();
-    let huge = format!("uploads/u/blobs/{}/{}", "0f".repeat(32), 10_u64 << 30);
+    let huge = format!("uploads/u/blobs/{}/{}", "0f".repeat(32), LONG_LEN_MAX);
     assert_eq!(site.upload(&huge, &[b"x", b"y"]).await, Err(INVALID));
     let path = format!("{CAS}/FindMissingBlobs");
     assert_eq!(

@@ -10,6 +10,7 @@ use fonn_runtime::serve::{ListenAddr, Security, Tuning};
 use super::fake::{Fake, VALUE_LEN_MAX, options};
 use crate::handler::Front;
 use crate::life::Times;
+use crate::long::LONG_LEN_MAX;
 use crate::server::{Bound, Gateway};
 
 /// No test waits longer than this for anything.
@@ -111,7 +112,7 @@ fn requests_follow_each_other_on_one_connection() {
 fn a_client_is_asked_for_its_body_only_if_the_body_will_be_read() {
     let site = Site::start(Times::default());
     let mut stream = site.connect();
-    let head = |len: usize| {
+    let head = |len: u64| {
         format!(
             "PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\nexpect: 100-continue\r\ncontent-length: {len}\r\n\r\n"
         )
@@ -120,9 +121,7 @@ fn a_client_is_asked_for_its_body_only_if_the_body_will_be_read() {
     assert_eq!(response(&mut stream).0, 100);
     stream.write_all(b"hello").unwrap();
     assert_eq!(response(&mut stream).0, 200);
-    stream
-        .write_all(head(VALUE_LEN_MAX + 1).as_bytes())
-        .unwrap();
+    stream.write_all(head(LONG_LEN_MAX + 1).as_bytes()).unwrap();
     assert_eq!(response(&mut stream).0, 413);
     assert_eq!(
         stream.read(&mut [0]).unwrap(),
@@ -136,7 +135,8 @@ fn a_client_that_sends_too_much_reads_why_it_is_refused() {
     let site = Site::start(Times::default());
     let mut stream = site.connect();
     let head = format!(
-        "PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n",
+        "PUT /ac/{} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n",
+        "a".repeat(64),
         8 << 20
     );
     stream.write_all(head.as_bytes()).unwrap();
@@ -145,12 +145,14 @@ fn a_client_that_sends_too_much_reads_why_it_is_refused() {
 }
 
 #[test]
-fn a_chunked_value_is_refused_when_it_grows_too_long() {
+fn a_chunked_result_is_refused_when_it_grows_too_long() {
     let site = Site::start(Times::default());
     let mut stream = site.connect();
-    stream
-        .write_all(b"PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n")
-        .unwrap();
+    let head = format!(
+        "PUT /ac/{} HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n",
+        "a".repeat(64)
+    );
+    stream.write_all(head.as_bytes()).unwrap();
     let chunk = [b"40000\r\n".to_vec(), vec![7; 0x40000], b"\r\n".to_vec()].concat();
     for _ in 0..5 {
         stream.write_all(&chunk).unwrap();

@@ -12,19 +12,20 @@ use fonn_proto::{Failure, Space, Version};
 use fonn_runtime::http::HostNames;
 use fonn_runtime::serve::{Event, Scope, Security, Tuning};
 use fonn_runtime::users::Source;
-use http_body_util::{BodyExt as _, Full};
+use http_body::Body;
+use http_body_util::BodyExt as _;
 use hyper::{HeaderMap, Request, StatusCode};
 use parking_lot::Mutex;
 
 use crate::handler::{Front, Options, Peer};
 use crate::life::{Life, Times};
-use crate::store::{Charge, PutMode, PutOutcome, Store};
+use crate::store::{Charge, Form, Found, Probed, PutMode, PutOutcome, Store};
 
 /// Longest value of the fake.
 pub const VALUE_LEN_MAX: usize = 1 << 20;
 
 /// Memory for requests.
-const MEMORY_LEN: usize = 2 << 20;
+const MEMORY_LEN: usize = 8 << 20;
 
 /// What operations do instead of what they should.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub enum Fault {
 
 #[derive(Debug, Default)]
 pub struct Inside {
-    pub entries: Mutex<HashMap<(Space, Bytes), Bytes>>,
+    pub entries: Mutex<HashMap<(Space, Bytes), (Bytes, Form)>>,
     pub fault: Mutex<Fault>,
     pub charged: AtomicUsize,
     pub charged_max: AtomicUsize,
@@ -92,9 +93,18 @@ impl Fake {
         }
     }
 
+    /// Removes the entries of these bytes.
+    pub fn evict(&self, is_evicted: impl Fn(&Bytes) -> bool) {
+        self.0
+            .entries
+            .lock()
+            .retain(|_, (bytes, _)| !is_evicted(bytes));
+    }
+
     pub fn value(&self, key: &str) -> Option<Bytes> {
         let key = (Space::default(), Bytes::copy_from_slice(key.as_bytes()));
-        self.0.entries.lock().get(&key).cloned()
+        let entries = self.0.entries.lock();
+        entries.get(&key).map(|(bytes, _)| bytes.clone())
     }
 }
 
@@ -112,38 +122,42 @@ impl Store for Fake {
         VALUE_LEN_MAX
     }
 
-    async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Bytes>, Failure> {
+    async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Found>, Failure> {
         self.disturbed().await?;
-        Ok(self.0.entries.lock().get(&(scope.space, key)).cloned())
+        let found = self.0.entries.lock().get(&(scope.space, key)).cloned();
+        Ok(found.map(|(bytes, form)| Found {
+            version: version(&bytes),
+            bytes,
+            form,
+        }))
     }
 
-    async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<usize>, Failure> {
-        Ok(self.get(scope, key).await?.map(|value| value.len()))
+    async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<Probed>, Failure> {
+        let found = self.get(scope, key).await?;
+        Ok(found.map(|it| Probed {
+            len: it.bytes.len(),
+            form: it.form,
+        }))
     }
 
     async fn put(
         self,
         scope: Scope,
         key: Bytes,
-        value: Bytes,
+        bytes: Bytes,
+        form: Form,
         mode: PutMode,
     ) -> Result<PutOutcome, Failure> {
         self.disturbed().await?;
+        if bytes.len() > VALUE_LEN_MAX {
+            return Err(Failure::TooLarge);
+        }
         let mut entries = self.0.entries.lock();
         if mode == PutMode::Keep && entries.contains_key(&(scope.space, key.clone())) {
             return Ok(PutOutcome::Kept);
         }
-        entries.insert((scope.space, key), value);
+        entries.insert((scope.space, key), (bytes, form));
         Ok(PutOutcome::Stored)
-    }
-
-    async fn get_versioned(
-        self,
-        scope: Scope,
-        key: Bytes,
-    ) -> Result<Option<(Bytes, Version)>, Failure> {
-        let value = self.get(scope, key).await?;
-        Ok(value.map(|it| (it.clone(), version(&it))))
     }
 
     async fn put_over(
@@ -155,11 +169,12 @@ impl Store for Fake {
     ) -> Result<PutOutcome, Failure> {
         self.disturbed().await?;
         let mut entries = self.0.entries.lock();
-        let there = entries.get(&(scope.space, key.clone())).map(version);
+        let there = entries.get(&(scope.space, key.clone()));
+        let there = there.map(|(bytes, _)| version(bytes));
         if there != over {
             return Ok(PutOutcome::Kept);
         }
-        entries.insert((scope.space, key), value);
+        entries.insert((scope.space, key), (value, Form::Value));
         Ok(PutOutcome::Stored)
     }
 
@@ -249,7 +264,10 @@ pub struct Reply {
 }
 
 /// Asks a front without a network.
-pub async fn ask(front: &Front<Fake>, request: Request<Full<Bytes>>) -> Reply {
+pub async fn ask<B>(front: &Front<Fake>, request: Request<B>) -> Reply
+where
+    B: Body<Data: Send> + Unpin + Send,
+{
     let life = Life::new(Times::default(), false);
     let peer = Peer {
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),

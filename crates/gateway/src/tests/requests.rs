@@ -1,5 +1,7 @@
 //! What each request is answered with.
 
+pub(super) mod long;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -234,12 +236,14 @@ async fn a_write_that_fails_says_why() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_too_long_is_refused_and_its_memory_given_back() {
+async fn a_result_that_is_too_long_is_refused_and_its_memory_given_back() {
     let site = Site::new();
+    let result = format!("/ac/{}", "a".repeat(64));
     let value = vec![7; VALUE_LEN_MAX];
     assert_eq!(site.status("PUT", "/a", &value).await, 200);
     assert_eq!(
-        site.status("PUT", "/b", &[&value[..], b"x"].concat()).await,
+        site.status("PUT", &result, &[&value[..], b"x"].concat())
+            .await,
         413
     );
     let encoded = [("content-encoding", "zstd")];

@@ -135,6 +135,64 @@ pub struct FindMissingBlobsResponse {
     #[prost(message, repeated, tag = "2")]
     pub missing_blob_digests: ::prost::alloc::vec::Vec<Digest>,
 }
+/// Asks for the chunks of a blob.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SplitBlobRequest {
+    /// The instance.
+    #[prost(string, tag = "1")]
+    pub instance_name: ::prost::alloc::string::String,
+    /// The blob.
+    #[prost(message, optional, tag = "2")]
+    pub blob_digest: ::core::option::Option<Digest>,
+    /// The function of the digest.
+    #[prost(int32, tag = "3")]
+    pub digest_function: i32,
+    /// How the client wants it to be cut; the server may do otherwise.
+    #[prost(int32, tag = "4")]
+    pub chunking_function: i32,
+}
+/// The chunks of a blob.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SplitBlobResponse {
+    /// In the order of their bytes.
+    #[prost(message, repeated, tag = "1")]
+    pub chunk_digests: ::prost::alloc::vec::Vec<Digest>,
+    /// The function of all digests.
+    #[prost(int32, tag = "2")]
+    pub digest_function: i32,
+    /// How the blob was cut.
+    #[prost(int32, tag = "3")]
+    pub chunking_function: i32,
+}
+/// Makes chunks a blob.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SpliceBlobRequest {
+    /// The instance.
+    #[prost(string, tag = "1")]
+    pub instance_name: ::prost::alloc::string::String,
+    /// The blob.
+    #[prost(message, optional, tag = "2")]
+    pub blob_digest: ::core::option::Option<Digest>,
+    /// The chunks, in the order of their bytes.
+    #[prost(message, repeated, tag = "3")]
+    pub chunk_digests: ::prost::alloc::vec::Vec<Digest>,
+    /// The function of all digests.
+    #[prost(int32, tag = "4")]
+    pub digest_function: i32,
+    /// How the blob was cut.
+    #[prost(int32, tag = "5")]
+    pub chunking_function: i32,
+}
+/// The blob that was made.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpliceBlobResponse {
+    /// The blob.
+    #[prost(message, optional, tag = "1")]
+    pub blob_digest: ::core::option::Option<Digest>,
+    /// The function of the digest.
+    #[prost(int32, tag = "2")]
+    pub digest_function: i32,
+}
 /// Stores small blobs.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BatchUpdateBlobsRequest {
@@ -289,6 +347,25 @@ pub struct CacheCapabilities {
     /// Longest blob.
     #[prost(int64, tag = "8")]
     pub max_cas_blob_size_bytes: i64,
+    /// Whether a blob is split into chunks for a client.
+    #[prost(bool, tag = "9")]
+    pub split_blob_support: bool,
+    /// Whether chunks are made a blob for a client.
+    #[prost(bool, tag = "10")]
+    pub splice_blob_support: bool,
+    /// How the server cuts blobs into chunks.
+    #[prost(message, optional, tag = "11")]
+    pub fast_cdc_2020_params: ::core::option::Option<FastCdc2020Params>,
+}
+/// The parameters of FastCDC 2020.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FastCdc2020Params {
+    /// Length of a chunk on average.
+    #[prost(uint64, tag = "1")]
+    pub avg_chunk_size_bytes: u64,
+    /// Selects the table of the hash.
+    #[prost(uint32, tag = "2")]
+    pub seed: u32,
 }
 /// Whether results may be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -182,9 +182,9 @@ where
             return Err(Refusal::invalid(line));
         }
     };
-    let mut sink = Sink::new(digest, compressor)?;
+    let mut sink = Sink::<S>::new(digest, compressor)?;
     sink.take(&blob.data, inbound).await?;
-    let bytes = sink.finish()?;
+    let (bytes, _) = sink.finish().await?;
     inbound.hold(bytes.len()).await?;
     Ok((digest, bytes))
 }

@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use fonn_reapi::messages::HealthCheckResponse;
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{frame, frame_head, frame_read};
-use hyper::Response;
+use fonn_reapi::{Deflater, STEP_LEN, ZstdError, frame, frame_head, frame_read};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Response};
 use prost::Message;
 
 use super::told;
+use crate::answer::{Parts, Piece};
 use crate::life::Active;
 use crate::outstanding::Counted;
 use crate::payload::Payload;
@@ -23,11 +25,71 @@ const CHUNK_LEN: usize = 256 << 10;
 /// The value of a server that serves, in the health service.
 const SERVING: i32 = 1;
 
+/// The status of a call that was served.
+fn served() -> HeaderMap {
+    [(GRPC_STATUS, HeaderValue::from_static("0"))]
+        .into_iter()
+        .collect()
+}
+
+/// Bytes of a blob, as messages of a read.
+fn read_messages(mut bytes: Bytes) -> Vec<Bytes> {
+    let mut parts = Vec::with_capacity(2 * bytes.len().div_ceil(CHUNK_LEN));
+    while !bytes.is_empty() {
+        let chunk = bytes.split_to(bytes.len().min(CHUNK_LEN));
+        parts.extend([frame_read(chunk.len()), chunk]);
+    }
+    parts
+}
+
+/// What is made of a chunk, which stays counted until the connection has sent it.
+struct Deflated {
+    bytes: Vec<u8>,
+    _chunk: Bytes,
+}
+
+impl AsRef<[u8]> for Deflated {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Compresses a chunk; other calls have their turn between steps.
+async fn deflated(deflater: &mut Deflater, chunk: Bytes) -> Result<Bytes, ZstdError> {
+    let mut bytes = Vec::new();
+    for step in chunk.chunks(STEP_LEN) {
+        deflater.step(step, &mut bytes)?;
+        tokio::task::yield_now().await;
+    }
+    Ok(Bytes::from_owner(Deflated {
+        bytes,
+        _chunk: chunk,
+    }))
+}
+
+/// The last pieces of a long blob.
+fn end_of(deflater: Option<Deflater>) -> Vec<Piece> {
+    let mut bytes = Vec::new();
+    if let Some(Err(error)) = deflater.map(|it| it.finish(&mut bytes)) {
+        return vec![broken(error)];
+    }
+    let messages = read_messages(Bytes::from(bytes)).into_iter();
+    let status = Piece::Trailers(served());
+    messages.map(Piece::Bytes).chain([status]).collect()
+}
+
+/// The status of a blob that cannot be compressed.
+fn broken(error: ZstdError) -> Piece {
+    Piece::Trailers(told(&Refusal::new(Code::Unavailable, error)))
+}
+
 /// A response before it is sent.
 #[derive(Debug)]
 pub(super) struct Reply {
     parts: Vec<Bytes>,
     refusal: Option<Refusal>,
+    /// The messages of a long blob, and its length. Its status comes last.
+    stream: Option<(Parts, usize)>,
 }
 
 impl Reply {
@@ -41,6 +103,7 @@ impl Reply {
         Self {
             parts,
             refusal: None,
+            stream: None,
         }
     }
 
@@ -50,20 +113,50 @@ impl Reply {
     }
 
     /// The bytes of a blob, as messages of a read.
-    pub(super) fn blob(mut bytes: Bytes) -> Self {
-        let mut parts = Vec::with_capacity(2 * bytes.len().div_ceil(CHUNK_LEN));
-        while !bytes.is_empty() {
-            let chunk = bytes.split_to(bytes.len().min(CHUNK_LEN));
-            parts.extend([frame_read(chunk.len()), chunk]);
+    pub(super) fn blob(bytes: Bytes) -> Self {
+        Self::messages(read_messages(bytes))
+    }
+
+    /// The bytes of a long blob of `len` bytes, as messages of a read, compressed by `deflater` if
+    /// there is one. A blob whose bytes end early is missing, which the status says.
+    pub(super) fn long_blob(
+        bytes: BoxStream<'static, Bytes>,
+        len: usize,
+        deflater: Option<Deflater>,
+    ) -> Self {
+        let state = Some((bytes, len, deflater));
+        let pieces = stream::unfold(state, async |state| {
+            let (mut bytes, left, mut deflater) = state?;
+            let Some(part) = bytes.next().await else {
+                let end = match left {
+                    0 => end_of(deflater),
+                    _ => vec![Piece::Trailers(told(&Refusal::missing()))],
+                };
+                return Some((end, None));
+            };
+            let left = left.saturating_sub(part.len());
+            let part = match &mut deflater {
+                Some(deflater) => match deflated(deflater, part).await {
+                    Ok(part) => part,
+                    Err(error) => return Some((vec![broken(error)], None)),
+                },
+                None => part,
+            };
+            let messages = read_messages(part).into_iter().map(Piece::Bytes);
+            Some((messages.collect(), Some((bytes, left, deflater))))
+        });
+        let pieces = pieces.flat_map(stream::iter).boxed();
+        Self {
+            stream: Some((Parts(pieces), len)),
+            ..Self::messages(Vec::new())
         }
-        Self::messages(parts)
     }
 
     /// No message, and why.
     pub(super) fn refused(refusal: Refusal) -> Self {
         Self {
-            parts: Vec::new(),
             refusal: Some(refusal),
+            ..Self::messages(Vec::new())
         }
     }
 
@@ -72,9 +165,15 @@ impl Reply {
         Self::message(&HealthCheckResponse { status: SERVING })
     }
 
-    /// Bytes of all messages.
+    /// Bytes of all messages that are there already.
     pub(super) fn len(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
+    }
+
+    /// Bytes that are sent.
+    pub(super) fn sent_len(&self) -> usize {
+        let long = self.stream.as_ref().map_or(0, |(_, len)| *len);
+        self.len() + long
     }
 
     /// The code of the status.
@@ -91,12 +190,12 @@ impl Reply {
         let (headers, trailers) = match &self.refusal {
             // Without messages the status comes in the headers.
             Some(refusal) => (told(refusal), None),
-            None => {
-                let ok = (GRPC_STATUS, HeaderValue::from_static("0"));
-                (Default::default(), Some([ok].into_iter().collect()))
-            }
+            None => (HeaderMap::new(), Some(served())),
         };
-        let payload = Payload::of_parts(self.parts, trailers, counted, active);
+        let payload = match self.stream {
+            Some((parts, _)) => Payload::streamed(parts, active),
+            None => Payload::of_parts(self.parts, trailers, counted, active),
+        };
         let mut response = Response::new(payload);
         *response.headers_mut() = headers;
         response.headers_mut().insert(CONTENT_TYPE, GRPC);

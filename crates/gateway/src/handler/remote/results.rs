@@ -11,7 +11,7 @@ use super::Caller;
 use super::inbound::Inbound;
 use super::reply::Reply;
 use crate::remote_metrics::ResultLookup;
-use crate::store::Store;
+use crate::store::{Found, Store};
 use crate::usage::Use;
 
 /// Longest message of a directory or a tree that is looked into.
@@ -36,7 +36,7 @@ impl<S: Store> Caller<'_, S> {
         let key = action.map_err(Refusal::invalid)?.result_key(&instance);
         let store = self.front.store().clone();
         let found = self.front.look(store.get(self.scope, Bytes::from(key)));
-        let Some(result) = found.await else {
+        let Some(result) = found.await.and_then(Found::value) else {
             let figures = &self.front.figures().remote;
             figures.looked_up(ResultLookup::Absent);
             self.count_use(Use::lookup(false));

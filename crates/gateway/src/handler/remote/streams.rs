@@ -5,14 +5,16 @@ use fonn_reapi::messages::{
     QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteRequest, WriteResponse,
 };
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Compressor, Deflater, Digest, Hasher, Inflater, Resource, STEP_LEN};
+use fonn_reapi::{Compressor, Deflater, Digest, Hasher, Inflater, Resource, STEP_LEN, ZstdError};
 use fonn_runtime::serve::Event;
 use http_body::Body;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
-use super::{Caller, failed};
-use crate::store::Store;
+use super::{Blob, Caller, failed};
+use crate::handler::long::LongWrite;
+use crate::long::LONG_LEN_MAX;
+use crate::store::{Form, Store};
 use crate::usage::Use;
 
 /// What a write of a blob that is there is answered with, if the blob would have come compressed.
@@ -40,17 +42,32 @@ impl<S: Store> Caller<'_, S> {
         if offset as u64 > resource.digest.len() {
             return Err(out_of_range());
         }
-        let blob = self.blob(&resource.instance, &resource.digest).await;
-        let mut blob = blob.ok_or_else(Refusal::missing)?;
-        let _ = blob.split_to(offset.min(blob.len()));
-        if limit != 0 {
-            blob.truncate(limit);
-        }
-        self.count_use(Use::served(blob.len()));
-        match resource.compressor {
-            Compressor::Identity => Ok(Reply::blob(blob)),
-            Compressor::Zstd => Ok(Reply::blob(deflate(&blob, inbound).await?)),
-        }
+        let blob = self.find(&resource.instance, &resource.digest).await;
+        let len = usize::try_from(resource.digest.len()).unwrap_or(usize::MAX);
+        let end = match limit {
+            0 => len,
+            limit => offset.saturating_add(limit).min(len),
+        };
+        let reply = match (blob.ok_or_else(Refusal::missing)?, resource.compressor) {
+            (Blob::Whole(blob), Compressor::Identity) => Reply::blob(blob.slice(offset..end)),
+            (Blob::Whole(blob), Compressor::Zstd) => {
+                Reply::blob(deflate(&blob.slice(offset..end), inbound).await?)
+            }
+            (Blob::Long(long), compressor) => {
+                let wanted = offset as u64..end as u64;
+                if !self.front.is_whole(&long, wanted.clone()).await {
+                    return Err(Refusal::missing());
+                }
+                let chunks = self.front.chunks(long, wanted, self.life);
+                let deflater = match compressor {
+                    Compressor::Identity => None,
+                    Compressor::Zstd => Some(Deflater::new().map_err(broken)?),
+                };
+                Reply::long_blob(chunks, end - offset, deflater)
+            }
+        };
+        self.count_use(Use::served(end - offset));
+        Ok(reply)
     }
 
     pub(super) async fn write<B>(&self, inbound: &mut Inbound<'_, S, B>) -> Result<Reply, Refusal>
@@ -62,7 +79,7 @@ impl<S: Store> Caller<'_, S> {
         let name = request.resource_name.clone();
         let resource = Resource::for_write(&name).map_err(Refusal::invalid)?;
         let digest = resource.digest;
-        if digest.len() > self.front.store().value_len_max() as u64 {
+        if digest.len() > LONG_LEN_MAX {
             self.front.store().count(Event::TooLarge, 1);
             return Err(failed(fonn_proto::Failure::TooLarge));
         }
@@ -74,7 +91,13 @@ impl<S: Store> Caller<'_, S> {
                 },
             }));
         }
+        let value_len_max = self.front.store().value_len_max();
         let mut sink = Sink::new(digest, resource.compressor)?;
+        if digest.len() > value_len_max as u64 {
+            let instance = resource.instance.clone();
+            let long = LongWrite::new(self.front, self.scope, instance, Bytes::new());
+            sink = sink.long(long);
+        }
         let mut committed = 0_i64;
         loop {
             if !request.resource_name.is_empty() && request.resource_name != name {
@@ -96,8 +119,9 @@ impl<S: Store> Caller<'_, S> {
             let line = || Refusal::invalid("the upload ended without finish_write");
             request = next.ok_or_else(line)?;
         }
-        let blob = sink.finish()?;
-        self.put(digest.blob_key(&resource.instance), blob).await?;
+        let (bytes, form) = sink.finish().await?;
+        let (key, len) = (digest.blob_key(&resource.instance), digest.len() as usize);
+        self.put_bytes(key, bytes, form, len).await?;
         Ok(Reply::message(&WriteResponse {
             committed_size: committed,
         }))
@@ -129,13 +153,16 @@ fn len_of(digest: &Digest) -> i64 {
     i64::try_from(digest.len()).unwrap_or(i64::MAX)
 }
 
+fn broken(error: ZstdError) -> Refusal {
+    Refusal::new(Code::Unavailable, error)
+}
+
 /// Compresses a blob; other calls have their turn between steps.
 async fn deflate<S, B>(blob: &[u8], inbound: &mut Inbound<'_, S, B>) -> Result<Bytes, Refusal>
 where
     S: Store,
     B: Body<Data: Send> + Unpin + Send,
 {
-    let broken = |error| Refusal::new(Code::Unavailable, error);
     let mut deflater = Deflater::new().map_err(broken)?;
     let mut output = Vec::new();
     for step in blob.chunks(STEP_LEN) {
@@ -148,14 +175,16 @@ where
 }
 
 /// Takes the bytes of an upload, and verifies them.
-pub(super) struct Sink {
+pub(super) struct Sink<'f, S: Store> {
     digest: Digest,
     hasher: Hasher,
     inflater: Option<Inflater>,
     value: Vec<u8>,
+    /// What takes the bytes in the place of `value`.
+    long: Option<LongWrite<'f, S>>,
 }
 
-impl Sink {
+impl<'f, S: Store> Sink<'f, S> {
     /// For a blob, which is no longer than a value may be.
     pub(super) fn new(digest: Digest, compressor: Compressor) -> Result<Self, Refusal> {
         let inflater = match compressor {
@@ -167,17 +196,25 @@ impl Sink {
             hasher: Hasher::new(digest.function()),
             inflater,
             value: Vec::new(),
+            long: None,
         })
     }
 
+    /// The same for a long blob.
+    fn long(self, long: LongWrite<'f, S>) -> Self {
+        Self {
+            long: Some(long),
+            ..self
+        }
+    }
+
     /// Takes the next bytes; other calls have their turn between steps.
-    pub(super) async fn take<S, B>(
+    pub(super) async fn take<B>(
         &mut self,
         data: &[u8],
         inbound: &mut Inbound<'_, S, B>,
     ) -> Result<(), Refusal>
     where
-        S: Store,
         B: Body<Data: Send> + Unpin + Send,
     {
         let len = usize::try_from(self.digest.len()).unwrap_or(usize::MAX);
@@ -197,22 +234,31 @@ impl Sink {
             if out.is_empty() && rest.is_empty() {
                 return Ok(());
             }
-            if out.len() > len - self.value.len() {
+            if out.len() as u64 > self.digest.len() - self.hasher.len() {
                 return Err(Refusal::invalid("the blob is longer than its digest says"));
             }
-            let kept = self.value.len() + out.len() + data.len() + window;
-            inbound.keep(kept).await?;
-            // The kernel provides memory as it is written to, so room for all of it costs nothing
-            // yet.
-            self.value.reserve_exact(len - self.value.len());
             self.hasher.update(out);
-            self.value.extend_from_slice(out);
+            match &mut self.long {
+                Some(long) => {
+                    let kept = long.memory_len(out.len()) + data.len() + window;
+                    inbound.keep(kept).await?;
+                    long.take(out).await.map_err(failed)?;
+                }
+                None => {
+                    let kept = self.value.len() + out.len() + data.len() + window;
+                    inbound.keep(kept).await?;
+                    // The kernel provides memory as it is written to, so room for all of it costs
+                    // nothing yet.
+                    self.value.reserve_exact(len - self.value.len());
+                    self.value.extend_from_slice(out);
+                }
+            }
             tokio::task::yield_now().await;
         }
     }
 
-    /// The blob, if it is what its digest says.
-    pub(super) fn finish(self) -> Result<Bytes, Refusal> {
+    /// What is stored of the blob, if it is what its digest says.
+    pub(super) async fn finish(self) -> Result<(Bytes, Form), Refusal> {
         if let Some(inflater) = &self.inflater {
             inflater.finish().map_err(Refusal::invalid)?;
         }
@@ -220,6 +266,12 @@ impl Sink {
             let line = "the bytes are not those that the digest names";
             return Err(Refusal::invalid(line));
         }
-        Ok(Bytes::from(self.value.into_boxed_slice()))
+        match self.long {
+            Some(long) => {
+                let manifest = long.finish().await.map_err(failed)?;
+                Ok((Bytes::from(manifest.encode()), Form::Manifest))
+            }
+            None => Ok((Bytes::from(self.value.into_boxed_slice()), Form::Value)),
+        }
     }
 }
