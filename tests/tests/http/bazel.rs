@@ -48,13 +48,23 @@ impl Workspace {
         Self::of(bazel, "Bazel")
     }
 
+    /// One whose output has 4 MB.
+    pub(crate) fn with_large_output(bazel: &Path, section: &'static str) -> Result<Self> {
+        let random = "head -c 3000000 /dev/urandom | base64 -w0";
+        Self::with_command(bazel, section, &format!("(date +%N; {random})"))
+    }
+
     fn of(bazel: &Path, section: &'static str) -> Result<Self> {
+        Self::with_command(bazel, section, "date +%N")
+    }
+
+    fn with_command(bazel: &Path, section: &'static str, command: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         fs::create_dir(dir.path().join("w"))?;
         fs::write(dir.path().join("w/WORKSPACE"), "")?;
         // Workspaces that share a cache share no action.
         let rule = format!(
-            "genrule(name = \"g\", outs = [\"out\"], cmd = \"date +%N > $@ # {} {section}\")\n",
+            "genrule(name = \"g\", outs = [\"out\"], cmd = \"{command} > $@ # {} {section}\")\n",
             bazel.display()
         );
         fs::write(dir.path().join("w/BUILD"), rule)?;

@@ -10,6 +10,7 @@ mod documented;
 mod guarded;
 mod keys;
 mod limits;
+mod long;
 mod oidc;
 mod poisoning;
 mod remote;
