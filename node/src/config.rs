@@ -117,8 +117,8 @@ fonn_runtime::layer! {
         /// the host's memory) [default: 25%]
         #[arg(long, value_name = "SIZE", env = "FONN_RAM_BUDGET", help_heading = "RAM")]
         pub ram_budget: Option<Budget>,
-        /// Longest value, at most half of the RAM budget; a longer one is refused and the
-        /// connection goes on [default: 256m]
+        /// Longest value, at most half of the RAM budget; a longer one is refused, and over HTTP
+        /// stored in chunks [default: 256m]
         #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "RAM")]
         pub max_value: Option<ByteCount>,
         /// Recency of entries: approximate or strict [default: approximate]

@@ -111,8 +111,8 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
         pub threads: Option<usize>,
 
-        /// Longest value, at most half of --ram-budget; a longer one is refused and the connection
-        /// goes on [default: 256m, or that half if it is less]
+        /// Longest value, at most half of --ram-budget; a longer one is refused, and over HTTP
+        /// stored in chunks [default: 256m, or that half if it is less]
         #[arg(long, value_name = "SIZE", env = "FONN_MAX_VALUE", help_heading = "Memory")]
         pub max_value: Option<ByteCount>,
         /// Memory for requests that are arriving and replies that clients do not read: SIZE, or N%

@@ -54,6 +54,14 @@ fn limits() -> String {
                 .to_owned(),
         ),
         (
+            "Flags",
+            format!(
+                "any but `{:#x}`, which mark a [long value](adr/0032-long-values.md) of the HTTP \
+                 port: a read of it is a miss",
+                command::MANIFEST_FLAGS
+            ),
+        ),
+        (
             "Line, memcached text and meta",
             format!(
                 "{} bytes; {} for `get`, `gets`, `gat`, `gats`",
