@@ -91,6 +91,17 @@ def load(port):
             time.sleep(3)
 
 
+def build(port):
+    """Hits and misses of a build tool."""
+    for number in range(20):
+        url = f"http://127.0.0.1:{port}/cache/{number}"
+        urllib.request.urlopen(urllib.request.Request(url, os.urandom(3000), method="PUT")).read()
+        urllib.request.urlopen(url).read()
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{url}/none")
+        time.sleep(0.2)
+
+
 def queries():
     for path in sorted((ROOT / "deploy/grafana/dashboards").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
@@ -125,7 +136,7 @@ def unanswered(prometheus):
 def main():
     prometheus_bin, node_bin, router_bin = sys.argv[1:4]
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
-        clients, admin, members, front, router, web = (free_port() for _ in range(6))
+        clients, admin, members, http, front, router, web = (free_port() for _ in range(7))
         config = pathlib.Path(folder, "prometheus.json")
         # JSON is YAML.
         config.write_text(json.dumps({
@@ -140,7 +151,7 @@ def main():
         bucket.mkdir()
         running.enter_context(process(
             f"{folder}/node.log", node_bin, "--listen", f"127.0.0.1:{clients}", "--admin-listen", f"127.0.0.1:{admin}",
-            "--data-dir", f"{folder}/data", "--ram-budget", "128m", "--disk-budget", "2g",
+            "--http-listen", f"127.0.0.1:{http}", "--data-dir", f"{folder}/data", "--ram-budget", "128m", "--disk-budget", "2g",
             "--node-id", "a", "--cluster-listen", f"127.0.0.1:{members}", "--bootstrap",
             "--cold-tier", f"file://{bucket}", "--cold-budget", "1g", "--spill", "write-behind:1s",
         ))
@@ -158,6 +169,7 @@ def main():
         until("a scrape", lambda: prometheus.ask("fonn_connections_limit"))
         for port in (clients, front):
             load(port)
+        build(http)
         # Rates need a few scrapes, recorded ratios one more, and what is recorded of those another.
         deadline = time.monotonic() + DEADLINE_S
         problems, asked = unanswered(prometheus)
