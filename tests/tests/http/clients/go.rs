@@ -83,16 +83,18 @@ impl Tool for Go {
     }
 }
 
-/// What the helper says that it found.
+/// What the helper says that it found. One of its outputs the go command does without when it is
+/// lost, and never stores again. So a build with hits that stored nothing found all that it needs.
 fn found(said: &str) -> Option<Found> {
     let (_, summary) = said.split_once("fonnctl gocache: ")?;
     let number = |what: &str| {
         let (before, _) = summary.split_once(what)?;
         before.rsplit(' ').next()?.parse::<u64>().ok()
     };
-    Some(match (number(" hits")?, number(" misses")?) {
-        (0, _) => Found::Nothing,
-        (_, 0) => Found::All,
+    let (hits, misses) = (number(" hits")?, number(" misses")?);
+    Some(match (hits, misses, number(" stored")?) {
+        (0, _, _) => Found::Nothing,
+        (_, 0, _) | (_, _, 0) => Found::All,
         _ => Found::Some,
     })
 }
