@@ -12,7 +12,7 @@ mod tier;
 use std::future::Future;
 use std::pin::Pin;
 
-use fonn_proto::Version;
+use fonn_proto::{Version, WriterId};
 use tokio_stream::Stream;
 
 use crate::entry::Space;
@@ -32,7 +32,7 @@ pub trait ColdAdmin: Send + Sync {
     /// How full it is, how far it lags behind, what it has cost. No request to the bucket.
     fn status(&self) -> Answer<'_, Status>;
 
-    /// The newest record of a key by the local index.
+    /// The newest record of a key by the local index. One request to the bucket.
     fn find(
         &self,
         space: Space,
@@ -155,6 +155,19 @@ pub struct ColdLocation {
     pub expires_at_ms: u64,
     /// The key was deleted.
     pub tombstone: bool,
+    /// What the record says, unless it is long or cannot be read now.
+    pub record: Option<ColdRecord>,
+}
+
+/// What a record in the bucket says of its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColdRecord {
+    /// The identity that wrote the entry.
+    pub writer: WriterId,
+    /// The flags of the entry.
+    pub flags: u32,
+    /// Length of the value in bytes.
+    pub value_len: u64,
 }
 
 /// How a check ended.

@@ -103,21 +103,25 @@ impl Writers<'_> {
     }
 }
 
-fn cold_copy(found: ColdLocation) -> KeyCopy {
+fn cold_copy(found: ColdLocation, writers: &Writers<'_>) -> KeyCopy {
+    let meta = found.record.map(|record| Meta {
+        writer: record.writer,
+        ..Meta::new(found.version, record.flags, found.expires_at_ms)
+    });
     KeyCopy {
         tier: Tier::Cold.into(),
         version: found.version,
         tombstone: found.tombstone,
         codec: String::new(),
-        value_bytes: 0,
+        value_bytes: found.record.map_or(0, |record| record.value_len),
         stored_bytes: found.length,
-        flags: 0,
+        flags: meta.map_or(0, |meta| meta.flags),
         expires_at_ms: found.expires_at_ms,
         dirty: false,
         location: format!("segment {} at {}", found.segment, found.offset),
         damaged: false,
-        writer: String::new(),
-        purged: false,
+        writer: meta.map_or_else(String::new, |meta| writers.names.name(meta.writer)),
+        purged: meta.is_some_and(|meta| writers.is_purged(&meta)),
     }
 }
 
@@ -162,7 +166,7 @@ impl admin_server::Admin for AdminService {
         copies.extend(located.map(|located| copy(Tier::Disk, located, &writers)));
         if let Some(cold) = &node.cold {
             let found = cold.find(space, key).await.map_err(Status::from)?;
-            copies.extend(found.map(cold_copy));
+            copies.extend(found.map(|found| cold_copy(found, &writers)));
         }
         Ok(Response::new(KeyResponse {
             copies,

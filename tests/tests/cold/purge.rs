@@ -67,12 +67,18 @@ fn what_only_the_bucket_has_is_purged_and_stays_so_without_the_disk() -> Result<
     destroy(node)?;
 
     let mut node = start(&bucket, &users)?;
+    let root = Some(("root", PASSWORD));
+    let writer_of = |key: &str| -> Result<()> {
+        let arguments = ["key", key, "--namespace", "main", "--json"];
+        let (_, told) = ctl(node.admin(), root, &arguments)?;
+        ensure!(told.contains("\"writer\":\"leaked\""), "{told}");
+        Ok(())
+    };
     // One of them comes back from the bucket before the purge, with its writer.
     find(&node, &good, "read", true)?;
-    let root = Some(("root", PASSWORD));
-    let arguments = ["key", "read", "--namespace", "main", "--json"];
-    let (_, told) = ctl(node.admin(), root, &arguments)?;
-    ensure!(told.contains("\"writer\":\"leaked\""), "{told}");
+    writer_of("read")?;
+    // The bucket alone has the other.
+    writer_of("bad")?;
     let purge = ["purge", "--writer", "leaked", "--yes"];
     let (code, told) = ctl(node.admin(), root, &purge)?;
     ensure!(code == Some(0), "{told}");

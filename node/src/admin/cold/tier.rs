@@ -9,17 +9,23 @@ use fonn_cold_tier::segment::FORMAT;
 use fonn_cold_tier::store::probe::{self, Outcome};
 use fonn_cold_tier::store::{Location, Opened, Operation, StoreErrorKind};
 use fonn_cold_tier::{
-    BreakerState, ColdError as TierError, ColdStatus, ColdTier, RefusedFooter, SegmentReport,
+    BreakerState, ColdError as TierError, ColdStatus, ColdTier, Fetched, Found, RefusedFooter,
+    SegmentReport,
 };
+use fonn_proto::WriterId;
 use fonn_runtime::clock::Clock;
 
 use super::news::{Teller, news};
 use super::{
-    Answer, ColdAdmin, ColdError, ColdLocation, Cost, Finding, InspectQuery, Inspection, News,
-    Page, Part, RebuildProgress, RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentQuery,
-    SegmentState, Severity, SpillLag, Status, VerifyNews, VerifyProgress,
+    Answer, ColdAdmin, ColdError, ColdLocation, ColdRecord, Cost, Finding, InspectQuery,
+    Inspection, News, Page, Part, RebuildProgress, RequestCost, Segment, SegmentDamage,
+    SegmentEntry, SegmentQuery, SegmentState, Severity, SpillLag, Status, VerifyNews,
+    VerifyProgress,
 };
 use crate::entry::Space;
+
+/// Longest record that is read to tell its writer, in bytes.
+const RECORD_LEN_MAX: u64 = 1 << 20;
 
 /// S3 Standard in us-east-1, 2026.
 const STORAGE_DOLLARS_PER_GB_MONTH: f64 = 0.023;
@@ -36,6 +42,17 @@ pub struct TierAdmin {
     pub region: String,
     /// This machine's clock.
     pub clock: Clock,
+}
+
+fn record_of(fetched: Fetched) -> Option<ColdRecord> {
+    match fetched {
+        Fetched::Hit(entry) => Some(ColdRecord {
+            writer: WriterId::new(entry.facts.writer),
+            flags: entry.facts.flags,
+            value_len: entry.value.len() as u64,
+        }),
+        _ => None,
+    }
 }
 
 impl From<TierError> for ColdError {
@@ -245,9 +262,19 @@ impl ColdAdmin for TierAdmin {
         key: Vec<u8>,
     ) -> Answer<'_, Result<Option<ColdLocation>, ColdError>> {
         Box::pin(async move {
-            let tier = self.tier.clone();
-            let found = blocking(move || tier.locate(space.0, &key)).await??;
-            Ok(found.map(|(entry, segment)| ColdLocation {
+            let (tier, sought) = (self.tier.clone(), key.clone());
+            let look = move || (tier.locate(space.0, &sought), tier.find(space.0, &sought));
+            let (located, found) = blocking(look).await?;
+            let Some((entry, segment)) = located? else {
+                return Ok(None);
+            };
+            let record = match found {
+                Found::At(location) if location.len_bytes() <= RECORD_LEN_MAX => {
+                    record_of(self.tier.fetch(space.0, &key, &location).await)
+                }
+                _ => None,
+            };
+            Ok(Some(ColdLocation {
                 // A tombstone that is not in the bucket yet.
                 segment: segment.map_or_else(|| "none yet".to_owned(), |name| name.short()),
                 offset: entry.offset,
@@ -255,6 +282,7 @@ impl ColdAdmin for TierAdmin {
                 version: entry.at.version,
                 expires_at_ms: entry.expires_at_ms,
                 tombstone: entry.tombstone,
+                record,
             }))
         })
     }

@@ -97,6 +97,7 @@ impl ColdAdmin for Fake {
             version: 42,
             expires_at_ms: 0,
             tombstone: false,
+            record: None,
         })))
     }
 
