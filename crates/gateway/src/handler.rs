@@ -7,6 +7,7 @@ mod exchange;
 mod long;
 mod operate;
 mod remote;
+mod write;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -6,26 +6,24 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_proto::Failure;
-use fonn_reapi::{result_of_json, result_to_json};
+use fonn_reapi::result_to_json;
 use fonn_runtime::serve::{Event, Scope};
 use http_body::Body;
 use hyper::header::{
     ACCEPT, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
-    CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
+    CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
 };
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
 
 use super::long::{instance_of, ranged};
-use super::remote::EMPTY_RESULT;
 use super::{Call, Front, Inner};
 use crate::answer::Answer;
 use crate::dav::{self, Resource};
-use crate::long::LONG_LEN_MAX;
 use crate::metrics::LostRead;
-use crate::receive::{Digested, Receipt, ReceiveError, Terms};
+use crate::receive::{Digested, ReceiveError, Terms};
 use crate::route::{Dialect, Operation, Route};
-use crate::store::{Form, PutMode, PutOutcome, Store};
+use crate::store::{Form, Store};
 use crate::unbroken::Unbroken;
 use crate::usage::Use;
 use crate::{artifact, events};
@@ -308,121 +306,6 @@ impl<S: Store> Front<S> {
         }
     }
 
-    async fn write<B>(
-        &self,
-        request: Request<B>,
-        route: &Route,
-        scope: Scope,
-        call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
-        let refusal = |status, code, line| Answer::refusal(route.dialect, status, code, line);
-        let (head, mut body) = request.into_parts();
-        let encoding = head.headers.get(CONTENT_ENCODING);
-        if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
-            let line = "an encoded body would be stored under the name of the plain one";
-            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return (refusal(status, "encoding", line), false);
-        }
-        let prefix = match route.dialect {
-            Dialect::Turborepo => artifact::prefix(&head.headers),
-            _ => Some(Vec::new()),
-        };
-        let Some(prefix) = prefix else {
-            let line = "the headers of the artifact are too long";
-            return (refusal(StatusCode::BAD_REQUEST, "headers", line), false);
-        };
-        let terms = Terms {
-            prefix: &prefix,
-            // A result of an action is a document, not a file.
-            long_len_max: match route.dialect {
-                Dialect::BazelAc => 0,
-                _ => LONG_LEN_MAX,
-            },
-            ..call.terms(self.store())
-        };
-        let digested = match route.digest {
-            Some(_) => Digested::Yes,
-            None => Digested::No,
-        };
-        let received = match terms.receive_from(&mut body, digested).await {
-            Ok(Receipt::Whole(received)) => received,
-            Ok(Receipt::Long(beginning)) => {
-                let long = (scope, instance_of(route), digested);
-                let received = self.receive_long(beginning, &mut body, terms, route.dialect, long);
-                let (manifest, digest) = match received.await {
-                    Ok(received) => received,
-                    Err(refused) => return (refused, false),
-                };
-                if route.digest.is_some_and(|it| it != digest) {
-                    return (wrong_digest(route.dialect), true);
-                }
-                let len = usize::try_from(manifest.len()).unwrap_or(usize::MAX);
-                let bytes = Bytes::from(manifest.encode());
-                let answer = self.put(bytes, Form::Manifest, len, route, scope).await;
-                return (answer, true);
-            }
-            Err(error) => return (self.not_received(route.dialect, error), false),
-        };
-        let len = received.value.len();
-        self.figures().received(route.dialect, len);
-        if route.digest.is_some_and(|digest| digest != received.digest) {
-            return (wrong_digest(route.dialect), true);
-        }
-        // It would decode as the result of an action without outputs.
-        if route.dialect == Dialect::BazelAc && len == 0 {
-            let line = "an action result is not empty";
-            return (refusal(StatusCode::BAD_REQUEST, "empty", line), true);
-        }
-        // Results are kept in one form, so that every client reads those of every other. What does
-        // not read as a result is kept as it came: the path is that of the client.
-        let value =
-            match route.dialect == Dialect::BazelAc && names_json(&head.headers, CONTENT_TYPE) {
-                true => match result_of_json(&received.value) {
-                    Ok(result) if result.is_empty() => Bytes::from_static(EMPTY_RESULT),
-                    Ok(result) => result,
-                    Err(_) => received.value,
-                },
-                false => received.value,
-            };
-        let answer = self.put(value, Form::Value, len, route, scope).await;
-        (answer, true)
-    }
-
-    /// Stores what a client sent, `len` bytes of it.
-    async fn put(
-        &self,
-        bytes: Bytes,
-        form: Form,
-        len: usize,
-        route: &Route,
-        scope: Scope,
-    ) -> Answer {
-        let mode = match route.dialect {
-            Dialect::Nx => PutMode::Keep,
-            _ => PutMode::Replace,
-        };
-        let (store, key) = (self.store().clone(), Inner::<S>::key(route));
-        let put = store.put(scope, key, bytes, form, mode);
-        let put = self.change(put).await;
-        if put == Ok(PutOutcome::Stored) {
-            self.count_use(route.dialect, &scope, Use::stored(len));
-        }
-        match put {
-            Ok(PutOutcome::Stored) if route.dialect == Dialect::Turborepo => {
-                Answer::json(StatusCode::OK, "{\"urls\":[]}".to_owned())
-            }
-            Ok(PutOutcome::Stored) => Answer::empty(StatusCode::OK),
-            Ok(PutOutcome::Kept) => {
-                let line = "there is an entry of this hash, which stays";
-                Answer::refusal(route.dialect, StatusCode::CONFLICT, "exists", line)
-            }
-            Err(failure) => Answer::write_failed(route.dialect, failure),
-        }
-    }
-
     pub(super) fn not_received(&self, dialect: Dialect, error: ReceiveError) -> Answer {
         let line = error.to_string();
         match error {
@@ -530,18 +413,13 @@ impl<S: Store> Front<S> {
     }
 }
 
-fn wrong_digest(dialect: Dialect) -> Answer {
-    let line = "the SHA-256 of the body is not the one in the path";
-    Answer::refusal(dialect, StatusCode::BAD_REQUEST, "digest", line)
-}
-
 /// Whether the client wants an action result as JSON.
 fn wants_json(headers: &HeaderMap, route: &Route) -> bool {
     route.dialect == Dialect::BazelAc && names_json(headers, ACCEPT)
 }
 
 /// Whether a header has JSON among its media types.
-fn names_json(headers: &HeaderMap, name: HeaderName) -> bool {
+pub(super) fn names_json(headers: &HeaderMap, name: HeaderName) -> bool {
     let values = headers.get_all(name);
     let mut types = values
         .iter()
