@@ -1,8 +1,8 @@
 //! Words that this project does not use, since they hide which component acts or have another name
 //! in `docs/glossary.md`.
 
-/// Words that follow the two unwanted pronouns where these stand alone. Before a noun, as in "a key
-/// that one client writes", the pair is no pronoun.
+/// Words that follow the two unwanted pronouns where these stand alone. Before a noun the pair is
+/// no pronoun.
 const BEHIND_PRONOUN: [&str; 33] = [
     "is", "was", "has", "had", "does", "did", "may", "can", "could", "will", "would", "must",
     "wins", "goes", "comes", "waits", "wants", "needs", "knows", "and", "or", "of", "to", "in",
