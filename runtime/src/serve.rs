@@ -49,7 +49,7 @@ pub use self::limits::connections_max;
 pub use self::listener::{ListenAddr, Listener};
 use self::memory::Memory;
 pub use self::memory::Reservation;
-pub use self::overlay::carry_out_in;
+pub use self::overlay::{carry_out_in, hits_in};
 use self::registry::Registered;
 pub use self::registry::{ConnectionInfo, Registry};
 pub use self::scope::Scope;

@@ -10,7 +10,7 @@ use fonn_proto::{
     Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode, Version,
 };
 use fonn_runtime::serve::{
-    Budget as _, Event, Reservation, Scope, Service, Shared, Tuning, carry_out_in,
+    Budget as _, Event, Reservation, Scope, Service, Shared, Tuning, carry_out_in, hits_in,
 };
 use fonn_runtime::users::Source;
 
@@ -71,6 +71,25 @@ const fn form_of(flags: u32) -> Form {
     }
 }
 
+/// A read that moves no value.
+fn probe_of(key: &[u8]) -> Get<'_> {
+    Get {
+        want_value: false,
+        ..Get::new(key)
+    }
+}
+
+/// What a hit tells of its entry.
+fn probed(outcome: &Outcome<'_>) -> Option<Probed> {
+    match outcome {
+        Outcome::Hit(hit) => Some(Probed {
+            len: hit.value_len,
+            form: form_of(hit.flags),
+        }),
+        _ => None,
+    }
+}
+
 impl<S: Service> Store for Served<S> {
     type Charge<'s> = Reservation<'s, S>;
 
@@ -95,18 +114,21 @@ impl<S: Service> Store for Served<S> {
     }
 
     async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<Probed>, Failure> {
-        let command = Command::Get(Get {
-            want_value: false,
-            ..Get::new(&key)
-        });
-        match self.execute(scope, &command, None).await {
-            Outcome::Hit(hit) => Ok(Some(Probed {
-                len: hit.value_len,
-                form: form_of(hit.flags),
-            })),
+        match self
+            .execute(scope, &Command::Get(probe_of(&key)), None)
+            .await
+        {
             Outcome::Miss => Ok(None),
-            outcome => unexpected(&outcome),
+            outcome => match probed(&outcome) {
+                Some(probed) => Ok(Some(probed)),
+                None => unexpected(&outcome),
+            },
         }
+    }
+
+    fn probe_at_once(&self, scope: Scope, keys: &[Bytes]) -> Vec<Option<Probed>> {
+        let probes = keys.iter().map(|key| probe_of(key));
+        hits_in(&*self.0.service, scope, probes, probed)
     }
 
     async fn put(

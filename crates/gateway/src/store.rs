@@ -103,6 +103,10 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: Bytes,
     ) -> impl Future<Output = Result<Option<Probed>, Failure>> + Send;
 
+    /// What can be told of entries without waiting, in the order of `keys`: as [`Store::probe`].
+    /// An entry of which nothing is told may be there.
+    fn probe_at_once(&self, scope: Scope, keys: &[Bytes]) -> Vec<Option<Probed>>;
+
     /// Stores bytes, which the store may keep as they are.
     ///
     /// # Errors

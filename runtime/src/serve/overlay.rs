@@ -96,6 +96,31 @@ pub async fn carry_out_in<S: Service>(
     carry_out(service, &job).await
 }
 
+/// Answers reads that came on no connection and can be answered on the spot: what `word` makes of
+/// each hit, in the order of `reads`.
+pub fn hits_in<'g, S: Service, T>(
+    service: &S,
+    scope: Scope,
+    reads: impl Iterator<Item = Get<'g>>,
+    word: impl Fn(&Outcome<'_>) -> Option<T>,
+) -> Vec<Option<T>> {
+    let (moment, mut scratch, mut hits) = (service.moment(), Vec::new(), 0);
+    let mut answer = |get: Get<'_>| {
+        let mut told = None;
+        let word = |outcome: &Outcome<'_>| told = word(outcome);
+        let at = (scope.space, &get);
+        let is_hit = match scope.overlay {
+            Some(overlay) => answer_hit(service, overlay, at, moment, &mut scratch, word),
+            None => service.answer_hit(scope.space, &get, moment, &mut scratch, word),
+        };
+        hits += u64::from(is_hit);
+        told
+    };
+    let told = reads.map(&mut answer).collect();
+    service.count_hits(hits);
+    told
+}
+
 /// As [`Service::execute_server`], for a client in an overlay: it is told about the keys of this
 /// overlay alone. Statistics are those of the namespace.
 pub(super) async fn execute_server<S: Service>(

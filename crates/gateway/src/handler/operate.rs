@@ -128,37 +128,43 @@ impl<S: Store> Front<S> {
     }
 
     /// Carries out a read. What fails is a miss.
-    pub(super) async fn look<T: Send + 'static>(
+    pub(super) fn look<T: Send + 'static>(
         &self,
         read: impl Future<Output = Result<Option<T>, Failure>> + Send + 'static,
-    ) -> Option<T> {
-        self.look_within(self.options().deadline, read).await
+    ) -> impl Future<Output = Option<T>> + Send {
+        self.look_within(self.options().deadline, read)
     }
 
-    /// Carries out a read that may take so long.
-    pub(super) async fn look_within<T: Send + 'static>(
+    /// Carries out a read that may take so long. What is returned is small, so a caller may have
+    /// hundreds.
+    pub(super) fn look_within<T: Send + 'static>(
         &self,
         deadline: Duration,
         read: impl Future<Output = Result<Option<T>, Failure>> + Send + 'static,
-    ) -> Option<T> {
-        let Ok(permit) = self.0.operations.clone().try_acquire_owned() else {
-            self.figures().lost(LostRead::Busy);
-            return None;
-        };
-        let read = Unbroken::new(async move {
-            let found = read.await;
-            drop(permit);
-            found
+    ) -> impl Future<Output = Option<T>> + Send {
+        let permit = self.0.operations.clone().try_acquire_owned();
+        let read = permit.map(|permit| {
+            Unbroken::new(async move {
+                let found = read.await;
+                drop(permit);
+                found
+            })
         });
-        match timeout(deadline, read).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(failure)) => {
-                self.figures().lost(failure.into());
-                None
-            }
-            Err(_) => {
-                self.figures().lost(LostRead::Deadline);
-                None
+        async move {
+            let Ok(read) = read else {
+                self.figures().lost(LostRead::Busy);
+                return None;
+            };
+            match timeout(deadline, read).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(failure)) => {
+                    self.figures().lost(failure.into());
+                    None
+                }
+                Err(_) => {
+                    self.figures().lost(LostRead::Deadline);
+                    None
+                }
             }
         }
     }

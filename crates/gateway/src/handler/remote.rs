@@ -234,12 +234,40 @@ impl<S: Store> Caller<'_, S> {
         }
     }
 
-    /// Whether a blob is there, which counts as a use of it.
-    async fn is_present(&self, instance: &Instance, digest: &Digest) -> bool {
-        if Hasher::names_empty(digest) {
-            return true;
+    /// Which blobs are there. Asking counts as a use of each, and moves no values. What takes a
+    /// while is asked for at once: the requests to each owner go out together.
+    async fn present(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
+        let until = Instant::now() + PRESENCE_DEADLINE;
+        let keys = digests
+            .iter()
+            .map(|digest| digest.blob_key(instance).into());
+        let keys: Vec<Bytes> = keys.collect();
+        let told = self.front.store().probe_at_once(self.scope, &keys);
+        let told = digests.iter().zip(told).map(|(digest, told)| match told {
+            Some(probed) if probed.form == Form::Value => Some(probed.len as u64 == digest.len()),
+            _ => Hasher::names_empty(digest).then_some(true),
+        });
+        let told: Vec<Option<bool>> = told.collect();
+        let mut found: Vec<bool> = told.iter().map(|told| *told == Some(true)).collect();
+        let slow: Vec<usize> = (0..told.len()).filter(|it| told[*it].is_none()).collect();
+        for part in slow.chunks(PRESENCE_STEP) {
+            if Instant::now() >= until {
+                self.front.figures().lost(LostRead::Deadline);
+                break;
+            }
+            let look = |index: &usize| self.is_present(instance, &digests[*index], &keys[*index]);
+            let looked = join_all(part.iter().map(look)).await;
+            for (index, is_there) in part.iter().zip(looked) {
+                found[*index] = is_there;
+            }
         }
-        let key = Bytes::from(digest.blob_key(instance));
+        let missing = found.iter().filter(|it| !**it).count();
+        self.front.figures().remote.checked(digests.len(), missing);
+        found
+    }
+
+    /// Whether a blob is there that nothing was told of.
+    async fn is_present(&self, instance: &Instance, digest: &Digest, key: &Bytes) -> bool {
         let probe = self.front.store().clone().probe(self.scope, key.clone());
         let Some(probed) = self.front.look(probe).await else {
             return false;
@@ -247,30 +275,11 @@ impl<S: Store> Caller<'_, S> {
         match probed.form {
             Form::Value => probed.len as u64 == digest.len(),
             Form::Manifest => {
-                let instance = instance.clone();
+                let (instance, key) = (instance.clone(), key.clone());
                 let long = self.front.whole_long(self.scope, instance, key).await;
                 long.is_some_and(|it| it.manifest.len() == digest.len())
             }
         }
-    }
-
-    /// Which blobs are there. Asking counts as a use of each, and moves no values; the requests to
-    /// each owner go out together.
-    async fn present(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
-        let until = Instant::now() + PRESENCE_DEADLINE;
-        let look = |digest| self.is_present(instance, digest);
-        let mut found = Vec::with_capacity(digests.len());
-        for part in digests.chunks(PRESENCE_STEP) {
-            if Instant::now() >= until {
-                self.front.figures().lost(LostRead::Deadline);
-                break;
-            }
-            found.extend(join_all(part.iter().map(look)).await);
-        }
-        found.resize(digests.len(), false);
-        let missing = found.iter().filter(|it| !**it).count();
-        self.front.figures().remote.checked(digests.len(), missing);
-        found
     }
 
     /// Counts what the client did.

@@ -107,7 +107,7 @@ impl<S: Store> Caller<'_, S> {
                 return Err(Refusal::invalid("the chunks are too many, or too long"));
             }
         }
-        if !self.is_present(&instance, &digest).await {
+        if self.present(&instance, &[digest]).await != [true] {
             self.splice(&instance, &digest, manifest).await?;
         }
         Ok(Reply::message(&SpliceBlobResponse {
