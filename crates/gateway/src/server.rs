@@ -48,7 +48,7 @@ impl Room {
     /// A key of the longest kind, escaped, needs most of the head.
     const KNOWN: Self = Self {
         head_max: 128 << 10,
-        stream_window: 128 << 10,
+        stream_window: 256 << 10,
         connection_window: 256 << 10,
     };
     /// Where clients have to log in, a stranger may hold this much. 64 KiB is the least window that

@@ -178,6 +178,19 @@ impl Digest {
         Self::new(&message.hash, message.size_bytes, function)
     }
 
+    /// The digest of an action, whose length may be unknown: bazel-remote as a proxy sends -1. The
+    /// key of a result has the hash alone.
+    ///
+    /// # Errors
+    /// [`DigestError`].
+    pub fn of_action(
+        message: Option<&messages::Digest>,
+        function: i32,
+    ) -> Result<Self, DigestError> {
+        let message = message.ok_or(DigestError::Absent)?;
+        Self::new(&message.hash, message.size_bytes.max(0), function)
+    }
+
     /// The function.
     #[must_use]
     pub const fn function(&self) -> DigestFunction {
@@ -288,6 +301,18 @@ mod tests {
         assert!(Digest::new(&sha256, 1, 2).is_err());
         assert!(Digest::new(&sha256, 1, 4).is_err());
         assert_eq!(Digest::of(None, 0), Err(DigestError::Absent));
+    }
+
+    #[test]
+    fn the_length_of_an_action_may_be_unknown() {
+        let instance = Instance::new("").unwrap();
+        let keys = [-1, 0, 7].map(|size_bytes| {
+            let hash = "0f".repeat(32);
+            let action = Digest::of_action(Some(&messages::Digest { hash, size_bytes }), 0);
+            action.unwrap().result_key(&instance)
+        });
+        assert_eq!(keys[0], keys[1]);
+        assert_eq!(keys[1], keys[2]);
     }
 
     #[test]

@@ -66,6 +66,14 @@ macro_rules! methods {
                     $(Self::$name => $label,)*
                 }
             }
+
+            /// The path of a request.
+            #[must_use]
+            pub const fn path(self) -> &'static str {
+                match self {
+                    $(Self::$name => $path,)*
+                }
+            }
         }
 
         /// The call that a path names.

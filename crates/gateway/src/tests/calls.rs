@@ -369,7 +369,10 @@ async fn what_cannot_be_verified_is_never_visible() {
     );
     // An offset that leaves a gap, another name in the middle, no end.
     let part = |resource_name: &str, write_offset, finish_write| {
-        let data = Bytes::from_static(b"hello");
+        let data = match finish_write {
+            true => Bytes::from_static(b"hello"),
+            false => Bytes::from_static(b"hell"),
+        };
         let resource_name = resource_name.to_owned();
         frame(&WriteRequest {
             resource_name,
@@ -383,7 +386,7 @@ async fn what_cannot_be_verified_is_never_visible() {
     for body in [
         part(&upload, 1, true),
         part(&upload, 0, false),
-        [part(&upload, 0, false), part(&packed, 5, true)].concat(),
+        [part(&upload, 0, false), part(&packed, 4, true)].concat(),
         part("blobs/x", 0, true),
         part(&upload, 0, true)[..12].to_vec(),
         Vec::new(),
@@ -397,6 +400,24 @@ async fn what_cannot_be_verified_is_never_visible() {
         site.download(&name(&digest, "blobs"), 0, 0).await.unwrap(),
         b"hello"
     );
+}
+
+#[tokio::test]
+async fn an_upload_without_offsets_ends_with_its_stream() {
+    let site = Site::new();
+    let digest = digest_of(b"hello");
+    let upload = format!("uploads/u/{}", name(&digest, "blobs"));
+    let part = |resource_name: &str, data| {
+        frame(&WriteRequest {
+            resource_name: resource_name.to_owned(),
+            data: Bytes::from_static(data),
+            ..WriteRequest::default()
+        })
+    };
+    let body = [part(&upload, b"hel"), part("", b"lo")].concat();
+    assert_eq!(site.raw(&format!("{STREAM}/Write"), body).await.0, 0);
+    let blob = site.download(&name(&digest, "blobs"), 0, 0).await;
+    assert_eq!(blob.unwrap(), b"hello");
 }
 
 #[tokio::test]

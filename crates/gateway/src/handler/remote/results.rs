@@ -32,7 +32,7 @@ impl<S: Store> Caller<'_, S> {
         let request: GetActionResultRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let function = request.digest_function;
-        let action = Digest::of(request.action_digest.as_ref(), function);
+        let action = Digest::of_action(request.action_digest.as_ref(), function);
         let key = action.map_err(Refusal::invalid)?.result_key(&instance);
         let store = self.front.store().clone();
         let found = self.front.look(store.get(self.scope, Bytes::from(key)));
@@ -107,7 +107,7 @@ impl<S: Store> Caller<'_, S> {
         let request: UpdateActionResultRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let function = request.digest_function;
-        let action = Digest::of(request.action_digest.as_ref(), function);
+        let action = Digest::of_action(request.action_digest.as_ref(), function);
         let action = action.map_err(Refusal::invalid)?;
         References::of_result(&request.action_result, function).map_err(Refusal::invalid)?;
         self.put_inlined(&instance, function, &request.action_result)
