@@ -2,6 +2,7 @@
 
 mod binary;
 mod http;
+mod remote;
 mod resp;
 mod text;
 
@@ -13,6 +14,7 @@ use anyhow::Result;
 
 pub use self::binary::{BinaryClient, BinaryReply, opcode, request as binary_request, status};
 pub use self::http::{HttpAnswer, HttpClient};
+pub use self::remote::{RemoteAnswer, RemoteClient, write_messages};
 pub use self::resp::{RespClient, RespReply, request as resp_request};
 pub use self::text::{MetaClient, TextClient, TextItem};
 

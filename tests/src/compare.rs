@@ -5,6 +5,7 @@
 //! minute of the machine hits all of them. What is compared is the median over the rounds of
 //! operations (or bytes) per processor second of the server.
 
+mod beside;
 mod build;
 mod codec;
 mod cold;
@@ -13,6 +14,7 @@ mod http;
 mod memory;
 mod placed;
 mod plot;
+mod remote;
 mod router;
 mod speed;
 
@@ -20,13 +22,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+pub use self::beside::BesideOptions;
 pub use self::build::{BuildOptions, compare_build};
 pub use self::codec::{CodecOptions, compare_codecs};
 pub use self::cold::{ColdOptions, compare_cold};
 pub use self::disk::{DiskOptions, compare_disk};
-pub use self::http::{HttpOptions, compare_http};
+pub use self::http::compare_http;
 pub use self::memory::{MemoryOptions, compare_memory};
 pub use self::plot::{Chart, Series};
+pub use self::remote::compare_remote;
 pub use self::router::{RouterOptions, compare_router};
 pub use self::speed::{LimitOptions, SpeedOptions, compare_speed, serve_limit};
 use crate::load::{Protocol, Target};

@@ -11,7 +11,7 @@ use crate::process::{Daemon, answers, free_address};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running memcached, Redis, twemproxy or bazel-remote.
+/// A running memcached, Redis or twemproxy.
 #[derive(Debug)]
 pub struct Peer {
     /// The process.
@@ -97,23 +97,6 @@ impl Peer {
         Self::start("twemproxy", command, addr, (b"get none\r\n", b"END\r\n"))
     }
 
-    /// Starts bazel-remote with one thread that runs code and blobs as they are in `dir`, without a
-    /// check of action results and without a log of requests.
-    ///
-    /// # Errors
-    /// When it does not answer within a minute.
-    pub fn bazel_remote(program: &Path, dir: &Path) -> Result<Self> {
-        let addr = free_address()?;
-        let mut command = Command::new(program);
-        command.env("GOMAXPROCS", "1");
-        command.arg("--dir").arg(dir).args(["--max_size", "10"]);
-        command.args(["--http_address", &addr.to_string()]);
-        command.args(["--grpc_address", "none", "--storage_mode", "uncompressed"]);
-        command.args(["--access_log_level", "none", "--disable_http_ac_validation"]);
-        let request = b"GET /status HTTP/1.1\r\nHost: bazel-remote\r\n\r\n";
-        Self::start("bazel-remote", command, addr, (request, b"HTTP/1.1 200"))
-    }
-
     fn start(
         name: &str,
         mut command: Command,
@@ -123,5 +106,45 @@ impl Peer {
         let mut daemon = Daemon::spawn(name, &mut command)?;
         daemon.wait_until("answer", START_LIMIT, || answers(addr, request, reply))?;
         Ok(Self { daemon, addr })
+    }
+}
+
+/// A running bazel-remote.
+#[derive(Debug)]
+pub struct BazelRemote {
+    /// The process.
+    pub daemon: Daemon,
+    /// Where it listens for HTTP.
+    pub http: SocketAddr,
+    /// Where it listens for gRPC.
+    pub grpc: SocketAddr,
+}
+
+impl BazelRemote {
+    /// Starts it with one thread that runs code, blobs as they are in `dir`, and without a log of
+    /// requests. `flags` come behind.
+    ///
+    /// # Errors
+    /// When it does not answer within a minute.
+    pub fn start(program: &Path, dir: &Path, flags: &[&str]) -> Result<Self> {
+        let (http, grpc) = (free_address()?, free_address()?);
+        let mut command = Command::new(program);
+        command.env("GOMAXPROCS", "1");
+        command.arg("--dir").arg(dir).args(["--max_size", "10"]);
+        command.args(["--http_address", &http.to_string()]);
+        command.args(["--grpc_address", &grpc.to_string()]);
+        command.args([
+            "--storage_mode",
+            "uncompressed",
+            "--access_log_level",
+            "none",
+        ]);
+        command.args(flags);
+        let mut daemon = Daemon::spawn("bazel-remote", &mut command)?;
+        let request = b"GET /status HTTP/1.1\r\nHost: bazel-remote\r\n\r\n";
+        daemon.wait_until("answer", START_LIMIT, || {
+            answers(http, request, b"HTTP/1.1 200")
+        })?;
+        Ok(Self { daemon, http, grpc })
     }
 }

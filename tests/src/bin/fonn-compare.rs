@@ -1,4 +1,4 @@
-//! `fonn-compare`: Fonn beside memcached, Redis and twemproxy; prints the tables of
+//! `fonn-compare`: Fonn beside memcached, Redis, twemproxy and bazel-remote; prints the tables of
 //! docs/benchmarks.md.
 
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BuildOptions, CodecOptions, ColdOptions, DiskOptions, HttpOptions, LimitOptions, MemoryOptions,
-    Programs, RouterOptions, SpeedOptions, compare_build, compare_codecs, compare_cold,
-    compare_disk, compare_http, compare_memory, compare_router, compare_speed, serve_limit,
+    BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, LimitOptions,
+    MemoryOptions, Programs, RouterOptions, SpeedOptions, compare_build, compare_codecs,
+    compare_cold, compare_disk, compare_http, compare_memory, compare_remote, compare_router,
+    compare_speed, serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -142,20 +143,9 @@ enum Command {
         dir: Option<PathBuf>,
     },
     /// GET and PUT of blobs over HTTP beside bazel-remote.
-    Http {
-        /// The program bazel-remote.
-        #[arg(long)]
-        bazel_remote: PathBuf,
-        /// Measurements of each; medians count.
-        #[arg(long, default_value_t = 3)]
-        rounds: usize,
-        /// Directory of http.svg.
-        #[arg(long, default_value = "docs/plots")]
-        out_dir: PathBuf,
-        /// Only cells whose name contains this, for example `Get 4 KiB`.
-        #[arg(long)]
-        only: Option<String>,
-    },
+    Http(Beside),
+    /// Calls of the Remote Execution API beside bazel-remote.
+    Remote(Beside),
     /// fonn-router in front of three nodes beside twemproxy in front of three memcached.
     Router {
         /// Length of values in bytes, with a suffix k or m.
@@ -195,6 +185,34 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+}
+
+#[derive(Debug, Args)]
+struct Beside {
+    /// The program bazel-remote.
+    #[arg(long)]
+    bazel_remote: PathBuf,
+    /// Measurements of each; medians count.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Directory of the plot.
+    #[arg(long, default_value = "docs/plots")]
+    out_dir: PathBuf,
+    /// Only cells whose name contains this, for example `GET 4 KiB`.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+impl Beside {
+    fn options(self, fonn_flags: &[String]) -> Result<BesideOptions> {
+        Ok(BesideOptions {
+            bazel_remote: self.bazel_remote,
+            rounds: self.rounds,
+            fonn_flags: flags(fonn_flags)?,
+            out_dir: self.out_dir,
+            only: self.only,
+        })
+    }
 }
 
 fn main() -> Result<()> {
@@ -293,18 +311,8 @@ fn main() -> Result<()> {
                 dir,
             },
         )?,
-        Command::Http {
-            bazel_remote,
-            rounds,
-            out_dir,
-            only,
-        } => compare_http(&HttpOptions {
-            bazel_remote,
-            rounds,
-            fonn_flags: flags(&arguments.fonn_flag)?,
-            out_dir,
-            only,
-        })?,
+        Command::Http(beside) => compare_http(&beside.options(&arguments.fonn_flag)?)?,
+        Command::Remote(beside) => compare_remote(&beside.options(&arguments.fonn_flag)?)?,
         Command::Router {
             value_len,
             connections,

@@ -1,0 +1,186 @@
+//! The Remote Execution API beside bazel-remote: the calls that a build tool makes most.
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use fonn_reapi::messages::{
+    BatchReadBlobsRequest, BatchReadBlobsResponse, Digest, FindMissingBlobsRequest,
+    FindMissingBlobsResponse,
+};
+use fonn_reapi::{DigestFunction, Hasher, Method};
+
+use super::beside::{BesideOptions, FILLING_LEN, Server, TABLE, measure, over};
+use crate::client::RemoteClient;
+use crate::values::{Content, ValuePool};
+
+/// Digests of a FindMissingBlobs, and calls of a measurement.
+const ASKED: u64 = 1000;
+const ASKED_CALLS: u64 = 400;
+
+/// Blobs of a BatchReadBlobs, their length, and calls of a measurement.
+const BATCH: u64 = 100;
+const BATCH_LEN: usize = 16 << 10;
+const BATCH_CALLS: u64 = 400;
+
+/// Length of streams, how many a server has for reads, and calls of a measurement.
+const STREAMS: [(&str, usize, u64, u64); 2] =
+    [("1 MiB", 1 << 20, 64, 600), ("64 MiB", 64 << 20, 2, 12)];
+
+/// Connections that make calls at the same time.
+const CONNECTIONS: usize = 4;
+
+/// Blobs that were never made before.
+struct Blobs {
+    pool: ValuePool,
+    made: u64,
+}
+
+impl Blobs {
+    fn make(&mut self, count: u64, len: usize) -> Vec<(Digest, Bytes)> {
+        let numbers = self.made..self.made + count;
+        self.made += count;
+        let blob = |number| {
+            let bytes = Bytes::from(self.pool.value(number, len).to_vec());
+            let hash = Hasher::new(DigestFunction::Sha256);
+            (hash.digest(&bytes).message(), bytes)
+        };
+        numbers.map(blob).collect()
+    }
+}
+
+/// Writes blobs over some connections.
+fn write(server: &Server, blobs: &[(Digest, Bytes)]) -> Result<u64> {
+    over(CONNECTIONS, |index| {
+        let client = RemoteClient::connect(server.grpc())?;
+        for (number, (digest, bytes)) in blobs.iter().enumerate().skip(index).step_by(CONNECTIONS) {
+            let Digest { hash, size_bytes } = digest;
+            let resource = format!("uploads/{number:032x}/blobs/{hash}/{size_bytes}");
+            client.write(&resource, bytes)?;
+        }
+        Ok(())
+    })?;
+    Ok(blobs.len() as u64)
+}
+
+/// Reads blobs, `count` times one, and compares them.
+fn read(server: &Server, blobs: &[(Digest, Bytes)], count: u64) -> Result<u64> {
+    calls(server, count, |client, number| {
+        let (digest, bytes) = &blobs[number as usize % blobs.len()];
+        let got = client.read(&format!("blobs/{}/{}", digest.hash, digest.size_bytes))?;
+        ensure!(got == *bytes, "another blob");
+        Ok(())
+    })
+}
+
+/// Makes so many calls over some connections.
+fn calls(
+    server: &Server,
+    count: u64,
+    call: impl Fn(&RemoteClient, u64) -> Result<()> + Sync,
+) -> Result<u64> {
+    over(CONNECTIONS, |index| {
+        let client = RemoteClient::connect(server.grpc())?;
+        let mine = (index as u64..count).step_by(CONNECTIONS);
+        mine.into_iter()
+            .try_for_each(|number| call(&client, number))
+    })?;
+    Ok(count)
+}
+
+/// Measures both servers in turn; returns a table in Markdown.
+///
+/// # Errors
+/// When a server does not start, refuses something or returns a wrong byte.
+pub fn compare_remote(options: &BesideOptions) -> Result<String> {
+    let mut table = String::from(TABLE);
+    let mut blobs = Blobs {
+        pool: ValuePool::new(Content::Random, 64 << 20),
+        made: 0,
+    };
+    let cell = "FindMissingBlobs of 1,000 digests, all there";
+    if options.wants(cell) {
+        let there = blobs.make(ASKED, 1 << 10);
+        let request = FindMissingBlobsRequest {
+            blob_digests: there.iter().map(|(digest, _)| digest.clone()).collect(),
+            ..FindMissingBlobsRequest::default()
+        };
+        let servers = Server::both(options)?;
+        for server in &servers {
+            write(server, &there)?;
+        }
+        measure(
+            &mut table,
+            cell,
+            (&servers, options.rounds),
+            || (),
+            |server, ()| {
+                calls(server, ASKED_CALLS, |client, _| {
+                    let answer = client.ask(Method::FindMissingBlobs, &request)?;
+                    let answer: FindMissingBlobsResponse = answer;
+                    ensure!(answer.missing_blob_digests.is_empty(), "a blob is missing");
+                    Ok(())
+                })
+            },
+        )?;
+    }
+    let cell = "BatchReadBlobs of 100 blobs of 16 KiB";
+    if options.wants(cell) {
+        let there = blobs.make(BATCH, BATCH_LEN);
+        let request = BatchReadBlobsRequest {
+            digests: there.iter().map(|(digest, _)| digest.clone()).collect(),
+            ..BatchReadBlobsRequest::default()
+        };
+        let servers = Server::both(options)?;
+        for server in &servers {
+            write(server, &there)?;
+        }
+        measure(
+            &mut table,
+            cell,
+            (&servers, options.rounds),
+            || (),
+            |server, ()| {
+                calls(server, BATCH_CALLS, |client, _| {
+                    let answer = client.ask(Method::BatchReadBlobs, &request)?;
+                    let answer: BatchReadBlobsResponse = answer;
+                    for (response, (_, bytes)) in answer.responses.iter().zip(&there) {
+                        ensure!(response.data == bytes, "another blob");
+                    }
+                    ensure!(answer.responses.len() == there.len(), "blobs are missing");
+                    Ok(())
+                })
+            },
+        )?;
+    }
+    for (name, len, keys, count) in STREAMS {
+        let cell = format!("ByteStream.Read of {name}");
+        if options.wants(&cell) {
+            let (servers, there) = (Server::both(options)?, blobs.make(keys, len));
+            for server in &servers {
+                write(server, &there)?;
+            }
+            measure(
+                &mut table,
+                &cell,
+                (&servers, options.rounds),
+                || (),
+                |server, ()| read(server, &there, count),
+            )?;
+        }
+        let cell = format!("ByteStream.Write of {name}");
+        if options.wants(&cell) {
+            let servers = Server::both(options)?;
+            for server in &servers {
+                write(server, &blobs.make((FILLING_LEN / len) as u64, len))?;
+            }
+            let fresh = || blobs.make(count / 2, len);
+            measure(
+                &mut table,
+                &cell,
+                (&servers, options.rounds),
+                fresh,
+                |server, fresh| write(server, fresh),
+            )?;
+        }
+    }
+    Ok(table)
+}
