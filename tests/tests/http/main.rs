@@ -3,6 +3,7 @@
 mod access;
 mod actions;
 mod bazel;
+mod beside;
 mod ccache_storage;
 mod clients;
 mod consistent;
