@@ -1,14 +1,17 @@
-//! Action results while the budget evicts what they refer to.
+//! Action results while the budget evicts what they refer to, and while a member is lost.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use fonn_reapi::messages::{ActionResult, Digest, OutputFile};
 use prost::Message as _;
 
 use fonn_tests::client::HttpClient;
-use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::node::NodeOptions;
+use fonn_tests::process::free_address;
 use fonn_tests::rng::Rng;
 use fonn_tests::values::{Content, ValuePool};
 
@@ -19,9 +22,11 @@ const BLOB_LEN: usize = 128 << 10;
 /// How long writers and readers run, unless FONN_CONSISTENCY_SECONDS says otherwise.
 const SECONDS: u64 = 5;
 
+const READERS: u64 = 3;
+
 /// What all threads share.
 struct Course {
-    node: FonnNode,
+    http: SocketAddr,
     pool: ValuePool,
     /// Actions whose result was stored.
     stored: AtomicU64,
@@ -37,39 +42,96 @@ fn action_path(action: u64) -> String {
 }
 
 impl Course {
+    fn new(http: SocketAddr) -> Self {
+        Self {
+            http,
+            pool: ValuePool::new(Content::Random, 8 << 20),
+            stored: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            returned: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
     fn door(&self) -> Result<HttpClient> {
-        HttpClient::connect(self.node.http())
+        HttpClient::connect(self.http)
     }
 
     fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Stores results, each action once.
+    /// Stores results, each action once. A write that an owner is missing for is made again.
     fn write(&self) -> Result<()> {
         let mut door = self.door()?;
-        let mut number = 0;
+        let mut number = self.stored.load(Ordering::Relaxed);
         while self.is_running() {
-            let mut files = Vec::new();
-            for blob in 0..BLOBS {
-                let bytes = self.pool.value(number * BLOBS + blob, BLOB_LEN).to_vec();
-                let digest = digest_of(&bytes);
-                let path = format!("/cas/{}", digest.hash);
-                ensure!(door.put(&path, &bytes)? == 200);
-                let digest = Some(digest);
-                files.push(OutputFile {
-                    digest,
-                    ..OutputFile::default()
-                });
+            if self.store(&mut door, number)? {
+                number += 1;
+                self.stored.store(number, Ordering::Release);
             }
-            let result = ActionResult {
-                output_files: files,
-                ..ActionResult::default()
-            };
-            ensure!(door.put(&action_path(number), &result.encode_to_vec())? == 200);
-            number += 1;
-            self.stored.store(number, Ordering::Release);
         }
+        Ok(())
+    }
+
+    /// Stores a result and its blobs; false if one was refused.
+    fn store(&self, door: &mut HttpClient, number: u64) -> Result<bool> {
+        let mut put = |path: &str, value: &[u8]| match door.put(path, value)? {
+            200 => Ok(true),
+            503 => Ok(false),
+            status => bail!("PUT {path}: {status}"),
+        };
+        let mut files = Vec::new();
+        for blob in 0..BLOBS {
+            let bytes = self.pool.value(number * BLOBS + blob, BLOB_LEN).to_vec();
+            let digest = digest_of(&bytes);
+            if !put(&format!("/cas/{}", digest.hash), &bytes)? {
+                return Ok(false);
+            }
+            let digest = Some(digest);
+            files.push(OutputFile {
+                digest,
+                ..OutputFile::default()
+            });
+        }
+        let result = ActionResult {
+            output_files: files,
+            ..ActionResult::default()
+        };
+        put(&action_path(number), &result.encode_to_vec())
+    }
+
+    /// Runs a writer and readers for a while, until enough results were returned and refused since.
+    fn run(&self, seconds: u64, enough: u64) -> Result<()> {
+        let count = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        let before = [&self.returned, &self.refused].map(count);
+        self.is_over.store(false, Ordering::Relaxed);
+        let (begun, patience) = (Instant::now(), Duration::from_secs(seconds + 60));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| self.write());
+            let readers: Vec<_> = (0..READERS)
+                .map(|seed| scope.spawn(move || self.read(seed)))
+                .collect();
+            // On a machine that is busy the time alone says little.
+            while begun.elapsed() < patience
+                && (begun.elapsed().as_secs() < seconds
+                    || count(&self.returned) < before[0] + enough
+                    || count(&self.refused) < before[1] + enough)
+                && !writer.is_finished()
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            self.is_over.store(true, Ordering::Relaxed);
+            let all = std::iter::once(writer).chain(readers);
+            all.into_iter()
+                .try_for_each(|it| it.join().map_err(|_| anyhow!("a client panicked"))?)
+        })?;
+        let after = [&self.returned, &self.refused].map(count);
+        ensure!(
+            after[0] >= before[0] + enough && after[1] >= before[1] + enough,
+            "{before:?}, and then {after:?}"
+        );
         Ok(())
     }
 
@@ -108,6 +170,18 @@ impl Course {
         }
         Ok(())
     }
+
+    /// What happened. The results that were returned have to be good, but for so many and one of a
+    /// hundred.
+    fn judge(&self, allowed: u64) -> Result<String> {
+        let counts = [&self.returned, &self.refused, &self.lost];
+        let [returned, refused, lost] = counts.map(|cell| cell.load(Ordering::Relaxed));
+        let told = format!(
+            "{returned} results returned, {refused} refused, {lost} lost a blob before it was read"
+        );
+        ensure!(lost <= allowed + returned / 100, "{told}");
+        Ok(told)
+    }
 }
 
 fn digest_of(bytes: &[u8]) -> Digest {
@@ -115,57 +189,42 @@ fn digest_of(bytes: &[u8]) -> Digest {
     hash.digest(bytes).message()
 }
 
+/// How long writers and readers run.
+fn seconds() -> Result<u64> {
+    let seconds = std::env::var("FONN_CONSISTENCY_SECONDS").ok();
+    Ok(seconds.map_or(Ok(SECONDS), |it| it.parse())?)
+}
+
 #[test]
 fn a_result_that_is_returned_has_all_its_blobs_while_the_budget_evicts() -> Result<()> {
-    let seconds = std::env::var("FONN_CONSISTENCY_SECONDS").ok();
-    let seconds = seconds.map_or(Ok(SECONDS), |it| it.parse())?;
     let options = NodeOptions::new().in_memory().with_http();
-    let course = Course {
-        node: options.flag("--ram-budget", "64m").start()?,
-        pool: ValuePool::new(Content::Random, 8 << 20),
-        stored: AtomicU64::new(0),
-        is_over: AtomicBool::new(false),
-        returned: AtomicU64::new(0),
-        refused: AtomicU64::new(0),
-        lost: AtomicU64::new(0),
-    };
-    let (begun, patience) = (Instant::now(), Duration::from_secs(seconds + 60));
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| course.write());
-        let readers = [1, 2, 3].map(|seed| {
-            scope.spawn({
-                let course = &course;
-                move || course.read(seed)
-            })
-        });
-        let count = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        // On a machine that is busy the time alone says little.
-        while begun.elapsed() < patience
-            && (begun.elapsed().as_secs() < seconds
-                || count(&course.refused) < 100
-                || count(&course.returned) < 100)
-            && !writer.is_finished()
-        {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        course.is_over.store(true, Ordering::Relaxed);
-        writer.join().unwrap()?;
-        readers
-            .into_iter()
-            .try_for_each(|reader| reader.join().unwrap())
-    })?;
-    let [returned, refused, lost] =
-        [&course.returned, &course.refused, &course.lost].map(|cell| cell.load(Ordering::Relaxed));
-    println!(
-        "{returned} results returned, {refused} refused, {lost} lost a blob before it was read"
-    );
-    ensure!(
-        returned >= 100 && refused >= 100,
-        "{returned} and {refused}"
-    );
-    ensure!(
-        lost * 100 <= returned,
-        "{lost} of {returned} lost a blob before it was read"
-    );
+    let node = options.flag("--ram-budget", "64m").start()?;
+    let course = Course::new(node.http());
+    course.run(seconds()?, 100)?;
+    println!("{}", course.judge(0)?);
     Ok(())
+}
+
+#[test]
+fn a_result_that_is_returned_has_all_its_blobs_when_a_member_is_lost() -> Result<()> {
+    undisturbed(|| {
+        let options = NodeOptions::new().with_http();
+        let options = options.flag("--ram-budget", "64m");
+        let mut cluster = Cluster::form_of(3, options.flag("--disk-budget", "128m"))?;
+        let http = free_address()?;
+        let _router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
+        let course = Course::new(http);
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| course.run(seconds()?, 100));
+            // A member is lost in the middle of it.
+            while course.returned.load(Ordering::Relaxed) < 50 && !running.is_finished() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            cluster.nodes[2].kill9()?;
+            running.join().unwrap()
+        })?;
+        // Each reader may have been between a result and its blobs.
+        println!("{}", course.judge(READERS)?);
+        Ok(())
+    })
 }
