@@ -35,6 +35,7 @@ use crate::payload::Payload;
 use crate::probation::Probation;
 use crate::receive::Terms;
 use crate::route::{self, Dialect, RouteError};
+use crate::server::wide_places;
 use crate::store::Store;
 use crate::usage::{Tool, ToolUse, Use};
 
@@ -77,6 +78,8 @@ struct Inner<S: Store> {
     outstanding: Arc<Outstanding>,
     figures: Figures,
     operations: Arc<Semaphore>,
+    /// Connections of HTTP/2 with wide windows.
+    wide_windows: Semaphore,
     exchanges: Arc<Semaphore>,
     /// Blobs that are split or spliced.
     reworks: Semaphore,
@@ -133,6 +136,7 @@ impl<S: Store> Front<S> {
     #[must_use]
     pub fn new(store: S, security: Security, options: Options) -> Self {
         Self(Arc::new(Inner {
+            wide_windows: Semaphore::new(wide_places(&store)),
             store,
             security,
             options,
@@ -144,6 +148,11 @@ impl<S: Store> Front<S> {
             reworks: Semaphore::new(remote::REWORKS_MAX),
             verifier: Arc::default(),
         }))
+    }
+
+    /// Places for connections with wide windows.
+    pub(crate) fn wide_windows(&self) -> &Semaphore {
+        &self.0.wide_windows
     }
 
     /// Publishes what is counted.

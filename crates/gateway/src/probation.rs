@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::life::Life;
 
 /// Connections on probation, of all sources and of one. Each may hold the head of a request and a
-/// window of HTTP/2, 112 KiB.
+/// window of HTTP/2, 112 KiB; wide windows are bounded by themselves.
 const ALL_MAX: usize = 512;
 const BY_SOURCE_MAX: usize = 128;
 

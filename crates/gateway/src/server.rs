@@ -51,6 +51,16 @@ impl Room {
         stream_window: 256 << 10,
         connection_window: 256 << 10,
     };
+    /// Windows of the first connections, as far as [`wide_places`] has places: uploads wait for
+    /// their client less often, and over a long line their speed is a window for each round trip.
+    const fn with_wide_windows(self) -> Self {
+        Self {
+            stream_window: WIDE_WINDOW,
+            connection_window: WIDE_WINDOW,
+            ..self
+        }
+    }
+
     /// Where clients have to log in, a stranger may hold this much. 64 KiB is the least window that
     /// HTTP/2 has.
     const GUARDED: Self = Self {
@@ -58,6 +68,17 @@ impl Room {
         stream_window: 64 << 10,
         connection_window: 64 << 10,
     };
+}
+
+/// The window of a connection that has a place for it.
+const WIDE_WINDOW: u32 = 1 << 20;
+
+/// The part of what responses may leave unread that wide windows may hold besides: one of so many.
+const WIDE_SHARES: usize = 2;
+
+/// How many connections may have wide windows.
+pub(crate) fn wide_places(store: &impl Store) -> usize {
+    store.unread_max() / WIDE_SHARES / WIDE_WINDOW as usize
 }
 
 /// Requests under way at once in one HTTP/2 connection.
@@ -376,11 +397,15 @@ async fn serve_http<S: Store + Unpin>(
         life: &life,
         stopped,
     };
-    let room = match front.security().users {
+    let mut room = match front.security().users {
         Some(_) => Room::GUARDED,
         None => Room::KNOWN,
     };
     if is_http2 {
+        let place = front.wide_windows().try_acquire();
+        if place.is_ok() {
+            room = room.with_wide_windows();
+        }
         let connection = http2::Builder::new(Streams(Arc::default()))
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)

@@ -28,7 +28,16 @@ impl Site {
     }
 
     fn with_tuning(times: Times, tuning: Tuning) -> Self {
-        let store = Fake::with_tuning(tuning);
+        Self::of(Fake::with_tuning(tuning), times)
+    }
+
+    fn with_unread_max(bytes: usize) -> Self {
+        let store = Fake::with_tuning(Tuning::default());
+        store.0.unread_max.store(bytes, Ordering::SeqCst);
+        Self::of(store, Times::default())
+    }
+
+    fn of(store: Fake, times: Times) -> Self {
         let front = Front::new(store.clone(), Security::default(), options(times));
         let bound = Bound::new(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let gateway = Gateway::start(&front, bound, 1).unwrap();
@@ -313,4 +322,32 @@ fn connections_beyond_the_limit_are_closed() {
     next.write_all(b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         .unwrap();
     assert_eq!(response(&mut next).0, 404);
+}
+
+/// What a client of HTTP/2 may send in one request before it is asked to.
+fn window(site: &Site) -> (u32, TcpStream) {
+    let mut stream = site.connect();
+    // The preface, and settings that say nothing (RFC 9113, sections 3.4 and 6.5).
+    let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    stream.write_all(begin).unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head[3], 4, "the first frame has settings");
+    let mut settings = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut settings).unwrap();
+    let window = settings.chunks_exact(6).find(|it| it[..2] == [0, 4]);
+    let window: [u8; 4] = window.unwrap()[2..].try_into().unwrap();
+    (u32::from_be_bytes(window), stream)
+}
+
+#[test]
+fn as_many_connections_have_wide_windows_as_a_part_of_the_memory_bears() {
+    let site = Site::with_unread_max(4 << 20);
+    let (first, second) = (window(&site), window(&site));
+    assert_eq!((first.0, second.0), (1 << 20, 1 << 20));
+    let (narrow, _third) = window(&site);
+    assert_eq!(narrow, 256 << 10);
+    // A place is free again when its connection has gone.
+    drop(first);
+    until("a place is free", || window(&site).0 == 1 << 20);
 }
