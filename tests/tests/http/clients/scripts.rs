@@ -164,12 +164,19 @@ struct Moon {
 impl Moon {
     fn new(program: &Path, section: &'static str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let script = format!("# {section}\ndate +%N > out\n");
-        let files = [
-            (
-                ".moon/workspace.yml",
-                "projects: ['a']\nvcs: {defaultBranch: 'main'}\ntelemetry: false\n",
+        // Over gRPC blobs go in streams that moon compresses, and one of them is long.
+        let (remote, more) = match section {
+            "moon over gRPC" => (
+                "remote: {cache: {compression: 'zstd', verifyIntegrity: true}}\n",
+                "head -c 8000000 /dev/urandom >> out\n",
             ),
+            _ => ("", ""),
+        };
+        let script = format!("# {section}\ndate +%N > out\n{more}");
+        let workspace =
+            format!("projects: ['a']\nvcs: {{defaultBranch: 'main'}}\ntelemetry: false\n{remote}");
+        let files = [
+            (".moon/workspace.yml", workspace.as_str()),
             (
                 "a/moon.yml",
                 "tasks: {build: {command: 'sh make.sh', inputs: ['make.sh'], outputs: ['out']}}\n",
