@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, LimitOptions,
+    BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GoOptions, LimitOptions,
     MemoryOptions, Programs, RouterOptions, SpeedOptions, compare_build, compare_codecs,
-    compare_cold, compare_disk, compare_http, compare_memory, compare_remote, compare_router,
-    compare_speed, serve_limit,
+    compare_cold, compare_disk, compare_go, compare_http, compare_memory, compare_remote,
+    compare_router, compare_speed, serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -144,6 +144,21 @@ enum Command {
     },
     /// GET and PUT of blobs over HTTP beside bazel-remote.
     Http(Beside),
+    /// A build of a Go project with the go command's own cache, and with Fonn.
+    Go {
+        /// Directory of its module.
+        #[arg(long)]
+        module: PathBuf,
+        /// The package that is built.
+        #[arg(long, default_value = ".")]
+        package: String,
+        /// How much longer a round trip to the far node takes, in milliseconds.
+        #[arg(long, default_value_t = 2)]
+        latency_ms: u64,
+        /// Builds of each kind; the fastest counts.
+        #[arg(long, default_value_t = 2)]
+        rounds: usize,
+    },
     /// Calls of the Remote Execution API beside bazel-remote.
     Remote(Beside),
     /// fonn-router in front of three nodes beside twemproxy in front of three memcached.
@@ -311,6 +326,17 @@ fn main() -> Result<()> {
                 dir,
             },
         )?,
+        Command::Go {
+            module,
+            package,
+            latency_ms,
+            rounds,
+        } => compare_go(&GoOptions {
+            module,
+            package,
+            round_trip: Duration::from_millis(latency_ms),
+            rounds,
+        })?,
         Command::Http(beside) => compare_http(&beside.options(&arguments.fonn_flag)?)?,
         Command::Remote(beside) => compare_remote(&beside.options(&arguments.fonn_flag)?)?,
         Command::Router {
