@@ -22,6 +22,8 @@ use fonn_tests::component::program;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::peers::BazelRemote;
 
+use super::documented::documented;
+
 /// How long bazel-remote may take to pass on what it was given.
 const PASS_LIMIT: Duration = Duration::from_secs(60);
 
@@ -429,8 +431,11 @@ fn bazel_remote_in_front_of_fonn_ends_calls_as_in_front_of_itself() -> Result<()
     let behind = BazelRemote::start(&program, behind_dir.path(), &[])?;
     let node = NodeOptions::new().with_http().start()?;
     let in_front = |dir: &TempDir, of: SocketAddr| {
-        let proxy = format!("--grpc_proxy.url=grpc://{of}");
-        BazelRemote::start(&program, dir.path(), &[&proxy])
+        let line = documented("bazel-remote in front of Fonn", of)?;
+        let proxy = line
+            .split_whitespace()
+            .skip_while(|it| !it.starts_with("--grpc"));
+        BazelRemote::start(&program, dir.path(), &proxy.collect::<Vec<_>>())
     };
     let (front_dir, ours_dir, late_dir) = (front_dir?, ours_dir?, late_dir?);
     let theirs = in_front(&front_dir, behind.grpc)?;
