@@ -234,35 +234,46 @@ impl<S: Store> Caller<'_, S> {
         }
     }
 
-    /// Which blobs are there. Asking counts as a use of each, and moves no values. What takes a
-    /// while is asked for at once: the requests to each owner go out together.
+    /// Which blobs are there. Asking counts as a use of each, and moves no values.
     async fn present(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
         let until = Instant::now() + PRESENCE_DEADLINE;
+        let mut found = Vec::with_capacity(digests.len());
+        for part in digests.chunks(PRESENCE_STEP) {
+            if Instant::now() >= until {
+                self.front.figures().lost(LostRead::Deadline);
+                break;
+            }
+            found.extend(self.present_together(instance, part).await);
+            // Other calls have their turn.
+            tokio::task::yield_now().await;
+        }
+        found.resize(digests.len(), false);
+        let missing = found.iter().filter(|it| !**it).count();
+        self.front.figures().remote.checked(digests.len(), missing);
+        found
+    }
+
+    /// Which of a few blobs are there. What cannot be told at once is asked for together.
+    async fn present_together(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
         let keys = digests
             .iter()
             .map(|digest| digest.blob_key(instance).into());
         let keys: Vec<Bytes> = keys.collect();
         let told = self.front.store().probe_at_once(self.scope, &keys);
-        let told = digests.iter().zip(told).map(|(digest, told)| match told {
-            Some(probed) if probed.form == Form::Value => Some(probed.len as u64 == digest.len()),
-            _ => Hasher::names_empty(digest).then_some(true),
-        });
-        let told: Vec<Option<bool>> = told.collect();
-        let mut found: Vec<bool> = told.iter().map(|told| *told == Some(true)).collect();
-        let slow: Vec<usize> = (0..told.len()).filter(|it| told[*it].is_none()).collect();
-        for part in slow.chunks(PRESENCE_STEP) {
-            if Instant::now() >= until {
-                self.front.figures().lost(LostRead::Deadline);
-                break;
-            }
-            let look = |index: &usize| self.is_present(instance, &digests[*index], &keys[*index]);
-            let looked = join_all(part.iter().map(look)).await;
-            for (index, is_there) in part.iter().zip(looked) {
-                found[*index] = is_there;
+        let mut found = vec![true; digests.len()];
+        let mut slow = Vec::new();
+        let blobs = digests.iter().zip(&keys).zip(told);
+        for (is_there, ((digest, key), told)) in found.iter_mut().zip(blobs) {
+            match told {
+                Some(it) if it.form == Form::Value => *is_there = it.len as u64 == digest.len(),
+                _ if Hasher::names_empty(digest) => {}
+                _ => slow.push((is_there, digest, key)),
             }
         }
-        let missing = found.iter().filter(|it| !**it).count();
-        self.front.figures().remote.checked(digests.len(), missing);
+        let looks = slow.into_iter().map(async |(is_there, digest, key)| {
+            *is_there = self.is_present(instance, digest, key).await;
+        });
+        join_all(looks).await;
         found
     }
 
