@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use fonn_disk_tier::Durability;
 use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
@@ -43,7 +44,6 @@ use self::codecs::Codecs;
 use self::cold::ColdAdmin;
 use self::telemetry::Telemetry;
 use crate::cluster::Cluster;
-use crate::lsm::Durability;
 use crate::server::Shared;
 
 /// Longest request: a key of 32 KiB and a little.

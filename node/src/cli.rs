@@ -11,9 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fonn_base::entry::Space;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
+use fonn_disk_tier::levels::{Level, LevelCodec};
+use fonn_disk_tier::{DiskOptions, SETTLE_PERCENT};
 use fonn_gateway::{Gateway, ToolsReport, mount};
+use fonn_ram_tier::RamOptions;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::config::{InForce, SettingsService};
 use fonn_runtime::events::{Events, Topic};
@@ -42,10 +46,6 @@ use crate::cluster::{self, Cluster};
 use crate::cold::{Cold, ColdSetup};
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
-use crate::entry::Space;
-use crate::levels::{Level, LevelCodec};
-use crate::lsm::{DiskOptions, SETTLE_PERCENT};
-use crate::ram::RamOptions;
 use crate::server::{Identity, LiveSettings, Server, Shared, Tiers};
 use crate::sharing::{self, follow};
 use crate::users::Followed;
@@ -446,7 +446,7 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         value_len_max: config.value_len_max(),
         memory_bytes,
         // A node that has entries must learn by name which of them others have overwritten.
-        restore: if crate::lsm::has_entries(&dir) {
+        restore: if fonn_disk_tier::has_entries(&dir) {
             RestoreFrom::Footers
         } else {
             RestoreFrom::Checkpoint
@@ -520,7 +520,7 @@ pub async fn engine_options(
             read_threads: (2 * config.threads).clamp(2, 16),
             settle_percent: SETTLE_PERCENT,
             write_bytes_per_sec_max: None,
-            room_wait: crate::lsm::ROOM_WAIT,
+            room_wait: fonn_disk_tier::ROOM_WAIT,
         }),
         cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),

@@ -20,18 +20,19 @@ use std::time::Instant;
 
 use fonn_cold_tier::store::ObjectStore;
 use fonn_cold_tier::store::retry::RetryStats;
-use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode, ValueCodec};
+use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode};
+use fonn_disk_tier::levels::LevelCodec;
+use fonn_disk_tier::{Below, DiskTier};
 use fonn_proto::peer::SlotSet;
 use fonn_runtime::hlc::Hlc;
 use fonn_runtime::tasks::{OnShutdown, Tasks};
 
+use self::codec::SpillCodec;
 use self::gate::Gate;
 use self::observer::Superseder;
 use self::queue::LogQueue;
 pub(crate) use self::takeover::{TakeoverStatus, Takeovers};
 use crate::engine::Hot;
-use crate::levels::LevelCodec;
-use crate::lsm::{Below, DiskTier};
 
 /// How to open the cold tier.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ impl Cold {
         let superseder = Arc::new(Superseder::new(Arc::clone(hot)));
         let observer = Arc::clone(&superseder);
         let options = ColdOptions {
-            codec: Arc::clone(&setup.codec) as Arc<dyn ValueCodec>,
+            codec: Arc::new(SpillCodec(Arc::clone(&setup.codec))),
             ..setup.options
         };
         let tier = ColdTier::open(options, setup.store, observer)?;

@@ -8,6 +8,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use fonn_disk_tier::Durability;
+use fonn_disk_tier::levels::{CodecChoice, Level, LevelSetting};
+use fonn_ram_tier::LruMode;
 use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
 use fonn_runtime::config::{
     self, AdminAddr, ConfigError, Early, HttpAddr, HttpConfig, Origins, one_or_many,
@@ -23,9 +26,6 @@ use serde::Deserialize;
 
 use self::cluster::{ClusterAddr, MemberAddr};
 use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
-use crate::levels::{CodecChoice, Level, LevelSetting};
-use crate::lsm::Durability;
-use crate::ram::LruMode;
 
 pub use self::cluster::ClusterConfig;
 pub use self::cold::{ColdBudget, ColdConfig};

@@ -52,9 +52,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fonn_base::ack::{Ack, AckGroup};
+use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
+use fonn_disk_tier::levels::LevelCodec;
+use fonn_disk_tier::{DiskEntry, DiskTier, Durability};
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Outcome, Version};
+use fonn_ram_tier::{Found, RamTier, ShardGuard, SlotId, Stored};
 use fonn_runtime::clock::Clock;
 pub use fonn_runtime::serve::Job;
 use parking_lot::Mutex;
@@ -65,14 +70,9 @@ use self::prepare::{Long, Prepared, SHORT_LEN_MAX};
 use self::semantics::{Change, Present};
 use self::upkeep::Ledger;
 use self::write_once::Ruling;
-use crate::ack::{Ack, AckGroup};
 use crate::cold::Cold;
-use crate::entry::{Meta, Space};
 use crate::flush::FlushTable;
-use crate::levels::LevelCodec;
-use crate::lsm::{DiskEntry, DiskTier, Durability};
 use crate::namespaces::Namespaces;
-use crate::ram::{Found, RamTier, ShardGuard, SlotId, Stored};
 use crate::stats::{Latency, Stats};
 
 /// Counters of writes, a stripe of keys each. More stripes, fewer fetches repeated in vain.

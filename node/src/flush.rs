@@ -16,12 +16,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
+use fonn_base::entry::{Meta, Space};
 use fonn_proto::{PurgeScope, Version};
 use fonn_runtime::hlc;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
-
-use crate::entry::{Meta, Space};
 
 /// Purges that are kept at once.
 pub const PURGES_MAX: usize = 256;

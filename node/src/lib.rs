@@ -1,20 +1,14 @@
 //! The cache process: client protocols in front of a RAM tier over a local LSM.
 
-pub mod ack;
 pub mod admin;
 pub mod cli;
 pub mod cluster;
 pub mod cold;
 pub mod config;
 pub mod engine;
-pub mod entry;
 pub mod flush;
-pub mod levels;
-pub mod lsm;
 pub mod metrics;
 pub mod namespaces;
-pub mod ram;
-pub mod reactor;
 pub mod report;
 pub mod server;
 pub mod sharing;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use fonn_codec::registry;
 use fonn_cold_tier::store::Opened;
+use fonn_disk_tier::levels::LevelCodec;
 use fonn_proto::Failure;
 use fonn_runtime::metrics::{Metrics, Snapshot};
 
 use crate::cluster::Cluster;
-use crate::levels::LevelCodec;
 use crate::server::Shared;
 use crate::stats::Counter;
 

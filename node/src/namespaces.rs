@@ -8,13 +8,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use fonn_base::entry::Space;
 use fonn_proto::Failure;
 use fonn_runtime::metrics::striped::Counters;
 use fonn_runtime::users::{DEFAULT_NAMESPACE, Directory};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
-
-use crate::entry::Space;
 
 /// No quota.
 const UNLIMITED: u64 = u64::MAX;

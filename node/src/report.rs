@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fonn_base::entry::Space;
 use fonn_runtime::serve::Client;
 use fonn_runtime::size::ByteCount;
 
-use crate::entry::Space;
 use crate::namespaces::Asked;
 use crate::server::Shared;
 use crate::stats::Counter;

@@ -12,6 +12,7 @@ mod tests;
 use std::future::Future;
 use std::sync::Arc;
 
+use fonn_base::entry::Space;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{FlushesBuilder, Reply, Request};
 use fonn_proto::request::ServerOutcome;
@@ -24,7 +25,6 @@ use fonn_runtime::users::Authenticator;
 
 use crate::cluster::view::Views;
 use crate::engine::{Acks, Engine, Moment};
-use crate::entry::Space;
 use crate::sharing::{Later, Sharing};
 use crate::stats::Counter;
 

@@ -38,6 +38,7 @@ use std::time::Duration;
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet, SourcesBuilder};
 use fonn_proto::placement::{self, SLOT_COUNT};
 
+use fonn_base::entry::Space;
 use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::route::{Forwarder, Target, Topology, envelope};
@@ -54,7 +55,6 @@ use self::notes::Notes;
 use self::pulse::Pulse;
 use self::repair::Repairs;
 use crate::engine::{Acks, Engine, PutError};
-use crate::entry::Space;
 
 /// How long a write waits for the other owners, and a command for the member that had its slot
 /// before. Longer than it takes until one that fell is known to be down.

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use fonn_codec::CodecSpec;
+use fonn_disk_tier::levels::{CodecChoice, Level, LevelSetting};
 use fonn_runtime::config::{InForce, Origin};
 use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::levels::{CodecChoice, Level, LevelSetting};
 
 /// The setting.
 const KEY: &str = "codec";

@@ -12,10 +12,9 @@ mod tier;
 use std::future::Future;
 use std::pin::Pin;
 
+use fonn_base::entry::Space;
 use fonn_proto::{Version, WriterId};
 use tokio_stream::Stream;
-
-use crate::entry::Space;
 
 pub(super) use service::{ColdService, WORK_MAX};
 pub use tier::TierAdmin;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fonn_base::entry::{Meta, Space};
 use fonn_proto::grpc::v1::admin_server;
 use fonn_proto::grpc::v1::{
     CountWrittenRequest, DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse,
@@ -25,7 +26,6 @@ use super::warm::{self, Wanted};
 use super::{Admin, namespaces, purge, status};
 use crate::cluster::Cluster;
 use crate::engine::{Acks, Engine, Job, Located};
-use crate::entry::{Meta, Space};
 
 /// Longest key of any protocol.
 const KEY_LEN_MAX: usize = 32 << 10;

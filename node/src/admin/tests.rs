@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_base::entry::Space;
 use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
@@ -34,7 +35,6 @@ use super::telemetry::Telemetry;
 use super::{Admin, Node, OfProcess};
 use crate::config::{self, Settings};
 use crate::engine::{Acks, Engine, Job};
-use crate::entry::Space;
 use crate::server::{Shared, Tiers};
 
 const GRACE: Duration = Duration::from_secs(30);

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_base::entry::Space;
 use fonn_cold_tier::ColdError;
 use fonn_cold_tier::checkpoint::SegmentState;
 use fonn_proto::grpc::v1::{WarmEnd, WarmRequest, WarmResponse};
@@ -16,7 +17,6 @@ use tonic::Status;
 
 use super::cold::news::{Teller, news};
 use crate::engine::{Engine, Warmed};
-use crate::entry::Space;
 use crate::server::Tiers;
 
 /// Bytes of records a second, if the caller does not say.

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use fonn_codec::policy::Signals;
 use fonn_codec::{CodecSpec, Encoded};
 use fonn_cold_tier::{ColdTier, SpillLoad, SpillMode, ValueCodec};
-
-use crate::levels::{Cpu, Device, LevelCodec};
+use fonn_disk_tier::levels::{Cpu, Device, LevelCodec};
 
 /// How often `auto` looks.
 const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
@@ -15,25 +14,29 @@ const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
 /// Below this a delay of the spill says nothing: batches take their time.
 const DELAY_MIN: Duration = Duration::from_secs(2);
 
-impl ValueCodec for LevelCodec {
+/// The level's codec, as the bucket asks for it.
+#[derive(Debug)]
+pub(crate) struct SpillCodec(pub(crate) Arc<LevelCodec>);
+
+impl ValueCodec for SpillCodec {
     fn active(&self) -> (CodecSpec, usize) {
-        Self::active(self)
+        self.0.active()
     }
 
     fn wants(&self, len: usize) -> bool {
-        Self::wants(self, len)
+        self.0.wants(len)
     }
 
     fn sample(&self, value: &[u8]) {
-        self.keep(value);
+        self.0.keep(value);
     }
 
     fn run(&self, len: usize, encode: &mut dyn FnMut() -> Option<Encoded>) -> Option<Encoded> {
-        let (encoded, cpu) = self.meter().time(len, encode);
+        let meter = self.0.meter();
+        let (encoded, cpu) = meter.time(len, encode);
         if let Some(encoded) = encoded {
             let (bytes_in, bytes_out) = (encoded.original_len, encoded.frame_len);
-            self.meter()
-                .count(encoded.encoding, bytes_in, bytes_out, cpu);
+            meter.count(encoded.encoding, bytes_in, bytes_out, cpu);
         }
         encoded
     }
@@ -105,8 +108,9 @@ fn backlog(mode: SpillMode, age: Duration) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use fonn_disk_tier::levels::{CodecChoice, Level};
+
     use super::*;
-    use crate::levels::{CodecChoice, Level};
 
     const SECOND: Duration = Duration::from_secs(1);
     const MODE: SpillMode = SpillMode::WriteBehind(Duration::from_secs(5));

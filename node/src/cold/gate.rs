@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::entry::Space;
 use fonn_cold_tier::segment::CopyVersion;
 use fonn_cold_tier::store::retry::RetryStats;
 use fonn_cold_tier::{ColdTier, Found, LostCopy};
+use fonn_disk_tier::{Below, Leave, Leaving, TailPosition};
 use fonn_proto::Version;
 use parking_lot::Mutex;
-
-use crate::entry::Space;
-use crate::lsm::{Below, Leave, Leaving, TailPosition};
 
 /// How long a generation waits for a bucket that makes no progress and lets requests fail. Less
 /// than writes wait for room.

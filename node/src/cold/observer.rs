@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
+use fonn_base::entry::Space;
 use fonn_cold_tier::ColdObserver;
 use fonn_cold_tier::segment::{CopyVersion, FlushMark};
+use fonn_disk_tier::DiskTier;
 use fonn_proto::{PurgeScope, Version, WriterId};
 use fonn_runtime::hlc::Hlc;
 
 use crate::engine::Hot;
-use crate::entry::Space;
-use crate::lsm::DiskTier;
 
 /// Voids copies that another node's are newer than.
 pub(super) struct Superseder {

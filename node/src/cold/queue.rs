@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use fonn_base::entry::Meta;
 use fonn_cold_tier::segment::Facts;
 use fonn_cold_tier::{
     Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
     SpillSourceError,
 };
+use fonn_disk_tier::{DiskTier, Fact, TailPosition, TailRecord};
 use fonn_runtime::hlc::Hlc;
 
 use super::gate::{Gate, copy_version};
-use crate::entry::Meta;
-use crate::lsm::{DiskTier, Fact, TailPosition, TailRecord};
 
 /// The queue.
 pub(super) struct LogQueue {
@@ -118,11 +118,11 @@ impl SpillSource for LogQueue {
 mod tests {
     use std::time::Duration;
 
+    use fonn_base::entry::Space;
     use fonn_runtime::clock::ManualClock;
     use fonn_runtime::hlc::at_ms;
 
     use super::*;
-    use crate::entry::Space;
 
     #[test]
     fn a_record_is_due_by_when_it_was_written_however_far_versions_are_ahead() {

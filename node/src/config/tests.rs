@@ -315,3 +315,30 @@ fn a_reload_names_what_needs_a_restart() {
     assert_eq!(with("").needs_restart(&with(bucket)), ["--cold-tier"]);
     assert_eq!(zones[0].needs_restart(&with("")), ["--cluster-listen"]);
 }
+
+#[test]
+fn a_codec_that_the_build_leaves_out_is_refused_at_the_start_with_its_feature() {
+    for codec in fonn_codec::registry::all() {
+        let name = codec.name();
+        let sentence =
+            format!("codec {name} is not in this build: it needs the cargo feature `{name}`");
+        for level in ["ram", "fresh", "compacted", "cold"] {
+            let setting = format!("{level}={name}");
+            let by_flag = from_args(&["--data-dir", "none", "--codec", &setting]);
+            let by_file = from_file(&format!("data_dir = \"none\"\ncodec = [\"{setting}\"]"));
+            for answer in [by_flag, by_file.map_err(|error| error.to_string())] {
+                match answer {
+                    Ok(config) => {
+                        let codecs = config.codecs();
+                        assert!(codec.is_available(), "{setting} was taken");
+                        assert!(codecs.contains(&setting), "{setting}: {codecs}");
+                    }
+                    Err(error) => {
+                        assert!(!codec.is_available(), "{setting}: {error}");
+                        assert!(error.contains(&sentence), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -16,12 +16,14 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use bytes::Bytes;
+use fonn_base::entry::{Meta, Space};
 use fonn_proto::batch::{BATCH_STEPS_MAX, BATCH_VALUES_LEN_MAX};
 use fonn_proto::outcome::Value;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Batch, BatchStep, Command, Failure, Outcome, Redirects, Seen, Store, Stored, Transfer, Version,
 };
+use fonn_ram_tier::{ManyGuard, SlotId};
 use fonn_runtime::hlc;
 
 use self::growth::{Growth, KeyIndex};
@@ -32,8 +34,6 @@ use super::prepare::{Prepared, SHORT_LEN_MAX};
 use super::{
     Acks, Attempt, Effects, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, ValueAt, semantics,
 };
-use crate::entry::{Meta, Space};
-use crate::ram::{ManyGuard, SlotId};
 
 /// Versions are reserved for so long ahead that they last while the locks are held.
 const VERSIONS_MARGIN_MS: u64 = 1_000;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fonn_base::ack::Ack;
+use fonn_base::entry::{Meta, Space};
 use fonn_codec::frame::Header;
 use fonn_codec::{CodecId, CodecSpec, Encoding};
+use fonn_disk_tier::{DiskEntry, DiskObserver, DiskTier, Durability, Write, WriteKind};
 use fonn_proto::{Command, Failure, Version};
+use fonn_ram_tier::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
 
 use super::fetch::From;
 use super::semantics::Change;
 use super::{Acks, Engine, Hot, Job, There};
-use crate::ack::Ack;
-use crate::entry::{Meta, Space};
-use crate::lsm::{DiskEntry, DiskObserver, DiskTier, Durability, Write, WriteKind};
-use crate::ram::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
 
 /// Longest value of a request that is copied. The queue of the disk tier keeps a longer one where
 /// it arrived, and with it the buffer of the connection.

@@ -1,10 +1,10 @@
 //! What is counted of each command.
 
+use fonn_base::entry::Space;
 use fonn_proto::{Command, Failure, Get, Outcome};
 
 use super::fetch::From;
 use super::{Absence, Engine, There};
-use crate::entry::Space;
 use crate::namespaces::Asked;
 use crate::stats::Counter;
 

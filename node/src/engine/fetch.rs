@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use fonn_base::entry::{Meta, Space};
 use fonn_cold_tier::Fetched as ColdFetched;
 use fonn_cold_tier::{ColdEntry, Location, Reading};
+use fonn_disk_tier::{DiskEntry, DiskFound};
 use fonn_proto::{Command, Failure, Outcome, WriterId};
 
 use super::{Engine, Ticket};
-use crate::entry::{Meta, Space};
-use crate::lsm::{DiskEntry, DiskFound};
 use crate::stats::Counter;
 
 /// The tier that an entry was fetched from.

@@ -3,11 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use fonn_base::entry::Space;
 use fonn_proto::peer;
 use fonn_proto::{ExpirySpec, Failure, PurgeScope, Version};
 
 use super::Engine;
-use crate::entry::Space;
 
 impl Engine {
     /// Makes everything in `spaces` invisible, now or in `delay_s` seconds (an absolute time above

@@ -6,16 +6,16 @@
 //! answers a plain read with the same words.
 
 use bytes::Bytes;
+use fonn_base::entry::Space;
 use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Get, Hit, Outcome};
+use fonn_ram_tier::Stored;
 
 use super::Engine;
 use super::prepare::SHORT_LEN_MAX;
 use super::semantics::{self, Present};
-use crate::entry::Space;
 use crate::namespaces::Asked;
-use crate::ram::Stored;
 
 /// The time that short requests of one batch are judged by. A batch is answered in one turn of
 /// the reactor, which looks at the clock once.

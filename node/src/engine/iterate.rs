@@ -12,6 +12,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::entry::{Meta, Space};
+use fonn_disk_tier::{CountLimits, DiskError, DiskTier, PageLimits, SpaceCount};
 use fonn_proto::{Failure, placement};
 use fonn_runtime::random::SplitMix64;
 use parking_lot::Mutex;
@@ -19,8 +21,6 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 
 use self::cursors::Cursors;
 use super::{Engine, Hot};
-use crate::entry::{Meta, Space};
-use crate::lsm::{CountLimits, DiskError, DiskTier, PageLimits, SpaceCount};
 
 /// Keys of one page.
 const PAGE_KEYS_MAX: usize = 10_000;

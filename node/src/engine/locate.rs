@@ -1,12 +1,12 @@
 //! Where the copies of a key are: for the operator. Nothing is promoted, counted or refreshed.
 
+use fonn_base::entry::{Meta, Space};
 use fonn_codec::{Encoding, Frame};
+use fonn_disk_tier::{DiskError, DiskRecord};
 use fonn_proto::Version;
+use fonn_ram_tier::Stored;
 
 use super::Engine;
-use crate::entry::{Meta, Space};
-use crate::lsm::{DiskError, DiskRecord};
-use crate::ram::Stored;
 
 /// A copy of a key in one tier.
 #[derive(Clone, Debug, PartialEq)]

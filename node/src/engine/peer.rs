@@ -16,20 +16,20 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
+use fonn_disk_tier::{DiskFound, DiskTier, SlotPage};
 use fonn_proto::command::RESP_KEY_LEN_MAX;
 use fonn_proto::outcome::Value;
 use fonn_proto::overlay::OVERLAY_PREFIX_LEN;
 use fonn_proto::peer::{self, SlotSet};
 use fonn_proto::placement::slot;
 use fonn_proto::{Failure, Version};
+use fonn_ram_tier::{Found, ShardGuard, Stored};
 use thiserror::Error;
 
 use super::commit::{self, Content, RamForm, Refused};
 use super::{Acks, EVICTIONS_MAX, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
-use crate::entry::{Meta, Space};
-use crate::lsm::{DiskFound, DiskTier, SlotPage};
-use crate::ram::{Found, ShardGuard, Stored};
 
 /// Keys that one page may name.
 const PAGE_KEYS_MAX: usize = 4096;

@@ -5,15 +5,15 @@
 //! tried again. What was made of a value counts only while the entry has the same version.
 
 use bytes::Bytes;
+use fonn_base::entry::Space;
 use fonn_codec::{CodecId, Frame};
 use fonn_proto::{Command, Version};
+use fonn_ram_tier::{Found, Stored};
 
 use super::commit::{Content, RamForm};
 use super::fetch::Fetched;
 use super::semantics::{self, Change, Present, Rules};
 use super::{Engine, Job};
-use crate::entry::Space;
-use crate::ram::{Found, Stored};
 
 /// Bytes up to which a value is decoded, made or encoded under the lock.
 pub(super) const SHORT_LEN_MAX: usize = 16 << 10;

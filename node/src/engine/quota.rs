@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_base::entry::Space;
+use fonn_disk_tier::{Census, DiskError, DiskTier};
 use fonn_runtime::events::{Events, Topic};
 use fonn_runtime::users::Directory;
 
 use super::Engine;
-use crate::entry::Space;
-use crate::lsm::{Census, DiskError, DiskTier};
 use crate::namespaces::{Count, Namespaces};
 
 /// A namespace that holds more than its quota without this part of it is cut, so that a count is

@@ -10,13 +10,13 @@
 //! (touch), the old token is kept as [`Meta::cas_override`].
 
 use bytes::Bytes;
+use fonn_base::entry::Meta;
 use fonn_proto::{
     Arith, Command, Delete, ExpireCondition, ExpirySpec, Failure, Get, Hit, Outcome, SetBit,
     SetRange, Store, StoreMode, Stored, Touch, Version, WriterId, outcome::Value,
 };
 
 use super::number;
-use crate::entry::Meta;
 
 /// The entry that is there: visible, not expired.
 #[derive(Clone, Copy, Debug)]

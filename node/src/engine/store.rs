@@ -6,11 +6,11 @@
 //! a plain store with the same words.
 
 use fonn_proto::{Command, Outcome};
+use fonn_ram_tier::INLINE_LEN_MAX;
 
 use super::hit::Moment;
 use super::semantics::{self, Change};
 use super::{Acks, EVICTIONS_MAX, Engine, Job};
-use crate::ram::INLINE_LEN_MAX;
 
 impl Engine {
     /// Carries out a store of a short value that does not depend on what is there: `word` gets the

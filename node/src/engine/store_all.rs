@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fonn_base::entry::{Meta, Space};
 use fonn_proto::command::STORE_ALL_PAIRS_MAX;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{ExpirySpec, Failure, Version, WriterId};
@@ -16,7 +17,6 @@ use tokio::sync::Semaphore;
 use super::commit::{Content, Refused};
 use super::fetch::{Need, Unknown};
 use super::{Acks, Engine, Ticket};
-use crate::entry::{Meta, Space};
 
 /// Lookups that are under way at a time, of all commands of the node. The lookup of another client
 /// waits behind so many, however many pairs wait for theirs.

@@ -16,16 +16,16 @@ mod write_once;
 
 use std::time::Duration;
 
-use crate::levels::CodecChoice;
 use bytes::Bytes;
+use fonn_disk_tier::levels::CodecChoice;
+use fonn_disk_tier::{DiskError, DiskOptions};
 use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Get, Redirects, Store, Touch, WriterId};
+use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_runtime::clock::ManualClock;
 use tempfile::TempDir;
 
 use super::upkeep::EngineOptions;
 use super::*;
-use crate::lsm::{DiskError, DiskOptions};
-use crate::ram::{LruMode, RamOptions};
 
 pub(super) const SPACE: Space = Space(3);
 const GRACE: Duration = Duration::from_secs(120);
@@ -114,7 +114,7 @@ impl Rig {
                 read_threads: 1,
                 settle_percent: 0,
                 write_bytes_per_sec_max: None,
-                room_wait: crate::lsm::ROOM_WAIT,
+                room_wait: fonn_disk_tier::ROOM_WAIT,
             }),
             cold: None,
             ram_codec: (choice.ram_codec, 64),

@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use fonn_codec::policy::Signals;
 use fonn_cold_tier::segment::FlushMark as ColdMark;
 use fonn_cold_tier::{ColdError, ColdTier};
+use fonn_disk_tier::levels::{CodecChoice, Cpu, Level, LevelCodec};
+use fonn_disk_tier::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
+use fonn_ram_tier::{RamOptions, RamTier};
 use fonn_runtime::allocator;
 use fonn_runtime::clock::Clock;
 use fonn_runtime::hlc::{self, Hlc};
@@ -19,10 +22,7 @@ use parking_lot::Mutex;
 use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, iterate, pressure};
 use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
-use crate::levels::{CodecChoice, Cpu, Level, LevelCodec};
-use crate::lsm::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
 use crate::namespaces::Namespaces;
-use crate::ram::{RamOptions, RamTier};
 use crate::stats::{Latency, Stats};
 
 /// Versions are reserved this far ahead of the clock, so that none is given out twice even if the

@@ -1,9 +1,10 @@
 //! Loading entries into RAM before a client asks for them.
 
+use fonn_base::entry::Space;
+
 use super::commit::Fresh;
 use super::fetch::{From, Need};
 use super::{EVICTIONS_MAX, Engine};
-use crate::entry::Space;
 
 /// How often an entry is fetched again because a write of its stripe came between. RAM has most of
 /// those then, and the others are found at the next request.

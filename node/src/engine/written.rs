@@ -2,11 +2,11 @@
 //!
 //! Memory and disk are counted. What the bucket alone has is not: its index does not know writers.
 
+use fonn_base::entry::{Meta, Space};
+use fonn_disk_tier::PageLimits;
 use fonn_proto::{Failure, PurgeScope};
 
 use super::Engine;
-use crate::entry::{Meta, Space};
-use crate::lsm::PageLimits;
 
 /// A step looks at about so many keys.
 const STEP_KEYS: usize = 4096;

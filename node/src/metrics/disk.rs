@@ -1,8 +1,7 @@
 //! Metrics of the disk tier.
 
+use fonn_disk_tier::DiskTier;
 use fonn_runtime::metrics::Snapshot;
-
-use crate::lsm::DiskTier;
 
 /// Publishes what the disk tier holds, has waiting and has done.
 pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
@@ -75,7 +74,7 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         "Times that a sleeping read thread was woken; one that is awake takes the next read without.",
         stats.read_wakes,
     );
-    let wakes = crate::reactor::wakes();
+    let wakes = fonn_base::reactor::wakes();
     counter(
         "fonn_disk_woken_tasks_total",
         "Requests that went on because a thread of the disk tier had done what they waited for.",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fonn_base::entry::Space;
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{ClusterView, ServerCommand};
 use fonn_runtime::glob;
@@ -9,7 +10,6 @@ use fonn_runtime::serve::Client;
 
 use super::{Shared, keys, live};
 use crate::engine::Acks;
-use crate::entry::Space;
 use crate::report;
 
 /// What the id of a node in no cluster is made of: the same after every start.

@@ -1,12 +1,12 @@
 //! `KEYS`: an iteration over all keys of a space, up to a bound.
 
+use fonn_base::entry::Space;
 use fonn_proto::Failure;
 use fonn_proto::request::ServerOutcome;
 use fonn_runtime::glob;
 use fonn_runtime::serve::{KEYS_PAGE, KeyGatherer};
 
 use crate::engine::Engine;
-use crate::entry::Space;
 
 /// All keys of a space that match a pattern. Other connections have their turn between two pages.
 pub(super) async fn all(engine: &Engine, space: Space, pattern: &[u8]) -> ServerOutcome {

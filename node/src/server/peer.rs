@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use fonn_base::entry::Space;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{self, Entry, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
 use fonn_proto::{Failure, Outcome, Version};
 
 use crate::engine::{Acks, Engine, PutError};
-use crate::entry::Space;
 
 /// Bytes of entries that one page has at most, about.
 const PAGE_LEN_MAX: usize = 4 << 20;

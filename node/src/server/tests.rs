@@ -16,15 +16,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::entry::Space;
+use fonn_disk_tier::{DiskOptions, Durability};
+use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::serve::{ListenAddr, Listener, Security, Tuning};
 
 use super::{Identity, Server, Shared, Tiers};
 use crate::cluster::view::Views;
 use crate::engine::{Engine, EngineOptions, Settings};
-use crate::entry::Space;
-use crate::lsm::{DiskOptions, Durability};
-use crate::ram::{LruMode, RamOptions};
 use crate::stats::Counter;
 
 /// No test waits longer than this for anything.
@@ -75,7 +75,7 @@ impl Node {
             },
             disk: options.disk,
             cold: None,
-            ram_codec: (crate::levels::CodecChoice::none(), 256),
+            ram_codec: (fonn_disk_tier::levels::CodecChoice::none(), 256),
             clock: Clock::system(),
             spaces: Space::ALL,
         })

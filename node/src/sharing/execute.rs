@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use fonn_base::entry::Space;
 use fonn_proto::peer::Entry;
 use fonn_proto::{Outcome, placement};
 use fonn_runtime::route::{Again, Came, Forwarded};
@@ -24,7 +25,6 @@ use super::metrics::Event;
 use super::{PRIMARY, RETRY, SHARED, Sharing, Unconfirmed, WRITE_WAITS};
 use super::{is_unchanged, refused, removes};
 use crate::engine::{Acks, Engine};
-use crate::entry::Space;
 
 /// What a member answers later.
 pub enum Later {

@@ -13,13 +13,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::entry::Space;
 use fonn_proto::peer::{self, Refusal, Reply, Request};
 use fonn_proto::{Failure, PurgeScope, Version};
 use fonn_runtime::route::{self, Hidden, Target, envelope};
 
 use super::{Held, Sharing};
 use crate::engine::Engine;
-use crate::entry::Space;
 
 /// How long a flush may take, or an owner is waited for, if that is longer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fonn_base::entry::Space;
 use fonn_proto::Version;
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet};
 use fonn_proto::placement::{self, SLOT_COUNT};
@@ -15,7 +16,6 @@ use thiserror::Error;
 use super::holdings::{Holding, Part, Source};
 use super::{Sharing, Told, Unconfirmed};
 use crate::engine::{Acks, Engine};
-use crate::entry::Space;
 
 /// Bytes of entries that one page has, about.
 const PAGE_LEN: u32 = 1 << 20;

@@ -12,6 +12,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_base::entry::Space;
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::placement;
 use fonn_runtime::route::{Target, envelope};
@@ -22,7 +23,6 @@ use tokio::time::Instant;
 use super::metrics::Event;
 use super::{FILLING, PRIMARY, REPLICA, SHARED, Sharing};
 use crate::engine::{Acks, Engine};
-use crate::entry::Space;
 
 /// A key that is read.
 type Key = (Space, Box<[u8]>);

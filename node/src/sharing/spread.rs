@@ -9,6 +9,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use fonn_base::entry::Space;
 use fonn_proto::Failure;
 use fonn_proto::Outcome;
 use fonn_proto::peer::{Entry, Reply, Request};
@@ -19,7 +20,6 @@ use fonn_runtime::route::envelope;
 use super::metrics::Event;
 use super::{PRIMARY, REPLICA, RETRY, SHARED, Sharing, Unconfirmed};
 use crate::engine::{Acks, Engine};
-use crate::entry::Space;
 
 impl Sharing {
     /// Whether this member may execute writes on a slot. While a leader is heard it knows; else the

@@ -16,7 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fonn_base::entry::Space;
+use fonn_disk_tier::levels::CodecChoice;
+use fonn_disk_tier::{DiskOptions, Durability, SETTLE_PERCENT};
 use fonn_proto::placement::slot;
+use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_runtime::clock::{Clock, ManualClock};
 use fonn_runtime::hlc::{Hlc, wall_ms};
 use fonn_runtime::metrics::Metrics;
@@ -30,10 +34,6 @@ use self::maps::placed;
 use super::{OWNERS_WAIT, Sharing};
 use crate::cluster::Standing;
 use crate::engine::{Engine, EngineOptions, Settings};
-use crate::entry::Space;
-use crate::levels::CodecChoice;
-use crate::lsm::{DiskOptions, Durability, SETTLE_PERCENT};
-use crate::ram::{LruMode, RamOptions};
 use crate::server::{Identity, Server, Shared, Tiers};
 
 /// No test waits longer than this for anything.
@@ -257,7 +257,7 @@ fn options(dir: &TempDir) -> EngineOptions {
             read_threads: 2,
             settle_percent: SETTLE_PERCENT,
             write_bytes_per_sec_max: None,
-            room_wait: crate::lsm::ROOM_WAIT,
+            room_wait: fonn_disk_tier::ROOM_WAIT,
         }),
         cold: None,
         ram_codec: (CodecChoice::none(), 256),

@@ -10,7 +10,7 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 17] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
     ("proto", "fonn-proto", &[]),
     ("codec", "fonn-codec", &[]),
     ("runtime", "fonn-runtime", &["fonn-proto"]),
@@ -30,6 +30,23 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 17] = [
         "fonn-cold-tier",
         &["fonn-codec", "fonn-runtime"],
     ),
+    ("crates/base", "fonn-base", &["fonn-proto", "fonn-runtime"]),
+    (
+        "crates/ram-tier",
+        "fonn-ram-tier",
+        &["fonn-base", "fonn-proto"],
+    ),
+    (
+        "crates/disk-tier",
+        "fonn-disk-tier",
+        &[
+            "fonn-base",
+            "fonn-codec",
+            "fonn-cold-tier",
+            "fonn-proto",
+            "fonn-runtime",
+        ],
+    ),
     (
         "crates/gateway",
         "fonn-gateway",
@@ -42,6 +59,9 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 17] = [
             "fonn-proto",
             "fonn-codec",
             "fonn-runtime",
+            "fonn-base",
+            "fonn-ram-tier",
+            "fonn-disk-tier",
             "fonn-cold-tier",
             "fonn-dashboard",
             "fonn-gateway",
@@ -74,6 +94,9 @@ const LIBRARIES: &[&str] = &[
     "fonn-ccache-storage",
     "fonn-ctl",
     "fonn-replication",
+    "fonn-base",
+    "fonn-ram-tier",
+    "fonn-disk-tier",
     "fonn-cold-tier",
     "fonn-gateway",
     "fonn-reapi",

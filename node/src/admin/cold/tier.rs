@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use fonn_base::entry::Space;
 use fonn_cold_tier::checkpoint::SegmentState as State;
 use fonn_cold_tier::names::SegmentName;
 use fonn_cold_tier::segment::FORMAT;
@@ -22,7 +23,6 @@ use super::{
     SegmentEntry, SegmentQuery, SegmentState, Severity, SpillLag, Status, VerifyNews,
     VerifyProgress,
 };
-use crate::entry::Space;
 
 /// Longest record that is read to tell its writer, in bytes.
 const RECORD_LEN_MAX: u64 = 1 << 20;

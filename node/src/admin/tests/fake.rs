@@ -1,9 +1,9 @@
 //! A cold tier that says what the tests expect.
 
+use fonn_base::entry::Space;
 use tokio_stream::StreamExt as _;
 
 use crate::admin::cold::*;
-use crate::entry::Space;
 
 /// Three segments: two of region `local`, one of `far`.
 #[derive(Default)]

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::entry::Space;
+use fonn_disk_tier::Durability;
+use fonn_disk_tier::levels::CodecChoice;
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
+use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::peer::PeerMetrics;
@@ -16,10 +20,6 @@ use crate::cluster::map::Map;
 use crate::cluster::member::MemberState::Active;
 use crate::cluster::{Cluster, ClusterError, JournalError, Start};
 use crate::engine::{Engine, EngineOptions, Settings};
-use crate::entry::Space;
-use crate::levels::CodecChoice;
-use crate::lsm::Durability;
-use crate::ram::{LruMode, RamOptions};
 use crate::sharing::{Sharing, follow};
 
 /// Less than a member waits for a leader before it goes by its last map as it is.

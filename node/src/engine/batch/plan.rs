@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use fonn_base::entry::Space;
 use fonn_proto::batch::BATCH_VALUES_LEN_MAX;
 use fonn_proto::{Base, Batch, BatchStep, Command, WriterId};
 
@@ -9,7 +10,6 @@ use super::super::fetch::{Fetched, Need};
 use super::super::prepare::SHORT_LEN_MAX;
 use super::super::{Engine, semantics};
 use super::growth::KeyIndex;
-use crate::entry::Space;
 
 /// What one write costs in the disk's queue besides key and value, about.
 const WRITE_COST: usize = 256;

@@ -6,10 +6,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use fonn_base::entry::Space;
+use fonn_ram_tier::RamTier;
 use parking_lot::Mutex;
-
-use crate::entry::Space;
-use crate::ram::RamTier;
 
 /// Cursors of a namespace.
 const CURSORS_MAX: usize = 1024;
@@ -101,8 +100,9 @@ impl Cursor {
 
 #[cfg(test)]
 mod tests {
+    use fonn_ram_tier::{LruMode, RamOptions};
+
     use super::*;
-    use crate::ram::{LruMode, RamOptions};
 
     fn ram() -> RamTier {
         RamTier::new(RamOptions {

@@ -10,8 +10,11 @@ use fonn_cold_tier::names::Region;
 use fonn_cold_tier::store::fault::FaultStore;
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_cold_tier::{ColdOptions, ObjectStore, SpillMode};
+use fonn_disk_tier::levels::{CodecChoice, Level, LevelCodec};
+use fonn_disk_tier::{DiskOptions, Durability};
 use fonn_proto::Delete;
 use fonn_proto::Outcome;
+use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_runtime::clock::Clock;
 use fonn_runtime::tasks::Tasks;
 use proptest::collection::vec;
@@ -21,9 +24,6 @@ use super::super::tests::*;
 use super::*;
 use crate::cold::ColdSetup;
 use crate::engine::{EngineOptions, Settings};
-use crate::levels::{CodecChoice, Level, LevelCodec};
-use crate::lsm::{DiskOptions, Durability};
-use crate::ram::{LruMode, RamOptions};
 
 const SPACE: Space = Space(3);
 const KEYS: usize = 5;
@@ -494,7 +494,7 @@ fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
             read_threads: 1,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
-            room_wait: crate::lsm::ROOM_WAIT,
+            room_wait: fonn_disk_tier::ROOM_WAIT,
         }),
         cold: Some(ColdSetup {
             options,

@@ -297,8 +297,8 @@ fn replies_to_many_keys_are_sent_as_they_come_also_behind_writes() {
             dir: dir.path().to_owned(),
             budget_bytes: 64 << 20,
             durability: Durability::Batched,
-            fresh: crate::levels::CodecChoice::none(),
-            compacted: crate::levels::CodecChoice::none(),
+            fresh: fonn_disk_tier::levels::CodecChoice::none(),
+            compacted: fonn_disk_tier::levels::CodecChoice::none(),
             codec_min_bytes: 256,
             value_len_max: VALUE_LEN_MAX,
             queue_bytes_max: 4 << 20,
@@ -306,7 +306,7 @@ fn replies_to_many_keys_are_sent_as_they_come_also_behind_writes() {
             read_threads: 2,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
-            room_wait: crate::lsm::ROOM_WAIT,
+            room_wait: fonn_disk_tier::ROOM_WAIT,
         }),
         ..Options::default()
     });

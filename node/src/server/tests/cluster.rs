@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fonn_disk_tier::levels::CodecChoice;
 use fonn_proto::cluster::NodeId;
 use fonn_proto::placement;
 use tokio::sync::watch;
@@ -10,7 +11,6 @@ use super::*;
 use crate::cluster::member::MemberState;
 use crate::cluster::tests::maps;
 use crate::cluster::view::Views;
-use crate::levels::CodecChoice;
 
 #[test]
 fn a_node_in_no_cluster_owns_all_slots_at_the_address_that_the_client_reached() {
@@ -82,7 +82,7 @@ fn the_keys_of_a_slot_are_counted_in_ram_and_on_disk() {
             read_threads: 1,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
-            room_wait: crate::lsm::ROOM_WAIT,
+            room_wait: fonn_disk_tier::ROOM_WAIT,
         }),
         ..Options::default()
     }));

@@ -427,8 +427,8 @@ fn disk_options(dir: &std::path::Path) -> DiskOptions {
         dir: dir.join("data"),
         budget_bytes: 256 << 20,
         durability: Durability::Batched,
-        fresh: crate::levels::CodecChoice::none(),
-        compacted: crate::levels::CodecChoice::none(),
+        fresh: fonn_disk_tier::levels::CodecChoice::none(),
+        compacted: fonn_disk_tier::levels::CodecChoice::none(),
         codec_min_bytes: 256,
         value_len_max: VALUE_LEN_MAX,
         queue_bytes_max: 8 << 20,
@@ -436,6 +436,6 @@ fn disk_options(dir: &std::path::Path) -> DiskOptions {
         read_threads: 1,
         settle_percent: 0,
         write_bytes_per_sec_max: None,
-        room_wait: crate::lsm::ROOM_WAIT,
+        room_wait: fonn_disk_tier::ROOM_WAIT,
     }
 }

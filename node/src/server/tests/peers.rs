@@ -1,5 +1,6 @@
 //! Nodes as other members see them.
 
+use fonn_disk_tier::levels::CodecChoice;
 use fonn_proto::outcome::Value;
 use fonn_proto::peer::hello::Rejection;
 use fonn_proto::peer::{self, Content, Entry, Envelope, Reply, Request, SlotSet};
@@ -9,7 +10,6 @@ use fonn_runtime::peer::{Answer, Client, PeerMetrics, Timing};
 use tempfile::TempDir;
 
 use super::*;
-use crate::levels::CodecChoice;
 use crate::server::Identity;
 
 /// A node with a disk.
@@ -28,7 +28,7 @@ fn node(dir: &TempDir) -> Node {
             read_threads: 1,
             settle_percent: 0,
             write_bytes_per_sec_max: None,
-            room_wait: crate::lsm::ROOM_WAIT,
+            room_wait: fonn_disk_tier::ROOM_WAIT,
         }),
         ..Options::default()
     })

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fonn_disk_tier::levels::CodecChoice;
+
 use super::*;
-use crate::levels::CodecChoice;
 
 /// Sends a request and returns the reply as far as the kernel gives it at once; replies here are
 /// short.
@@ -57,7 +58,7 @@ fn disk(dir: &tempfile::TempDir) -> DiskOptions {
         read_threads: 1,
         settle_percent: 0,
         write_bytes_per_sec_max: None,
-        room_wait: crate::lsm::ROOM_WAIT,
+        room_wait: fonn_disk_tier::ROOM_WAIT,
     }
 }
 

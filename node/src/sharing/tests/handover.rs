@@ -6,6 +6,7 @@ use fonn_cold_tier::names::Region;
 use fonn_cold_tier::store::fault::FaultStore;
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_cold_tier::{ColdOptions, ObjectStore, SpillMode};
+use fonn_disk_tier::levels::{Level, LevelCodec};
 use fonn_proto::outcome::Value;
 use fonn_proto::peer::{Content, Entry};
 
@@ -13,7 +14,6 @@ use super::super::metrics::Event;
 use super::*;
 use crate::cold::ColdSetup;
 use crate::engine::Acks;
-use crate::levels::{Level, LevelCodec};
 
 #[test]
 fn a_key_is_found_at_its_old_owner_until_its_slot_is_taken_over() {

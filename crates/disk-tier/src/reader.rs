@@ -1,0 +1,472 @@
+//! Reads: a bounded queue and the threads that serve it.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use fonn_codec::frame::HEADER_LEN;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use fonn_base::entry::Space;
+use fonn_cold_tier::Found;
+use fonn_proto::Version;
+use fonn_proto::peer::SlotSet;
+
+use super::census::{self, Census};
+use super::error::DiskError;
+use super::generation::Generation;
+use super::generations::Snapshot;
+use super::index::IndexError;
+use super::queue::Carry;
+use super::record::{Fact, IndexEntry, Record, index_key};
+use super::stats::{DiskStats, add};
+use super::value::{self, Decoded, Undecodable};
+use super::{DiskEntry, DiskFound, Shared};
+
+/// Reads that may wait.
+pub(crate) const READS_MAX: usize = 8192;
+
+/// A read and where its answer goes.
+pub(crate) enum Read {
+    Get {
+        space: Space,
+        key: Box<[u8]>,
+        answer: oneshot::Sender<Result<DiskFound, DiskError>>,
+    },
+    Newest {
+        space: Space,
+        key: Box<[u8]>,
+        answer: oneshot::Sender<Result<Option<Version>, DiskError>>,
+    },
+    Slots {
+        slots: SlotSet,
+        after: Option<(Space, Vec<u8>)>,
+        keys_max: usize,
+        answer: oneshot::Sender<Result<SlotPage, DiskError>>,
+    },
+    /// Goes on with a census of a namespace, at a space and behind a key of it.
+    Census {
+        census: Census,
+        at: (Space, Option<Vec<u8>>),
+        now_ms: u64,
+        answer: oneshot::Sender<Result<census::Step, DiskError>>,
+    },
+}
+
+/// Keys of some slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotPage {
+    /// The keys found.
+    pub keys: Vec<(Space, Vec<u8>)>,
+    /// The last key that was looked at, to go on behind; None at the end.
+    pub last: Option<(Space, Vec<u8>)>,
+}
+
+/// Keys that one step of a scan for slots looks at.
+const SLOT_SCAN_KEYS: usize = 16 * 1024;
+
+/// What waits for a thread.
+pub(crate) struct Waiting<T> {
+    /// What waits, and whether nothing more is taken.
+    waiting: Mutex<(VecDeque<T>, bool)>,
+    filled: Condvar,
+    len_max: usize,
+}
+
+impl<T> Waiting<T> {
+    /// Room for so many.
+    pub(crate) fn new(len_max: usize) -> Self {
+        Self {
+            waiting: Mutex::new((VecDeque::new(), false)),
+            filled: Condvar::new(),
+            len_max,
+        }
+    }
+
+    /// Adds one, unless too many are waiting. A thread that is awake may take it at once; a thread
+    /// that sleeps is woken by [`Waiting::hand_over`].
+    pub(crate) fn push(&self, one: T) -> Result<(), DiskError> {
+        let mut waiting = self.waiting.lock();
+        if waiting.1 {
+            return Err(DiskError::Closed);
+        }
+        if waiting.0.len() >= self.len_max {
+            return Err(DiskError::Busy);
+        }
+        waiting.0.push_back(one);
+        Ok(())
+    }
+
+    /// Wakes a thread if something waits. One is enough: it wakes the next before it begins if
+    /// there is more.
+    pub(crate) fn hand_over(&self, stats: &DiskStats) {
+        let waiting = self.waiting.lock();
+        self.wake_for(&waiting.0, stats);
+    }
+
+    fn wake_for(&self, waiting: &VecDeque<T>, stats: &DiskStats) {
+        if !waiting.is_empty() && self.filled.notify_one() {
+            add(&stats.read_wakes, 1);
+        }
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().0.len()
+    }
+
+    /// Takes no more; what waits is not answered.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.1 = true;
+        waiting.0.clear();
+        self.filled.notify_all();
+    }
+
+    /// The next one, for a thread; waits for it. None once it is closed.
+    pub(crate) fn take(&self, stats: &DiskStats) -> Option<T> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if waiting.1 {
+                return None;
+            }
+            if let Some(one) = waiting.0.pop_front() {
+                self.wake_for(&waiting.0, stats);
+                return Some(one);
+            }
+            self.filled.wait(&mut waiting);
+        }
+    }
+}
+
+/// Body of a read thread.
+pub(crate) fn run(shared: &Shared) {
+    while let Some(read) = shared.reads.take(&shared.stats) {
+        // fjall may panic; the caller hears that the read failed.
+        if catch_unwind(AssertUnwindSafe(|| serve(shared, read))).is_err() {
+            add(&shared.stats.reads_failed, 1);
+            warn!("a read panicked");
+        }
+    }
+}
+
+fn serve(shared: &Shared, read: Read) {
+    match read {
+        Read::Get { space, key, answer } if !answer.is_closed() => {
+            let _ = answer.send(find(shared, space, &key));
+        }
+        Read::Newest { space, key, answer } if !answer.is_closed() => {
+            let _ = answer.send(newest(shared, space, &key));
+        }
+        Read::Slots {
+            slots,
+            after,
+            keys_max,
+            answer,
+        } if !answer.is_closed() => {
+            let generations = shared.generations.snapshot();
+            let _ = answer.send(scan_slots(&generations, &slots, after, keys_max));
+        }
+        Read::Census {
+            census,
+            at,
+            now_ms,
+            answer,
+        } if !answer.is_closed() => {
+            let _ = answer.send(census::step(shared, census, at, now_ms));
+        }
+        // No caller waits for it any more.
+        Read::Get { .. } | Read::Newest { .. } | Read::Slots { .. } | Read::Census { .. } => {}
+    }
+}
+
+/// What stands where an index entry leads to.
+pub(crate) enum Looked {
+    Whole { record: Bytes, frame: Bytes },
+    Damaged,
+    Refused,
+}
+
+/// Reads the record that `entry` leads to, and checks that it is the one.
+pub(crate) fn look(
+    log: &super::log::Log,
+    entry: &IndexEntry,
+    (space, key): (Space, &[u8]),
+) -> Looked {
+    let Ok(len) = usize::try_from(entry.record_len) else {
+        return Looked::Damaged;
+    };
+    let bytes = match log.read(entry.offset, len) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Looked::Damaged,
+        Err(_) => return Looked::Refused,
+    };
+    match Record::parse(&bytes) {
+        Some(record) if record.space == space && record.key == key && record.fact == entry.fact => {
+            Looked::Whole {
+                frame: bytes.slice_ref(record.frame),
+                record: bytes.clone(),
+            }
+        }
+        _ => Looked::Damaged,
+    }
+}
+
+/// A damaged record is no entry, unless the tier below has the same. What cannot be read at all is
+/// an error: the key may have an entry, and a delete must not take it for absent.
+fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
+    let stats = &shared.stats;
+    let found = match shared.generations.find(&index_key(space, key)) {
+        Ok(found) => found,
+        Err(unreadable) => {
+            add(&stats.reads_failed, 1);
+            warn!(generation = unreadable.generation, reason = %unreadable.reason, "cannot read an index");
+            return Err(DiskError::Index {
+                generation: unreadable.generation,
+                reason: unreadable.reason.to_string(),
+            });
+        }
+    };
+    let version = found.as_ref().map(|found| found.entry.fact.version());
+    let Some((found, meta)) = found.and_then(|found| match found.entry.fact {
+        Fact::Put(meta) => Some((found, meta)),
+        Fact::Tombstone(_) => None,
+    }) else {
+        add(&stats.reads_missed, 1);
+        return Ok(find_below(shared, space, key, version));
+    };
+    let key_hash = || xxhash_rust::xxh3::xxh3_64(key);
+    let generation = found.generation.id;
+    let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
+        Looked::Whole { record, frame } => {
+            add(&stats.read_bytes, record.len() as u64);
+            match value::decode(&frame, shared.options.value_len_max, &shared.idle_cpus) {
+                Ok(Decoded { value, threads }) => {
+                    add(&stats.values_shared, u64::from(threads > 1));
+                    Some((record, frame, value))
+                }
+                Err(Undecodable::Unsupported(reason)) => {
+                    add(&stats.reads_unsupported, 1);
+                    shared.warn_of_unsupported(reason);
+                    return Ok(DiskFound::Absent);
+                }
+                Err(Undecodable::Damaged) => None,
+            }
+        }
+        Looked::Damaged => None,
+        Looked::Refused => {
+            add(&stats.reads_failed, 1);
+            warn!(generation, key_hash = key_hash(), "cannot read a value log");
+            let reason = "its value log cannot be read".to_owned();
+            return Err(DiskError::Index { generation, reason });
+        }
+    };
+    let Some((record, frame, value)) = decoded else {
+        add(&stats.reads_corrupt, 1);
+        warn!(
+            generation,
+            offset = found.entry.offset,
+            key_hash = key_hash(),
+            "damaged record"
+        );
+        return Ok(find_below(shared, space, key, version));
+    };
+    add(&stats.reads_hit, 1);
+    if shared.is_in_older_half(generation) {
+        let carry = Carry {
+            space,
+            record,
+            fact: found.entry.fact,
+            generation,
+        };
+        if shared.queue.try_carry(carry).is_err() {
+            add(&stats.carries_skipped, 1);
+        }
+    }
+    let is_verbatim = frame.len() == value.len() + HEADER_LEN;
+    let frame = (!is_verbatim).then_some(frame);
+    Ok(DiskFound::Entry(DiskEntry { meta, value, frame }))
+}
+
+/// What the tier below has of a key whose record on disk, if it has one, is no entry. That of
+/// another region may be newer than a deletion here, and one of the same version replaces a damaged
+/// one.
+fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version>) -> DiskFound {
+    let Some(below) = &shared.below else {
+        return DiskFound::Absent;
+    };
+    match below.find(space, key) {
+        Found::At(location) if version.is_none_or(|here| location.at().version >= here) => {
+            DiskFound::Below(location)
+        }
+        _ => DiskFound::Absent,
+    }
+}
+
+/// The highest version that the indexes here and below know of a key.
+fn newest(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<Version>, DiskError> {
+    let found = shared.generations.find(&index_key(space, key));
+    let found = found.map_err(|unreadable| DiskError::Index {
+        generation: unreadable.generation,
+        reason: unreadable.reason.to_string(),
+    })?;
+    let here = found.map(|found| found.entry.fact.version());
+    let below = shared
+        .below
+        .as_ref()
+        .and_then(|below| match below.find(space, key) {
+            Found::At(location) => Some(location.at().version),
+            Found::Tombstone(at) => Some(at.version),
+            Found::Absent => None,
+        });
+    Ok(here.max(below))
+}
+
+/// Walks over the keys of all spaces, and keeps those of some slots.
+fn scan_slots(
+    generations: &Snapshot,
+    slots: &SlotSet,
+    after: Option<(Space, Vec<u8>)>,
+    keys_max: usize,
+) -> Result<SlotPage, DiskError> {
+    let (space, key) = after.clone().unwrap_or_default();
+    let mut start = index_key(space, &key);
+    if after.is_some() {
+        // The first key behind it.
+        start.push(0);
+    }
+    let mut merged = Merged::open(generations, &start)?;
+    let mut page = SlotPage::default();
+    for _ in 0..SLOT_SCAN_KEYS {
+        let Some(met) = merged.next()? else {
+            return Ok(SlotPage { last: None, ..page });
+        };
+        let last = (met.space, met.key);
+        if slots.contains(fonn_proto::placement::slot(&last.1)) {
+            page.keys.push(last.clone());
+        }
+        page.last = Some(last);
+        if page.keys.len() >= keys_max {
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// An index key and its entry.
+type Keyed = (Vec<u8>, IndexEntry);
+
+/// Entries of an index in the order of their index keys.
+type Entries = Box<dyn Iterator<Item = Result<Keyed, IndexError>>>;
+
+/// The newest entry of a key.
+pub(super) struct Met {
+    pub(super) space: Space,
+    pub(super) key: Vec<u8>,
+    pub(super) entry: IndexEntry,
+}
+
+/// The entries of all generations, the newest of each key, in the order of their index keys. An
+/// entry whose long key is damaged is left out.
+pub(super) struct Merged(Vec<Cursor>);
+
+impl Merged {
+    pub(super) fn open(generations: &Snapshot, start: &[u8]) -> Result<Self, DiskError> {
+        let mut cursors = Vec::with_capacity(generations.len());
+        for generation in generations.iter() {
+            let mut cursor = Cursor {
+                generation: Arc::clone(generation),
+                entries: Box::new(generation.index.entries_from(start)),
+                head: None,
+            };
+            cursor.advance()?;
+            cursors.push(cursor);
+        }
+        Ok(Self(cursors))
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Met>, DiskError> {
+        while let Some((generation, (key, entry))) = self.next_entry()? {
+            let named = generation.key_of(&key, &entry).map_err(|error| {
+                let reason = error.to_string();
+                DiskError::Index {
+                    generation: generation.id,
+                    reason,
+                }
+            })?;
+            if let Some((space, key)) = named {
+                let key = key.into_owned();
+                return Ok(Some(Met { space, key, entry }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_entry(&mut self) -> Result<Option<(Arc<Generation>, Keyed)>, DiskError> {
+        // The first of equal keys is the newest generation's.
+        let mut least: Option<(usize, &[u8])> = None;
+        for (at, cursor) in self.0.iter().enumerate() {
+            let Some((key, _)) = &cursor.head else {
+                continue;
+            };
+            if least.is_none_or(|(_, least)| key.as_slice() < least) {
+                least = Some((at, key));
+            }
+        }
+        let least = least.map(|(at, _)| at);
+        let Some(cursor) = least.and_then(|at| self.0.get_mut(at)) else {
+            return Ok(None);
+        };
+        let head = cursor.head.take();
+        let generation = Arc::clone(&cursor.generation);
+        cursor.advance()?;
+        let Some((key, entry)) = head else {
+            return Ok(None);
+        };
+        for cursor in &mut self.0 {
+            if cursor.head.as_ref().is_some_and(|head| head.0 == key) {
+                cursor.advance()?;
+            }
+        }
+        Ok(Some((generation, (key, entry))))
+    }
+}
+
+struct Cursor {
+    generation: Arc<Generation>,
+    entries: Entries,
+    head: Option<Keyed>,
+}
+
+impl Cursor {
+    fn advance(&mut self) -> Result<(), DiskError> {
+        self.head = self
+            .entries
+            .next()
+            .transpose()
+            .map_err(|error| DiskError::Index {
+                generation: self.generation.id,
+                reason: error.to_string(),
+            })?;
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Whether half of the budget or more was written after this generation: what is read there
+    /// deserves a second chance.
+    fn is_in_older_half(&self, generation: u64) -> bool {
+        let newer: u64 = self
+            .generations
+            .snapshot()
+            .iter()
+            .take_while(|newer| newer.id != generation)
+            .map(|newer| newer.disk_bytes())
+            .sum();
+        newer >= self.budget.load(Ordering::Relaxed) / 2
+    }
+}

@@ -1,0 +1,250 @@
+//! Damage in what opening reads of a log, because the index does not know it: what it costs, and
+//! what it must never show.
+
+use fonn_runtime::random::SplitMix64;
+
+use super::*;
+use crate::log::Log;
+use crate::record::{HEAD_LEN, write_head};
+
+pub(super) fn log_of(dir: &Path, id: u64) -> std::path::PathBuf {
+    dir.join(format!("g{id:010}")).join("values")
+}
+
+/// Makes an index useless, so that all of the log is read again.
+fn break_index(dir: &Path, id: u64) {
+    let index = dir.join(format!("g{id:010}")).join("index");
+    std::fs::write(index.join("version"), b"rubbish").unwrap();
+}
+
+fn change(path: &Path, places: &[usize], by: u8) {
+    let mut bytes = std::fs::read(path).unwrap();
+    for place in places {
+        bytes[*place] ^= by;
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A record of the newest log: where it is, whose, and what a read is to find if it is the newest.
+pub(super) struct Written {
+    pub(super) offset: usize,
+    pub(super) key: Vec<u8>,
+    pub(super) version: Option<Version>,
+}
+
+pub(super) fn records_of(path: &Path) -> Vec<Written> {
+    let log = Log::open(path).unwrap();
+    let mut records = log.records(0);
+    let mut all = Vec::new();
+    while let Some(record) = records.next().unwrap() {
+        all.push(Written {
+            offset: usize::try_from(record.offset).unwrap(),
+            key: record.key().to_vec(),
+            version: match record.fact {
+                Fact::Put(meta) => Some(meta.version),
+                Fact::Tombstone(_) => None,
+            },
+        });
+    }
+    all
+}
+
+/// Every key in the older generation; in the newer one sets, overwrites and deletes of these.
+async fn written() -> Rig {
+    let rig = Rig::new();
+    let mut random = SplitMix64::new(5);
+    for key in 0..20_u64 {
+        rig.put(format!("key {key}").as_bytes(), 1 + key, noise(key, 400))
+            .await;
+    }
+    rig.roll().await;
+    for version in 100..170 {
+        let key = format!("key {}", random.below(20));
+        if random.below(4) == 0 {
+            rig.delete(key.as_bytes(), version).await;
+        } else {
+            let len = [0, 9, 300, 3000][random.below(4) as usize];
+            rig.put(key.as_bytes(), version, noise(version, len)).await;
+        }
+    }
+    rig
+}
+
+/// What a read of each key is to find when the newest record of `lost` is none.
+fn expected(records: &[Written], lost: usize) -> Vec<(Vec<u8>, Option<Version>)> {
+    let newest = |key: &[u8]| records.iter().rposition(|record| record.key == key);
+    (0..20_u64)
+        .map(|number| {
+            let key = format!("key {number}").into_bytes();
+            let version = match newest(&key) {
+                Some(at) if at == lost => None,
+                Some(at) => records[at].version,
+                None => Some(1 + number),
+            };
+            (key, version)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn one_damaged_byte_costs_its_record_and_shows_nothing_older() {
+    let rig = written().await;
+    let mut random = SplitMix64::new(0x0da6);
+    for round in 0..48 {
+        let copy = rig.dir.path().join(format!("round-{round}"));
+        // As a kill leaves it, or with an index that is of no use.
+        copy_all(&rig.options.dir, &copy);
+        let path = log_of(&copy, 2);
+        let records = records_of(&path);
+        let len = std::fs::metadata(&path).unwrap().len();
+        // Heads are few of all bytes: every other time one of them.
+        let place = if round % 2 == 0 {
+            random.below(len) as usize
+        } else {
+            let at = random.below(records.len() as u64) as usize;
+            records[at].offset + random.below(60) as usize
+        };
+        let place = place.min(len as usize - 1);
+        let lost = records.iter().rposition(|it| it.offset <= place).unwrap();
+        change(&path, &[place], random.below(255) as u8 + 1);
+        if round % 3 == 0 {
+            break_index(&copy, 2);
+        }
+        let observer = Arc::<Witness>::default();
+        let options = DiskOptions {
+            dir: copy.clone(),
+            ..rig.options.clone()
+        };
+        let tier = DiskTier::open(options, observer).unwrap();
+        for (key, version) in expected(&records, lost) {
+            let found = tier.get(SPACE, &key).await.unwrap();
+            let context = format!("round {round}: byte {place}, record {lost}, {key:?}");
+            assert_eq!(
+                found.as_ref().map(|it| it.meta.version),
+                version,
+                "{context}"
+            );
+        }
+        let stats = tier.stats().snapshot();
+        // Opening need not look at what the index knows.
+        let looked_at = u64::from(round % 3 == 0);
+        assert_eq!(
+            stats.records_damaged, looked_at,
+            "round {round}: byte {place}"
+        );
+        assert_eq!((stats.log_bytes_cut, stats.generations_broken), (0, 0));
+        assert!(tier.close(GRACE));
+        std::fs::remove_dir_all(copy).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_the_index_knows_needs_no_more_of_the_log() {
+    let mut rig = written().await;
+    rig.close();
+    let path = log_of(&rig.options.dir, 2);
+    let records = records_of(&path);
+    for lost in [10, 40, records.len() - 1] {
+        let copy = rig.dir.path().join(format!("copy-{lost}"));
+        copy_all(&rig.options.dir, &copy);
+        let at = records[lost].offset;
+        // More than one byte: the record itself does not tell whose it was.
+        change(&log_of(&copy, 2), &[at + 1, at + 8, at + 30, at + 46], 0x5a);
+        let mut rig = Rig::with(|options| options.dir.clone_from(&copy));
+        for (key, version) in expected(&records, lost) {
+            assert_eq!(rig.version_of(&key).await, version, "{lost}: {key:?}");
+        }
+        assert_eq!(rig.stats().generations_broken, 0);
+        // It goes on being written, and the next start finds the same.
+        rig.put(b"one more", 1000, noise(1, 50)).await;
+        rig.reopen();
+        for (key, version) in expected(&records, lost) {
+            assert_eq!(rig.version_of(&key).await, version, "{lost}: {key:?}");
+        }
+        assert_eq!(rig.version_of(b"one more").await, Some(1000));
+    }
+}
+
+#[tokio::test]
+async fn when_the_keys_of_lost_records_are_unknown_all_that_is_older_goes() {
+    let mut rig = written().await;
+    rig.close();
+    let path = log_of(&rig.options.dir, 2);
+    let records = records_of(&path);
+    let at = records[10].offset;
+    change(&path, &[at + 1, at + 8, at + 30, at + 46], 0x5a);
+    break_index(&rig.options.dir, 2);
+    rig.open();
+    for key in 0..20 {
+        let key = format!("key {key}");
+        assert_eq!(rig.version_of(key.as_bytes()).await, None, "{key}");
+    }
+    assert_eq!(rig.stats().generations_broken, 1);
+    rig.put(b"key 1", 1000, noise(1, 50)).await;
+    assert_eq!(rig.version_of(b"key 1").await, Some(1000));
+}
+
+#[tokio::test]
+async fn a_record_inside_a_value_is_never_taken_for_one() {
+    let mut forged = Vec::new();
+    let fact = Fact::Put(Meta::new(1 << 40, 0, 0));
+    let mut frame = Vec::new();
+    fonn_codec::encode(fonn_codec::CodecSpec::none(), 0, b"poison", &mut frame).unwrap();
+    let frame_len = u32::try_from(frame.len()).unwrap();
+    write_head(&mut forged, (SPACE, b"victim"), &fact, &frame, frame_len);
+    forged.extend_from_slice(&frame);
+    for damaged in [&[2][..], &[9], &[1, 8, 30, 46], &[40, 41]] {
+        let mut rig = Rig::new();
+        rig.put(b"victim", 1, noise(1, 100)).await;
+        rig.put(b"carrier", 2, forged.repeat(20)).await;
+        rig.put(b"behind", 3, noise(3, 100)).await;
+        rig.close();
+        let path = log_of(&rig.options.dir, 1);
+        let at = records_of(&path)[1].offset;
+        let places: Vec<_> = damaged.iter().map(|place| at + place).collect();
+        change(&path, &places, 0x11);
+        break_index(&rig.options.dir, 1);
+        rig.open();
+        let victim = rig.version_of(b"victim").await;
+        if damaged.len() == 1 {
+            assert_eq!(victim, Some(1), "{damaged:?}");
+            assert_eq!(rig.version_of(b"behind").await, Some(3), "{damaged:?}");
+        } else {
+            assert_eq!(victim, None, "{damaged:?}");
+        }
+        assert_eq!(rig.version_of(b"carrier").await, None, "{damaged:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_that_were_never_written_are_cut_off_and_counted() {
+    for torn_head in [0, 20] {
+        let mut rig = written().await;
+        rig.kill(|dir| {
+            let path = log_of(dir, 2);
+            let mut bytes = std::fs::read(&path).unwrap();
+            // The beginning of a head up to where a page ends, then nothing.
+            if torn_head > 0 {
+                let page = (bytes.len() + 100).next_multiple_of(4096);
+                let mut filler = Vec::new();
+                let frame = vec![0; page - torn_head - bytes.len() - HEAD_LEN - b"filler".len()];
+                let fact = Fact::Tombstone(500);
+                let frame_len = u32::try_from(frame.len()).unwrap();
+                write_head(&mut filler, (SPACE, b"filler"), &fact, &frame, frame_len);
+                bytes.extend_from_slice(&filler);
+                bytes.extend_from_slice(&frame);
+                assert_eq!(bytes.len(), page - torn_head);
+                bytes.extend((1..=torn_head).map(|byte| byte as u8));
+            }
+            bytes.resize(bytes.len() + 10_000, 0);
+            std::fs::write(&path, bytes).unwrap();
+        });
+        let records = records_of(&log_of(&rig.options.dir, 2));
+        for (key, version) in expected(&records, usize::MAX) {
+            assert_eq!(rig.version_of(&key).await, version, "{key:?}");
+        }
+        let stats = rig.stats();
+        assert_eq!(stats.log_bytes_cut, 10_000 + torn_head as u64);
+        assert_eq!(stats.generations_broken, 0);
+    }
+}

@@ -1,0 +1,464 @@
+//! The writer thread: takes what is queued, appends it to the newest value log in one system call
+//! as a rule, puts it into the index in one batch, and tells the results.
+//!
+//! It is the only one that writes records, so what it checks stays true until it has written. A
+//! batch that cannot be written whole leaves nothing behind. If the newest generation's log or
+//! index fails, the batch goes into the next generation.
+
+mod stage;
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tracing::{error, warn};
+
+use fonn_base::entry::Space;
+use fonn_proto::{Failure, Version};
+
+use super::Shared;
+use super::generation::Generation;
+use super::index::Checkpoint;
+use super::options::{Durability, Limits};
+use super::queue::{Batch, Carry, Order};
+use super::record::{Fact, HEAD_LEN, IndexEntry, IndexKey, index_key_len};
+use super::room::Reservation;
+use super::stats::add;
+use super::write::{Write, WriteKind};
+use crate::levels::thread_cpu;
+
+/// The scratch buffer is given back if a batch made it larger.
+const SCRATCH_BYTES_KEPT: usize = 4 << 20;
+
+/// About what an entry adds to an index on disk beside its key: in the journal and in a table.
+pub(crate) const INDEX_ENTRY_COST: u64 = 140;
+
+/// Bytes that a write takes on disk, index included, at most. Records that are longer are refused.
+fn bytes_of(write: &Write, limits: &Limits) -> u64 {
+    let record = HEAD_LEN + write.cost();
+    let index = INDEX_ENTRY_COST + 2 * index_key_len(write.key.len()) as u64;
+    limits.generation_max.min(record as u64) + index
+}
+
+/// Body of the writer thread.
+pub(crate) fn run(shared: &Shared) {
+    super::stand_back(super::WRITE_NICENESS);
+    let mut writer = Writer {
+        shared,
+        scratch: Vec::new(),
+        head: Vec::new(),
+        staged: Vec::new(),
+        newest: HashMap::new(),
+        is_unsure: false,
+    };
+    while let Some(batch) = shared.queue.take() {
+        if catch_unwind(AssertUnwindSafe(|| writer.run_batch(batch))).is_err() {
+            // The callers of the batch hear that it failed: acknowledgements are dropped.
+            error!("writing a batch panicked: going on in a new generation");
+            writer.is_unsure = true;
+            if let Some(newest) = shared.generations.newest() {
+                writer.give_up(&newest);
+            }
+        }
+        writer.clear();
+    }
+}
+
+/// The writes of a batch whose results are not told yet. Should the batch panic, they are told as
+/// failed: an observer must not wait for a result for ever.
+struct Untold<'a> {
+    shared: &'a Shared,
+    writes: Vec<(Space, Bytes, Version)>,
+}
+
+impl<'a> Untold<'a> {
+    fn new(shared: &'a Shared, writes: &[Write]) -> Self {
+        let told = |write: &Write| (write.space, write.key.clone(), write.version());
+        Self {
+            shared,
+            writes: writes.iter().map(told).collect(),
+        }
+    }
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        for (space, key, version) in &self.writes {
+            let failed = Err(Failure::Unavailable);
+            self.shared.observer.written(*space, key, *version, failed);
+        }
+    }
+}
+
+struct Writer<'a> {
+    shared: &'a Shared,
+    /// Heads, keys, and frames that are no tails.
+    scratch: Vec<u8>,
+    /// The head of the record that is being staged.
+    head: Vec<u8>,
+    staged: Vec<Staged>,
+    /// The last staged record of each key.
+    newest: HashMap<IndexKey, usize>,
+    /// A log may hold records that were reported as failed, and which a restart would find: until
+    /// then every deletion is written.
+    is_unsure: bool,
+}
+
+/// A record ready to be appended: a part of the scratch buffer, then the tail.
+struct Staged {
+    head: Range<usize>,
+    tail: Bytes,
+    fact: Fact,
+    record_len: u32,
+}
+
+/// Why a batch was not written. Nothing of it is visible.
+enum NotWritten {
+    /// The file system is full.
+    NoSpace,
+    /// The generation takes no more.
+    GenerationFailed(Arc<Generation>),
+    /// There is no generation.
+    NoGeneration,
+}
+
+/// What a write needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Staging {
+    Record,
+    Nothing,
+}
+
+impl<'a> Writer<'a> {
+    fn clear(&mut self) {
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH_BYTES_KEPT);
+        self.staged.clear();
+        self.newest.clear();
+    }
+
+    fn run_batch(&mut self, batch: Batch) {
+        let Batch { orders, carries } = batch;
+        let mut writes = Vec::with_capacity(orders.len());
+        let mut barriers = Vec::new();
+        let mut is_roll_asked = false;
+        for order in orders {
+            match order {
+                Order::Write(write) => writes.push(write),
+                Order::Barrier(answer) => barriers.push(answer),
+                Order::Roll => is_roll_asked = true,
+            }
+        }
+        let used = thread_cpu();
+        self.write_carries(carries);
+        let limits = self.shared.limits();
+        let bytes = writes.iter().map(|write| bytes_of(write, &limits)).sum();
+        let mut untold = Untold::new(self.shared, &writes);
+        let reserved = self.make_room(bytes, is_roll_asked);
+        let room = reserved.as_ref().map(|_| ()).map_err(|failure| *failure);
+        let mut results = Vec::with_capacity(writes.len());
+        for write in &writes {
+            results.push(self.stage(write, room));
+        }
+        if let Err(failure) = self.write_staged() {
+            self.fail_staged(&mut results, failure, &writes);
+        }
+        drop(reserved);
+        self.tell(writes, results);
+        untold.writes.clear();
+        let used_ns = thread_cpu().saturating_sub(used).as_nanos();
+        let used_ns = u64::try_from(used_ns).unwrap_or(u64::MAX);
+        add(&self.shared.stats.writer_cpu_ns, used_ns);
+        for answer in barriers {
+            let _ = answer.send(());
+        }
+    }
+
+    /// Rolls if the newest generation is full, and waits until the disk has room, which is reserved
+    /// then. An error is why values cannot be written; deletions always are.
+    fn make_room(&mut self, bytes: u64, is_roll_asked: bool) -> Result<Reservation<'a>, Failure> {
+        let shared = self.shared;
+        let deadline = Instant::now() + shared.options.room_wait;
+        let limits = shared.limits();
+        if let Some(newest) = shared.generations.newest() {
+            let used = newest.disk_bytes();
+            let is_due = used >= limits.generation || (is_roll_asked && newest.log.end() > 0);
+            let is_waited_for = used >= limits.generation_max || newest.has_failed();
+            if is_due || is_waited_for {
+                self.roll(if is_waited_for {
+                    shared.options.room_wait
+                } else {
+                    Duration::ZERO
+                });
+            }
+        }
+        let reserve = || shared.reserve(bytes, shared.writes_max(&limits));
+        let mut reserved = reserve();
+        while reserved.is_none() && !shared.is_disk_full() && Instant::now() < deadline {
+            shared.press(bytes);
+            // What is carried over is what room is waited for.
+            let carries = shared.queue.take_carries();
+            if carries.is_empty() {
+                shared.wait_for_room(Duration::from_millis(5));
+            }
+            self.write_carries(carries);
+            reserved = reserve();
+        }
+        shared.unpress();
+        reserved
+            .filter(|_| !shared.is_disk_full())
+            .ok_or(Failure::OutOfSpace)
+    }
+
+    /// Writes carry-overs, apart from writes: these may have to wait for them.
+    fn write_carries(&mut self, carries: Vec<Carry>) {
+        let count = carries.len();
+        if count == 0 {
+            return;
+        }
+        if !self.shared.is_disk_full() {
+            let shared = self.shared;
+            let total_max = shared.limits().total_max;
+            let mut reserved = Vec::with_capacity(count);
+            for carry in carries {
+                let bytes = carry.record.len() as u64 + INDEX_ENTRY_COST;
+                let Some(room) = shared.reserve(bytes, total_max) else {
+                    add(&shared.stats.carries_skipped, 1);
+                    continue;
+                };
+                reserved.push(room);
+                self.stage_carry(carry);
+            }
+            // A copy that is not written is an entry that is evicted.
+            let _ = self.write_staged();
+        }
+        self.clear();
+        self.shared.queue.carries_done(count);
+    }
+
+    /// Goes on in the next generation; false if there is none in time.
+    fn roll(&self, wait: Duration) -> bool {
+        let Some(next) = self.shared.take_spare(wait) else {
+            return false;
+        };
+        self.shared.generations.push_newest(Arc::new(next));
+        add(&self.shared.stats.generations_created, 1);
+        self.shared.wake_upkeep();
+        true
+    }
+
+    fn give_up(&self, generation: &Generation) {
+        if generation.set_failed() {
+            add(&self.shared.stats.generations_failed, 1);
+        }
+    }
+
+    /// Writes what is staged, if need be in the next generation; without the values, if these are
+    /// too much for the file system.
+    fn write_staged(&mut self) -> Result<(), Failure> {
+        let mut is_retried = false;
+        loop {
+            match self.try_write_staged() {
+                Ok(()) => return Ok(()),
+                Err(NotWritten::NoSpace) => {
+                    self.shared.set_disk_full();
+                    return Err(Failure::OutOfSpace);
+                }
+                Err(NotWritten::GenerationFailed(generation)) => {
+                    self.give_up(&generation);
+                    if is_retried || !self.roll(self.shared.options.room_wait) {
+                        return Err(Failure::Unavailable);
+                    }
+                    is_retried = true;
+                }
+                Err(NotWritten::NoGeneration) => {
+                    if is_retried || !self.roll(self.shared.options.room_wait) {
+                        return Err(Failure::Unavailable);
+                    }
+                    is_retried = true;
+                }
+            }
+        }
+    }
+
+    fn try_write_staged(&mut self) -> Result<(), NotWritten> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        let Some(generation) = self.shared.generations.newest() else {
+            return Err(NotWritten::NoGeneration);
+        };
+        if generation.has_failed() {
+            return Err(NotWritten::GenerationFailed(generation));
+        }
+        let bytes = self.staged.iter().map(|it| u64::from(it.record_len)).sum();
+        let versions = self.staged.iter().map(|it| it.fact.version());
+        generation.note_newest(versions.max().unwrap_or(0));
+        let appended = self.stalling(|| {
+            self.shared.throttle.take(bytes);
+            generation.log.append(&mut self.slices())
+        });
+        let start = match appended {
+            Ok(start) => start,
+            Err(error) => {
+                warn!(generation = generation.id, error = %error.source, "cannot append to a value log");
+                self.is_unsure |= error.torn;
+                return Err(if is_no_space(&error.source) && !error.torn {
+                    NotWritten::NoSpace
+                } else {
+                    NotWritten::GenerationFailed(generation)
+                });
+            }
+        };
+        let end = generation.log.end();
+        if let Err(error) = self.sync_and_index(&generation, start, end) {
+            error!(
+                generation = generation.id,
+                error, "generation takes no more writes"
+            );
+            // What a restart must not find.
+            self.is_unsure |= generation.log.cut(start).is_err();
+            return Err(NotWritten::GenerationFailed(generation));
+        }
+        generation.set_committed(end);
+        self.shared.tail_wake.notify_one();
+        let key_bytes = self.newest.keys().map(|key| key.len() as u64).sum::<u64>();
+        generation.add_side_bytes(2 * key_bytes + INDEX_ENTRY_COST * self.newest.len() as u64);
+        self.shared.take_free(end - start);
+        add(&self.shared.stats.batches, 1);
+        add(&self.shared.stats.written_bytes, end - start);
+        Ok(())
+    }
+
+    /// Runs what may have to wait for the device, and counts how long it did: the time that passed
+    /// and was not used by this thread.
+    fn stalling<T>(&self, call: impl FnOnce() -> T) -> T {
+        let (began, used) = (Instant::now(), thread_cpu());
+        let out = call();
+        let used = thread_cpu().saturating_sub(used);
+        let stalled = began.elapsed().saturating_sub(used);
+        let stalled_ns = u64::try_from(stalled.as_nanos()).unwrap_or(u64::MAX);
+        add(&self.shared.stats.writer_stalled_ns, stalled_ns);
+        out
+    }
+
+    fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(self.staged.len() * 2);
+        // Heads without tails between them lie side by side: one slice for all of them.
+        let mut run = 0..0;
+        for staged in &self.staged {
+            if run.end != staged.head.start {
+                slices.extend(self.scratch.get(run).map(IoSlice::new));
+                run = staged.head.start..staged.head.start;
+            }
+            run.end = staged.head.end;
+            if !staged.tail.is_empty() {
+                slices.extend(self.scratch.get(run.clone()).map(IoSlice::new));
+                slices.push(IoSlice::new(&staged.tail));
+                run = staged.head.end..staged.head.end;
+            }
+        }
+        slices.extend(self.scratch.get(run).map(IoSlice::new));
+        slices.retain(|slice| !slice.is_empty());
+        slices
+    }
+
+    fn sync_and_index(
+        &mut self,
+        generation: &Generation,
+        start: u64,
+        end: u64,
+    ) -> Result<(), String> {
+        if self.shared.options.durability == Durability::Fsync {
+            add(&self.shared.stats.syncs, 1);
+            self.stalling(|| generation.log.sync()).map_err(|error| {
+                add(&self.shared.stats.syncs_failed, 1);
+                error.to_string()
+            })?;
+        }
+        let mut offset = start;
+        let offsets: Vec<u64> = self
+            .staged
+            .iter()
+            .map(|staged| {
+                let at = offset;
+                offset += u64::from(staged.record_len);
+                at
+            })
+            .collect();
+        let entries = self.newest.iter().filter_map(|(key, &at)| {
+            let (staged, &offset) = (self.staged.get(at)?, offsets.get(at)?);
+            let entry = IndexEntry {
+                fact: staged.fact,
+                offset,
+                record_len: staged.record_len,
+            };
+            Some((key.clone(), entry))
+        });
+        generation
+            .index
+            .commit(entries, Some(Checkpoint::Written(end)))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Nothing staged was written. Deletions alone may still be.
+    fn fail_staged(
+        &mut self,
+        results: &mut [Result<Staging, Failure>],
+        failure: Failure,
+        writes: &[Write],
+    ) {
+        for result in results.iter_mut() {
+            if matches!(result, Ok(Staging::Record)) {
+                *result = Err(failure);
+            }
+        }
+        if failure != Failure::OutOfSpace {
+            return;
+        }
+        self.clear();
+        let failed = |result: &Result<Staging, Failure>| *result == Err(failure);
+        for (write, result) in writes.iter().zip(results.iter_mut()) {
+            if failed(result) && matches!(write.kind, WriteKind::Tombstone { .. }) {
+                *result = self.stage(write, Err(failure));
+            }
+        }
+        if let Err(failure) = self.write_staged() {
+            for result in results.iter_mut() {
+                if matches!(result, Ok(Staging::Record)) {
+                    *result = Err(failure);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, writes: Vec<Write>, results: Vec<Result<Staging, Failure>>) {
+        let mut acks = Vec::with_capacity(writes.len());
+        for (write, result) in writes.into_iter().zip(results) {
+            let result = result.map(|_| ());
+            if result.is_err() {
+                add(&self.shared.stats.writes_failed, 1);
+            }
+            let version = write.version();
+            self.shared
+                .observer
+                .written(write.space, &write.key, version, result);
+            acks.extend(write.ack.map(|ack| (ack, result)));
+        }
+        // One behind the other: then a reactor is woken once for as many as possible.
+        for (ack, result) in acks {
+            ack.complete(result);
+        }
+    }
+}
+
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
