@@ -37,6 +37,7 @@ use crate::receive::Terms;
 use crate::route::{self, Dialect, RouteError};
 use crate::server::wide_places;
 use crate::store::Store;
+use crate::uploads::Uploads;
 use crate::usage::{Tool, ToolUse, Use};
 
 /// Operations of the store that are under way at once; beyond that a read is a miss and a write is
@@ -83,6 +84,7 @@ struct Inner<S: Store> {
     exchanges: Arc<Semaphore>,
     /// Blobs that are split or spliced.
     reworks: Semaphore,
+    uploads: Uploads,
     verifier: Arc<Verifier>,
     probation: Probation,
 }
@@ -146,6 +148,7 @@ impl<S: Store> Front<S> {
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
             reworks: Semaphore::new(remote::REWORKS_MAX),
+            uploads: Uploads::default(),
             verifier: Arc::default(),
         }))
     }
@@ -189,6 +192,11 @@ impl<S: Store> Front<S> {
     /// Turns of calls that hash a blob.
     pub(crate) fn reworks(&self) -> &Semaphore {
         &self.0.reworks
+    }
+
+    /// Uploads of blobs over gRPC.
+    pub(crate) fn uploads(&self) -> &Uploads {
+        &self.0.uploads
     }
 
     pub(crate) fn figures(&self) -> &Figures {

@@ -43,6 +43,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod unbroken;
+mod uploads;
 mod usage;
 
 pub use self::handler::{Front, Options, Peer};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::{Buf as _, Bytes};
+use fonn_runtime::allocator;
 use fonn_runtime::users::Source;
 use http_body::Body;
 use http_body_util::BodyExt as _;
@@ -220,7 +221,7 @@ impl<'r, S: Store> Terms<'r, S> {
                 // The kernel provides memory as it is written to, so room for all of it costs
                 // nothing yet.
                 let capacity = total.unwrap_or(charged);
-                value.reserve_exact(capacity.saturating_sub(value.len()));
+                reserve(&mut value, capacity);
             }
             if value.is_empty() {
                 value.extend_from_slice(self.prefix);
@@ -285,6 +286,14 @@ impl<'r, S: Store> Terms<'r, S> {
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// Makes room for a value of `len` bytes.
+pub(crate) fn reserve(value: &mut Vec<u8>, len: usize) {
+    if value.capacity() < len {
+        value.reserve_exact(len - value.len());
+        allocator::use_huge_pages(value.spare_capacity_mut());
     }
 }
 

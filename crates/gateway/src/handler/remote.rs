@@ -302,19 +302,19 @@ impl<S: Store> Caller<'_, S> {
     /// Stores a value.
     async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<(), Refusal> {
         let len = value.len();
-        self.put_bytes(key, value, Form::Value, len).await
+        self.put_bytes(key.into(), value, Form::Value, len).await
     }
 
     /// Stores what an entry has of a value of `len` bytes.
     async fn put_bytes(
         &self,
-        key: Vec<u8>,
+        key: Bytes,
         bytes: Bytes,
         form: Form,
         len: usize,
     ) -> Result<(), Refusal> {
         let store = self.front.store().clone();
-        let put = store.put(self.scope, Bytes::from(key), bytes, form, PutMode::Replace);
+        let put = store.put(self.scope, key, bytes, form, PutMode::Replace);
         let put = self.front.change(put).await;
         if put.is_ok() {
             self.count_use(Use::stored(len));

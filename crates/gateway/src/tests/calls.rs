@@ -1,6 +1,7 @@
 //! What each call of the Remote Execution API is answered with.
 
 mod long;
+mod uploads;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
@@ -20,8 +21,7 @@ use fonn_reapi::{Deflater, Deframer, Framed, Inflater, frame};
 use fonn_runtime::metrics::Metrics;
 use fonn_runtime::serve::Tuning;
 use http_body::Body;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::Frame;
+use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Version};
 use prost::Message;
 
@@ -431,25 +431,6 @@ async fn what_is_announced_costs_nothing() {
         INVALID
     );
     assert!(site.store.0.charged_max.load(Ordering::SeqCst) <= 256 << 10);
-}
-
-#[tokio::test]
-async fn an_upload_that_is_cancelled_leaves_nothing() {
-    let site = Site::new();
-    let digest = digest_of(&[7; 1000]);
-    let first = frame(&WriteRequest {
-        resource_name: format!("uploads/u/{}", name(&digest, "blobs")),
-        data: Bytes::from_static(&[7; 500]),
-        ..WriteRequest::default()
-    });
-    let first = futures_util::stream::iter([Ok::<_, hyper::Error>(Frame::data(first))]);
-    let body = futures_util::StreamExt::chain(first, futures_util::stream::pending());
-    let request = call(&format!("{STREAM}/Write"), StreamBody::new(body));
-    let upload = std::pin::pin!(answered(&site.front, request));
-    assert!(futures_util::poll!(upload).is_pending());
-    // Once the future is gone, as when its client has reset the stream.
-    assert!(site.store.0.charged_max.load(Ordering::SeqCst) > 0);
-    assert!(site.store.0.entries.lock().is_empty());
 }
 
 #[tokio::test]

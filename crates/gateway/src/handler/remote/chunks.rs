@@ -147,7 +147,7 @@ impl<S: Store> Caller<'_, S> {
             return Err(wrong());
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        self.put_bytes(key, bytes, Form::Manifest, len).await
+        self.put_bytes(key.into(), bytes, Form::Manifest, len).await
     }
 }
 

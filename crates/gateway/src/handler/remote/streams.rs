@@ -1,5 +1,7 @@
 //! Blobs as streams.
 
+use std::pin::pin;
+
 use bytes::Bytes;
 use fonn_reapi::messages::{
     QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteRequest, WriteResponse,
@@ -14,6 +16,7 @@ use super::reply::Reply;
 use super::{Blob, Caller, failed};
 use crate::handler::long::LongWrite;
 use crate::long::LONG_LEN_MAX;
+use crate::receive::reserve;
 use crate::store::{Form, Store};
 use crate::usage::Use;
 
@@ -83,13 +86,19 @@ impl<S: Store> Caller<'_, S> {
             self.front.store().count(Event::TooLarge, 1);
             return Err(failed(fonn_proto::Failure::TooLarge));
         }
-        if self.present(&resource.instance, &[digest]).await == [true] {
-            return Ok(Reply::message(&WriteResponse {
+        let key = Bytes::from(digest.blob_key(&resource.instance));
+        let upload = self.front.uploads().begin(&self.scope, key.clone());
+        let mut stored_by_another = pin!(upload.stored_by_another());
+        let is_there = || {
+            Reply::message(&WriteResponse {
                 committed_size: match resource.compressor {
                     Compressor::Identity => len_of(&digest),
                     Compressor::Zstd => COMMITTED_BEFORE,
                 },
-            }));
+            })
+        };
+        if self.present(&resource.instance, &[digest]).await == [true] {
+            return Ok(is_there());
         }
         let value_len_max = self.front.store().value_len_max();
         let mut sink = Sink::new(digest, resource.compressor)?;
@@ -117,14 +126,20 @@ impl<S: Store> Caller<'_, S> {
             if request.finish_write {
                 break;
             }
-            match inbound.decoded().await? {
+            let next = tokio::select! {
+                biased;
+                next = inbound.decoded() => next?,
+                () = &mut stored_by_another => return Ok(is_there()),
+            };
+            match next {
                 Some(next) => request = next,
                 None => break,
             }
         }
         let (bytes, form) = sink.finish().await?;
-        let (key, len) = (digest.blob_key(&resource.instance), digest.len() as usize);
+        let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
         self.put_bytes(key, bytes, form, len).await?;
+        upload.end_others();
         Ok(Reply::message(&WriteResponse {
             committed_size: committed,
         }))
@@ -183,6 +198,9 @@ pub(super) struct Sink<'f, S: Store> {
     hasher: Hasher,
     inflater: Option<Inflater>,
     value: Vec<u8>,
+    /// Bytes that were taken since other calls had their turn. A connection answers each turn with
+    /// an update of its window, so a turn for each short message would be dear.
+    unyielded: usize,
     /// What takes the bytes in the place of `value`.
     long: Option<LongWrite<'f, S>>,
 }
@@ -199,6 +217,7 @@ impl<'f, S: Store> Sink<'f, S> {
             hasher: Hasher::new(digest.function()),
             inflater,
             value: Vec::new(),
+            unyielded: 0,
             long: None,
         })
     }
@@ -223,14 +242,15 @@ impl<'f, S: Store> Sink<'f, S> {
         let len = usize::try_from(self.digest.len()).unwrap_or(usize::MAX);
         let mut rest = data;
         loop {
+            let left = rest.len();
             let (out, window) = match &mut self.inflater {
                 Some(inflater) => {
                     let out = inflater.step(&mut rest).map_err(Refusal::invalid)?;
                     (out, Inflater::memory_len(len))
                 }
                 None => {
-                    let (step, left) = rest.split_at(rest.len().min(STEP_LEN));
-                    rest = left;
+                    let step;
+                    (step, rest) = rest.split_at(rest.len().min(STEP_LEN));
                     (step, 0)
                 }
             };
@@ -241,6 +261,7 @@ impl<'f, S: Store> Sink<'f, S> {
                 return Err(Refusal::invalid("the blob is longer than its digest says"));
             }
             self.hasher.update(out);
+            self.unyielded += out.len().max(left - rest.len());
             match &mut self.long {
                 Some(long) => {
                     let kept = long.memory_len(out.len()) + data.len() + window;
@@ -252,11 +273,14 @@ impl<'f, S: Store> Sink<'f, S> {
                     inbound.keep(kept).await?;
                     // The kernel provides memory as it is written to, so room for all of it costs
                     // nothing yet.
-                    self.value.reserve_exact(len - self.value.len());
+                    reserve(&mut self.value, len);
                     self.value.extend_from_slice(out);
                 }
             }
-            tokio::task::yield_now().await;
+            if self.unyielded >= STEP_LEN {
+                self.unyielded = 0;
+                tokio::task::yield_now().await;
+            }
         }
     }
 
