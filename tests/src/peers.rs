@@ -121,7 +121,7 @@ pub struct BazelRemote {
 }
 
 impl BazelRemote {
-    /// Starts it with one thread that runs code, blobs as they are in `dir`, and without a log of
+    /// Starts it with one thread that runs code, a directory for its blobs, and without a log of
     /// requests. `flags` come behind.
     ///
     /// # Errors
@@ -133,12 +133,7 @@ impl BazelRemote {
         command.arg("--dir").arg(dir).args(["--max_size", "10"]);
         command.args(["--http_address", &http.to_string()]);
         command.args(["--grpc_address", &grpc.to_string()]);
-        command.args([
-            "--storage_mode",
-            "uncompressed",
-            "--access_log_level",
-            "none",
-        ]);
+        command.args(["--access_log_level", "none"]);
         command.args(flags);
         let mut daemon = Daemon::spawn("bazel-remote", &mut command)?;
         let request = b"GET /status HTTP/1.1\r\nHost: bazel-remote\r\n\r\n";

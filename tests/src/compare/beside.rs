@@ -1,13 +1,13 @@
 //! What is measured beside bazel-remote: operations per processor second of the server.
 //!
 //! Each server has one thread that runs code (`--threads 1`, `GOMAXPROCS=1`) and a directory on the
-//! same device. bazel-remote stores blobs uncompressed, as Fonn does, and checks no action results.
-//! What a server does behind its clients' backs counts: the time ends when the process is idle
-//! again.
+//! same device. bazel-remote runs twice: as it starts, when it stores blobs compressed, and with
+//! blobs uncompressed. Neither checks action results. What a server does behind its clients' backs
+//! counts: the time ends when the process is idle again.
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
@@ -55,21 +55,52 @@ impl BesideOptions {
     }
 }
 
+/// How bazel-remote stores blobs.
+#[derive(Clone, Copy)]
+pub(super) enum Storage {
+    /// As it does without a flag.
+    Zstd,
+    Uncompressed,
+}
+
+impl Storage {
+    /// What is said to bazel-remote.
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Uncompressed => "uncompressed",
+        }
+    }
+}
+
 /// A server of a round.
 pub(super) enum Server {
     Fonn(FonnNode),
-    BazelRemote { peer: BazelRemote, _dir: TempDir },
+    BazelRemote {
+        peer: BazelRemote,
+        storage: Storage,
+        _dir: TempDir,
+    },
 }
 
 impl Server {
-    /// Both, new.
-    pub(super) fn both(options: &BesideOptions) -> Result<[Self; 2]> {
-        let dir = tempfile::tempdir()?;
-        let flags = [
-            "--disable_http_ac_validation",
-            "--disable_grpc_ac_deps_check",
-        ];
-        let peer = BazelRemote::start(&options.bazel_remote, dir.path(), &flags)?;
+    /// All, new.
+    pub(super) fn all(options: &BesideOptions) -> Result<[Self; 3]> {
+        let peer = |storage: Storage| {
+            let dir = tempfile::tempdir()?;
+            let flags = [
+                "--disable_http_ac_validation",
+                "--disable_grpc_ac_deps_check",
+                "--storage_mode",
+                storage.flag(),
+            ];
+            let peer = BazelRemote::start(&options.bazel_remote, dir.path(), &flags)?;
+            anyhow::Ok(Self::BazelRemote {
+                peer,
+                storage,
+                _dir: dir,
+            })
+        };
         let mut node = NodeOptions::new().with_http().flag("--threads", "1");
         node = node
             .flag("--ram-budget", RAM_LEN.to_string())
@@ -78,7 +109,8 @@ impl Server {
             node = node.flag(name, value);
         }
         Ok([
-            Self::BazelRemote { peer, _dir: dir },
+            peer(Storage::Zstd)?,
+            peer(Storage::Uncompressed)?,
             Self::Fonn(node.start()?),
         ])
     }
@@ -86,7 +118,10 @@ impl Server {
     const fn name(&self) -> &'static str {
         match self {
             Self::Fonn(_) => "fonn",
-            Self::BazelRemote { .. } => "bazel-remote",
+            Self::BazelRemote { storage, .. } => match storage {
+                Storage::Zstd => "bazel-remote",
+                Storage::Uncompressed => "bazel-remote, uncompressed",
+            },
         }
     }
 
@@ -143,15 +178,15 @@ pub(super) fn over(connections: usize, task: impl Fn(usize) -> Result<()> + Sync
 
 /// Measures the servers in turn, and adds a row to the table. `prepare` makes what a round needs,
 /// before any server has its turn; `run` makes so many operations. Returns how many times as many
-/// operations as bazel-remote Fonn does in a processor second.
+/// operations as the cheaper bazel-remote Fonn does in a processor second.
 pub(super) fn measure<T>(
     table: &mut String,
     cell: &str,
-    (servers, rounds): (&[Server; 2], usize),
+    (servers, rounds): (&[Server; 3], usize),
     mut prepare: impl FnMut() -> T,
     run: impl Fn(&Server, &T) -> Result<u64>,
 ) -> Result<f64> {
-    let mut all = [Vec::new(), Vec::new()];
+    let mut all = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..rounds.max(1) {
         let prepared = prepare();
         for (server, all) in servers.iter().zip(&mut all) {
@@ -159,32 +194,57 @@ pub(super) fn measure<T>(
             let operations = run(server, &prepared)?;
             let used = server.settled_cpu()?.saturating_sub(before);
             let figure = operations as f64 / used.as_secs_f64().max(1e-9);
-            eprintln!("{cell}, round {round}, {}: {figure:.0}", server.name());
+            eprintln!("{cell}, round {round}, {}: {figure:.1}", server.name());
             all.push(figure);
         }
     }
-    let [[peer, peer_min, peer_max], [own, own_min, own_max]] = all.map(spread);
+    let [zstd, uncompressed, own] = all.map(Spread::of);
+    let beside_zstd = own.median / zstd.median;
+    let beside_uncompressed = own.median / uncompressed.median;
     writeln!(
         table,
-        "| {cell} | {peer:.0} ({peer_min:.0}–{peer_max:.0}) | {own:.0} ({own_min:.0}–{own_max:.0}) | {:.2} | {BAR} |",
-        own / peer
+        "| {cell} | {zstd} | {uncompressed} | {own} | {beside_zstd:.2} | {beside_uncompressed:.2} | {BAR} |",
     )?;
-    Ok(own / peer)
+    Ok(beside_zstd.min(beside_uncompressed))
 }
 
 /// The head of a table.
 pub(super) const TABLE: &str = "\
-| operations per server processor second | bazel-remote (spread) | fonn (spread) | fonn / bazel-remote | bar |
-|---|---|---|---|---|
+| operations per server processor second | bazel-remote | bazel-remote, uncompressed | fonn | fonn / bazel-remote | fonn / uncompressed | bar |
+|---|---|---|---|---|---|---|
 ";
 
 /// Median, least and greatest of some figures.
-fn spread(mut figures: Vec<f64>) -> [f64; 3] {
-    figures.sort_by(f64::total_cmp);
-    let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
-    [
-        at(figures.len() / 2),
-        at(0),
-        at(figures.len().saturating_sub(1)),
-    ]
+struct Spread {
+    median: f64,
+    least: f64,
+    greatest: f64,
+}
+
+impl Spread {
+    fn of(mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
+        Self {
+            median: at(figures.len() / 2),
+            least: at(0),
+            greatest: at(figures.len().saturating_sub(1)),
+        }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            median,
+            least,
+            greatest,
+        } = self;
+        // Of long values there are few in a second.
+        let digits = usize::from(*median < 100.0);
+        write!(
+            f,
+            "{median:.digits$} ({least:.digits$}–{greatest:.digits$})"
+        )
+    }
 }

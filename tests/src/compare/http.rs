@@ -76,14 +76,14 @@ fn get(address: SocketAddr, connections: usize, blobs: &[Blob], count: u64) -> R
     Ok(count)
 }
 
-/// Measures both servers in turn; returns a table in Markdown, and plots it as `http.svg`.
+/// Measures the servers in turn; returns a table in Markdown, and plots it as `http.svg`.
 ///
 /// # Errors
 /// When a server does not start, refuses something or returns a wrong byte.
 pub fn compare_http(options: &BesideOptions) -> Result<String> {
     let mut table = String::from(TABLE);
     let mut chart = Chart::new(
-        "GET and PUT over HTTP beside bazel-remote, per server processor second",
+        "GET and PUT over HTTP beside the cheaper mode of bazel-remote, per server processor second",
         "length of the value, log2 of KiB",
         "fonn / bazel-remote",
     );
@@ -106,7 +106,7 @@ pub fn compare_http(options: &BesideOptions) -> Result<String> {
                 if !options.wants(&cell) {
                     continue;
                 }
-                let servers = Server::both(options)?;
+                let servers = Server::all(options)?;
                 let all = (&servers, options.rounds);
                 let ratio = match method {
                     "GET" => {

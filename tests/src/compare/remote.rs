@@ -86,7 +86,7 @@ fn calls(
     Ok(count)
 }
 
-/// Measures both servers in turn; returns a table in Markdown.
+/// Measures the servers in turn; returns a table in Markdown.
 ///
 /// # Errors
 /// When a server does not start, refuses something or returns a wrong byte.
@@ -103,7 +103,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
             blob_digests: there.iter().map(|(digest, _)| digest.clone()).collect(),
             ..FindMissingBlobsRequest::default()
         };
-        let servers = Server::both(options)?;
+        let servers = Server::all(options)?;
         for server in &servers {
             write(server, &there)?;
         }
@@ -129,7 +129,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
             digests: there.iter().map(|(digest, _)| digest.clone()).collect(),
             ..BatchReadBlobsRequest::default()
         };
-        let servers = Server::both(options)?;
+        let servers = Server::all(options)?;
         for server in &servers {
             write(server, &there)?;
         }
@@ -154,7 +154,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
     for (name, len, keys, count) in STREAMS {
         let cell = format!("ByteStream.Read of {name}");
         if options.wants(&cell) {
-            let (servers, there) = (Server::both(options)?, blobs.make(keys, len));
+            let (servers, there) = (Server::all(options)?, blobs.make(keys, len));
             for server in &servers {
                 write(server, &there)?;
             }
@@ -168,7 +168,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
         }
         let cell = format!("ByteStream.Write of {name}");
         if options.wants(&cell) {
-            let servers = Server::both(options)?;
+            let servers = Server::all(options)?;
             for server in &servers {
                 write(server, &blobs.make((FILLING_LEN / len) as u64, len))?;
             }
