@@ -78,7 +78,8 @@ use crate::stats::{Latency, Stats};
 /// Counters of writes, a stripe of keys each. More stripes, fewer fetches repeated in vain.
 const MUTATION_STRIPES: usize = 4096;
 
-/// Stripes of keys without a disk. More stripes, fewer entries of other members refused in vain.
+/// Stripes of keys with a floor each. More stripes, fewer entries of other members are looked up in
+/// vain, or refused in vain without a disk.
 const FLOOR_STRIPES: usize = 1 << 16;
 
 /// How long a write waits for room in the disk's queue before it is refused as busy.
@@ -98,8 +99,8 @@ pub struct Hot {
     pub(crate) stats: Stats,
     pub(crate) namespaces: Namespaces,
     mutations: Box<[AtomicU64]>,
-    /// Without a disk: the highest version that was written to each stripe of keys, for what RAM
-    /// has forgotten. Empty with a disk, which remembers.
+    /// No version that this node knows of a key is above the floor of the key's stripe: neither in
+    /// RAM, nor on disk, nor in the index of the bucket.
     floors: Box<[AtomicU64]>,
     /// Keys whose write failed on disk and whose older copy there is not yet hidden by a tombstone.
     unsettled: Mutex<Vec<(Space, Bytes, fonn_proto::Version)>>,
@@ -246,18 +247,20 @@ impl Hot {
         self.stripe(hash).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The highest version that was written to the key's stripe, without a disk; else 0.
+    /// A version above which nothing is known of the key.
     fn floor(&self, hash: u64) -> fonn_proto::Version {
-        match self.floors.len() {
-            0 => 0,
-            len => self.floors[hash as usize % len].load(Ordering::Acquire),
-        }
+        self.floors[hash as usize % FLOOR_STRIPES].load(Ordering::Acquire)
     }
 
-    /// Notes what is written to a key. Called under the shard's lock.
-    fn raise_floor(&self, hash: u64, version: fonn_proto::Version) {
-        if let len @ 1.. = self.floors.len() {
-            self.floors[hash as usize % len].fetch_max(version, Ordering::AcqRel);
+    /// Notes that a version of a key becomes known. Called under the shard's lock.
+    pub(crate) fn raise_floor(&self, hash: u64, version: fonn_proto::Version) {
+        self.floors[hash as usize % FLOOR_STRIPES].fetch_max(version, Ordering::AcqRel);
+    }
+
+    /// Notes that versions of any keys up to this version are known.
+    pub(crate) fn raise_floors(&self, version: fonn_proto::Version) {
+        for floor in &self.floors {
+            floor.fetch_max(version, Ordering::AcqRel);
         }
     }
 

@@ -33,6 +33,7 @@ impl Superseder {
     /// Takes over what the index knew at its opening.
     pub(super) fn catch_up(&self, version_max: Version, marks: &[FlushMark]) {
         self.observe(version_max);
+        self.hot.raise_floors(version_max);
         for mark in marks {
             self.flushed(mark);
         }
@@ -43,6 +44,7 @@ impl Superseder {
         let hot = &*self.hot;
         let hash = hot.ram.hash(space, key);
         let mut shard = hot.ram.lock(hash);
+        hot.raise_floor(hash, version);
         let in_ram = shard.find(hash, space, key);
         let is_older = match in_ram.map(|slot| shard.get(slot).meta.version) {
             Some(here) => here < version,

@@ -495,6 +495,7 @@ impl Engine {
             };
             self.enqueue(write, acks)?;
             self.hot.mutated(hash);
+            self.hot.raise_floor(hash, version);
             bury(shard, hash, space, key, version);
             return Ok(());
         }
@@ -625,6 +626,7 @@ impl Hot {
             return;
         }
         self.mutated(hash);
+        self.raise_floor(hash, version);
         bury(shard, hash, space, key, version);
     }
 
@@ -638,6 +640,7 @@ impl Hot {
         version: Version,
     ) {
         self.mutated(hash);
+        self.raise_floor(hash, version);
         bury(shard, hash, space, key, version);
         let key = Bytes::copy_from_slice(key);
         self.unsettled.lock().push((space, key, version));

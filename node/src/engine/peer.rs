@@ -9,9 +9,9 @@
 //! What was dropped with an old generation is known nowhere, unless there is a bucket: a key that
 //! is not known is taken only with a version above those.
 //!
-//! Without a disk a key that RAM gave up is forgotten, with its version. What comes from another
-//! member for such a key is kept only if it is newer than all that was written to its stripe of
-//! keys here.
+//! A version above all that is known of a stripe of keys (`Hot::floor`) is newer without a look at
+//! the disk. Without a disk, a key that RAM gave up is forgotten with its version: what comes for
+//! such a key is kept only if its version is above that floor.
 
 use std::time::Instant;
 
@@ -255,14 +255,19 @@ impl Engine {
         let mut shard = hot.ram.lock(hash);
         let newest = match shard.find(hash, space, key) {
             Some(slot) => Some(shard.get(slot).meta.version),
-            None if self.disk.is_none() => Some(hot.floor(hash)),
-            None => match known {
-                // An unknown key may have been dropped with all that is as old.
-                Some((ticket, newest)) if ticket == hot.ticket(hash) => {
-                    newest.or_else(|| self.disk.as_ref().map(DiskTier::forgotten))
+            None => {
+                let floor = hot.floor(hash);
+                match known {
+                    // Most entries are as new as the moment: neither disk nor bucket can have a
+                    // newer one, and need not be asked.
+                    _ if meta.version > floor || self.disk.is_none() => Some(floor),
+                    // An unknown key may have been dropped with all that is as old.
+                    Some((ticket, newest)) if ticket == hot.ticket(hash) => {
+                        newest.or_else(|| self.disk.as_ref().map(DiskTier::forgotten))
+                    }
+                    _ => return Try::Look(hot.ticket(hash)),
                 }
-                _ => return Try::Look(hot.ticket(hash)),
-            },
+            }
         };
         // What a flush has hidden is not kept either.
         if newest >= Some(meta.version) || !hot.flushes.is_visible(space, meta.version) {

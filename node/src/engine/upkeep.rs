@@ -112,12 +112,9 @@ impl Engine {
             stats: Stats::default(),
             namespaces: Namespaces::new(options.spaces),
             mutations: (0..MUTATION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
-            floors: match options.disk {
-                Some(_) => Box::default(),
-                None => (0..super::FLOOR_STRIPES)
-                    .map(|_| AtomicU64::new(0))
-                    .collect(),
-            },
+            floors: (0..super::FLOOR_STRIPES)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             unsettled: Mutex::default(),
         });
         let cold = match options.cold {
@@ -137,6 +134,10 @@ impl Engine {
         let hlc = Hlc::new(hot.clock.clone(), floor.min(hlc::VERSION_MAX - 1))
             .expect("the floor was brought into the range");
         let hlc = Arc::new(hlc);
+        if disk.is_some() {
+            // All that was written here is below the ceiling.
+            hot.raise_floors(hlc.last());
+        }
         if let (Some(cold), Some(disk)) = (&cold, &disk) {
             cold.attach(disk, &hlc);
         }
