@@ -13,6 +13,16 @@ pub const MEMCACHED_KEY_LEN_MAX: usize = 250;
 /// knows how to read it; for clients of other protocols the entry is a miss.
 pub const MANIFEST_FLAGS: u32 = 0x6c6f_6e67;
 
+/// Flags of an entry that has a blob as a stream of zstd: "pack" in ASCII. Such an entry is a miss
+/// as well for clients of other protocols.
+pub const PACKED_FLAGS: u32 = 0x7061_636b;
+
+/// Whether an entry with these flags has a value that only the HTTP port knows how to read.
+#[must_use]
+pub const fn is_hidden(flags: u32) -> bool {
+    matches!(flags, MANIFEST_FLAGS | PACKED_FLAGS)
+}
+
 /// Longest key accepted over RESP, in bytes. Redis allows 512 MiB; a cache key has no need of it,
 /// and an LSM key is at most 65,535 bytes.
 pub const RESP_KEY_LEN_MAX: usize = 32 * 1024;

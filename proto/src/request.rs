@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::batch::Batch;
 use crate::cluster::{ClusterView, Redirects};
-use crate::command::{Command, MANIFEST_FLAGS};
+use crate::command::{Command, is_hidden};
 use crate::memcached::{binary, meta, text};
 use crate::outcome::{Failure, Outcome};
 use crate::{Out, resp};
@@ -262,9 +262,9 @@ impl Reply<'_> {
     /// Words the outcome of the next command of [`Body::Data`].
     #[inline]
     pub fn each(&mut self, command: &Command<'_>, outcome: &Outcome<'_>, out: &mut Out) {
-        // What lists the chunks of a long value is not the value.
+        // The bytes of such an entry are not its value.
         let outcome = match outcome {
-            Outcome::Hit(hit) if hit.flags == MANIFEST_FLAGS => &Outcome::Miss,
+            Outcome::Hit(hit) if is_hidden(hit.flags) => &Outcome::Miss,
             outcome => outcome,
         };
         match self {

@@ -56,9 +56,11 @@ fn limits() -> String {
         (
             "Flags",
             format!(
-                "any but `{:#x}`, which mark a [long value](adr/0032-long-values.md) of the HTTP \
-                 port: a read of it is a miss",
-                command::MANIFEST_FLAGS
+                "any but `{:#x}` and `{:#x}`, which mark [long values](adr/0032-long-values.md) and \
+                 [compressed blobs](adr/0036-blobs-as-they-came.md) of the HTTP port: a read of \
+                 them is a miss",
+                command::MANIFEST_FLAGS,
+                command::PACKED_FLAGS
             ),
         ),
         (

@@ -9,6 +9,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 use crate::dav::{self, Resource};
 use crate::long::{CHUNK_LEN_MAX, Cutter, Manifest};
+use crate::packed::Packed;
 use crate::range::{self, Wanted};
 use crate::{actions, artifact, events};
 
@@ -81,6 +82,13 @@ pub fn manifest_is_whole(record: &[u8]) -> bool {
     follow && end == len && encoded == record
 }
 
+/// An entry of a compressed blob reads the same after it was written again.
+#[must_use]
+pub fn packed_is_kept(entry: &[u8]) -> bool {
+    let packed = Packed::parse(&Bytes::copy_from_slice(entry));
+    packed.is_none_or(|it| [&Packed::head(it.len())[..], it.stream()].concat() == entry)
+}
+
 /// The chunks of a long value are bounded and make the value.
 #[must_use]
 pub fn chunks_make_the_value(value: &[u8], value_len_max: usize) -> bool {
@@ -144,6 +152,7 @@ mod tests {
             prop_assert!(range_lies_within(&input, len));
             prop_assert!(events_are_bounded(&input));
             prop_assert!(manifest_is_whole(&input));
+            prop_assert!(packed_is_kept(&input));
             prop_assert!(chunks_make_the_value(&input, len));
             prop_assert!(index_is_kept(&input));
             prop_assert!(actions_call_is_bounded(&input));

@@ -6,6 +6,7 @@ mod admission;
 mod exchange;
 mod long;
 mod operate;
+mod packed;
 mod remote;
 mod write;
 

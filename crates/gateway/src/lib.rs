@@ -30,6 +30,7 @@ mod long;
 mod metrics;
 pub mod mount;
 mod outstanding;
+mod packed;
 mod payload;
 mod probation;
 mod range;

@@ -33,6 +33,8 @@ pub(crate) struct RemoteFigures {
     missing_blobs: AtomicU64,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
+    packed_bytes: AtomicU64,
+    packed_blob_bytes: AtomicU64,
 }
 
 fn add(cell: Option<&AtomicU64>, n: usize) {
@@ -68,6 +70,12 @@ impl RemoteFigures {
     pub(crate) fn checked(&self, asked: usize, missing: usize) {
         add(Some(&self.presence_checks), asked);
         add(Some(&self.missing_blobs), missing);
+    }
+
+    /// Counts a blob of `len` bytes that was stored as a stream.
+    pub(crate) fn packed(&self, stream_len: usize, len: usize) {
+        add(Some(&self.packed_bytes), stream_len);
+        add(Some(&self.packed_blob_bytes), len);
     }
 
     /// Publishes all.
@@ -116,6 +124,16 @@ impl RemoteFigures {
                 "fonn_reapi_sent_bytes_total",
                 "Bytes of messages to clients of the Remote Execution API.",
                 &self.sent_bytes,
+            ),
+            (
+                "fonn_reapi_packed_bytes_total",
+                "Bytes of blobs that were stored compressed as they came, over gRPC and HTTP.",
+                &self.packed_bytes,
+            ),
+            (
+                "fonn_reapi_packed_blob_bytes_total",
+                "Bytes of the same blobs when they are decompressed.",
+                &self.packed_blob_bytes,
             ),
         ] {
             snapshot.counter(name, help, &[], get(count));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fonn_proto::command::MANIFEST_FLAGS;
+use fonn_proto::command::{MANIFEST_FLAGS, PACKED_FLAGS};
 use fonn_proto::outcome::Value;
 use fonn_proto::{
     Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode, Version,
@@ -67,6 +67,7 @@ fn unexpected<T>(outcome: &Outcome<'_>) -> Result<T, Failure> {
 const fn form_of(flags: u32) -> Form {
     match flags {
         MANIFEST_FLAGS => Form::Manifest,
+        PACKED_FLAGS => Form::Packed,
         _ => Form::Value,
     }
 }
@@ -142,6 +143,7 @@ impl<S: Service> Store for Served<S> {
         let flags = match form {
             Form::Value => 0,
             Form::Manifest => MANIFEST_FLAGS,
+            Form::Packed => PACKED_FLAGS,
         };
         let command = Command::Store(Set {
             mode: match mode {

@@ -33,12 +33,15 @@ pub enum Form {
     Value,
     /// The list of the chunks of a long value. Clients of other protocols do not see the entry.
     Manifest,
+    /// A blob as the stream of zstd that a client sent, with its length. Clients of other protocols
+    /// do not see the entry.
+    Packed,
 }
 
 /// An entry that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The value, or what lists its chunks.
+    /// The value, what lists its chunks, or what it is made of.
     pub bytes: Bytes,
     /// Which of these.
     pub form: Form,
@@ -47,12 +50,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// The value; `None` if it is a long one.
+    /// The value; `None` if the entry has it in another form.
     #[must_use]
     pub fn value(self) -> Option<Bytes> {
         match self.form {
             Form::Value => Some(self.bytes),
-            Form::Manifest => None,
+            Form::Manifest | Form::Packed => None,
         }
     }
 }

@@ -13,6 +13,7 @@ mod keys;
 mod limits;
 mod long;
 mod oidc;
+mod packed;
 mod poisoning;
 mod remote;
 mod router;

@@ -72,7 +72,7 @@ impl<S: Store> Front<S> {
         let found = self.look(store.get(scope, key)).await?;
         match found.form {
             Form::Manifest => self.parse_long(scope, instance, &found.bytes),
-            Form::Value => None,
+            Form::Value | Form::Packed => None,
         }
     }
 

@@ -189,6 +189,9 @@ impl<S: Store> Front<S> {
                 .read_long(&found.bytes, range, route, scope, call)
                 .await;
         }
+        if found.form == Form::Packed {
+            return self.read_packed(&found.bytes, headers, route, call).await;
+        }
         let value = found.bytes;
         if route.dialect == Dialect::Turborepo {
             return self.artifact(&value);
@@ -208,6 +211,25 @@ impl<S: Store> Front<S> {
             answer.body = value.slice(part);
         }
         answer
+    }
+
+    /// The answer to a read of a blob that came compressed.
+    async fn read_packed(
+        &self,
+        entry: &Bytes,
+        headers: &HeaderMap,
+        route: &Route,
+        call: Call<'_>,
+    ) -> Answer {
+        let packed = self.parse_packed(entry);
+        match packed.filter(|_| route.dialect == Dialect::BazelCas) {
+            Some(packed) => {
+                let has_body = route.operation == Operation::Read;
+                self.answer_packed(&packed, headers, has_body, call.life)
+                    .await
+            }
+            None => Answer::miss(),
+        }
     }
 
     /// The answer to a read of a long value.
@@ -272,12 +294,19 @@ impl<S: Store> Front<S> {
     /// The length of a value that is there with all its chunks.
     async fn len_of(&self, route: &Route, scope: Scope) -> Option<usize> {
         let (store, key) = (self.store().clone(), Inner::<S>::key(route));
-        let probed = self.look(store.probe(scope, key.clone())).await?;
-        if probed.form == Form::Value {
-            return Some(probed.len);
-        }
-        let long = self.whole_long(scope, instance_of(route), key).await?;
-        usize::try_from(long.manifest.len()).ok()
+        let probed = self.look(store.clone().probe(scope, key.clone())).await?;
+        let len = match probed.form {
+            Form::Value => return Some(probed.len),
+            Form::Packed => {
+                let found = self.look(store.get(scope, key)).await?;
+                self.parse_packed(&found.bytes)?.len()
+            }
+            Form::Manifest => {
+                let long = self.whole_long(scope, instance_of(route), key).await?;
+                long.manifest.len()
+            }
+        };
+        usize::try_from(len).ok()
     }
 
     /// Carries out a change.

@@ -9,6 +9,7 @@ mod chunks;
 mod inbound;
 mod reply;
 mod results;
+mod sink;
 mod streams;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use crate::answer::Answer;
 use crate::life::Life;
 use crate::long::{LONG_LEN_MAX, chunk_len_avg};
 use crate::metrics::LostRead;
+use crate::packed::Packed;
 use crate::payload::Payload;
 use crate::store::{Form, PutMode, Store};
 use crate::usage::{Tool, Use};
@@ -71,6 +73,7 @@ struct Caller<'c, S: Store> {
 /// A blob that was found.
 enum Blob {
     Whole(Bytes),
+    Packed(Packed),
     Long(Long),
 }
 
@@ -207,6 +210,11 @@ impl<S: Store> Caller<'_, S> {
                 let len = long.manifest.len();
                 (Blob::Long(long), len)
             }
+            Form::Packed => {
+                let packed = self.front.parse_packed(&found.bytes)?;
+                let len = packed.len();
+                (Blob::Packed(packed), len)
+            }
         };
         if len != digest.len() {
             self.front.figures().lost(LostRead::Malformed);
@@ -219,6 +227,8 @@ impl<S: Store> Caller<'_, S> {
     async fn blob(&self, instance: &Instance, digest: &Digest) -> Option<Bytes> {
         match self.find(instance, digest).await? {
             Blob::Whole(bytes) => Some(bytes),
+            Blob::Packed(packed) if packed.len() > WHOLE_LEN_MAX => None,
+            Blob::Packed(packed) => self.front.unpack(&packed).await,
             Blob::Long(long) => {
                 let len = long.manifest.len();
                 if len > WHOLE_LEN_MAX {
@@ -266,6 +276,7 @@ impl<S: Store> Caller<'_, S> {
         for (is_there, ((digest, key), told)) in found.iter_mut().zip(blobs) {
             match told {
                 Some(it) if it.form == Form::Value => *is_there = it.len as u64 == digest.len(),
+                Some(it) if it.form == Form::Packed => {}
                 _ if Hasher::names_empty(digest) => {}
                 _ => slow.push((is_there, digest, key)),
             }
@@ -285,6 +296,8 @@ impl<S: Store> Caller<'_, S> {
         };
         match probed.form {
             Form::Value => probed.len as u64 == digest.len(),
+            // The digest of its bytes was verified, and their length is not worth a move of them.
+            Form::Packed => true,
             Form::Manifest => {
                 let (instance, key) = (instance.clone(), key.clone());
                 let long = self.front.whole_long(self.scope, instance, key).await;
@@ -302,22 +315,25 @@ impl<S: Store> Caller<'_, S> {
     /// Stores a value.
     async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<(), Refusal> {
         let len = value.len();
-        self.put_bytes(key.into(), value, Form::Value, len).await
+        let entry = (value, Form::Value);
+        self.put_entry(key.into(), entry, len).await
     }
 
     /// Stores what an entry has of a value of `len` bytes.
-    async fn put_bytes(
+    async fn put_entry(
         &self,
         key: Bytes,
-        bytes: Bytes,
-        form: Form,
+        (bytes, form): (Bytes, Form),
         len: usize,
     ) -> Result<(), Refusal> {
-        let store = self.front.store().clone();
+        let (store, stored_len) = (self.front.store().clone(), bytes.len());
         let put = store.put(self.scope, key, bytes, form, PutMode::Replace);
         let put = self.front.change(put).await;
         if put.is_ok() {
             self.count_use(Use::stored(len));
+            if form == Form::Packed {
+                self.front.figures().remote.packed(stored_len, len);
+            }
         }
         put.map(|_| ()).map_err(failed)
     }

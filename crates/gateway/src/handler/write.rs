@@ -1,7 +1,8 @@
 //! Writes of values over HTTP.
 
 use bytes::Bytes;
-use fonn_reapi::result_of_json;
+use fonn_proto::Failure;
+use fonn_reapi::{Inflater, ZstdError, result_of_json};
 use fonn_runtime::serve::Scope;
 use http_body::Body;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -9,12 +10,14 @@ use hyper::{Request, StatusCode};
 
 use super::long::instance_of;
 use super::operate::names_json;
+use super::packed::{digest_of_stream, kept, with_head};
 use super::remote::EMPTY_RESULT;
 use super::{Call, Front, Inner};
 use crate::answer::Answer;
 use crate::artifact;
 use crate::long::LONG_LEN_MAX;
-use crate::receive::{Digested, Receipt, Terms};
+use crate::packed::HEAD_LEN;
+use crate::receive::{Digested, Receipt, ReceiveError, Terms};
 use crate::route::{Dialect, Route};
 use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::usage::Use;
@@ -34,7 +37,12 @@ impl<S: Store> Front<S> {
         let refusal = |status, code, line| Answer::refusal(route.dialect, status, code, line);
         let (head, mut body) = request.into_parts();
         let encoding = head.headers.get(CONTENT_ENCODING);
-        if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let is_encoded =
+            |by: &[u8]| encoding.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(by));
+        if route.dialect == Dialect::BazelCas && is_encoded(b"zstd") {
+            return self.write_packed(body, route, scope, call).await;
+        }
+        if encoding.is_some() && !is_encoded(b"identity") {
             let line = "an encoded body would be stored under the name of the plain one";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return (refusal(status, "encoding", line), false);
@@ -74,7 +82,7 @@ impl<S: Store> Front<S> {
                 }
                 let len = usize::try_from(manifest.len()).unwrap_or(usize::MAX);
                 let bytes = Bytes::from(manifest.encode());
-                let answer = self.put(bytes, Form::Manifest, len, route, scope).await;
+                let answer = self.put((bytes, Form::Manifest), len, route, scope).await;
                 return (answer, true);
             }
             Err(error) => return (self.not_received(route.dialect, error), false),
@@ -100,15 +108,70 @@ impl<S: Store> Front<S> {
                 },
                 false => received.value,
             };
-        let answer = self.put(value, Form::Value, len, route, scope).await;
+        let answer = self.put((value, Form::Value), len, route, scope).await;
         (answer, true)
+    }
+
+    /// The same for a blob whose body is compressed with zstd.
+    async fn write_packed<B>(
+        &self,
+        body: B,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> (Answer, bool)
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let (dialect, len_max) = (route.dialect, self.store().value_len_max());
+        let terms = Terms {
+            prefix: &[0; HEAD_LEN],
+            ..call.terms(self.store())
+        };
+        let source = terms.source;
+        let received = match terms.receive(body, Digested::No).await {
+            Ok(received) => received,
+            Err(error) => return (self.not_received(dialect, error), false),
+        };
+        let stream = received.value.slice(HEAD_LEN..);
+        self.figures().received(dialect, stream.len());
+        // The blob itself is held only if its stream is longer.
+        let memory_len = Inflater::memory_len(len_max) + stream.len();
+        let charge = self.store().charge(source, memory_len).await;
+        if charge.is_none() {
+            return (self.not_received(dialect, ReceiveError::NoMemory), true);
+        }
+        let (digest, len) = match digest_of_stream(&stream, len_max).await {
+            Ok(digested) => digested,
+            Err(ZstdError::TooLong) => {
+                return (Answer::write_failed(dialect, Failure::TooLarge), true);
+            }
+            Err(error) => {
+                let line = error.to_string();
+                let status = StatusCode::BAD_REQUEST;
+                return (Answer::refusal(dialect, status, "encoding", &line), true);
+            }
+        };
+        if route.digest != Some(digest) {
+            return (wrong_digest(dialect), true);
+        }
+        drop(stream);
+        let entry = with_head(received.value, len);
+        let kept = match kept(entry).await {
+            Ok(kept) => kept,
+            Err(_) => return (wrong_digest(dialect), true),
+        };
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if kept.1 == Form::Packed {
+            self.figures().remote.packed(kept.0.len(), len);
+        }
+        (self.put(kept, len, route, scope).await, true)
     }
 
     /// Stores what a client sent, `len` bytes of it.
     async fn put(
         &self,
-        bytes: Bytes,
-        form: Form,
+        (bytes, form): (Bytes, Form),
         len: usize,
         route: &Route,
         scope: Scope,

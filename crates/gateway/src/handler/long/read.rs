@@ -87,7 +87,11 @@ impl<S: Store> Front<S> {
             let key = digest_of(&part.chunk).blob_key(&long.instance);
             let probe = self.store().clone().probe(long.scope, key.into());
             let found = self.look(probe).await;
-            found.is_some_and(|it| it.form == Form::Value && it.len == part.chunk.len as usize)
+            found.is_some_and(|it| match it.form {
+                Form::Value => it.len == part.chunk.len as usize,
+                Form::Packed => true,
+                Form::Manifest => false,
+            })
         });
         let all = probes.buffer_unordered(PROBES_MAX).all(ready);
         let found = timeout(self.options().deadline, all).await;
@@ -153,7 +157,11 @@ impl<S: Store> Front<S> {
             async move {
                 let store = front.store().clone();
                 let found = front.look(store.get(scope, key.into())).await?;
-                let value = found.value()?;
+                // A client may have sent the chunk as a blob of its own.
+                let value = match found.form {
+                    Form::Packed => front.unpack(&front.parse_packed(&found.bytes)?).await,
+                    _ => found.value(),
+                }?;
                 if !is_intact(&part.chunk, &value).await {
                     front.figures().lost(LostRead::Malformed);
                     return None;

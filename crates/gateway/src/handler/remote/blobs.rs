@@ -16,8 +16,8 @@ use http_body::Body;
 use super::Caller;
 use super::inbound::Inbound;
 use super::reply::Reply;
-use super::streams::Sink;
-use crate::store::Store;
+use super::sink::Sink;
+use crate::store::{Form, Store};
 use crate::usage::Use;
 
 /// Blobs of a batch that are read or written at once.
@@ -67,8 +67,10 @@ impl<S: Store> Caller<'_, S> {
                 verified.push(of.await);
             }
             let puts = verified.into_iter().map(async |blob| {
-                let (digest, bytes) = blob?;
-                self.put(digest.blob_key(&instance), bytes).await
+                let (digest, entry) = blob?;
+                let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
+                self.put_entry(digest.blob_key(&instance).into(), entry, len)
+                    .await
             });
             let stored = join_all(puts).await;
             responses.extend(part.iter().zip(stored).map(|(blob, stored)| {
@@ -156,13 +158,13 @@ impl<S: Store> Caller<'_, S> {
     }
 }
 
-/// A blob of a batch, if it is what its digest says.
+/// What is stored of a blob of a batch, if it is what its digest says.
 async fn verify<S, B>(
     blob: &batch_update_blobs_request::Request,
     function: i32,
     left: &mut u64,
     inbound: &mut Inbound<'_, S, B>,
-) -> Result<(Digest, Bytes), Refusal>
+) -> Result<(Digest, (Bytes, Form)), Refusal>
 where
     S: Store,
     B: Body<Data: Send> + Unpin + Send,
@@ -184,9 +186,9 @@ where
     };
     let mut sink = Sink::<S>::new(digest, compressor)?;
     sink.take(&blob.data, inbound).await?;
-    let (bytes, _) = sink.finish().await?;
-    inbound.hold(bytes.len()).await?;
-    Ok((digest, bytes))
+    let entry = sink.finish(inbound).await?;
+    inbound.hold(entry.0.len()).await?;
+    Ok((digest, entry))
 }
 
 fn digests(

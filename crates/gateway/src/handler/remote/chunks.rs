@@ -61,8 +61,12 @@ impl<S: Store> Caller<'_, S> {
         let digest = Digest::of(request.blob_digest.as_ref(), request.digest_function);
         let digest = digest.map_err(Refusal::invalid)?;
         check(&digest)?;
-        let found = self.find(&instance, &digest).await;
+        let mut found = self.find(&instance, &digest).await;
+        if let Some(Blob::Packed(packed)) = &found {
+            found = self.front.unpack(packed).await.map(Blob::Whole);
+        }
         let manifest = match found.ok_or_else(Refusal::missing)? {
+            Blob::Packed(_) => return Err(Refusal::missing()),
             Blob::Long(long) => {
                 let wanted = 0..long.manifest.len();
                 match self.front.is_whole(&long, wanted).await {
@@ -147,7 +151,8 @@ impl<S: Store> Caller<'_, S> {
             return Err(wrong());
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        self.put_bytes(key.into(), bytes, Form::Manifest, len).await
+        let entry = (bytes, Form::Manifest);
+        self.put_entry(key.into(), entry, len).await
     }
 }
 

@@ -7,17 +7,17 @@ use fonn_reapi::messages::{
     QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteRequest, WriteResponse,
 };
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Compressor, Deflater, Digest, Hasher, Inflater, Resource, STEP_LEN, ZstdError};
+use fonn_reapi::{Compressor, Deflater, Digest, Resource, STEP_LEN, ZstdError};
 use fonn_runtime::serve::Event;
 use http_body::Body;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
+use super::sink::Sink;
 use super::{Blob, Caller, failed};
 use crate::handler::long::LongWrite;
 use crate::long::LONG_LEN_MAX;
-use crate::receive::reserve;
-use crate::store::{Form, Store};
+use crate::store::Store;
 use crate::usage::Use;
 
 /// What a write of a blob that is there is answered with, if the blob would have come compressed.
@@ -56,17 +56,23 @@ impl<S: Store> Caller<'_, S> {
             (Blob::Whole(blob), Compressor::Zstd) => {
                 Reply::blob(deflate(&blob.slice(offset..end), inbound).await?)
             }
+            // The client decompresses as many frames as there are.
+            (Blob::Packed(packed), Compressor::Zstd) if offset == 0 => {
+                Reply::blob(packed.stream().clone())
+            }
+            (Blob::Packed(packed), compressor) => {
+                let wanted = offset as u64..end as u64;
+                let bytes = self.front.unpacked(&packed, wanted, self.life).await;
+                let bytes = bytes.ok_or_else(Refusal::missing)?;
+                Reply::long_blob(bytes, end - offset, deflater_of(compressor)?)
+            }
             (Blob::Long(long), compressor) => {
                 let wanted = offset as u64..end as u64;
                 if !self.front.is_whole(&long, wanted.clone()).await {
                     return Err(Refusal::missing());
                 }
                 let chunks = self.front.chunks(long, wanted, self.life);
-                let deflater = match compressor {
-                    Compressor::Identity => None,
-                    Compressor::Zstd => Some(Deflater::new().map_err(broken)?),
-                };
-                Reply::long_blob(chunks, end - offset, deflater)
+                Reply::long_blob(chunks, end - offset, deflater_of(compressor)?)
             }
         };
         self.count_use(Use::served(end - offset));
@@ -105,7 +111,7 @@ impl<S: Store> Caller<'_, S> {
         if digest.len() > value_len_max as u64 {
             let instance = resource.instance.clone();
             let long = LongWrite::new(self.front, self.scope, instance, Bytes::new());
-            sink = sink.long(long);
+            sink = sink.into_long(long);
         }
         let mut committed = 0_i64;
         loop {
@@ -136,9 +142,9 @@ impl<S: Store> Caller<'_, S> {
                 None => break,
             }
         }
-        let (bytes, form) = sink.finish().await?;
+        let entry = sink.finish(inbound).await?;
         let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
-        self.put_bytes(key, bytes, form, len).await?;
+        self.put_entry(key, entry, len).await?;
         upload.end_others();
         Ok(Reply::message(&WriteResponse {
             committed_size: committed,
@@ -175,6 +181,14 @@ fn broken(error: ZstdError) -> Refusal {
     Refusal::new(Code::Unavailable, error)
 }
 
+/// What compresses a blob that is sent.
+fn deflater_of(compressor: Compressor) -> Result<Option<Deflater>, Refusal> {
+    match compressor {
+        Compressor::Identity => Ok(None),
+        Compressor::Zstd => Deflater::new().map(Some).map_err(broken),
+    }
+}
+
 /// Compresses a blob; other calls have their turn between steps.
 async fn deflate<S, B>(blob: &[u8], inbound: &mut Inbound<'_, S, B>) -> Result<Bytes, Refusal>
 where
@@ -190,115 +204,4 @@ where
     }
     deflater.finish(&mut output).map_err(broken)?;
     Ok(Bytes::from(output))
-}
-
-/// Takes the bytes of an upload, and verifies them.
-pub(super) struct Sink<'f, S: Store> {
-    digest: Digest,
-    hasher: Hasher,
-    inflater: Option<Inflater>,
-    value: Vec<u8>,
-    /// Bytes that were taken since other calls had their turn. A connection answers each turn with
-    /// an update of its window, so a turn for each short message would be dear.
-    unyielded: usize,
-    /// What takes the bytes in the place of `value`.
-    long: Option<LongWrite<'f, S>>,
-}
-
-impl<'f, S: Store> Sink<'f, S> {
-    /// For a blob, which is no longer than a value may be.
-    pub(super) fn new(digest: Digest, compressor: Compressor) -> Result<Self, Refusal> {
-        let inflater = match compressor {
-            Compressor::Identity => None,
-            Compressor::Zstd => Some(Inflater::new(digest.len()).map_err(Refusal::invalid)?),
-        };
-        Ok(Self {
-            digest,
-            hasher: Hasher::new(digest.function()),
-            inflater,
-            value: Vec::new(),
-            unyielded: 0,
-            long: None,
-        })
-    }
-
-    /// The same for a long blob.
-    fn long(self, long: LongWrite<'f, S>) -> Self {
-        Self {
-            long: Some(long),
-            ..self
-        }
-    }
-
-    /// Takes the next bytes; other calls have their turn between steps.
-    pub(super) async fn take<B>(
-        &mut self,
-        data: &[u8],
-        inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<(), Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
-        let len = usize::try_from(self.digest.len()).unwrap_or(usize::MAX);
-        let mut rest = data;
-        loop {
-            let left = rest.len();
-            let (out, window) = match &mut self.inflater {
-                Some(inflater) => {
-                    let out = inflater.step(&mut rest).map_err(Refusal::invalid)?;
-                    (out, Inflater::memory_len(len))
-                }
-                None => {
-                    let step;
-                    (step, rest) = rest.split_at(rest.len().min(STEP_LEN));
-                    (step, 0)
-                }
-            };
-            if out.is_empty() && rest.is_empty() {
-                return Ok(());
-            }
-            if out.len() as u64 > self.digest.len() - self.hasher.len() {
-                return Err(Refusal::invalid("the blob is longer than its digest says"));
-            }
-            self.hasher.update(out);
-            self.unyielded += out.len().max(left - rest.len());
-            match &mut self.long {
-                Some(long) => {
-                    let kept = long.memory_len(out.len()) + data.len() + window;
-                    inbound.keep(kept).await?;
-                    long.take(out).await.map_err(failed)?;
-                }
-                None => {
-                    let kept = self.value.len() + out.len() + data.len() + window;
-                    inbound.keep(kept).await?;
-                    // The kernel provides memory as it is written to, so room for all of it costs
-                    // nothing yet.
-                    reserve(&mut self.value, len);
-                    self.value.extend_from_slice(out);
-                }
-            }
-            if self.unyielded >= STEP_LEN {
-                self.unyielded = 0;
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    /// What is stored of the blob, if it is what its digest says.
-    pub(super) async fn finish(self) -> Result<(Bytes, Form), Refusal> {
-        if let Some(inflater) = &self.inflater {
-            inflater.finish().map_err(Refusal::invalid)?;
-        }
-        if !self.hasher.is(&self.digest) {
-            let line = "the bytes are not those that the digest names";
-            return Err(Refusal::invalid(line));
-        }
-        match self.long {
-            Some(long) => {
-                let manifest = long.finish().await.map_err(failed)?;
-                Ok((Bytes::from(manifest.encode()), Form::Manifest))
-            }
-            None => Ok((Bytes::from(self.value.into_boxed_slice()), Form::Value)),
-        }
-    }
 }

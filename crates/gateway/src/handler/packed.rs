@@ -1,0 +1,286 @@
+//! Blobs that are kept compressed: sent as they came to clients that take zstd, and decompressed
+//! step by step for others.
+//!
+//! Invariant: a blob never takes more memory than its length, whatever its stream says.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use bytes::{Bytes, BytesMut};
+use fonn_reapi::{Inflater, ZstdError};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use hyper::StatusCode;
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, RANGE, VARY};
+
+use super::Front;
+use super::long::ranged;
+use crate::answer::{Answer, Parts, Piece};
+use crate::life::Life;
+use crate::metrics::LostRead;
+use crate::outstanding::Counted;
+use crate::packed::{HEAD_LEN, Packed};
+use crate::receive::reserve;
+use crate::store::{Form, Store};
+
+/// Bytes of a blob that are sent at a time.
+const PART_LEN: usize = 256 << 10;
+
+const ZSTD: HeaderValue = HeaderValue::from_static("zstd");
+
+/// Decompresses a blob, and gives other requests their turn between steps.
+struct Unpacker {
+    inflater: Inflater,
+    stream: Bytes,
+    /// How much of the stream was taken.
+    taken: usize,
+}
+
+impl Unpacker {
+    fn new(packed: &Packed) -> Result<Self, ZstdError> {
+        Ok(Self {
+            inflater: Inflater::new(packed.len())?,
+            stream: packed.stream().clone(),
+            taken: 0,
+        })
+    }
+
+    /// Passes the next bytes to `take`; false at the end of the stream.
+    async fn next(&mut self, mut take: impl FnMut(&[u8])) -> Result<bool, ZstdError> {
+        tokio::task::yield_now().await;
+        loop {
+            let mut rest = self.stream.get(self.taken..).unwrap_or_default();
+            let left = rest.len();
+            let bytes = self.inflater.step(&mut rest)?;
+            self.taken += left - rest.len();
+            if !bytes.is_empty() {
+                take(bytes);
+                return Ok(true);
+            }
+            if rest.is_empty() {
+                return self.inflater.finish().map(|()| false);
+            }
+        }
+    }
+}
+
+/// What comes of a blob that is being sent.
+struct Sending<S: Store> {
+    unpacker: Unpacker,
+    /// Offset of the next byte that comes.
+    at: u64,
+    wanted: Range<u64>,
+    /// The memory of the decompression, and the blob, until the connection has sent all.
+    _counted: Counted<S>,
+}
+
+impl<S: Store> Sending<S> {
+    /// The next part of what is wanted; `None` at its end.
+    async fn part(&mut self) -> Result<Option<Bytes>, ZstdError> {
+        let mut part = Vec::new();
+        while part.len() < PART_LEN && self.at < self.wanted.end {
+            let (at, wanted) = (self.at, &self.wanted);
+            let mut end = at;
+            let came = self.unpacker.next(|bytes| {
+                end = at + bytes.len() as u64;
+                let within = |offset: u64| (offset.clamp(at, end) - at) as usize;
+                let range = within(wanted.start)..within(wanted.end);
+                part.extend_from_slice(bytes.get(range).unwrap_or_default());
+            });
+            if !came.await? {
+                // The blob is shorter than its length says.
+                return Err(ZstdError::Incomplete);
+            }
+            self.at = end;
+        }
+        Ok((!part.is_empty()).then(|| Bytes::from(part)))
+    }
+}
+
+impl<S: Store> Front<S> {
+    /// Reads the entry of a blob that came compressed.
+    pub(super) fn parse_packed(&self, bytes: &Bytes) -> Option<Packed> {
+        let packed = Packed::parse(bytes);
+        let packed = packed.filter(|it| it.len() <= self.store().value_len_max() as u64);
+        if packed.is_none() {
+            self.figures().lost(LostRead::Malformed);
+        }
+        packed
+    }
+
+    /// All bytes of a blob; `None` if its stream does not make it.
+    pub(super) async fn unpack(&self, packed: &Packed) -> Option<Bytes> {
+        let blob = unpack(packed).await;
+        if blob.is_err() {
+            self.figures().lost(LostRead::Malformed);
+        }
+        blob.ok().map(Bytes::from)
+    }
+
+    /// The bytes of a range. They end early if the stream does not make the blob: the connection
+    /// breaks then, because the length was told before.
+    pub(super) async fn unpacked(
+        &self,
+        packed: &Packed,
+        wanted: Range<u64>,
+        life: &Arc<Life>,
+    ) -> Option<BoxStream<'static, Bytes>> {
+        let len = usize::try_from(packed.len()).unwrap_or(usize::MAX);
+        let held = packed.stream().len() + Inflater::memory_len(len) + 2 * PART_LEN;
+        let counted = self.count_body(life, held, self.options().deadline).await?;
+        let sending = Sending {
+            unpacker: Unpacker::new(packed).ok()?,
+            at: 0,
+            wanted,
+            _counted: counted,
+        };
+        let (front, life) = (self.clone(), Arc::clone(life));
+        let parts = stream::unfold(sending, move |mut sending| {
+            let (front, life) = (front.clone(), Arc::clone(&life));
+            async move {
+                let part = sending.part().await;
+                if part.is_err() {
+                    front.figures().lost(LostRead::Malformed);
+                }
+                life.touch();
+                Some((part.ok()??, sending))
+            }
+        });
+        Some(parts.boxed())
+    }
+
+    /// The answer to a read of a blob that came compressed; without a body for a HEAD.
+    pub(super) async fn answer_packed(
+        &self,
+        packed: &Packed,
+        headers: &HeaderMap,
+        has_body: bool,
+        life: &Arc<Life>,
+    ) -> Answer {
+        let range = headers.get(RANGE);
+        if range.is_none() && takes_zstd(headers) {
+            let answer = Answer::value(StatusCode::OK, packed.stream().clone())
+                .with(CONTENT_ENCODING, ZSTD)
+                .with(VARY, HeaderValue::from(ACCEPT_ENCODING));
+            return match has_body {
+                true => answer,
+                false => answer.without_body(),
+            };
+        }
+        let len = usize::try_from(packed.len()).unwrap_or(usize::MAX);
+        let (mut answer, part) = ranged(range, len);
+        let Some(part) = part else {
+            return answer;
+        };
+        answer.told_len = Some(part.len());
+        if has_body && !part.is_empty() {
+            let wanted = part.start as u64..part.end as u64;
+            let Some(mut parts) = self.unpacked(packed, wanted, life).await else {
+                return Answer::miss();
+            };
+            // A blob whose stream is damaged is a miss, as long as that can be said.
+            let Some(first) = parts.next().await else {
+                return Answer::miss();
+            };
+            let parts = stream::iter([first]).chain(parts);
+            answer.stream = Some(Parts(parts.map(Piece::Bytes).boxed()));
+        }
+        answer
+    }
+}
+
+/// What is kept of a blob whose stream was verified: the blob itself if its stream is not shorter,
+/// since the stream would only cost its readers time.
+///
+/// # Errors
+/// [`ZstdError`] if the entry was not verified.
+pub(super) async fn kept(entry: Bytes) -> Result<(Bytes, Form), ZstdError> {
+    let packed = Packed::parse(&entry).ok_or(ZstdError::Malformed)?;
+    if (entry.len() as u64) < packed.len() {
+        return Ok((entry, Form::Packed));
+    }
+    let blob = unpack(&packed).await?;
+    Ok((Bytes::from(blob.into_boxed_slice()), Form::Value))
+}
+
+/// All bytes of a blob.
+async fn unpack(packed: &Packed) -> Result<Vec<u8>, ZstdError> {
+    let mut blob = Vec::new();
+    reserve(&mut blob, usize::try_from(packed.len()).unwrap_or_default());
+    let mut unpacker = Unpacker::new(packed)?;
+    while unpacker.next(|bytes| blob.extend_from_slice(bytes)).await? {}
+    match blob.len() as u64 == packed.len() {
+        true => Ok(blob),
+        false => Err(ZstdError::Incomplete),
+    }
+}
+
+/// Whether the client takes a body that is compressed with zstd.
+fn takes_zstd(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT_ENCODING);
+    let mut codings = values
+        .iter()
+        .flat_map(|it| it.as_bytes().split(|byte| *byte == b','));
+    codings.any(|coding| {
+        let mut parts = coding.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let is_zstd = parts
+            .next()
+            .is_some_and(|it| it.eq_ignore_ascii_case(b"zstd"));
+        is_zstd && !parts.any(|it| matches!(it, b"q=0" | b"q=0.0" | b"q=0.00" | b"q=0.000"))
+    })
+}
+
+/// The SHA-256 of the blob that a stream makes, and its length.
+///
+/// # Errors
+/// [`ZstdError`], for a blob that is longer than `len_max` as well.
+pub(super) async fn digest_of_stream(
+    stream: &Bytes,
+    len_max: usize,
+) -> Result<([u8; 32], u64), ZstdError> {
+    let mut unpacker = Unpacker {
+        inflater: Inflater::new(len_max as u64)?,
+        stream: stream.clone(),
+        taken: 0,
+    };
+    let (mut context, mut len) = (Context::new(&SHA256), 0);
+    let mut take = |bytes: &[u8]| {
+        context.update(bytes);
+        len += bytes.len() as u64;
+    };
+    while unpacker.next(&mut take).await? {}
+    let mut digest = [0; 32];
+    digest.copy_from_slice(context.finish().as_ref());
+    Ok((digest, len))
+}
+
+/// The entry of a blob of `len` bytes, made of its stream behind room for the head.
+pub(super) fn with_head(received: Bytes, len: u64) -> Bytes {
+    let owned = received.try_into_mut();
+    let mut entry = owned.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    if let Some(head) = entry.get_mut(..HEAD_LEN) {
+        head.copy_from_slice(&Packed::head(len));
+    }
+    entry.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zstd_is_sent_only_to_clients_that_take_it() {
+        for (value, takes) in [
+            ("zstd", true),
+            ("zstd,gzip", true),
+            ("gzip, ZSTD;q=0.5", true),
+            ("gzip", false),
+            ("zstd;q=0", false),
+            ("zstdx", false),
+            ("*", false),
+        ] {
+            let headers = [(ACCEPT_ENCODING, HeaderValue::from_static(value))];
+            assert_eq!(takes_zstd(&headers.into_iter().collect()), takes, "{value}");
+        }
+    }
+}
