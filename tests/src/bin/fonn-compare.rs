@@ -13,9 +13,9 @@ use clap::{Args, Parser, Subcommand};
 
 use fonn_tests::compare::{
     BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GoOptions, LimitOptions,
-    MemoryOptions, Programs, RouterOptions, SpeedOptions, compare_build, compare_codecs,
-    compare_cold, compare_disk, compare_go, compare_http, compare_memory, compare_remote,
-    compare_router, compare_speed, serve_limit,
+    MemoryOptions, OwnersOptions, Programs, RouterOptions, SpeedOptions, compare_build,
+    compare_codecs, compare_cold, compare_disk, compare_go, compare_http, compare_memory,
+    compare_owners, compare_remote, compare_router, compare_speed, serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -180,6 +180,21 @@ enum Command {
         seconds: f64,
         /// Measurements of each in each place; medians count.
         #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+    /// What a set through a router costs, with one owner a slot and with two.
+    Owners {
+        /// Keys that are set.
+        #[arg(long, default_value_t = 100_000)]
+        keys: u64,
+        /// Length of values in bytes, with a suffix k or m.
+        #[arg(long, default_value = "1k")]
+        value_len: String,
+        /// Requests in flight on each of 16 connections.
+        #[arg(long, default_value_t = NonZeroUsize::MIN)]
+        pipeline: NonZeroUsize,
+        /// Clusters of each kind; medians count.
+        #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
     /// Spilling and reading beside the bare SDK on the same S3 server.
@@ -358,6 +373,18 @@ fn main() -> Result<()> {
                 rounds,
             },
         )?,
+        Command::Owners {
+            keys,
+            value_len,
+            pipeline,
+            rounds,
+        } => compare_owners(&OwnersOptions {
+            keys,
+            value_len: parse_size(&value_len)?,
+            pipeline,
+            rounds,
+            fonn_flags: flags(&arguments.fonn_flag)?,
+        })?,
         Command::Cold {
             entries,
             value_len,
