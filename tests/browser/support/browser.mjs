@@ -10,7 +10,7 @@ import { chromium } from "playwright-core";
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 /** Where pictures go; nowhere if not set. */
 const SCREENSHOTS = process.env.FONN_SCREENSHOTS;
-/** A build of the page (`dashboard/dist`) to test in place of the one that is in the programs. */
+/** A build of the page (`crates/dashboard/dist`) to test in place of the one that is in the programs. */
 const PAGE = process.env.FONN_DASHBOARD_DIST;
 
 export const DESKTOP = { width: 1400, height: 900 };

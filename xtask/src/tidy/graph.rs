@@ -12,9 +12,9 @@ use super::{Finding, SourceFile};
 /// import all, and nothing imports them.
 const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
     ("proto", "fonn-proto", &[]),
-    ("codec", "fonn-codec", &[]),
+    ("crates/codec", "fonn-codec", &[]),
     ("runtime", "fonn-runtime", &["fonn-proto"]),
-    ("dashboard", "fonn-dashboard", &[]),
+    ("crates/dashboard", "fonn-dashboard", &[]),
     ("crates/replication", "fonn-replication", &[]),
     ("crates/reapi", "fonn-reapi", &[]),
     ("crates/http-client", "fonn-http-client", &[]),

@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 command -v protoc >/dev/null || { echo "protoc is missing: install protobuf-compiler" >&2; exit 1; }
 rm -rf web/src/gen
 mkdir -p web/src/gen
-exec protoc -I ../proto --plugin=protoc-gen-es=node_modules/.bin/protoc-gen-es \
-    --es_out=web/src/gen --es_opt=target=ts,import_extension=js ../proto/fonn/v1/*.proto
+exec protoc -I ../../proto --plugin=protoc-gen-es=node_modules/.bin/protoc-gen-es \
+    --es_out=web/src/gen --es_opt=target=ts,import_extension=js ../../proto/fonn/v1/*.proto

@@ -8,7 +8,7 @@ const root = new URL("..", import.meta.url);
 /** What a first visit may load, compressed. */
 const GZIP_MAX = 200 * 1024;
 
-/** The 64-bit FNV-1a hash, as the server's entity tags are (dashboard/src/lib.rs). */
+/** The 64-bit FNV-1a hash, as the server's entity tags are (crates/dashboard/src/lib.rs). */
 function tag(bytes) {
   let hash = 0xcbf29ce484222325n;
   for (const byte of bytes) {
