@@ -109,6 +109,9 @@ const LIBRARIES: &[&str] = &[
 /// others. (Prefixes of package names.)
 const NOT_IN_ROUTER: [&str; 4] = ["aws-sdk", "aws-config", "aws-smithy", "fjall"];
 
+/// What is copied into the build of the image.
+const IMAGE_FILES: &str = "deploy/Dockerfile.dockerignore";
+
 /// Checks the manifests and the lock file among `files`.
 pub fn check(files: &[SourceFile]) -> Result<Vec<Finding>> {
     let manifest = |path: &str| -> Result<Table> {
@@ -127,7 +130,24 @@ pub fn check(files: &[SourceFile]) -> Result<Vec<Finding>> {
         ));
     }
     findings.extend(check_router(&manifest("Cargo.lock")?));
+    let image = files.iter().find(|file| file.path == IMAGE_FILES);
+    findings.extend(check_image(image.map_or("", |file| &file.text)));
     Ok(findings)
+}
+
+/// The build of the image needs the folder of every package.
+fn check_image(text: &str) -> Vec<Finding> {
+    let copied: BTreeSet<&str> = text.lines().filter_map(|it| it.strip_prefix('!')).collect();
+    let folders = MAY_IMPORT
+        .iter()
+        .filter_map(|(dir, _, _)| dir.split('/').next());
+    let missing: BTreeSet<&str> = folders.filter(|it| !copied.contains(it)).collect();
+    let finding = |folder| Finding {
+        path: IMAGE_FILES.to_owned(),
+        line: None,
+        message: format!("the image is built without the folder `{folder}`: add `!{folder}`"),
+    };
+    missing.into_iter().map(finding).collect()
 }
 
 /// Every member of the workspace must have a row in the table.
@@ -287,6 +307,13 @@ mod tests {
             manifest_findings(&format!("{HEAD}{text}")),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn a_folder_that_the_image_is_built_without_is_found() {
+        let all = "*\n!proto\n!runtime\n!cold-tier\n!node\n!router\n!crates\n!tests\n!xtask\n";
+        assert_eq!(check_image(all).len(), 0);
+        assert_eq!(check_image(&all.replace("!crates\n", "")).len(), 1);
     }
 
     #[test]
