@@ -173,9 +173,16 @@ fn pieces(corpus: &[u8], len: usize) -> Vec<Vec<u8>> {
 /// The Rust sources of this repository, one after the other.
 fn sources() -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut folders: Vec<_> = ["proto", "crates/codec", "runtime", "cold-tier", "node", "router"]
-        .map(|name| root.join(name).join("src"))
-        .into();
+    let mut folders: Vec<_> = [
+        "proto",
+        "crates/codec",
+        "runtime",
+        "cold-tier",
+        "node",
+        "router",
+    ]
+    .map(|name| root.join(name).join("src"))
+    .into();
     let mut text = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -13,7 +13,7 @@ use fonn_base::entry::{Meta, Space};
 use fonn_proto::{Version, WriterId};
 
 /// Layout version of records and index entries.
-const LAYOUT: u8 = 2;
+const LAYOUT: u8 = 3;
 
 /// Bytes of a record before its key.
 pub(crate) const HEAD_LEN: usize = 48;
@@ -145,6 +145,20 @@ struct Fields {
     writer: u32,
 }
 
+/// Where a head has its own checksum.
+const HEAD_CHECK: Range<usize> = 10..12;
+
+/// The checksum of a head without its other checksum: the lower half of a CRC-32C. It tells a head
+/// that was written whole from a damaged one, also where the rest of the record is not there.
+fn head_check(head: &[u8]) -> Option<[u8; 2]> {
+    let (before, behind) = (
+        head.get(4..HEAD_CHECK.start)?,
+        head.get(HEAD_CHECK.end..HEAD_LEN)?,
+    );
+    let crc = checksum::crc32c_append(checksum::crc32c(before), behind);
+    crc.to_le_bytes().first_chunk().copied()
+}
+
 /// The lengths that a record's head announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
@@ -163,8 +177,11 @@ impl Lengths {
         HEAD_LEN + self.key + self.frame.min(BOUND_FRAME_LEN)
     }
 
-    /// Reads them from the first [`HEAD_LEN`] bytes; None if these cannot be a head.
+    /// Reads them from the first [`HEAD_LEN`] bytes; None if these are not an intact head.
     pub(crate) fn peek(head: &[u8]) -> Option<Self> {
+        if head.get(HEAD_CHECK)? != head_check(head)? {
+            return None;
+        }
         let mut fields = Reader(head);
         fields.u32()?;
         if fields.u8()? != LAYOUT {
@@ -173,15 +190,12 @@ impl Lengths {
         fields.u8()?;
         fields.u16()?;
         let key = usize::from(fields.u16()?);
-        if fields.u16()? != 0 {
-            return None;
-        }
-        fields.skip(32)?;
+        fields.skip(34)?;
         let frame = usize::try_from(fields.u32()?).ok()?;
         Some(Self { key, frame })
     }
 
-    /// The version that a head tells, unverified.
+    /// The version that an intact head tells.
     pub(crate) fn peek_version(head: &[u8]) -> Option<Version> {
         Self::peek(head)?;
         let mut fields = Reader(head);
@@ -265,6 +279,11 @@ pub(crate) fn write_head(
     out.extend_from_slice(&fields.cas_override.to_le_bytes());
     out.extend_from_slice(&fields.writer.to_le_bytes());
     out.extend_from_slice(&frame_len.to_le_bytes());
+    let check = out.get(start..).and_then(head_check);
+    let place = start + HEAD_CHECK.start..start + HEAD_CHECK.end;
+    if let Some((place, check)) = out.get_mut(place).zip(check) {
+        place.copy_from_slice(&check);
+    }
     out.extend_from_slice(key);
     let bound = frame_start.get(..BOUND_FRAME_LEN).unwrap_or(frame_start);
     let crc = checksum::crc32c_append(checksum::crc32c(out.get(start + 4..).unwrap_or(&[])), bound);
@@ -467,7 +486,7 @@ mod tests {
         let expected = [
             &[0xcb, 0x18, 0x37, 0x52][..],
             &[
-                2, 0b1_1110, 7, 0, 1, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1,
+                3, 0b1_1110, 7, 0, 1, 0, 226, 192, 0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1,
             ],
             &1_700_000_000_000u64.to_le_bytes(),
             &[9, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 1, 0, 0, 0, b'k', b'v'],
@@ -485,6 +504,21 @@ mod tests {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 1 << bit;
                 assert_eq!(Record::parse(&damaged), None, "byte {at} bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_changed_byte_of_a_head_is_noticed_without_the_rest() {
+        let bytes = record(Fact::Put(meta()), b"some key", &[5; 40]);
+        let head = &bytes[..HEAD_LEN];
+        assert!(Lengths::peek(head).is_some());
+        // The checksum of the whole record is not a part of its head.
+        for at in 4..HEAD_LEN {
+            for change in 1..=u8::MAX {
+                let mut damaged = head.to_vec();
+                damaged[at] ^= change;
+                assert_eq!(Lengths::peek(&damaged), None, "byte {at} by {change:#x}");
             }
         }
     }
