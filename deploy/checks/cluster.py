@@ -6,7 +6,7 @@ usage: cluster.py HELM COMPOSE.json PROMETHEUS FONN_NODE FONN_ROUTER FONNCTL   (
 
 Every machine is a network namespace with an address and a name; a bridge connects them. So all listen and connect as they would on
 machines of their own, and refuse what they refuse there. Then: all members find each other, a client logs in at a router and gets what it stored,
-every router sends Redis Cluster clients to all routers at names that their certificates have, the health check passes, metrics are for who logs in, and Prometheus reads them with its own configuration.
+every router sends Redis Cluster clients to itself at a name that its certificate has, the health check passes, metrics are for who logs in, and Prometheus reads them with its own configuration.
 """
 
 import base64
@@ -256,12 +256,11 @@ def told_by(router, authority):
 
 
 def found_by_cluster_clients(where, routers, authority, machines):
-    """Every router sends Redis Cluster clients to all routers, at names that lead there and that their certificates have."""
-    wanted = {(it.name, 11211) for it in routers}
+    """Every router sends Redis Cluster clients to itself, at a name that leads there and that its certificate has."""
     for router in routers:
         until(
-            f"{where}: {router.name} tells where all routers are", machines,
-            lambda router=router: told_by(router, authority) == (wanted, 16384),
+            f"{where}: {router.name} tells where it is", machines,
+            lambda router=router: told_by(router, authority) == ({(router.name, 11211)}, 16384),
         )
 
 

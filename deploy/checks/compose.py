@@ -28,7 +28,7 @@ def problems(name, service):
 
 
 def advertised(name, service):
-    """A router in a container listens on all addresses, so others know of it what it is told: its own name and port."""
+    """A router in a container listens on all addresses, and tells Redis Cluster clients its own name and port."""
     given = environment(service)
     port = given.get("FONN_LISTEN", "").rpartition(":")[2]
     if given.get("FONN_ADVERTISE") != f"{name}:{port}":

@@ -37,7 +37,6 @@ mod participant;
 mod peers;
 mod reconcile;
 pub mod release;
-mod routers;
 mod service;
 #[cfg(test)]
 mod simulation;
@@ -90,7 +89,6 @@ use network::Network;
 use participant::{Participant, leads};
 use peers::{MESSAGE_LEN_MAX, Peers};
 use release::Release;
-use routers::Routers;
 use service::Service;
 use state::{Change, State};
 use state_machine::StateMachine;
@@ -370,7 +368,6 @@ impl Cluster {
         let state = Arc::clone(&state_of_start);
         let map = run_blocking(&pool, move || Map::new(&state)).await?;
         let (maps_in, maps) = watch::channel(Arc::new(map));
-        let routers = Routers::new(&info.cluster_address);
         let participant = Arc::new(Participant {
             detector: Mutex::new(Detector::new(options.detector)),
             grants: Mutex::new(Grants::new(SplitMix64::from_entropy().next_u64())),
@@ -387,7 +384,6 @@ impl Cluster {
             maps,
             past,
             peers,
-            routers,
             // It may have voted, or acknowledged, a moment ago: the leader it heard then has its
             // vote for as long as if that was now.
             heard: watch::Sender::new(Some(Instant::now())),
@@ -470,13 +466,6 @@ impl Cluster {
     #[must_use]
     pub fn map(&self) -> watch::Receiver<Arc<Map>> {
         self.participant.maps.clone()
-    }
-
-    /// HOST:PORT for clients of the routers that follow the map, at whichever member, in order;
-    /// what is known of them may be some seconds old.
-    #[must_use]
-    pub fn routers(&self) -> Arc<[String]> {
-        Arc::clone(&self.participant.routers.all().borrow())
     }
 
     /// What was agreed on before it started, as far as its disk knew: its map may be newer by the

@@ -16,9 +16,6 @@ use crate::placement::{Owners, SLOT_COUNT};
 /// Bytes of a [`NodeId`].
 pub const NODE_ID_LEN: usize = 20;
 
-/// Routers that the slots are divided between at most.
-pub const ROUTERS_MAX: usize = 256;
-
 /// The longest address of a router in bytes: a host name of 255, a colon and a port.
 pub const ROUTER_ADDRESS_LEN_MAX: usize = 261;
 
@@ -245,12 +242,29 @@ impl ClusterView {
     /// the client reached; without one (a Unix socket) host and port are empty and 0.
     #[must_use]
     pub fn alone(name: &str, address: Option<SocketAddr>) -> Self {
-        let member = ClusterMember {
+        Self::of_one(ClusterMember {
             id: NodeId::of_name(name),
             host: address.map_or_else(String::new, |it| it.ip().to_canonical().to_string()),
             port: address.map_or(0, |it| it.port()),
             health: Health::Online,
-        };
+        })
+    }
+
+    /// The view of a router that clients reach at HOST:PORT: it finds the owners of any slot, so it
+    /// says that it owns all. `None` if that is no address.
+    #[must_use]
+    pub fn of_router(address: &str) -> Option<Self> {
+        let (host, port) = host_and_port(address).filter(|_| is_router_address(address))?;
+        Some(Self::of_one(ClusterMember {
+            id: NodeId::of_name(&router_name(address)),
+            host: host.to_owned(),
+            port,
+            health: Health::Online,
+        }))
+    }
+
+    /// The view of the owner of all slots.
+    fn of_one(member: ClusterMember) -> Self {
         let all = Owners::new(&[0]).map(|owners| SlotRange {
             first: 0,
             last: SLOT_COUNT - 1,
@@ -263,38 +277,6 @@ impl ClusterView {
             ranges: all.into_iter().collect(),
             worded: Worded::default(),
         }
-    }
-
-    /// The view of the router at `own`, which divides all slots with the routers at `others`
-    /// (HOST:PORT each, in any order, as often as they come): each has a run of neighboring slots,
-    /// in the order of the addresses. All routers that know of each other say the same. Addresses
-    /// that are none are left out, and so are those beyond [`ROUTERS_MAX`].
-    ///
-    /// None if `own` is no address.
-    #[must_use]
-    pub fn of_routers<'a>(
-        epoch: u64,
-        own: &str,
-        others: impl IntoIterator<Item = &'a str>,
-    ) -> Option<Self> {
-        let others = others.into_iter();
-        let mut addresses: Vec<&str> = others.filter(|it| is_router_address(it)).collect();
-        addresses.push(own);
-        addresses.sort_unstable();
-        addresses.dedup();
-        if addresses.len() > ROUTERS_MAX {
-            addresses.truncate(ROUTERS_MAX);
-            if !addresses.contains(&own) {
-                addresses.pop();
-                addresses.push(own);
-            }
-        }
-        let me = addresses.iter().position(|it| *it == own);
-        let me = me.filter(|_| is_router_address(own))?;
-        let members: Option<Vec<_>> = addresses.iter().map(|it| router(it)).collect();
-        // There are fewer than fit.
-        let count = u16::try_from(addresses.len()).ok()?;
-        Self::new(epoch, u16::try_from(me).ok()?, members?, division(count))
     }
 
     /// The version of the map.
@@ -381,39 +363,10 @@ impl ClusterView {
     }
 }
 
-/// All slots divided between `count` owners, the first of which has the first slots: no two have
-/// numbers of slots that differ by more than one. An owner without slots has no range.
-#[must_use]
-pub fn division(count: u16) -> Vec<SlotRange> {
-    let (slots, count) = (u32::from(SLOT_COUNT), u32::from(count));
-    let begin = |at: u32| slots.saturating_mul(at).checked_div(count).unwrap_or(slots);
-    let range = |at: u32| {
-        let first = begin(at);
-        let last = begin(at.saturating_add(1)).checked_sub(1)?;
-        Some(SlotRange {
-            first: u16::try_from(first).ok()?,
-            last: u16::try_from(last).ok().filter(|_| first <= last)?,
-            owners: Owners::new(&[u16::try_from(at).ok()?])?,
-        })
-    };
-    (0..count).filter_map(range).collect()
-}
-
 /// The name of the router that clients reach at HOST:PORT: its id follows from it.
 #[must_use]
 pub fn router_name(address: &str) -> String {
     format!("router {address}")
-}
-
-/// The router at an address, as clients see it.
-fn router(address: &str) -> Option<ClusterMember> {
-    let (host, port) = host_and_port(address)?;
-    Some(ClusterMember {
-        id: NodeId::of_name(&router_name(address)),
-        host: host.to_owned(),
-        port,
-        health: Health::Online,
-    })
 }
 
 /// Whether clients may be sent to HOST:PORT: a name or an address that is not that of all, and a

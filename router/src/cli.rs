@@ -22,10 +22,10 @@ use fonn_runtime::telemetry::LogControl;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::address::Address;
 use crate::admin;
 use crate::config::{self, Config};
 use crate::follow::Follower;
-use crate::routers::Routers;
 use crate::service::{Router, Server, Shared};
 use crate::users::Followed;
 
@@ -87,10 +87,8 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
     let bound = mount::bind_given(&config.http, &config.origins).context("--http-listen")?;
     let map = Arc::new(Map::default());
-    let routers = Routers::new(config.advertise.as_deref(), &names);
     let follower = Follower::new(
         Arc::clone(&map),
-        Arc::clone(&routers),
         config.cluster.clone(),
         security.members_tls(),
     );
@@ -117,7 +115,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         settings.clone(),
         release,
         security.clone(),
-        (&map, &routers),
+        &map,
         &metrics,
     );
     crate::metrics::register(&metrics, &shared, &follower);
@@ -260,15 +258,14 @@ fn reload_security(config: &Config, security: &Security) {
     }
 }
 
-/// What all connections of a router with these settings share, which goes by that map and is one of
-/// those routers.
+/// What all connections of a router with these settings share, which goes by that map.
 #[must_use]
 pub fn shared(
     config: &Config,
     settings: InForce,
     release: &Release,
     security: Security,
-    (map, routers): (&Arc<Map>, &Arc<Routers>),
+    map: &Arc<Map>,
     metrics: &Metrics,
 ) -> Arc<Shared> {
     let name = format!("router-{}", std::process::id());
@@ -281,7 +278,7 @@ pub fn shared(
     let forwarder = Forwarder::new(upstreams, config.timeout).with_hedges();
     let router = Router::new(
         forwarder,
-        Arc::clone(routers),
+        Address::new(config.advertise.as_deref()),
         config.ram_budget.as_usize(),
         config.max_value.as_usize(),
     );

@@ -51,9 +51,8 @@ fonn_runtime::layer! {
         #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER", value_delimiter = ',', help_heading = "Cluster")]
         #[serde(deserialize_with = "one_or_many")]
         pub cluster: Vec<MemberAddr>,
-        /// HOST:PORT at which clients reach this router, told to Redis Cluster clients by all
-        /// routers [default: the first --listen that is not loopback, if it names one address of
-        /// this machine]
+        /// HOST:PORT at which clients reach this router, told to Redis Cluster clients [default:
+        /// the address that the client used]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
         pub advertise: Option<ClientAddr>,
         /// From the arrival of a command to its answer at most; a read is a miss then, a write

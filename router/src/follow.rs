@@ -1,4 +1,4 @@
-//! Following the topology that a router applies, and the other routers that follow it.
+//! Following the topology that a router applies.
 //!
 //! The router keeps a stream open at two members (`streams`), and applies the newest topology that
 //! either tells. A silent member ends its stream within a second
@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use self::streams::{STREAMS, Streams};
-use crate::routers::Routers;
 
 /// How long a member may take to accept a connection, and to send the topology first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,9 +28,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a member that tells the topology may be behind others. A member that is cut off from
 /// them still answers.
 const BEHIND_MAX: Duration = Duration::from_millis(500);
-
-/// How long the other routers count while no member is heard.
-const ROUTERS_KEPT: Duration = Duration::from_secs(3);
 
 /// How long a stream waits for a member that no other stream follows.
 const IDLE: Duration = Duration::from_secs(1);
@@ -63,7 +59,6 @@ pub enum FollowError {
 #[derive(Debug)]
 pub struct Follower {
     map: Arc<Map>,
-    routers: Arc<Routers>,
     tls: Option<Arc<Tls>>,
     streams: Mutex<Streams>,
 }
@@ -83,15 +78,9 @@ impl Follower {
     /// Follows the members named `seeds` (HOST:PORT of cluster listeners) and those in the topology
     /// that they tell. With `tls`, under TLS.
     #[must_use]
-    pub fn new(
-        map: Arc<Map>,
-        routers: Arc<Routers>,
-        seeds: Vec<String>,
-        tls: Option<Arc<Tls>>,
-    ) -> Arc<Self> {
+    pub fn new(map: Arc<Map>, seeds: Vec<String>, tls: Option<Arc<Tls>>) -> Arc<Self> {
         Arc::new(Self {
             map,
-            routers,
             tls,
             streams: Mutex::new(Streams::new(seeds, Instant::now())),
         })
@@ -142,21 +131,14 @@ impl Follower {
 
     fn ended(&self, index: usize, address: &str, error: &FollowError) {
         let now = Instant::now();
-        let (is_silent, silence, (epoch, routers)) = {
+        let is_silent = {
             let mut streams = self.streams.lock();
             let was_silent = !streams.silence(now).is_zero();
-            let is_silent = streams.ended(index, now) && !was_silent;
-            (is_silent, streams.silence(now), streams.routers())
+            streams.ended(index, now) && !was_silent
         };
         tracing::debug!(%address, %error, "a stream of the topology ended");
         if is_silent {
             tracing::warn!(%address, %error, "no member is heard; the last topology stays in force");
-        }
-        // Routers may have come and gone since.
-        if silence >= ROUTERS_KEPT {
-            self.routers.forget();
-        } else if silence.is_zero() {
-            self.routers.told(epoch, &routers);
         }
     }
 
@@ -167,10 +149,7 @@ impl Follower {
         address: &str,
     ) -> Result<std::convert::Infallible, FollowError> {
         let cluster = self.streams.lock().cluster();
-        let request = v1::MapRequest {
-            cluster,
-            router: self.routers.own().unwrap_or_default().to_owned(),
-        };
+        let request = v1::MapRequest { cluster };
         let begin = async {
             let tls = self.tls.as_ref();
             let channel = Channel::connect_to_member(address, tls, ANSWER_TIMEOUT).await?;
@@ -196,17 +175,12 @@ impl Follower {
     /// Takes what a member told.
     fn take(&self, index: usize, told: &v1::ClusterMap) -> Result<(), FollowError> {
         let epoch = told.epoch;
-        // Where only routers came or went, owners are not computed again.
+        // The other stream may have told it.
         let is_known = self.map.topology().is_some_and(|it| it.epoch() >= epoch);
         if !is_known && self.map.offer(topology(told)?) {
             tracing::info!(epoch, members = told.members.len(), "topology changed");
         }
-        let (epoch, routers) = {
-            let mut streams = self.streams.lock();
-            streams.told(index, told, Instant::now());
-            streams.routers()
-        };
-        self.routers.told(epoch, &routers);
+        self.streams.lock().told(index, told, Instant::now());
         Ok(())
     }
 }
@@ -267,7 +241,6 @@ mod tests {
             cluster: 7,
             epoch,
             replicas: 1,
-            routers: Vec::new(),
             members: vec![
                 member("a", 1, v1::MemberState::Active, 100),
                 member("b", 2, v1::MemberState::Draining, 0),

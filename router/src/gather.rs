@@ -99,7 +99,7 @@ pub async fn execute(
             ServerOutcome::Text(format!("id={} addr={}", client.id, client.peer))
         }
         ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
-        ServerCommand::ClusterView => ServerOutcome::Cluster(router.routers().view(client.local)),
+        ServerCommand::ClusterView => ServerOutcome::Cluster(router.address().view(client.local)),
         ServerCommand::CountInSlot(slot) => count_in_slot(router, client.space, *slot).await,
     }
 }

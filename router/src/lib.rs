@@ -1,5 +1,6 @@
 //! The stateless front of a cluster: it knows which member owns a key and passes requests on.
 
+pub mod address;
 pub mod admin;
 mod check;
 pub mod cli;
@@ -8,7 +9,6 @@ pub mod follow;
 mod gather;
 pub mod metrics;
 mod report;
-pub mod routers;
 pub mod service;
 mod users;
 

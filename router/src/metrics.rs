@@ -167,12 +167,6 @@ fn map(snapshot: &mut Snapshot, router: &Router) {
         &[],
         topology.map_or(0.0, |topology| topology.epoch() as f64),
     );
-    snapshot.gauge(
-        "fonn_router_routers",
-        "Routers that the slots are divided between for Redis Cluster clients, this one among them.",
-        &[],
-        router.routers().count() as f64,
-    );
     let members = topology.map_or(&[][..], |topology| topology.members());
     let serving = members.iter().filter(|it| it.state.is_serving()).count();
     for (state, count) in [("serving", serving), ("other", members.len() - serving)] {

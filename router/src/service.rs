@@ -7,10 +7,10 @@ use fonn_proto::{Get, Outcome, ServerCommand, Space};
 use fonn_runtime::route::{Again, Came, Event, Events, Forwarded, Forwarder, Map};
 use fonn_runtime::serve::{self, Client, Execution, FixedBudget, Job, NoAcks, Service};
 
+use crate::address::Address;
 use crate::check::Checks;
 use crate::gather;
 use crate::metrics::ConnectionEvents;
-use crate::routers::Routers;
 
 /// What all connections of a router share.
 pub type Shared = serve::Shared<Router>;
@@ -22,7 +22,7 @@ pub type Server = serve::Server<Router>;
 #[derive(Debug)]
 pub struct Router {
     forwarder: Forwarder,
-    routers: Arc<Routers>,
+    address: Address,
     checks: Checks,
     connections: ConnectionEvents,
     budget: FixedBudget,
@@ -34,13 +34,13 @@ impl Router {
     #[must_use]
     pub fn new(
         forwarder: Forwarder,
-        routers: Arc<Routers>,
+        address: Address,
         budget_bytes: usize,
         value_len_max: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
             forwarder,
-            routers,
+            address,
             checks: Checks::default(),
             connections: ConnectionEvents::default(),
             budget: FixedBudget::new(budget_bytes),
@@ -54,10 +54,10 @@ impl Router {
         &self.forwarder
     }
 
-    /// It and the other routers.
+    /// Where clients reach it.
     #[must_use]
-    pub fn routers(&self) -> &Routers {
-        &self.routers
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// The map it goes by.

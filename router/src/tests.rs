@@ -20,7 +20,6 @@ use self::member::Member;
 use fonn_runtime::route::{Event, Map, MemberState, Topology};
 
 use crate::config::{self, MemberAddr, Settings};
-use crate::routers::Routers;
 use crate::service::{Server, Shared};
 
 /// No test waits longer than this for anything.
@@ -94,13 +93,12 @@ impl Cluster {
         let config = config::resolve(settings).unwrap();
         let listener = Listener::bind(&config.listen[0]).unwrap();
         let address = listener.local_name();
-        let routers = Routers::new(None, std::slice::from_ref(&address));
         let shared = crate::cli::shared(
             &config,
             InForce::new(config.settings(), None),
             &Release::this(),
             Security::default(),
-            (&self.map, &routers),
+            &self.map,
             &Metrics::new(),
         );
         let server = Server::start(Arc::clone(&shared), vec![listener], 2).unwrap();
@@ -401,28 +399,16 @@ fn a_router_tells_cluster_clients_that_it_owns_all_slots() {
 }
 
 #[test]
-fn two_routers_tell_cluster_clients_the_same_halves_and_serve_all_slots() {
+fn each_router_tells_cluster_clients_that_it_owns_all_slots_and_serves_them() {
     let cluster = Cluster::start();
-    let routers = [cluster.router(), cluster.router()];
-    let mut addresses = routers.each_ref().map(|it| it.address.clone());
-    addresses.sort();
-    for router in &routers {
-        router.shared.service.routers().told(1, &addresses);
-    }
-    let row = |slots: &str, address: &str| {
-        let (host, port) = address.rsplit_once(':').unwrap();
-        let name = fonn_proto::cluster::router_name(address);
-        let id = fonn_proto::cluster::NodeId::of_name(&name);
-        format!("*3\r\n{slots}*4\r\n$9\r\n{host}\r\n:{port}\r\n$40\r\n{id}\r\n*0\r\n")
-    };
-    let first = row(":0\r\n:8191\r\n", &addresses[0]);
-    let second = row(":8192\r\n:16383\r\n", &addresses[1]);
-    let slots = format!("*2\r\n{first}{second}");
-    for router in &routers {
-        let mut client = router.connect();
-        exchange(&mut client, &resp("CLUSTER SLOTS"), slots.as_bytes());
+    for router in [cluster.router(), cluster.router()] {
+        let (host, port) = router.address.rsplit_once(':').unwrap();
         let name = fonn_proto::cluster::router_name(&router.address);
         let id = fonn_proto::cluster::NodeId::of_name(&name);
+        let owner = format!("*4\r\n$9\r\n{host}\r\n:{port}\r\n$40\r\n{id}\r\n*0\r\n");
+        let slots = format!("*1\r\n*3\r\n:0\r\n:16383\r\n{owner}");
+        let mut client = router.connect();
+        exchange(&mut client, &resp("CLUSTER SLOTS"), slots.as_bytes());
         let own = format!("$40\r\n{id}\r\n");
         exchange(&mut client, &resp("CLUSTER MYID"), own.as_bytes());
         // No client is redirected.

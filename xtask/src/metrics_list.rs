@@ -74,13 +74,13 @@ fn scrape_router() -> Result<String> {
     let metrics = Metrics::new();
     process::register(&metrics, &Clock::system());
     let map = Arc::new(Map::default());
-    let follower = Follower::new(Arc::clone(&map), Arc::default(), Vec::new(), None);
+    let follower = Follower::new(Arc::clone(&map), Vec::new(), None);
     let shared = fonn_router::cli::shared(
         &config,
         InForce::default(),
         &Release::this(),
         Security::default(),
-        (&map, &Arc::default()),
+        &map,
         &metrics,
     );
     fonn_router::metrics::register(&metrics, &shared, &follower);

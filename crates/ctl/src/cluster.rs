@@ -172,14 +172,10 @@ pub(super) fn render_map(map: &MembershipMapResponse) -> String {
             table.row(member_row(entry, member, status, all));
         }
     }
-    let mut about = vec![
+    let about = [
         ("cluster", status_line(status)),
         ("owners", format!("{} a slot", map.replicas)),
     ];
-    if !status.routers.is_empty() {
-        let routers: Vec<String> = status.routers.iter().map(|it| printable(it)).collect();
-        about.push(("routers", routers.join(", ")));
-    }
     let about = pairs(&about);
     format!("{about}\n{}", table.render())
 }
@@ -226,7 +222,6 @@ mod tests {
             state: MemberState::Active.into(),
             members_up: 2,
             members: 3,
-            routers: vec!["r1:11211".to_owned(), "r2:11211".to_owned()],
         }
     }
 
@@ -264,7 +259,6 @@ mod tests {
             "\
 cluster  a is active in 00000000000000ab, led by b, 2 of 3 members up, map 7
 owners   2 a slot
-routers  r1:11211, r2:11211
 
 NODE  STATE   VOTES   ZONE     WEIGHT  SLOTS  FIRST  SHARE  CLIENTS  CLUSTER  VERSION
 a     active  yes     default     100    200    100   25 %  a:11211  a:11290  0.1.0

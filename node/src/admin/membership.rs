@@ -99,7 +99,6 @@ pub(super) fn status(cluster: &Cluster) -> v1::ClusterStatus {
             .into(),
         members_up: up.count() as u32,
         members: map.members.len() as u32,
-        routers: cluster.routers().to_vec(),
     }
 }
 

@@ -44,7 +44,6 @@ pub(super) async fn ask(participant: Arc<Participant>) {
                     let is_there = |id| id == participant.raft_id() || targets.contains_key(&id);
                     participant.grants.lock().watch(is_there);
                 }
-                participant.routers.refresh(now);
                 for (raft_id, address) in targets {
                     // One question at a time to each: a silent member costs no more than others.
                     if waiting.insert(raft_id) {
@@ -106,7 +105,6 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
         granted,
         is_leading: role.promises(),
         epoch,
-        routers: participant.routers.question(raft_id),
     };
     let call = |channel| async move { client(channel).ping(request).await };
     let answer = participant
@@ -121,8 +119,6 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
         if sent.elapsed() <= ANSWER_DEADLINE {
             participant.grants.lock().answered(raft_id, sequence);
         }
-        let news = answer.routers.as_ref();
-        participant.routers.answered(raft_id, news);
     }
     (raft_id, answer.is_ok())
 }

@@ -25,7 +25,6 @@ use super::map::Map;
 use super::member::{Member, MemberInfo, Phase};
 use super::network::{PAYLOAD_VERSION, json};
 use super::peers::{MESSAGE_LEN_MAX, Peers};
-use super::routers::Routers;
 use super::state::{Change, Outcome, Refusal, State};
 use super::state_machine::Past;
 use super::types::{LogId, Metrics, Raft, RaftId};
@@ -54,7 +53,6 @@ pub(super) struct Participant {
     pub(super) maps: watch::Receiver<Arc<Map>>,
     pub(super) past: Past,
     pub(super) peers: Peers,
-    pub(super) routers: Arc<Routers>,
     /// Locked before the grants, where both are.
     pub(super) detector: Mutex<Detector>,
     /// What it promises while it leads.

@@ -21,7 +21,6 @@ use super::map::{Map, MapMember};
 use super::member::{MemberInfo, MemberState};
 use super::network::{json, parse};
 use super::participant::Participant;
-use super::routers::Attached;
 use super::snapshot;
 use super::state::Change;
 use super::types::{LogId, TypeConfig};
@@ -197,13 +196,7 @@ impl Members for Service {
             epoch: request.epoch,
         });
         let version = self.0.newest_version();
-        let (ends, routers) = (request.ends.as_ref(), request.routers.as_ref());
-        let routers = self.0.hear_routers(ends, routers);
-        Ok(Response::new(v1::PingResponse {
-            epoch,
-            version,
-            routers,
-        }))
+        Ok(Response::new(v1::PingResponse { epoch, version }))
     }
 
     async fn announce(
@@ -220,17 +213,11 @@ impl Members for Service {
         &self,
         request: Request<v1::MapRequest>,
     ) -> Result<Response<Self::MapStream>, Status> {
-        let v1::MapRequest {
-            cluster: wanted,
-            router,
-        } = request.into_inner();
+        let wanted = request.into_inner().cluster;
         let own = self.0.belonging.cluster();
         self.0
             .belonging
             .check_cluster(if wanted == 0 { own } else { wanted })?;
-        if let Some(router) = self.0.routers.attach(&router) {
-            return Ok(Response::new(self.until_closed(self.told(router))));
-        }
         let maps = WatchStream::new(self.0.maps.clone())
             .filter(|map| map.epoch > 0)
             .map(|map| message(&map));
@@ -266,28 +253,6 @@ impl Members for Service {
 type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    /// Maps with the routers that there are, for one of them.
-    fn told(&self, router: Attached) -> impl Stream<Item = v1::ClusterMap> + Send + use<> {
-        let (maps, routers) = (self.0.maps.clone(), self.0.routers.all());
-        let changes = WatchStream::new(maps.clone()).map(drop);
-        let changes = changes.merge(WatchStream::new(routers.clone()).map(drop));
-        let mut told = None;
-        changes.filter_map(move |()| {
-            // It counts for as long as its stream lives.
-            let _ = &router;
-            let now = (maps.borrow().clone(), routers.borrow().clone());
-            // Both have a first one, and change one after the other.
-            if now.0.epoch == 0 || told.as_ref() == Some(&now) {
-                return None;
-            }
-            let (map, routers) = told.insert(now);
-            Some(v1::ClusterMap {
-                routers: routers.to_vec(),
-                ..message(map)
-            })
-        })
-    }
-
     /// A stream that ends with the member.
     fn until_closed<T: Send + 'static>(
         &self,
@@ -355,7 +320,6 @@ pub(super) fn message(map: &Map) -> v1::ClusterMap {
         epoch: map.epoch,
         replicas: map.replicas.into(),
         members: map.members.iter().map(map_member).collect(),
-        routers: Vec::new(),
     }
 }
 

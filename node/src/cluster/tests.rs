@@ -7,7 +7,6 @@ mod leases;
 mod lost_disk;
 pub(crate) mod maps;
 mod restarts;
-mod routers;
 mod scale;
 mod versions;
 mod world;

@@ -48,11 +48,6 @@ pub(super) fn cluster(snapshot: &mut Snapshot, cluster: &Cluster) {
         status.voters.len() as f64,
     );
     gauge(
-        "fonn_cluster_routers",
-        "Routers that follow the map at this member or, as far as it was told, at others.",
-        cluster.routers().len() as f64,
-    );
-    gauge(
         "fonn_cluster_term",
         "Term of raft: it grows with each election.",
         status.term as f64,

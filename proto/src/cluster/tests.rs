@@ -82,37 +82,14 @@ fn only_what_clients_can_be_sent_to_is_an_address_of_a_router() {
 }
 
 #[test]
-fn routers_divide_all_slots_and_each_says_the_same() {
-    let all = ["b:1", "a:1", "c:1"];
-    let views = all.map(|own| ClusterView::of_routers(4, own, all).expect("is an address"));
-    for (view, own) in views.iter().zip(all) {
-        let me = &view.members()[usize::from(view.me())];
-        assert_eq!(me.id, NodeId::of_name(&router_name(own)));
-        assert_eq!(format!("{}:{}", me.host, me.port), own);
-        assert_eq!(view.ranges(), views[0].ranges());
-        assert_eq!(view.members(), views[0].members());
-        // Each member serves it.
-        assert!((0..SLOT_COUNT).all(|slot| view.moved(slot, Redirects::Never).is_none()));
-    }
-    let ends: Vec<_> = views[0]
-        .ranges()
-        .iter()
-        .map(|it| (it.first, it.last))
-        .collect();
-    assert_eq!(ends, [(0, 5460), (5461, 10_921), (10_922, 16_383)]);
-    assert_eq!(ClusterView::of_routers(4, "no address", all), None);
-}
-
-#[test]
-fn of_too_many_routers_some_are_left_out_but_never_the_one_that_tells_it() {
-    let all: Vec<String> = (1..=2000).map(|port| format!("r:{port}")).collect();
-    for own in ["r:1", "r:999"] {
-        let view = ClusterView::of_routers(4, own, all.iter().map(String::as_str));
-        let view = view.expect("is an address");
-        assert_eq!(view.members().len(), ROUTERS_MAX);
-        let me = &view.members()[usize::from(view.me())];
-        assert_eq!(format!("r:{}", me.port), own);
-    }
+fn a_router_owns_all_slots_at_its_address() {
+    let view = ClusterView::of_router("cache.example:7001").expect("is an address");
+    let member = &view.members()[0];
+    assert_eq!((member.host.as_str(), member.port), ("cache.example", 7001));
+    assert_eq!(member.id, NodeId::of_name("router cache.example:7001"));
+    assert!((0..SLOT_COUNT).all(|slot| view.owners(slot).is_some()));
+    assert!((0..SLOT_COUNT).all(|slot| view.moved(slot, Redirects::Never).is_none()));
+    assert_eq!(ClusterView::of_router("no address"), None);
 }
 
 #[test]
@@ -200,37 +177,6 @@ fn only_a_member_with_nothing_but_copies_of_one_other_replicates_it() {
 }
 
 proptest! {
-    #[test]
-    fn a_division_has_every_slot_once_and_no_owner_more_than_one_more_than_others(
-        count in prop_oneof![1..300_u16, 16_000..17_000_u16, Just(u16::MAX)],
-    ) {
-        let ranges = division(count);
-        prop_assert_eq!(ranges.len(), usize::from(count.min(SLOT_COUNT)));
-        let mut next = 0;
-        for range in &ranges {
-            prop_assert_eq!(range.first, next);
-            prop_assert!(range.last >= range.first);
-            next = range.last + 1;
-        }
-        prop_assert_eq!(next, SLOT_COUNT);
-        let lens = || ranges.iter().map(SlotRange::len);
-        prop_assert!(lens().max().unwrap() - lens().min().unwrap() <= 1);
-    }
-
-    #[test]
-    fn routers_are_told_alike_in_whatever_order_they_are_known(
-        ports in prop::collection::btree_set(1..9999_u16, 1..40),
-        order in prop::collection::vec(any::<prop::sample::Index>(), 80),
-    ) {
-        let all: Vec<String> = ports.iter().map(|port| format!("10.0.0.1:{port}")).collect();
-        let own = order[0].get(&all);
-        let others = all.iter().chain(order.iter().map(|it| it.get(&all))).rev();
-        let one = ClusterView::of_routers(1, own, others.map(String::as_str));
-        let other = ClusterView::of_routers(1, own, all.iter().map(String::as_str));
-        prop_assert!(one.is_some());
-        prop_assert_eq!(one, other);
-    }
-
     #[test]
     fn ranges_tell_the_owners_of_each_slot(
         cuts in prop::collection::vec((0..SLOT_COUNT, 0..4_usize), 0..40),

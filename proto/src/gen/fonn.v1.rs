@@ -1896,7 +1896,7 @@ pub struct ProposeResponse {
 }
 /// Asks whether a member is there.
 #[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PingRequest {
     /// From whom to whom.
     #[prost(message, optional, tag = "1")]
@@ -1917,13 +1917,10 @@ pub struct PingRequest {
     /// The epoch since which this one has been up: the promise is for one that goes by that map or a newer one.
     #[prost(uint64, tag = "6")]
     pub epoch: u64,
-    /// The routers at who asks, and at all that answer it.
-    #[prost(message, optional, tag = "20")]
-    pub routers: ::core::option::Option<RouterNews>,
 }
 /// The member is there.
 #[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PingResponse {
     /// The epoch of its map.
     #[prost(uint64, tag = "1")]
@@ -1931,31 +1928,6 @@ pub struct PingResponse {
     /// The newest version that it knows of; 0 if it is not told.
     #[prost(uint64, tag = "2")]
     pub version: u64,
-    /// The routers at who answers. Not told to who told none itself.
-    #[prost(message, optional, tag = "20")]
-    pub routers: ::core::option::Option<RouterNews>,
-}
-/// What one end of a ping tells the other of routers. A list is told until the other end says that it has it.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RouterNews {
-    /// Which version of the list of who tells it; a process begins with a random one.
-    #[prost(fixed64, tag = "1")]
-    pub revision: u64,
-    /// The list; left out if the other end said that it has it.
-    #[prost(message, optional, tag = "2")]
-    pub list: ::core::option::Option<RouterList>,
-    /// The revision of the other end's list that is here; 0 for none.
-    #[prost(fixed64, tag = "3")]
-    pub heard: u64,
-}
-/// Routers whose streams of the map are alive.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RouterList {
-    /// HOST:PORT for clients, in order; 256 at most.
-    #[prost(string, repeated, tag = "1")]
-    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// What a member has brought into the bucket.
 #[derive(serde::Serialize)]
@@ -1988,15 +1960,11 @@ pub struct AnnouncedWriter {
 pub struct AnnounceResponse {}
 /// Asks for the map.
 #[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MapRequest {
     /// The cluster whose map is wanted; 0 for any.
     #[prost(fixed64, tag = "1")]
     pub cluster: u64,
-    /// HOST:PORT at which clients reach the router that asks: told to other routers for as long as the stream lives.
-    /// Empty for who is no router, or is not to be told.
-    #[prost(string, tag = "2")]
-    pub router: ::prost::alloc::string::String,
 }
 /// Asks for the users.
 #[derive(serde::Serialize)]
@@ -2072,10 +2040,6 @@ pub struct ClusterMap {
     /// id, zone and share in this order.
     #[prost(message, repeated, tag = "4")]
     pub members: ::prost::alloc::vec::Vec<ClusterMember>,
-    /// HOST:PORT for clients of the routers that follow the map at whichever member, in order; told to routers that said
-    /// theirs. Other routers may come and go at one epoch: the map is sent again then.
-    #[prost(string, repeated, tag = "5")]
-    pub routers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A member in a map.
 #[derive(serde::Serialize)]
@@ -3333,9 +3297,6 @@ pub struct ClusterStatus {
     /// All members.
     #[prost(uint32, tag = "8")]
     pub members: u32,
-    /// HOST:PORT for clients of the routers that members know of, in order.
-    #[prost(string, repeated, tag = "9")]
-    pub routers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Asks for the map.
 #[derive(serde::Serialize)]

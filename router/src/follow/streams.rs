@@ -6,7 +6,7 @@
 //! it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use fonn_proto::grpc::v1::{ClusterMap, MemberState};
@@ -43,9 +43,8 @@ struct Stream {
     address: Option<String>,
     /// Since when the member tells.
     live_since: Option<Instant>,
-    /// The epoch and the routers that it told last.
+    /// The epoch that it told last.
     epoch: u64,
-    routers: Vec<String>,
 }
 
 /// The member that a stream follows next.
@@ -135,7 +134,6 @@ impl Streams {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.live_since.get_or_insert(now);
             stream.epoch = map.epoch;
-            stream.routers.clone_from(&map.routers);
         }
     }
 
@@ -165,15 +163,6 @@ impl Streams {
         let live = self.streams.iter().filter(|it| it.live_since.is_some());
         live.filter_map(|it| it.address.clone()).collect()
     }
-
-    /// The newest epoch that was told, and all routers that a live stream told of, in order: a
-    /// member may not have heard of a router yet that another member knows.
-    pub(super) fn routers(&self) -> (u64, Vec<String>) {
-        let live = self.streams.iter().filter(|it| it.live_since.is_some());
-        let epoch = live.clone().map(|it| it.epoch).max();
-        let routers: BTreeSet<&String> = live.flat_map(|it| &it.routers).collect();
-        (epoch.unwrap_or(0), routers.into_iter().cloned().collect())
-    }
 }
 
 #[cfg(test)]
@@ -192,7 +181,6 @@ mod tests {
             cluster: 7,
             epoch,
             members: members.iter().map(member).collect(),
-            routers: vec![format!("r{epoch}:1")],
             ..ClusterMap::default()
         }
     }
@@ -285,19 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn routers_are_those_that_any_live_stream_told() {
+    fn the_members_of_live_streams_are_followed() {
         let mut rig = Rig::new(&["a:1"]);
         rig.choose(0);
         rig.told(0, &map(1, &[("a:1", Active), ("b:1", Active)]));
         rig.choose(1);
         rig.told(1, &map(2, &[("a:1", Active), ("b:1", Active)]));
-        assert_eq!(
-            rig.streams.routers(),
-            (2, vec!["r1:1".to_owned(), "r2:1".to_owned()])
-        );
         assert_eq!(rig.streams.followed(), ["a:1", "b:1"]);
         rig.streams.ended(1, rig.now);
-        assert_eq!(rig.streams.routers(), (1, vec!["r1:1".to_owned()]));
+        assert_eq!(rig.streams.followed(), ["a:1"]);
     }
 
     #[test]

@@ -130,47 +130,24 @@ fn redis_py_goes_to_the_owners_of_a_cluster() -> Result<()> {
     })
 }
 
-/// Waits until each of these routers knows of all of them.
-fn wait_for_routers(routers: &[FonnRouter]) -> Result<()> {
-    let begun = Instant::now();
-    for router in routers {
-        while router.metric("fonn_router_routers")? != routers.len() as f64 {
-            ensure!(
-                begun.elapsed() < LIMIT,
-                "a router does not know of the others"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-    Ok(())
-}
-
 /// Commands that a router has passed on to members.
 fn forwarded(router: &FonnRouter) -> Result<f64> {
     router.metric("fonn_router_commands_total{event=\"forwarded\"}")
 }
 
 #[test]
-fn redis_py_goes_to_all_routers_and_on_with_one_when_the_other_is_killed() -> Result<()> {
+fn redis_py_goes_on_with_another_router_when_its_own_is_killed() -> Result<()> {
     let Some(python) = redis_py()? else {
         return Ok(());
     };
     let (_node, seed) = bootstrapped()?;
     let seed = seed.parse()?;
     let mut routers = [FonnRouter::start(&[seed])?, FonnRouter::start(&[seed])?];
-    wait_for_routers(&routers)?;
-    assert!(redis_py_works(routers[0].addr(), 2)?);
-    for router in &routers {
-        let passed = forwarded(router)?;
-        assert!(passed > 400.0, "{passed}");
-    }
-
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/goes_on.py");
-    let addr = routers[1].addr();
     let mut child = Command::new(&python)
         .arg(&script)
-        .args([addr.ip().to_string(), addr.port().to_string()])
         .arg(LIMIT.as_secs().to_string())
+        .args(routers.each_ref().map(|it| it.addr().to_string()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -181,17 +158,14 @@ fn redis_py_goes_to_all_routers_and_on_with_one_when_the_other_is_killed() -> Re
             .context("the client has ended")?
             .context("reading")
     };
-    ensure!(next()? == "2 servers");
-    // The one that it did not begin with, and that which it did.
-    routers[0].kill9()?;
-    let killed = Instant::now();
+    let port: u16 = next()?.parse()?;
+    let used = routers.iter().position(|it| it.addr().port() == port);
+    let used = used.context("the client uses another server")?;
+    let other = forwarded(&routers[1 - used])?;
+    routers[used].kill9()?;
     drop(child.stdin.take());
-    ensure!(next()? == "1 server");
-    println!(
-        "the client has one server {:?} after the other was killed",
-        killed.elapsed()
-    );
     let end = next()?;
+    ensure!(forwarded(&routers[1 - used])? > other);
     ensure!(end.starts_with("no key was lost"), "{end}");
     println!("{end}");
     ensure!(child.wait()?.success());
@@ -199,16 +173,14 @@ fn redis_py_goes_to_all_routers_and_on_with_one_when_the_other_is_killed() -> Re
 }
 
 #[test]
-fn redis_cli_agrees_with_routers_that_divide_the_slots() -> Result<()> {
+fn redis_cli_agrees_with_each_of_two_routers() -> Result<()> {
     let Some(cli) = program("redis-cli")? else {
         return Ok(());
     };
     let (_node, seed) = bootstrapped()?;
     let seed = seed.parse()?;
-    let routers = [FonnRouter::start(&[seed])?, FonnRouter::start(&[seed])?];
-    wait_for_routers(&routers)?;
-    for router in &routers {
-        check(&cli, router.addr(), 2)?;
+    for router in [FonnRouter::start(&[seed])?, FonnRouter::start(&[seed])?] {
+        check(&cli, router.addr(), 1)?;
         assert_eq!(redis_cli(&cli, router.addr(), "-c SET foo bar")?, "OK");
         assert_eq!(redis_cli(&cli, router.addr(), "GET foo")?, "bar");
     }
@@ -340,16 +312,8 @@ fn sccache_with_cluster_endpoints_hits_through_routers_and_at_members() -> Resul
             FonnRouter::start(&[seed.parse()?])?,
             FonnRouter::start(&[seed.parse()?])?,
         ];
-        wait_for_routers(&routers)?;
         let addrs: Vec<_> = routers.iter().map(FonnRouter::addr).collect();
         sccache_hits(&addrs, &nodes[0].scratch().join("routers"), &[0, FILES])?;
-        if program("sccache")?.is_some() && program("gcc")?.is_some() {
-            // Each of them passed on what is of its half of the slots.
-            for router in &routers {
-                let passed = forwarded(router)?;
-                assert!(passed > FILES as f64 / 4.0, "{passed}");
-            }
-        }
         let addrs: Vec<_> = nodes.iter().map(FonnNode::addr).collect();
         // Where the routers put them is where the clients look.
         sccache_hits(&addrs, &nodes[0].scratch().join("members"), &[FILES])

@@ -22,8 +22,6 @@ pub struct Progress {
     routers: (u16, u16),
     /// By each that serves, which map it goes by, and how many nodes own slots by it.
     maps: Vec<(u64, Option<u16>)>,
-    /// By each router that serves, how many of them divide the slots.
-    dividing: Vec<u64>,
 }
 
 impl Progress {
@@ -33,7 +31,6 @@ impl Progress {
             nodes: (0, ports.count(Role::Node)),
             routers: (0, ports.count(Role::Router)),
             maps: Vec::new(),
-            dividing: Vec::new(),
         };
         for member in ports.members() {
             let Ok(metrics) = metrics_of(member) else {
@@ -44,11 +41,7 @@ impl Progress {
             };
             match member.role {
                 Role::Node => progress.nodes.0 += 1,
-                Role::Router => {
-                    progress.routers.0 += 1;
-                    let known = sample(&metrics, "fonn_router_routers");
-                    progress.dividing.push(known.unwrap_or_default());
-                }
+                Role::Router => progress.routers.0 += 1,
             }
             progress.maps.push(map);
         }
@@ -66,16 +59,11 @@ impl Progress {
         self.nodes.0 == self.nodes.1 && self.maps.iter().all(|it| it.1.is_none_or(is_whole))
     }
 
-    /// Whether all processes serve, by one map, in which all nodes are active, and the routers know
-    /// of each other.
+    /// Whether all processes serve, by one map, in which all nodes are active.
     pub fn is_complete(&self) -> bool {
         self.has_nodes()
             && self.routers.0 == self.routers.1
             && self.maps.windows(2).all(|pair| pair[0].0 == pair[1].0)
-            && self
-                .dividing
-                .iter()
-                .all(|it| *it == u64::from(self.routers.1))
     }
 }
 
@@ -156,7 +144,6 @@ mod tests {
             nodes: (nodes, 2),
             routers: (routers, 1),
             maps: maps.to_vec(),
-            dividing: vec![1; usize::from(routers)],
         };
         let whole = [(5, None), (5, Some(2)), (5, Some(2))];
         assert!(!at(0, 0, &[]).has_map() && !at(1, 0, &[(0, Some(0))]).has_map());
@@ -170,14 +157,6 @@ mod tests {
         assert!(!at(2, 0, &whole[1..]).is_complete());
         assert!(!at(2, 1, &[(4, None), (5, Some(2)), (5, Some(2))]).is_complete());
         assert!(!at(2, 1, &[(5, None), (5, Some(1)), (5, Some(1))]).is_complete());
-        // A router that does not know of the others keeps all slots to itself.
-        let routers = |dividing: &[u64]| Progress {
-            routers: (2, 2),
-            dividing: dividing.to_vec(),
-            ..at(2, 1, &whole)
-        };
-        assert!(routers(&[2, 2]).is_complete());
-        assert!(!routers(&[2, 1]).is_complete() && !routers(&[1, 1]).is_complete());
         let text = at(1, 0, &[(3, Some(1))]).to_string();
         assert_eq!(
             text,

@@ -127,14 +127,7 @@ async fn well_formed_nonsense_is_refused() {
     };
     assert_eq!(code(raft.snapshot(far).await), Code::InvalidArgument);
     assert_eq!(
-        code(
-            members
-                .map(MapRequest {
-                    cluster: 1,
-                    ..MapRequest::default()
-                })
-                .await
-        ),
+        code(members.map(MapRequest { cluster: 1 }).await),
         Code::FailedPrecondition
     );
     let ping = PingRequest {

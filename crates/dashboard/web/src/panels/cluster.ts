@@ -107,7 +107,6 @@ export class Cluster implements Panel {
       ["Members", `${exact(status?.membersUp)} of ${exact(status?.members)} up`],
       ["Owners of each slot", exact(membership.replicas)],
       ["Version of the map", exact(Number(status?.epoch ?? 0))],
-      ["Routers", status?.routers.join(", ") || UNKNOWN],
       ...(router === null ? [] : [["This router", routerLine(router)] as [string, string]]),
     ]);
     this.showSlots();

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/cluster.proto.
  */
 export const file_fonn_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIlAKC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDwoHcGF5bG9hZBgDIAEoDCIfCgxSYWZ0UmVzcG9uc2USDwoHcGF5bG9hZBgBIAEoDCKLAQoPU25hcHNob3RSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDAoEdm90ZRgDIAEoDBIMCgRtZXRhGAQgASgMEg4KBm9mZnNldBgFIAEoBBIMCgRkYXRhGAYgASgMEgwKBGRvbmUYByABKAgiVAoOUHJlVm90ZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoDRIQCghsYXN0X2xvZxgDIAEoDCIiCg9QcmVWb3RlUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoCCKuAQoLSm9pblJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBhIKCgJpZBgCIAEoCRIPCgdyYWZ0X2lkGAMgASgGEhYKDmNsaWVudF9hZGRyZXNzGAQgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgFIAEoCRIMCgR6b25lGAYgASgJEg4KBndlaWdodBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEhEKCWZvcndhcmRlZBgJIAEoCCIfCgxKb2luUmVzcG9uc2USDwoHY2x1c3RlchgBIAEoBiJVCg5Qcm9wb3NlUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg8KB3ZlcnNpb24YAiABKA0SDgoGY2hhbmdlGAMgASgMEhEKCWZvcndhcmRlZBgEIAEoCCIgCg9Qcm9wb3NlUmVzcG9uc2USDQoFZXBvY2gYASABKAQiqwEKC1BpbmdSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKAQSDwoHZ3JhbnRlZBgEIAEoBBISCgppc19sZWFkaW5nGAUgASgIEg0KBWVwb2NoGAYgASgEEiQKB3JvdXRlcnMYFCABKAsyEy5mb25uLnYxLlJvdXRlck5ld3MiVAoMUGluZ1Jlc3BvbnNlEg0KBWVwb2NoGAEgASgEEg8KB3ZlcnNpb24YAiABKAQSJAoHcm91dGVycxgUIAEoCzITLmZvbm4udjEuUm91dGVyTmV3cyJQCgpSb3V0ZXJOZXdzEhAKCHJldmlzaW9uGAEgASgGEiEKBGxpc3QYAiABKAsyEy5mb25uLnYxLlJvdXRlckxpc3QSDQoFaGVhcmQYAyABKAYiHwoKUm91dGVyTGlzdBIRCglhZGRyZXNzZXMYASADKAkibQoPQW5ub3VuY2VSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg4KBnJlZ2lvbhgCIAEoCRIpCgd3cml0ZXJzGAMgAygLMhguZm9ubi52MS5Bbm5vdW5jZWRXcml0ZXIiLwoPQW5ub3VuY2VkV3JpdGVyEgoKAmlkGAEgASgJEhAKCHNlZ21lbnRzGAIgASgEIhIKEEFubm91bmNlUmVzcG9uc2UiLQoKTWFwUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg4KBnJvdXRlchgCIAEoCSIfCgxVc2Vyc1JlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiKFAQoMQ2x1c3RlclVzZXJzEg8KB2NsdXN0ZXIYASABKAYSEAoIcmV2aXNpb24YAiABKAQSIwoFdXNlcnMYAyADKAsyFC5mb25uLnYxLkNsdXN0ZXJVc2VyEi0KCm5hbWVzcGFjZXMYBCADKAsyGS5mb25uLnYxLkNsdXN0ZXJOYW1lc3BhY2UiWQoLQ2x1c3RlclVzZXISDAoEbmFtZRgBIAEoCRIMCgRoYXNoGAIgASgJEhsKBHJvbGUYAyABKA4yDS5mb25uLnYxLlJvbGUSEQoJbmFtZXNwYWNlGAQgASgJIlgKEENsdXN0ZXJOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIMCgRiYXNlGAIgASgJEhgKC3F1b3RhX2J5dGVzGAMgASgESACIAQFCDgoMX3F1b3RhX2J5dGVzIngKCkNsdXN0ZXJNYXASDwoHY2x1c3RlchgBIAEoBhINCgVlcG9jaBgCIAEoBBIQCghyZXBsaWNhcxgDIAEoDRInCgdtZW1iZXJzGAQgAygLMhYuZm9ubi52MS5DbHVzdGVyTWVtYmVyEg8KB3JvdXRlcnMYBSADKAkixAEKDUNsdXN0ZXJNZW1iZXISCgoCaWQYASABKAkSFgoOY2xpZW50X2FkZHJlc3MYAiABKAkSFwoPY2x1c3Rlcl9hZGRyZXNzGAMgASgJEgwKBHpvbmUYBCABKAkSDgoGd2VpZ2h0GAUgASgNEg0KBXNoYXJlGAYgASgNEiMKBXN0YXRlGAcgASgOMhQuZm9ubi52MS5NZW1iZXJTdGF0ZRITCgtpbmNhcm5hdGlvbhgIIAEoBBIPCgd2ZXJzaW9uGAkgASgJKqoBCgtNZW1iZXJTdGF0ZRIcChhNRU1CRVJfU1RBVEVfVU5TUEVDSUZJRUQQABIYChRNRU1CRVJfU1RBVEVfSk9JTklORxABEhcKE01FTUJFUl9TVEFURV9BQ1RJVkUQAhIZChVNRU1CRVJfU1RBVEVfRFJBSU5JTkcQAxIVChFNRU1CRVJfU1RBVEVfRE9XThAEEhgKFE1FTUJFUl9TVEFURV9SRU1PVkVEEAUy7QEKBFJhZnQSNQoGQXBwZW5kEhQuZm9ubi52MS5SYWZ0UmVxdWVzdBoVLmZvbm4udjEuUmFmdFJlc3BvbnNlEjMKBFZvdGUSFC5mb25uLnYxLlJhZnRSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2USPAoHUHJlVm90ZRIXLmZvbm4udjEuUHJlVm90ZVJlcXVlc3QaGC5mb25uLnYxLlByZVZvdGVSZXNwb25zZRI7CghTbmFwc2hvdBIYLmZvbm4udjEuU25hcHNob3RSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2Uy3gIKB01lbWJlcnMSMwoESm9pbhIULmZvbm4udjEuSm9pblJlcXVlc3QaFS5mb25uLnYxLkpvaW5SZXNwb25zZRI8CgdQcm9wb3NlEhcuZm9ubi52MS5Qcm9wb3NlUmVxdWVzdBoYLmZvbm4udjEuUHJvcG9zZVJlc3BvbnNlEjMKBFBpbmcSFC5mb25uLnYxLlBpbmdSZXF1ZXN0GhUuZm9ubi52MS5QaW5nUmVzcG9uc2USPwoIQW5ub3VuY2USGC5mb25uLnYxLkFubm91bmNlUmVxdWVzdBoZLmZvbm4udjEuQW5ub3VuY2VSZXNwb25zZRIxCgNNYXASEy5mb25uLnYxLk1hcFJlcXVlc3QaEy5mb25uLnYxLkNsdXN0ZXJNYXAwARI3CgVVc2VycxIVLmZvbm4udjEuVXNlcnNSZXF1ZXN0GhUuZm9ubi52MS5DbHVzdGVyVXNlcnMwAWIGcHJvdG8z", [file_fonn_v1_users]);
+  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIlAKC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDwoHcGF5bG9hZBgDIAEoDCIfCgxSYWZ0UmVzcG9uc2USDwoHcGF5bG9hZBgBIAEoDCKLAQoPU25hcHNob3RSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDAoEdm90ZRgDIAEoDBIMCgRtZXRhGAQgASgMEg4KBm9mZnNldBgFIAEoBBIMCgRkYXRhGAYgASgMEgwKBGRvbmUYByABKAgiVAoOUHJlVm90ZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoDRIQCghsYXN0X2xvZxgDIAEoDCIiCg9QcmVWb3RlUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoCCKuAQoLSm9pblJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBhIKCgJpZBgCIAEoCRIPCgdyYWZ0X2lkGAMgASgGEhYKDmNsaWVudF9hZGRyZXNzGAQgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgFIAEoCRIMCgR6b25lGAYgASgJEg4KBndlaWdodBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEhEKCWZvcndhcmRlZBgJIAEoCCIfCgxKb2luUmVzcG9uc2USDwoHY2x1c3RlchgBIAEoBiJVCg5Qcm9wb3NlUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg8KB3ZlcnNpb24YAiABKA0SDgoGY2hhbmdlGAMgASgMEhEKCWZvcndhcmRlZBgEIAEoCCIgCg9Qcm9wb3NlUmVzcG9uc2USDQoFZXBvY2gYASABKAQihQEKC1BpbmdSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKAQSDwoHZ3JhbnRlZBgEIAEoBBISCgppc19sZWFkaW5nGAUgASgIEg0KBWVwb2NoGAYgASgEIi4KDFBpbmdSZXNwb25zZRINCgVlcG9jaBgBIAEoBBIPCgd2ZXJzaW9uGAIgASgEIm0KD0Fubm91bmNlUmVxdWVzdBIfCgRlbmRzGAEgASgLMhEuZm9ubi52MS5SYWZ0RW5kcxIOCgZyZWdpb24YAiABKAkSKQoHd3JpdGVycxgDIAMoCzIYLmZvbm4udjEuQW5ub3VuY2VkV3JpdGVyIi8KD0Fubm91bmNlZFdyaXRlchIKCgJpZBgBIAEoCRIQCghzZWdtZW50cxgCIAEoBCISChBBbm5vdW5jZVJlc3BvbnNlIh0KCk1hcFJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiIfCgxVc2Vyc1JlcXVlc3QSDwoHY2x1c3RlchgBIAEoBiKFAQoMQ2x1c3RlclVzZXJzEg8KB2NsdXN0ZXIYASABKAYSEAoIcmV2aXNpb24YAiABKAQSIwoFdXNlcnMYAyADKAsyFC5mb25uLnYxLkNsdXN0ZXJVc2VyEi0KCm5hbWVzcGFjZXMYBCADKAsyGS5mb25uLnYxLkNsdXN0ZXJOYW1lc3BhY2UiWQoLQ2x1c3RlclVzZXISDAoEbmFtZRgBIAEoCRIMCgRoYXNoGAIgASgJEhsKBHJvbGUYAyABKA4yDS5mb25uLnYxLlJvbGUSEQoJbmFtZXNwYWNlGAQgASgJIlgKEENsdXN0ZXJOYW1lc3BhY2USDAoEbmFtZRgBIAEoCRIMCgRiYXNlGAIgASgJEhgKC3F1b3RhX2J5dGVzGAMgASgESACIAQFCDgoMX3F1b3RhX2J5dGVzImcKCkNsdXN0ZXJNYXASDwoHY2x1c3RlchgBIAEoBhINCgVlcG9jaBgCIAEoBBIQCghyZXBsaWNhcxgDIAEoDRInCgdtZW1iZXJzGAQgAygLMhYuZm9ubi52MS5DbHVzdGVyTWVtYmVyIsQBCg1DbHVzdGVyTWVtYmVyEgoKAmlkGAEgASgJEhYKDmNsaWVudF9hZGRyZXNzGAIgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgDIAEoCRIMCgR6b25lGAQgASgJEg4KBndlaWdodBgFIAEoDRINCgVzaGFyZRgGIAEoDRIjCgVzdGF0ZRgHIAEoDjIULmZvbm4udjEuTWVtYmVyU3RhdGUSEwoLaW5jYXJuYXRpb24YCCABKAQSDwoHdmVyc2lvbhgJIAEoCSqqAQoLTWVtYmVyU3RhdGUSHAoYTUVNQkVSX1NUQVRFX1VOU1BFQ0lGSUVEEAASGAoUTUVNQkVSX1NUQVRFX0pPSU5JTkcQARIXChNNRU1CRVJfU1RBVEVfQUNUSVZFEAISGQoVTUVNQkVSX1NUQVRFX0RSQUlOSU5HEAMSFQoRTUVNQkVSX1NUQVRFX0RPV04QBBIYChRNRU1CRVJfU1RBVEVfUkVNT1ZFRBAFMu0BCgRSYWZ0EjUKBkFwcGVuZBIULmZvbm4udjEuUmFmdFJlcXVlc3QaFS5mb25uLnYxLlJhZnRSZXNwb25zZRIzCgRWb3RlEhQuZm9ubi52MS5SYWZ0UmVxdWVzdBoVLmZvbm4udjEuUmFmdFJlc3BvbnNlEjwKB1ByZVZvdGUSFy5mb25uLnYxLlByZVZvdGVSZXF1ZXN0GhguZm9ubi52MS5QcmVWb3RlUmVzcG9uc2USOwoIU25hcHNob3QSGC5mb25uLnYxLlNuYXBzaG90UmVxdWVzdBoVLmZvbm4udjEuUmFmdFJlc3BvbnNlMt4CCgdNZW1iZXJzEjMKBEpvaW4SFC5mb25uLnYxLkpvaW5SZXF1ZXN0GhUuZm9ubi52MS5Kb2luUmVzcG9uc2USPAoHUHJvcG9zZRIXLmZvbm4udjEuUHJvcG9zZVJlcXVlc3QaGC5mb25uLnYxLlByb3Bvc2VSZXNwb25zZRIzCgRQaW5nEhQuZm9ubi52MS5QaW5nUmVxdWVzdBoVLmZvbm4udjEuUGluZ1Jlc3BvbnNlEj8KCEFubm91bmNlEhguZm9ubi52MS5Bbm5vdW5jZVJlcXVlc3QaGS5mb25uLnYxLkFubm91bmNlUmVzcG9uc2USMQoDTWFwEhMuZm9ubi52MS5NYXBSZXF1ZXN0GhMuZm9ubi52MS5DbHVzdGVyTWFwMAESNwoFVXNlcnMSFS5mb25uLnYxLlVzZXJzUmVxdWVzdBoVLmZvbm4udjEuQ2x1c3RlclVzZXJzMAFiBnByb3RvMw", [file_fonn_v1_users]);
 
 /**
  * The two ends of a message between participants of one raft group.
@@ -439,13 +439,6 @@ export type PingRequest = Message<"fonn.v1.PingRequest"> & {
    * @generated from field: uint64 epoch = 6;
    */
   epoch: bigint;
-
-  /**
-   * The routers at who asks, and at all that answer it.
-   *
-   * @generated from field: fonn.v1.RouterNews routers = 20;
-   */
-  routers?: RouterNews | undefined;
 };
 
 /**
@@ -474,13 +467,6 @@ export type PingResponse = Message<"fonn.v1.PingResponse"> & {
    * @generated from field: uint64 version = 2;
    */
   version: bigint;
-
-  /**
-   * The routers at who answers. Not told to who told none itself.
-   *
-   * @generated from field: fonn.v1.RouterNews routers = 20;
-   */
-  routers?: RouterNews | undefined;
 };
 
 /**
@@ -489,62 +475,6 @@ export type PingResponse = Message<"fonn.v1.PingResponse"> & {
  */
 export const PingResponseSchema: GenMessage<PingResponse> = /*@__PURE__*/
   messageDesc(file_fonn_v1_cluster, 11);
-
-/**
- * What one end of a ping tells the other of routers. A list is told until the other end says that it has it.
- *
- * @generated from message fonn.v1.RouterNews
- */
-export type RouterNews = Message<"fonn.v1.RouterNews"> & {
-  /**
-   * Which version of the list of who tells it; a process begins with a random one.
-   *
-   * @generated from field: fixed64 revision = 1;
-   */
-  revision: bigint;
-
-  /**
-   * The list; left out if the other end said that it has it.
-   *
-   * @generated from field: fonn.v1.RouterList list = 2;
-   */
-  list?: RouterList | undefined;
-
-  /**
-   * The revision of the other end's list that is here; 0 for none.
-   *
-   * @generated from field: fixed64 heard = 3;
-   */
-  heard: bigint;
-};
-
-/**
- * Describes the message fonn.v1.RouterNews.
- * Use `create(RouterNewsSchema)` to create a new message.
- */
-export const RouterNewsSchema: GenMessage<RouterNews> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 12);
-
-/**
- * Routers whose streams of the map are alive.
- *
- * @generated from message fonn.v1.RouterList
- */
-export type RouterList = Message<"fonn.v1.RouterList"> & {
-  /**
-   * HOST:PORT for clients, in order; 256 at most.
-   *
-   * @generated from field: repeated string addresses = 1;
-   */
-  addresses: string[];
-};
-
-/**
- * Describes the message fonn.v1.RouterList.
- * Use `create(RouterListSchema)` to create a new message.
- */
-export const RouterListSchema: GenMessage<RouterList> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 13);
 
 /**
  * What a member has brought into the bucket.
@@ -579,7 +509,7 @@ export type AnnounceRequest = Message<"fonn.v1.AnnounceRequest"> & {
  * Use `create(AnnounceRequestSchema)` to create a new message.
  */
 export const AnnounceRequestSchema: GenMessage<AnnounceRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 14);
+  messageDesc(file_fonn_v1_cluster, 12);
 
 /**
  * A writer of a member: one of the streams in which it brings segments into the bucket.
@@ -607,7 +537,7 @@ export type AnnouncedWriter = Message<"fonn.v1.AnnouncedWriter"> & {
  * Use `create(AnnouncedWriterSchema)` to create a new message.
  */
 export const AnnouncedWriterSchema: GenMessage<AnnouncedWriter> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 15);
+  messageDesc(file_fonn_v1_cluster, 13);
 
 /**
  * It is heard.
@@ -622,7 +552,7 @@ export type AnnounceResponse = Message<"fonn.v1.AnnounceResponse"> & {
  * Use `create(AnnounceResponseSchema)` to create a new message.
  */
 export const AnnounceResponseSchema: GenMessage<AnnounceResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 16);
+  messageDesc(file_fonn_v1_cluster, 14);
 
 /**
  * Asks for the map.
@@ -636,14 +566,6 @@ export type MapRequest = Message<"fonn.v1.MapRequest"> & {
    * @generated from field: fixed64 cluster = 1;
    */
   cluster: bigint;
-
-  /**
-   * HOST:PORT at which clients reach the router that asks: told to other routers for as long as the stream lives.
-   * Empty for who is no router, or is not to be told.
-   *
-   * @generated from field: string router = 2;
-   */
-  router: string;
 };
 
 /**
@@ -651,7 +573,7 @@ export type MapRequest = Message<"fonn.v1.MapRequest"> & {
  * Use `create(MapRequestSchema)` to create a new message.
  */
 export const MapRequestSchema: GenMessage<MapRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 17);
+  messageDesc(file_fonn_v1_cluster, 15);
 
 /**
  * Asks for the users.
@@ -672,7 +594,7 @@ export type UsersRequest = Message<"fonn.v1.UsersRequest"> & {
  * Use `create(UsersRequestSchema)` to create a new message.
  */
 export const UsersRequestSchema: GenMessage<UsersRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 18);
+  messageDesc(file_fonn_v1_cluster, 16);
 
 /**
  * The users at one revision.
@@ -714,7 +636,7 @@ export type ClusterUsers = Message<"fonn.v1.ClusterUsers"> & {
  * Use `create(ClusterUsersSchema)` to create a new message.
  */
 export const ClusterUsersSchema: GenMessage<ClusterUsers> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 19);
+  messageDesc(file_fonn_v1_cluster, 17);
 
 /**
  * A user for whoever checks passwords.
@@ -756,7 +678,7 @@ export type ClusterUser = Message<"fonn.v1.ClusterUser"> & {
  * Use `create(ClusterUserSchema)` to create a new message.
  */
 export const ClusterUserSchema: GenMessage<ClusterUser> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 20);
+  messageDesc(file_fonn_v1_cluster, 18);
 
 /**
  * What is said of a namespace.
@@ -791,7 +713,7 @@ export type ClusterNamespace = Message<"fonn.v1.ClusterNamespace"> & {
  * Use `create(ClusterNamespaceSchema)` to create a new message.
  */
 export const ClusterNamespaceSchema: GenMessage<ClusterNamespace> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 21);
+  messageDesc(file_fonn_v1_cluster, 19);
 
 /**
  * Members and placement at one epoch.
@@ -827,14 +749,6 @@ export type ClusterMap = Message<"fonn.v1.ClusterMap"> & {
    * @generated from field: repeated fonn.v1.ClusterMember members = 4;
    */
   members: ClusterMember[];
-
-  /**
-   * HOST:PORT for clients of the routers that follow the map at whichever member, in order; told to routers that said
-   * theirs. Other routers may come and go at one epoch: the map is sent again then.
-   *
-   * @generated from field: repeated string routers = 5;
-   */
-  routers: string[];
 };
 
 /**
@@ -842,7 +756,7 @@ export type ClusterMap = Message<"fonn.v1.ClusterMap"> & {
  * Use `create(ClusterMapSchema)` to create a new message.
  */
 export const ClusterMapSchema: GenMessage<ClusterMap> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 22);
+  messageDesc(file_fonn_v1_cluster, 20);
 
 /**
  * A member in a map.
@@ -919,7 +833,7 @@ export type ClusterMember = Message<"fonn.v1.ClusterMember"> & {
  * Use `create(ClusterMemberSchema)` to create a new message.
  */
 export const ClusterMemberSchema: GenMessage<ClusterMember> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 23);
+  messageDesc(file_fonn_v1_cluster, 21);
 
 /**
  * How a member is.
