@@ -1,12 +1,12 @@
 //! The Remote Execution API beside bazel-remote: the calls that a build tool makes most.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 use fonn_reapi::messages::{
     BatchReadBlobsRequest, BatchReadBlobsResponse, Digest, FindMissingBlobsRequest,
     FindMissingBlobsResponse,
 };
-use fonn_reapi::{DigestFunction, Hasher, Method};
+use fonn_reapi::{Deflater, DigestFunction, Hasher, Inflater, Method};
 
 use super::beside::{BesideOptions, FILLING_LEN, Server, TABLE, measure, over};
 use crate::client::RemoteClient;
@@ -24,6 +24,10 @@ const BATCH_CALLS: u64 = 400;
 /// Length of streams, how many a server has for reads, and calls of a measurement.
 const STREAMS: [(&str, usize, u64, u64); 2] =
     [("1 MiB", 1 << 20, 64, 600), ("64 MiB", 64 << 20, 2, 12)];
+
+/// Length of blobs that come and go compressed, how many a server has for reads, and calls of a
+/// measurement.
+const PACKED: (usize, u64, u64) = (1 << 20, 64, 600);
 
 /// Connections that make calls at the same time.
 const CONNECTIONS: usize = 4;
@@ -67,6 +71,51 @@ fn read(server: &Server, blobs: &[(Digest, Bytes)], count: u64) -> Result<u64> {
         let (digest, bytes) = &blobs[number as usize % blobs.len()];
         let got = client.read(&format!("blobs/{}/{}", digest.hash, digest.size_bytes))?;
         ensure!(got == *bytes, "another blob");
+        Ok(())
+    })
+}
+
+/// Blobs, each with its stream of zstd.
+fn packed(blobs: &[(Digest, Bytes)]) -> Result<Vec<(Digest, Bytes)>> {
+    let pack = |(digest, bytes): &(Digest, Bytes)| {
+        let (mut deflater, mut stream) = (Deflater::new()?, Vec::new());
+        deflater.step(bytes, &mut stream)?;
+        deflater.finish(&mut stream)?;
+        Ok((digest.clone(), Bytes::from(stream)))
+    };
+    blobs.iter().map(pack).collect()
+}
+
+/// Writes streams of zstd over some connections.
+fn write_packed(server: &Server, streams: &[(Digest, Bytes)]) -> Result<u64> {
+    calls(server, streams.len() as u64, |client, number| {
+        let (digest, stream) = &streams[number as usize];
+        let Digest { hash, size_bytes } = digest;
+        let kind = "compressed-blobs/zstd";
+        client.write(
+            &format!("uploads/{number:032x}/{kind}/{hash}/{size_bytes}"),
+            stream,
+        )
+    })
+}
+
+/// Reads blobs as streams of zstd, `count` times one, and compares what they make.
+fn read_packed(server: &Server, blobs: &[(Digest, Bytes)], count: u64) -> Result<u64> {
+    calls(server, count, |client, number| {
+        let (digest, bytes) = &blobs[number as usize % blobs.len()];
+        let Digest { hash, size_bytes } = digest;
+        let stream = client.read(&format!("compressed-blobs/zstd/{hash}/{size_bytes}"))?;
+        let (mut inflater, mut rest) = (Inflater::new(bytes.len() as u64)?, &stream[..]);
+        let mut at = 0;
+        loop {
+            let part = inflater.step(&mut rest)?;
+            ensure!(bytes[at..].starts_with(part), "another blob");
+            if part.is_empty() && rest.is_empty() {
+                break;
+            }
+            at += part.len();
+        }
+        ensure!(at == bytes.len(), "a part of the blob");
         Ok(())
     })
 }
@@ -181,6 +230,39 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
                 |server, fresh| write(server, fresh),
             )?;
         }
+    }
+    let (len, keys, count) = PACKED;
+    let mut texts = Blobs {
+        pool: ValuePool::new(Content::Text, 64 << 20),
+        made: 0,
+    };
+    let cell = "ByteStream.Read of 1 MiB, as zstd";
+    if options.wants(cell) {
+        let (servers, there) = (Server::all(options)?, texts.make(keys, len));
+        for server in &servers {
+            write_packed(server, &packed(&there)?)?;
+        }
+        measure(
+            &mut table,
+            cell,
+            (&servers, options.rounds),
+            || (),
+            |server, ()| read_packed(server, &there, count),
+        )?;
+    }
+    let cell = "ByteStream.Write of 1 MiB, as zstd";
+    if options.wants(cell) {
+        let servers = Server::all(options)?;
+        measure(
+            &mut table,
+            cell,
+            (&servers, options.rounds),
+            || packed(&texts.make(count / 2, len)),
+            |server, streams| match streams {
+                Ok(streams) => write_packed(server, streams),
+                Err(error) => bail!("{error}"),
+            },
+        )?;
     }
     Ok(table)
 }
