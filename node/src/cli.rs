@@ -15,7 +15,7 @@ use fonn_base::entry::Space;
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_disk_tier::levels::{Level, LevelCodec};
-use fonn_disk_tier::{DiskOptions, SETTLE_PERCENT};
+use fonn_disk_tier::{COMPACTION_PERCENT, DiskOptions};
 use fonn_gateway::{Gateway, ToolsReport, mount};
 use fonn_ram_tier::RamOptions;
 use fonn_runtime::clock::Clock;
@@ -518,7 +518,7 @@ pub async fn engine_options(
             queue_bytes_max: sizes.disk_queue,
             memory_bytes: sizes.disk_memory,
             read_threads: (2 * config.threads).clamp(2, 16),
-            settle_percent: SETTLE_PERCENT,
+            compaction_percent: COMPACTION_PERCENT,
             write_bytes_per_sec_max: None,
             room_wait: fonn_disk_tier::ROOM_WAIT,
         }),

@@ -81,7 +81,7 @@ pub fn general(shared: &Shared) -> Pairs {
             pair("disk_bytes", usage.bytes_on_disk),
             pair("disk_items", usage.entries_approx),
             pair("disk_generations", usage.generations),
-            pair("disk_unsettled_bytes", usage.unsettled_bytes),
+            pair("disk_uncompacted_bytes", usage.uncompacted_bytes),
             pair("disk_queue_bytes", usage.queue_bytes),
         ]);
     }

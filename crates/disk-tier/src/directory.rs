@@ -5,7 +5,7 @@
 //! LOCK              held by the process that has it open
 //! state, state.copy see `state`
 //! g0000000001/      a generation: values, index/, and `dropped` once it no longer counts
-//! g0000000001.1/    the same generation, settled: replaces the one before once it has `values`
+//! g0000000001.1/    the same generation, compacted: replaces the one before once it has `values`
 //! broken-…/         the last generation that could not be opened
 //! ```
 
@@ -395,8 +395,8 @@ mod tests {
         let directory = Directory::open(dir.path()).unwrap();
         let name = |id, incarnation| GenerationName { id, incarnation };
         let (first, second, tenth) = (name(1, 0), name(2, 0), name(10, 0));
-        let settled = name(2, 12);
-        for name in [second, tenth, settled, first] {
+        let compacted = name(2, 12);
+        for name in [second, tenth, compacted, first] {
             let path = directory.generation(name);
             std::fs::create_dir(&path).unwrap();
             std::fs::write(path.join("values"), vec![1; 100_000]).unwrap();
@@ -404,12 +404,12 @@ mod tests {
         std::fs::create_dir(dir.path().join("g2")).unwrap();
         assert_eq!(
             directory.generations().unwrap(),
-            [tenth, settled, second, first]
+            [tenth, compacted, second, first]
         );
         assert!(directory.other_bytes().unwrap() < 100_000);
         directory.set_aside(second).unwrap();
         directory.set_aside(first).unwrap();
-        assert_eq!(directory.generations().unwrap(), [tenth, settled]);
+        assert_eq!(directory.generations().unwrap(), [tenth, compacted]);
         let other = directory.other_bytes().unwrap();
         assert!((100_000..200_000).contains(&other), "{other}");
     }

@@ -33,7 +33,7 @@ const LOG: &str = "values";
 const LOG_UNFINISHED: &str = "values.new";
 const INDEX: &str = "index";
 const DROPPED: &str = "dropped";
-const SETTLED: &str = "settled";
+const COMPACTED: &str = "compacted";
 
 /// A value log and the index over it.
 pub(crate) struct Generation {
@@ -50,7 +50,7 @@ pub(crate) struct Generation {
     /// Not written any more.
     sealed: AtomicBool,
     /// Compaction has nothing to do here, or cannot do it.
-    settled: AtomicBool,
+    compacted: AtomicBool,
     /// The tier below had all of it when it was written anew, at other positions.
     passed: AtomicBool,
     /// Takes no more writes, because its log or index failed. Reads go on.
@@ -156,7 +156,7 @@ impl Generation {
     }
 
     fn new(dir: PathBuf, name: GenerationName, log: Log, index: Index) -> Self {
-        let is_settled = name.incarnation != 0 || dir.join(SETTLED).exists();
+        let is_compacted = name.incarnation != 0 || dir.join(COMPACTED).exists();
         Self {
             id: name.id,
             incarnation: name.incarnation,
@@ -166,7 +166,7 @@ impl Generation {
             side_bytes: AtomicU64::new(0),
             side_bytes_since: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
-            settled: AtomicBool::new(is_settled),
+            compacted: AtomicBool::new(is_compacted),
             passed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             is_cut: false,
@@ -258,7 +258,7 @@ impl Generation {
             );
             add(&stats.records_damaged, 1);
             generation.is_cut = true;
-            generation.set_settled();
+            generation.set_compacted();
             generation.measure();
             generation.set_committed(generation.log.end());
             return Ok(Opened {
@@ -277,7 +277,7 @@ impl Generation {
         Ok(Opened {
             // What is written now is to be compacted some day, and that happens once. And a seal is
             // synced: that it is broken would not be.
-            writable: !generation.has_settled() && !known.is_sealed,
+            writable: !generation.has_been_compacted() && !known.is_sealed,
             generation,
         })
     }
@@ -398,20 +398,20 @@ impl Generation {
     }
 
     /// Whether compaction is done with it.
-    pub(crate) fn has_settled(&self) -> bool {
-        self.settled.load(Ordering::Acquire)
+    pub(crate) fn has_been_compacted(&self) -> bool {
+        self.compacted.load(Ordering::Acquire)
     }
 
     /// Compaction is done with it, as long as the process lives.
-    pub(crate) fn set_settled(&self) {
-        self.settled.store(true, Ordering::Release);
+    pub(crate) fn set_compacted(&self) {
+        self.compacted.store(true, Ordering::Release);
     }
 
     /// Compaction is done with it and left it as it is; a restart need not look again.
-    pub(crate) fn mark_settled(&self) {
-        self.set_settled();
+    pub(crate) fn mark_compacted(&self) {
+        self.set_compacted();
         // Without the file, a restart looks again.
-        let _ = create_file(&self.dir.join(SETTLED));
+        let _ = create_file(&self.dir.join(COMPACTED));
     }
 
     /// Notes that the tier below had all that the incarnation before this one held. It is not
@@ -454,7 +454,7 @@ impl Generation {
 
     /// Whether its disk use changes no more.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.sealed.load(Ordering::Acquire) && self.index.is_settled()
+        self.sealed.load(Ordering::Acquire) && self.index.is_idle()
     }
 
     /// From now on its directory does not count as a generation, whatever happens. Reads go on.

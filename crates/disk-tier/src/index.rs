@@ -286,7 +286,7 @@ impl Index {
     }
 
     /// Whether something is still to be flushed or compacted.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.keyspace.sealed_memtable_count() == 0
             && self.database.outstanding_flushes() == 0
             && self.database.active_compactions() == 0

@@ -16,6 +16,7 @@
 mod below;
 mod carry;
 mod census;
+mod compaction;
 mod directory;
 mod error;
 mod forgotten;
@@ -31,7 +32,6 @@ mod queue;
 mod reader;
 mod record;
 mod room;
-mod settle;
 mod shared;
 mod state;
 mod stats;
@@ -79,7 +79,7 @@ pub use error::DiskError;
 pub use locate::{DiskLocation, DiskRecord, FrameFacts};
 pub use newest::{Newest, NewestEntry};
 pub use options::{
-    BUDGET_BYTES_MIN, DiskOptions, Durability, ROOM_WAIT, SETTLE_PERCENT, VALUE_LEN_LIMIT,
+    BUDGET_BYTES_MIN, COMPACTION_PERCENT, DiskOptions, Durability, ROOM_WAIT, VALUE_LEN_LIMIT,
 };
 pub use reader::SlotPage;
 pub use record::Fact;
@@ -125,7 +125,7 @@ pub struct DiskUsage {
     /// Generations, with the one in reserve not counted.
     pub generations: usize,
     /// Bytes of value logs that are not compacted yet, the newest one's included.
-    pub unsettled_bytes: u64,
+    pub uncompacted_bytes: u64,
     /// Entries, about: one that was written again counts again.
     pub entries_approx: u64,
     /// Writes that wait.
@@ -510,7 +510,7 @@ impl DiskTier {
         // The compaction thread does it.
         shared
             .reclaim
-            .set_on(is_on && shared.options.settle_percent > 0);
+            .set_on(is_on && shared.options.compaction_percent > 0);
         shared.wake_upkeep();
     }
 
@@ -536,9 +536,9 @@ impl DiskTier {
             bytes_on_disk: shared.disk_bytes(),
             budget_bytes: shared.budget.load(Ordering::Relaxed),
             generations: generations.len(),
-            unsettled_bytes: generations
+            uncompacted_bytes: generations
                 .iter()
-                .filter(|it| !it.has_settled())
+                .filter(|it| !it.has_been_compacted())
                 .map(|it| it.log.end())
                 .sum(),
             entries_approx: generations.iter().map(|g| g.index.entries_approx()).sum(),
@@ -644,11 +644,11 @@ fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, Disk
         "fonn-disk-next",
         Box::new(move || upkeep::run_spare(&spare, next_id)),
     )?);
-    if shared.options.settle_percent > 0 {
-        let settle = Arc::clone(shared);
+    if shared.options.compaction_percent > 0 {
+        let compaction = Arc::clone(shared);
         helpers.push(spawn(
-            "fonn-disk-settle",
-            Box::new(move || settle::run(&settle)),
+            "fonn-compaction",
+            Box::new(move || compaction::run(&compaction)),
         )?);
     }
     if shared.options.durability == Durability::Batched {

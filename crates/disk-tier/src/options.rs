@@ -17,7 +17,7 @@ pub const VALUE_LEN_LIMIT: usize = 1 << 30;
 const GENERATIONS: u64 = 8;
 
 /// Percent of one core that compaction uses at most, unless there is a reason for another share.
-pub const SETTLE_PERCENT: u32 = 25;
+pub const COMPACTION_PERCENT: u32 = 25;
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct DiskOptions {
     /// Threads that read.
     pub read_threads: usize,
     /// Percent of its time that the compaction thread works at most; 0 to compact nothing.
-    pub settle_percent: u32,
+    pub compaction_percent: u32,
     /// Bytes a second that are written to value logs at most, as if the device were as slow: for
     /// benchmarks.
     pub write_bytes_per_sec_max: Option<u64>,

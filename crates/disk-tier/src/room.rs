@@ -45,25 +45,25 @@ impl Shared {
     /// the next before it ceases to count where it was, and parts are read in that order: so what
     /// moves meanwhile counts twice, and never not at all.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        let settling = self.settling_bytes.load(Ordering::Acquire);
+        let compacting = self.compaction_bytes.load(Ordering::Acquire);
         let spare = self.spare_bytes();
         let listed = self.generations.disk_bytes();
         let buried = self.buried_bytes();
-        settling + spare + listed + buried + self.other_bytes.load(Ordering::Acquire)
+        compacting + spare + listed + buried + self.other_bytes.load(Ordering::Acquire)
     }
 
     /// As [`Shared::disk_bytes`], without what is dropped and not removed yet: it will be.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        let settling = self.settling_bytes.load(Ordering::Acquire);
+        let compacting = self.compaction_bytes.load(Ordering::Acquire);
         let spare = self.spare_bytes();
         let listed = self.generations.disk_bytes();
-        settling + spare + listed + self.other_bytes.load(Ordering::Acquire)
+        compacting + spare + listed + self.other_bytes.load(Ordering::Acquire)
     }
 
     /// Up to where writes may lead. As long as room is asked for, and not begun to be made, what
     /// that takes for a while is kept free for it.
     pub(crate) fn writes_max(&self, limits: &Limits) -> u64 {
-        let is_begun = self.settling_bytes.load(Ordering::Acquire) > 0;
+        let is_begun = self.compaction_bytes.load(Ordering::Acquire) > 0;
         if self.reclaim.is_urgent() && !is_begun {
             limits.total_high
         } else {
@@ -72,8 +72,8 @@ impl Shared {
     }
 
     /// Says how many bytes the generation takes that is being written anew, or is going to take.
-    pub(crate) fn set_settling_bytes(&self, bytes: u64) {
-        self.settling_bytes.store(bytes, Ordering::Release);
+    pub(crate) fn set_compaction_bytes(&self, bytes: u64) {
+        self.compaction_bytes.store(bytes, Ordering::Release);
     }
 
     fn spare_bytes(&self) -> u64 {

@@ -13,6 +13,7 @@ use fonn_codec::FrameError;
 use fonn_proto::Version;
 
 use super::below::Below;
+use super::compaction::reclaim::Reclaim;
 use super::directory::{Directory, GenerationName};
 use super::error::DiskError;
 use super::generation::Generation;
@@ -21,7 +22,6 @@ use super::index::IndexMemory;
 use super::options::{DiskOptions, Limits};
 use super::queue::Queue;
 use super::reader::{READS_MAX, Read, Waiting};
-use super::settle::reclaim::Reclaim;
 use super::state::StoreState;
 use super::stats::DiskStats;
 use super::throttle::Throttle;
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     /// Bytes of these.
     buried_bytes: AtomicU64,
     /// Bytes of the generation that is being written anew, or those that it is going to have.
-    pub(super) settling_bytes: AtomicU64,
+    pub(super) compaction_bytes: AtomicU64,
     /// Bytes in the directory that are no generation's.
     pub(super) other_bytes: AtomicU64,
     /// Bytes that are about to be written.
@@ -144,7 +144,7 @@ impl Shared {
             reserve_bytes: AtomicU64::new(reserve_bytes),
             buried: Mutex::default(),
             buried_bytes: AtomicU64::new(0),
-            settling_bytes: AtomicU64::new(0),
+            compaction_bytes: AtomicU64::new(0),
             other_bytes: AtomicU64::new(other_bytes),
             reserved: Mutex::default(),
             is_pressed: AtomicBool::new(false),
@@ -405,7 +405,7 @@ impl Shared {
     }
 
     /// Wakes the threads that wait for the closing, to look whether something else is to be done.
-    pub(crate) fn wake_settling(&self) {
+    pub(crate) fn wake_compaction(&self) {
         let _held = self.closing.0.lock();
         self.closing.1.notify_all();
     }

@@ -96,15 +96,15 @@ counters! {
     /// Nanoseconds that syncs in the background took.
     sync_ns,
     /// Generations that were compacted.
-    generations_settled,
+    generations_compacted,
     /// Generations that could not be compacted and stay as they are.
-    settle_failures,
+    compaction_failures,
     /// Bytes of value logs read to be written anew.
-    settle_read_bytes,
+    compaction_read_bytes,
     /// Bytes of value logs that these became.
-    settle_written_bytes,
+    compaction_written_bytes,
     /// Records that got another codec.
-    settle_recoded,
+    compaction_recoded,
     /// Bytes that generations lost when they were written anew for room.
     reclaimed_bytes,
     /// Syncs of a value log.

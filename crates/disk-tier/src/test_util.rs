@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::queue::Order;
-use crate::{DiskTier, settle};
+use crate::{DiskTier, compaction};
 
 /// How long something that another thread does may take.
 const GRACE: Duration = Duration::from_secs(120);
@@ -13,7 +13,7 @@ const GRACE: Duration = Duration::from_secs(120);
 impl DiskTier {
     /// Begins a new generation and compacts all before it: for tests of the tiers above, whose
     /// compaction thread does not run.
-    pub async fn settle_all(&self) {
+    pub async fn compact_all(&self) {
         let shared = &self.handle.shared;
         let newest = || shared.generations.newest().unwrap();
         if newest().log.end() > 0 {
@@ -25,8 +25,8 @@ impl DiskTier {
         }
         for source in shared.generations.snapshot().iter().skip(1) {
             within(|| source.is_sealed()).await;
-            if !source.has_settled() {
-                assert!(settle::settle(shared, source));
+            if !source.has_been_compacted() {
+                assert!(compaction::compact(shared, source));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Tests of the disk tier as a whole.
 
 mod below;
+mod compaction;
 mod corruption;
 mod damage;
 mod eviction;
@@ -10,7 +11,6 @@ mod model;
 mod quota;
 mod replay;
 mod room;
-mod settling;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -76,7 +76,7 @@ fn options(dir: &Path) -> DiskOptions {
         memory_bytes: 16 << 20,
         read_threads: 2,
         // Tests compact when they want to.
-        settle_percent: 0,
+        compaction_percent: 0,
         write_bytes_per_sec_max: None,
         // What makes room may get no time for seconds on a busy machine.
         room_wait: GRACE,

@@ -13,12 +13,12 @@ use fonn_proto::Version;
 use tracing::{info, warn};
 
 use super::below::{Below, Leave, Leaving};
+use super::compaction::reclaim::{GENERATIONS_MANY, Progress};
 use super::directory::{GenerationName, free_bytes};
 use super::generation::Generation;
 use super::options::Limits;
 use super::queue::Order;
 use super::record::index_key;
-use super::settle::reclaim::{GENERATIONS_MANY, Progress};
 use super::shared::Buried;
 use super::stats::add;
 use super::{Shared, carry, tail};
@@ -196,7 +196,7 @@ impl Upkeep<'_> {
         let stats = shared.stats.snapshot();
         // Both may wait for the same device at the same time.
         let stalled = Duration::from_nanos(stats.writer_stalled_ns.max(stats.sync_ns));
-        let bytes = stats.written_bytes + stats.settle_written_bytes;
+        let bytes = stats.written_bytes + stats.compaction_written_bytes;
         let queue = shared.queue.in_use().bytes as f32;
         let cpu_busy = self.cpu.busy();
         shared.idle_cpus.set(self.cpu.idle(cpu_busy));
@@ -236,8 +236,8 @@ impl Upkeep<'_> {
         let least = REST_BYTES_MIN.checked_shl(older).unwrap_or(u64::MAX);
         let last = self.shared.compacted.active().0;
         let would_gain = last != CodecSpec::none() && last != self.shared.fresh.active().0;
-        let may_settle = self.shared.options.settle_percent > 0 && would_gain;
-        if may_settle && end >= least && since.elapsed() >= REST_MIN {
+        let may_compact = self.shared.options.compaction_percent > 0 && would_gain;
+        if may_compact && end >= least && since.elapsed() >= REST_MIN {
             self.shared.queue.push_order(Order::Roll);
             self.resting = None;
         }
@@ -331,7 +331,7 @@ impl Upkeep<'_> {
         if is_due {
             self.asked_at = written;
             reclaim.set(Progress::Asked);
-            self.shared.wake_settling();
+            self.shared.wake_compaction();
         }
     }
 

@@ -5,7 +5,7 @@
 //! hides entries in RAM, on disk and in the bucket at once, and goes where flushes go. Compaction
 //! or the drop of a generation removes the hidden entries. With quotas, generations with mostly
 //! hidden bytes are written anew before any generation is dropped for want of room
-//! (`lsm/settle/reclaim.rs`).
+//! (`crates/disk-tier/src/compaction/reclaim.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

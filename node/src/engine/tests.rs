@@ -112,7 +112,7 @@ impl Rig {
                 queue_bytes_max: choice.queue_bytes,
                 memory_bytes: 4 << 20,
                 read_threads: 1,
-                settle_percent: 0,
+                compaction_percent: 0,
                 write_bytes_per_sec_max: None,
                 room_wait: fonn_disk_tier::ROOM_WAIT,
             }),

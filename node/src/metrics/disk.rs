@@ -30,7 +30,7 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
     gauge(
         "fonn_disk_uncompacted_bytes",
         "Bytes of values and keys on disk that are not compacted yet, the newest generation's included.",
-        usage.unsettled_bytes as f64,
+        usage.uncompacted_bytes as f64,
     );
     gauge(
         "fonn_disk_write_queue_bytes",
@@ -153,17 +153,17 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
     counter(
         "fonn_disk_compacted_generations_total",
         "Generations that were compacted.",
-        stats.generations_settled,
+        stats.generations_compacted,
     );
     counter(
         "fonn_disk_compaction_failures_total",
         "Generations that could not be compacted and stay as they are; the log has the reason.",
-        stats.settle_failures,
+        stats.compaction_failures,
     );
     counter(
         "fonn_disk_compaction_read_bytes_total",
         "Bytes of records that compaction read.",
-        stats.settle_read_bytes,
+        stats.compaction_read_bytes,
     );
     counter(
         "fonn_disk_reclaimed_bytes_total",
@@ -173,12 +173,12 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
     counter(
         "fonn_disk_compaction_written_bytes_total",
         "Bytes of records that compaction wrote.",
-        stats.settle_written_bytes,
+        stats.compaction_written_bytes,
     );
     counter(
         "fonn_disk_recoded_records_total",
         "Records that got another codec by compaction.",
-        stats.settle_recoded,
+        stats.compaction_recoded,
     );
     counter(
         "fonn_disk_unsupported_reads_total",

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
 use fonn_disk_tier::levels::CodecChoice;
-use fonn_disk_tier::{DiskOptions, Durability, SETTLE_PERCENT};
+use fonn_disk_tier::{COMPACTION_PERCENT, DiskOptions, Durability};
 use fonn_proto::placement::slot;
 use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_runtime::clock::{Clock, ManualClock};
@@ -255,7 +255,7 @@ fn options(dir: &TempDir) -> EngineOptions {
             queue_bytes_max: 8 << 20,
             memory_bytes: 16 << 20,
             read_threads: 2,
-            settle_percent: SETTLE_PERCENT,
+            compaction_percent: COMPACTION_PERCENT,
             write_bytes_per_sec_max: None,
             room_wait: fonn_disk_tier::ROOM_WAIT,
         }),

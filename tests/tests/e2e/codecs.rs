@@ -11,7 +11,7 @@ use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::usage::disk_bytes;
 
 const VALUES: usize = 400;
-const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+const COMPACTION_LIMIT: Duration = Duration::from_secs(120);
 
 /// What fastcached's store gains on values of 200 KiB.
 const TEXT_RATIO_MIN: f64 = 4.25;
@@ -72,17 +72,17 @@ fn ratio(node: &FonnNode, value_bytes: f64) -> Result<f64> {
 }
 
 /// Waits until everything is compacted, and its former files are gone.
-fn wait_until_settled(node: &FonnNode, value_bytes: f64, fresh: f64) -> Result<()> {
-    let deadline = Instant::now() + SETTLE_LIMIT;
+fn wait_until_compacted(node: &FonnNode, value_bytes: f64, fresh: f64) -> Result<()> {
+    let deadline = Instant::now() + COMPACTION_LIMIT;
     loop {
-        let unsettled = node.metric("fonn_disk_uncompacted_bytes")?;
+        let uncompacted = node.metric("fonn_disk_uncompacted_bytes")?;
         let ratio = ratio(node, value_bytes)?;
-        if unsettled == Some(0.0) && ratio >= fresh {
+        if uncompacted == Some(0.0) && ratio >= fresh {
             return Ok(());
         }
         ensure!(
             Instant::now() < deadline,
-            "still {unsettled:?} bytes, ratio {ratio}, fresh {fresh}"
+            "still {uncompacted:?} bytes, ratio {ratio}, fresh {fresh}"
         );
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -108,7 +108,7 @@ fn text_shrinks_when_it_is_fresh_and_more_when_it_is_compacted_and_the_metrics_t
     let bytes = write_all(&mut cache, warnings)?;
     let fresh = ratio(&node, bytes)?;
     ensure!(fresh >= TEXT_RATIO_MIN, "fresh: {fresh}");
-    wait_until_settled(&node, bytes, fresh)?;
+    wait_until_compacted(&node, bytes, fresh)?;
 
     let page = node.http_get("/metrics")?.body;
     for (level, codec) in [("fresh", "lz4"), ("compacted", "zstd")] {

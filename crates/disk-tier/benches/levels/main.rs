@@ -239,7 +239,7 @@ fn compacted(out: &Path) {
                 options.fresh = new.parse().unwrap();
                 // Compaction runs when all is written: one generation takes it.
                 options.compacted = CodecChoice::none();
-                options.settle_percent = 100;
+                options.compaction_percent = 100;
             });
             let cpu = cpu_seconds();
             rig.write(&pool, 0..count);
@@ -249,7 +249,7 @@ fn compacted(out: &Path) {
             let (cpu, began) = (cpu_seconds(), Instant::now());
             // Compaction takes the newest generation when it is at rest, and if that would gain
             // anything.
-            while rig.tier().usage().unsettled_bytes > 0 && new != old {
+            while rig.tier().usage().uncompacted_bytes > 0 && new != old {
                 std::thread::sleep(Duration::from_millis(50));
             }
             std::thread::sleep(Duration::from_millis(500));

@@ -49,7 +49,7 @@ impl Rig {
             queue_bytes_max: 16 << 20,
             memory_bytes: 64 << 20,
             read_threads: 2,
-            settle_percent: 0,
+            compaction_percent: 0,
             write_bytes_per_sec_max: None,
             room_wait: fonn_disk_tier::ROOM_WAIT,
         };

@@ -64,7 +64,7 @@ fn over(bucket: &Arc<Bucket>) -> Rig {
     let below = Arc::clone(bucket) as Arc<dyn Below>;
     Rig::over(Some(below), |options| {
         options.budget_bytes = BUDGET_BYTES_MIN;
-        options.settle_percent = 0;
+        options.compaction_percent = 0;
     })
 }
 
@@ -242,19 +242,19 @@ async fn compaction_keeps_what_the_tier_below_was_not_told() {
     rig.roll().await;
     let sealed = || rig.shared().generations.snapshot()[1].clone();
     within(|| sealed().is_sealed()).await;
-    let settle_now = || {
+    let compact_now = || {
         let source = sealed();
-        let target = crate::settle::rewrite(rig.shared(), &source, 0).unwrap();
-        crate::settle::switch(rig.shared(), &source, target).unwrap();
+        let target = crate::compaction::rewrite(rig.shared(), &source, 0).unwrap();
+        crate::compaction::switch(rig.shared(), &source, target).unwrap();
     };
-    settle_now();
+    compact_now();
     let after = all(&rig, TailPosition::default());
     assert_eq!(keys(&after), [&b"deleted"[..], b"kept"]);
     // Positions mean other records now: a reader begins that generation anew.
     assert_eq!(keys(&all(&rig, before.records[0].after)), keys(&after));
 
     *bucket.passed.lock() = after.next;
-    settle_now();
+    compact_now();
     assert_eq!(keys(&all(&rig, TailPosition::default())), [b"kept"]);
 }
 
@@ -262,7 +262,7 @@ async fn compaction_keeps_what_the_tier_below_was_not_told() {
 async fn what_is_being_read_for_the_tier_below_is_compacted_when_that_is_done() {
     let bucket = Bucket::new(Leave::Now);
     let rig = over(&bucket);
-    let candidate = || crate::settle::candidate(rig.shared()).map(|it| it.id);
+    let candidate = || crate::compaction::candidate(rig.shared()).map(|it| it.id);
     rig.put(b"a", 1, noise(1, 1000)).await;
     rig.put(b"b", 2, noise(2, 1000)).await;
     let read = all(&rig, TailPosition::default());
@@ -292,8 +292,8 @@ async fn what_is_compacted_behind_a_reader_at_its_end_is_not_read_again() {
     for _ in 0..2 {
         let source = rig.shared().generations.snapshot()[1].clone();
         within(|| source.is_sealed()).await;
-        let target = crate::settle::rewrite(rig.shared(), &source, 0).unwrap();
-        crate::settle::switch(rig.shared(), &source, target).unwrap();
+        let target = crate::compaction::rewrite(rig.shared(), &source, 0).unwrap();
+        crate::compaction::switch(rig.shared(), &source, target).unwrap();
         assert_eq!(unread(rig.shared(), end, u64::MAX), Unread::default());
         assert!(keys(&all(&rig, end)).is_empty());
     }

@@ -232,8 +232,8 @@ async fn damage_in_a_log_costs_the_records_that_it_hits_and_nothing_else() {
             assert!(tier.close(GRACE));
         }
         let tier = opened(&dir, &rig.options);
-        tier.settle_all().await;
-        check(&tier, "when all has settled").await;
+        tier.compact_all().await;
+        check(&tier, "when all has compacted").await;
         assert!(tier.close(GRACE));
         let tier = opened(&dir, &rig.options);
         check(&tier, "after that").await;

@@ -347,7 +347,7 @@ fn random_changes_of_one_byte_of_a_large_record_are_detected() {
 }
 
 fn text_of(len: usize) -> Vec<u8> {
-    super::settling::text(8, len)
+    super::compaction::text(8, len)
 }
 
 proptest! {

@@ -4,7 +4,7 @@
 use fonn_codec::frame::HEADER_LEN;
 use fonn_codec::{FrameError, Verbatim, encode_verbatim};
 
-use super::settling::text;
+use super::compaction::text;
 use super::*;
 
 /// What a key's value is.
@@ -90,7 +90,7 @@ mod with_all {
                 let id = rig.newest_id();
                 rig.tier().compacted().set(last.parse().unwrap(), 256);
                 rig.roll().await;
-                rig.settle(id).await;
+                rig.compact(id).await;
             }
         }
         keys
@@ -178,7 +178,7 @@ async fn a_value_whose_codec_the_build_lacks_is_a_miss_and_reported_once() {
     // A rewrite of the generation keeps them for a build that can read them.
     let id = rig.newest_id();
     rig.roll().await;
-    rig.settle(id).await;
+    rig.compact(id).await;
     check().await;
     // A key has a value again once it is written again.
     let key = &keys[0];

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::settle;
+use crate::compaction;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -32,7 +32,7 @@ enum Step {
     },
     Roll,
     /// Compacts a sealed generation.
-    Settle {
+    Compact {
         which: usize,
     },
     Reopen,
@@ -55,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => key.clone().prop_map(|key| Step::Keep { key }),
         3 => key.prop_map(|key| Step::Forget { key }),
         3 => Just(Step::Roll),
-        4 => (0..8_usize).prop_map(|which| Step::Settle { which }),
+        4 => (0..8_usize).prop_map(|which| Step::Compact { which }),
         1 => Just(Step::Reopen),
         1 => Just(Step::Kill),
     ]
@@ -98,7 +98,7 @@ impl Model {
                 self.rig.witness.kept.lock().remove(&bytes_of(key));
             }
             Step::Roll => self.rig.roll().await,
-            Step::Settle { which } => {
+            Step::Compact { which } => {
                 let shared = self.rig.shared();
                 let mut sealed = shared.generations.snapshot().to_vec();
                 sealed.retain(|it| it.is_sealed());
@@ -106,8 +106,8 @@ impl Model {
                     let source = sealed.swap_remove(which % sealed.len());
                     drop(sealed);
                     // Whether it is worth it or not, and however often: reads must not notice.
-                    if let Ok(target) = settle::rewrite(shared, &source, 0) {
-                        let _ = settle::switch(shared, &source, target);
+                    if let Ok(target) = compaction::rewrite(shared, &source, 0) {
+                        let _ = compaction::switch(shared, &source, target);
                     }
                 }
             }

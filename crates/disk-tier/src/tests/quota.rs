@@ -116,7 +116,7 @@ impl Reclaimer {
         let over = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
             while !over.load(Ordering::Acquire) {
-                settle::reclaim::run(&shared);
+                crate::compaction::reclaim::run(&shared);
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -189,7 +189,7 @@ async fn what_one_namespace_lost_does_not_push_out_another() {
 async fn when_nothing_is_useless_the_oldest_goes_as_ever() {
     let rig = Rig::with(|options| {
         options.budget_bytes = 24 << 20;
-        options.settle_percent = 25;
+        options.compaction_percent = 25;
     });
     rig.tier().set_reclaiming(true);
     for n in 1..=4000 {
@@ -207,17 +207,17 @@ async fn when_nothing_is_useless_the_oldest_goes_as_ever() {
 async fn many_small_remains_are_merged() {
     let rig = Rig::with(|options| {
         options.budget_bytes = 256 << 20;
-        options.settle_percent = 25;
+        options.compaction_percent = 25;
     });
     rig.tier().set_reclaiming(true);
-    let count = settle::reclaim::GENERATIONS_MANY + 6;
+    let count = crate::compaction::reclaim::GENERATIONS_MANY + 6;
     for n in 0..count as u64 {
         let meta = Meta::new(n + 1, 0, 0);
         write(&rig, CALM, &format!("c{n}"), meta, noise(n, 2000)).await;
         rig.roll().await;
     }
     let generations = || rig.tier().usage().generations;
-    within(|| generations() <= settle::reclaim::GENERATIONS_MANY).await;
+    within(|| generations() <= crate::compaction::reclaim::GENERATIONS_MANY).await;
     for n in 0..count as u64 {
         let found = rig.tier().get(CALM, format!("c{n}").as_bytes()).await;
         assert_eq!(found.unwrap().unwrap().value, noise(n, 2000));

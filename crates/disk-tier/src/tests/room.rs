@@ -3,12 +3,12 @@
 
 use fonn_cold_tier::Found;
 
+use super::compaction::text;
 use super::eviction::{carry, carry_of, fill_until, small};
-use super::settling::text;
 use super::*;
+use crate::compaction::reclaim::Progress;
+use crate::compaction::{self, Stopped};
 use crate::directory::disk_bytes;
-use crate::settle::reclaim::Progress;
-use crate::settle::{self, Stopped};
 
 /// A tier below that lets nothing go: no room is made.
 struct Holding;
@@ -88,14 +88,14 @@ async fn compaction_leads_up_to_the_budget_and_not_past_it() {
     // As when room is asked for: then it does not wait.
     shared.reclaim.set_on(true);
     shared.reclaim.set(Progress::Asked);
-    let rewritten = settle::rewrite(shared, &source, 0);
+    let rewritten = compaction::rewrite(shared, &source, 0);
     assert!(matches!(rewritten, Err(Stopped::NoSpace)));
     assert_within_budget(&rig);
-    shared.set_settling_bytes(0);
+    shared.set_compaction_bytes(0);
     assert!(rig.tier().usage().bytes_on_disk <= before + (200 << 10));
     // Nor is it begun when it is known that there is no room for it.
     let planned = source.disk_bytes();
-    let rewritten = settle::rewrite(shared, &source, planned);
+    let rewritten = compaction::rewrite(shared, &source, planned);
     assert!(matches!(rewritten, Err(Stopped::NoSpace)));
     shared.reclaim.set(Progress::Idle);
 }
@@ -160,7 +160,7 @@ async fn the_budget_holds_while_large_values_come_are_compacted_read_and_dropped
         options.budget_bytes = BUDGET_BYTES_MIN;
         options.fresh = "lz4".parse().unwrap();
         options.compacted = "zstd:1".parse().unwrap();
-        options.settle_percent = 100;
+        options.compaction_percent = 100;
     });
     let mut random = fonn_runtime::random::SplitMix64::new(0x600d);
     for version in 1..=150_u64 {

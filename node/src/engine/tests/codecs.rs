@@ -97,7 +97,7 @@ fn what_is_appended_or_prepended_gets_the_codec_of_fresh_values_wherever_it_was(
             for round in 0..3 {
                 evict_all(rig.engine());
                 if round > 0 {
-                    disk.settle_all().await;
+                    disk.compact_all().await;
                 }
                 let piece = text(round + 2, 3000);
                 let (mode, grown) = if round == 1 {
@@ -122,7 +122,7 @@ fn what_is_appended_or_prepended_gets_the_codec_of_fresh_values_wherever_it_was(
                 let encoded: u64 = (0..5).map(values).sum();
                 assert_eq!(encoded, round + 2, "each write was encoded once");
             }
-            disk.settle_all().await;
+            disk.compact_all().await;
             evict_all(rig.engine());
             assert_eq!(rig.get("key").await, Some(expected), "{fresh} {last}");
         }

@@ -88,7 +88,7 @@ enum Step {
     MoveClock(i64),
     Upkeep,
     EvictAll,
-    Settle,
+    Compact,
     Scan(usize),
     Reopen,
     DropAndOpen,
@@ -184,7 +184,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (-100_000..150_000_i64).prop_map(Step::MoveClock),
         3 => Just(Step::Upkeep),
         6 => Just(Step::EvictAll),
-        1 => Just(Step::Settle),
+        1 => Just(Step::Compact),
         2 => (1..8_usize).prop_map(Step::Scan),
         2 => Just(Step::Reopen),
         2 => Just(Step::DropAndOpen),
@@ -335,7 +335,7 @@ impl Bench {
                 self.model.flush_if_due(self.now_ms);
             }
             Step::EvictAll => evict_all(self.rig.engine()),
-            Step::Settle => self.rig.engine().disk().unwrap().settle_all().await,
+            Step::Compact => self.rig.engine().disk().unwrap().compact_all().await,
             Step::Scan(count) => self.scan(*count).await,
             Step::Reopen => {
                 self.rig.reopen();

@@ -304,7 +304,7 @@ fn replies_to_many_keys_are_sent_as_they_come_also_behind_writes() {
             queue_bytes_max: 4 << 20,
             memory_bytes: 16 << 20,
             read_threads: 2,
-            settle_percent: 0,
+            compaction_percent: 0,
             write_bytes_per_sec_max: None,
             room_wait: fonn_disk_tier::ROOM_WAIT,
         }),

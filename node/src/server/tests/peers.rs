@@ -26,7 +26,7 @@ fn node(dir: &TempDir) -> Node {
             queue_bytes_max: 8 << 20,
             memory_bytes: 4 << 20,
             read_threads: 1,
-            settle_percent: 0,
+            compaction_percent: 0,
             write_bytes_per_sec_max: None,
             room_wait: fonn_disk_tier::ROOM_WAIT,
         }),

@@ -99,10 +99,10 @@ pub(crate) fn rewrite(
     let Some(room) = shared.reserve(planned, shared.limits().total_max) else {
         return Err(Stopped::NoSpace);
     };
-    shared.set_settling_bytes(planned);
+    shared.set_compaction_bytes(planned);
     drop(room);
     let target = shared.create_generation(source.name().next())?;
-    shared.set_settling_bytes(planned.max(target.disk_bytes()));
+    shared.set_compaction_bytes(planned.max(target.disk_bytes()));
     let mut rewrite = Rewrite {
         shared,
         source,
@@ -164,10 +164,10 @@ impl Rewrite<'_> {
         self.target.log.sync()?;
         self.target.set_committed(self.target.log.end());
         self.target.measure();
-        self.shared.set_settling_bytes(self.target.disk_bytes());
-        add(&self.shared.stats.settle_read_bytes, records.end());
+        self.shared.set_compaction_bytes(self.target.disk_bytes());
+        add(&self.shared.stats.compaction_read_bytes, records.end());
         add(
-            &self.shared.stats.settle_written_bytes,
+            &self.shared.stats.compaction_written_bytes,
             self.target.log.end(),
         );
         Ok(())
@@ -202,7 +202,7 @@ impl Rewrite<'_> {
         // Recoding needs the value and both of its frames in memory.
         let len_max = options.value_len_max.min(options.memory_bytes);
         // A compacted value was tried, and is as short as it got: it is written anew for room only.
-        let is_recoded = !self.source.has_settled()
+        let is_recoded = !self.source.has_been_compacted()
             && !record.frame().is_empty()
             && self.workspace.recode(record.frame(), last, len_max);
         let start = self.piece.len();
@@ -215,7 +215,7 @@ impl Rewrite<'_> {
             let place = (record.space, record.key());
             write_head(&mut self.piece, place, &record.fact, bound, frame_len);
             self.piece.extend_from_slice(frame);
-            add(&self.shared.stats.settle_recoded, 1);
+            add(&self.shared.stats.compaction_recoded, 1);
         } else if record.bytes.len() >= PIECE_LEN {
             // Not copied once more.
             self.write()?;
@@ -280,8 +280,8 @@ impl Rewrite<'_> {
             .index
             .commit(self.entries.drain(..), Some(checkpoint))?;
         self.target.add_side_bytes(side);
-        let settling = self.planned.max(self.target.disk_bytes());
-        self.shared.set_settling_bytes(settling);
+        let compacting = self.planned.max(self.target.disk_bytes());
+        self.shared.set_compaction_bytes(compacting);
         drop(room);
         self.shared.take_free(bytes.len() as u64);
         if log.end() - self.synced_at >= SYNC_LEN {

@@ -90,7 +90,7 @@ pub(crate) fn run(shared: &Shared) {
     while !shared.wait_for_close(INTERVAL) {
         reclaim::run(shared);
         while let Some(source) = candidate(shared) {
-            if !settle(shared, &source) {
+            if !compact(shared, &source) {
                 break;
             }
             reclaim::run(shared);
@@ -112,7 +112,7 @@ pub(crate) fn candidate(shared: &Shared) -> Option<Arc<Generation>> {
     };
     let mut waiting = sealed
         .iter()
-        .filter(|it| it.is_sealed() && !it.has_settled());
+        .filter(|it| it.is_sealed() && !it.has_been_compacted());
     waiting
         .find(|it| Some(it.id) != going && !is_half_passed(shared, it))
         .cloned()
@@ -133,12 +133,12 @@ fn is_half_passed(shared: &Shared, generation: &Generation) -> bool {
 
 /// Compacts a generation, or finds that there is nothing to do; false if it is to be tried again
 /// later.
-pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
+pub(crate) fn compact(shared: &Shared, source: &Arc<Generation>) -> bool {
     let started = Instant::now();
-    let settled = survey::run(shared, source).and_then(|survey| {
+    let compacted = survey::run(shared, source).and_then(|survey| {
         debug!(generation = source.id, ?survey, "looked at a generation");
         if !survey.is_worth_it() {
-            source.mark_settled();
+            source.mark_compacted();
             return Ok(());
         }
         let target = rewrite(shared, source, 0)?;
@@ -153,19 +153,19 @@ pub(crate) fn settle(shared: &Shared, source: &Arc<Generation>) -> bool {
         );
         Ok(())
     });
-    shared.set_settling_bytes(0);
-    match settled {
+    shared.set_compaction_bytes(0);
+    match compacted {
         Ok(()) | Err(Stopped::Gone) => true,
         Err(Stopped::Closing | Stopped::NoSpace) => false,
         Err(Stopped::NoRoom) => {
             debug!(generation = source.id, "no room to compact a generation");
-            source.set_settled();
+            source.set_compacted();
             true
         }
         Err(Stopped::Failed(reason)) => {
             warn!(generation = source.id, %reason, "cannot compact a generation: it stays as it is");
-            add(&shared.stats.settle_failures, 1);
-            source.set_settled();
+            add(&shared.stats.compaction_failures, 1);
+            source.set_compacted();
             true
         }
     }
@@ -192,7 +192,7 @@ pub(crate) fn switch(
         mark_dropped(source);
         shared.bury(Arc::clone(source));
         shared.generations.remove(source.id);
-        add(&shared.stats.generations_settled, 1);
+        add(&shared.stats.generations_compacted, 1);
         drop(held);
         discard(target);
         return Ok(());
@@ -212,8 +212,8 @@ pub(crate) fn switch(
     // Each counts where it goes before it ceases to count where it was.
     shared.bury(Arc::clone(source));
     shared.generations.replace(source, Arc::new(target));
-    shared.set_settling_bytes(0);
-    add(&shared.stats.generations_settled, 1);
+    shared.set_compaction_bytes(0);
+    add(&shared.stats.generations_compacted, 1);
     Ok(())
 }
 
@@ -312,7 +312,7 @@ impl<'a> Pace<'a> {
         let shared = self.shared;
         let cpu = thread_cpu().saturating_sub(self.cpu_since);
         let worked = self.worked_since.elapsed();
-        let until = Instant::now() + rest_after(worked, cpu, shared.options.settle_percent);
+        let until = Instant::now() + rest_after(worked, cpu, shared.options.compaction_percent);
         loop {
             let left = match shared.reclaim.is_urgent() {
                 true => Duration::ZERO,

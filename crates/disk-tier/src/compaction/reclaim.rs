@@ -88,14 +88,14 @@ pub(crate) fn run(shared: &Shared) {
         Ok(None) => Ok(Progress::Nothing),
         Err(stopped) => Err(stopped),
     };
-    shared.set_settling_bytes(0);
+    shared.set_compaction_bytes(0);
     let progress = match outcome {
         Ok(progress) => progress,
         Err(Stopped::Closing | Stopped::Gone) => Progress::Idle,
         Err(Stopped::NoSpace | Stopped::NoRoom) => Progress::Nothing,
         Err(Stopped::Failed(reason)) => {
             warn!(%reason, "cannot make room in a generation");
-            add(&shared.stats.settle_failures, 1);
+            add(&shared.stats.compaction_failures, 1);
             Progress::Nothing
         }
     };

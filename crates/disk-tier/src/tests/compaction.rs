@@ -3,10 +3,10 @@
 use fonn_codec::frame::HEADER_LEN;
 
 use super::*;
+use crate::compaction::{self, Stopped};
 use crate::directory::{GenerationName, disk_bytes};
 use crate::generation::Generation;
 use crate::record::{HEAD_LEN, index_key};
-use crate::settle::{self, Stopped};
 
 fn codecs(fresh: &str, last: &str) -> Rig {
     Rig::with(|options| {
@@ -31,14 +31,14 @@ impl Rig {
         self.shared().generations.by_id(id).unwrap()
     }
 
-    pub(super) async fn settle(&self, id: u64) {
+    pub(super) async fn compact(&self, id: u64) {
         within(|| self.generation(id).is_sealed()).await;
-        assert!(settle::settle(self.shared(), &self.generation(id)));
+        assert!(compaction::compact(self.shared(), &self.generation(id)));
     }
 
     async fn rewrite(&self, id: u64) -> Generation {
         within(|| self.generation(id).is_sealed()).await;
-        settle::rewrite(self.shared(), &self.generation(id), 0).unwrap()
+        compaction::rewrite(self.shared(), &self.generation(id), 0).unwrap()
     }
 
     /// Whether a generation has any record of a key, be it a tombstone.
@@ -79,21 +79,24 @@ async fn a_compacted_generation_has_the_last_codec_and_the_same_entries() {
     put_texts(&rig, 1..=100).await;
     rig.roll().await;
     let before = rig.generation(1).log.end();
-    rig.settle(1).await;
-    let settled = rig.generation(1);
-    assert_eq!(settled.incarnation, 1);
-    assert!(settled.log.end() < before * 9 / 10);
-    drop(settled);
+    rig.compact(1).await;
+    let compacted = rig.generation(1);
+    assert_eq!(compacted.incarnation, 1);
+    assert!(compacted.log.end() < before * 9 / 10);
+    drop(compacted);
     within(|| !log_path(&rig, 1, 0).exists()).await;
     let zstd = rig.tier().compacted().meter().of(4);
     assert_eq!((zstd.values, zstd.bytes_in), (100, 2_000_000));
     assert!(zstd.bytes_out < before && zstd.cpu > Duration::ZERO);
     let stats = rig.stats();
-    assert_eq!((stats.generations_settled, stats.settle_recoded), (1, 100));
+    assert_eq!(
+        (stats.generations_compacted, stats.compaction_recoded),
+        (1, 100)
+    );
     for round in 0..3 {
         assert_texts(&rig, 1..=100).await;
         // A compacted generation is not compacted again.
-        assert!(rig.generation(1).has_settled());
+        assert!(rig.generation(1).has_been_compacted());
         if round == 0 {
             rig.reopen()
         } else {
@@ -111,13 +114,13 @@ async fn what_is_compacted_is_as_small_as_if_it_had_been_written_so() {
         put_texts(&rig, 1..=100).await;
         put_noise(&rig, 101..=200).await;
         rig.roll().await;
-        rig.settle(1).await;
+        rig.compact(1).await;
         ends.push(rig.generation(1).log.end());
     }
-    let [settled, written] = ends[..] else {
+    let [compacted, written] = ends[..] else {
         panic!("two stores");
     };
-    assert!(settled * 100 <= written * 103, "{settled} of {written}");
+    assert!(compacted * 100 <= written * 103, "{compacted} of {written}");
 }
 
 #[tokio::test]
@@ -125,7 +128,7 @@ async fn the_index_of_a_compacted_generation_is_made_anew_from_its_log() {
     let mut rig = codecs("lz4", "zstd:3");
     put_texts(&rig, 1..=50).await;
     rig.roll().await;
-    rig.settle(1).await;
+    rig.compact(1).await;
     rig.close();
     let index = rig.options.dir.join("g0000000001.1/index/version");
     std::fs::write(index, b"rubbish").unwrap();
@@ -209,7 +212,7 @@ async fn what_is_overwritten_or_deleted_is_left_out() {
     }
     rig.delete(b"k31", 200).await;
     rig.roll().await;
-    rig.settle(1).await;
+    rig.compact(1).await;
     let left = rig.generation(1).log.end();
     let expected = 9 * (20_000 + 60 + 3) + 30_000 + 60 + 5;
     assert!(left.abs_diff(expected) < 100, "{left} bytes are left");
@@ -233,10 +236,10 @@ async fn tombstones_stay_as_long_as_they_hide_something() {
     rig.delete(b"new", 12).await;
     put_texts(&rig, 20..=30).await;
     rig.roll().await;
-    rig.settle(2).await;
+    rig.compact(2).await;
     assert!(rig.has(2, b"old") && !rig.has(2, b"new"));
     assert_eq!(rig.version_of(b"old").await, None);
-    rig.settle(1).await;
+    rig.compact(1).await;
     assert!(!rig.has(1, b"old"));
     for _ in 0..2 {
         assert_eq!(rig.version_of(b"old").await, None);
@@ -273,7 +276,7 @@ async fn an_expired_or_flushed_entry_leaves_a_tombstone_if_an_older_one_is_behin
         flushes: vec![flush],
     };
     rig.tier().save_state(&state).unwrap();
-    rig.settle(2).await;
+    rig.compact(2).await;
     assert!(rig.has(2, b"expired") && rig.has(2, b"flushed") && !rig.has(2, b"alone"));
     for _ in 0..2 {
         for key in [&b"expired"[..], b"flushed", b"alone"] {
@@ -294,9 +297,9 @@ async fn a_generation_of_which_nothing_is_of_use_goes() {
             .await;
     }
     rig.roll().await;
-    rig.settle(1).await;
+    rig.compact(1).await;
     assert!(rig.shared().generations.by_id(1).is_none());
-    rig.settle(2).await;
+    rig.compact(2).await;
     assert!(rig.shared().generations.by_id(2).is_none());
     rig.kill(|_| ());
     assert_eq!(rig.version_of(b"k1").await, None);
@@ -323,10 +326,10 @@ async fn what_does_not_shrink_is_copied_and_a_generation_of_it_is_left_alone() {
     put_texts(&rig, 10..=19).await;
     rig.put(b"zip2", 20, zip.clone()).await;
     rig.roll().await;
-    rig.settle(1).await;
+    rig.compact(1).await;
     let untouched = rig.generation(1);
-    assert!(untouched.has_settled() && untouched.incarnation == 0);
-    rig.settle(2).await;
+    assert!(untouched.has_been_compacted() && untouched.incarnation == 0);
+    rig.compact(2).await;
     assert_eq!(rig.generation(2).incarnation, 1);
     assert_eq!(rig.get(b"zip2").await.unwrap().value, zip);
     assert_eq!(
@@ -366,13 +369,13 @@ async fn text_that_was_not_looked_at_behind_noise_gets_its_codec_by_compaction()
         40 - left.len() as u64
     );
     rig.roll().await;
-    rig.settle(1).await;
+    rig.compact(1).await;
     assert_eq!(rig.generation(1).incarnation, 1);
     assert_eq!(rig.tier().compacted().meter().of(4).values, 40);
     for version in 601..=640 {
         let entry = rig.get(format!("t{version}").as_bytes()).await.unwrap();
         assert_eq!(entry.value, text(version, 1500));
-        assert!(entry.frame.is_some(), "t{version} was settled as it was");
+        assert!(entry.frame.is_some(), "t{version} was compacted as it was");
     }
     for version in 1..=600 {
         let entry = rig.get(format!("n{version}").as_bytes()).await.unwrap();
@@ -388,10 +391,10 @@ async fn a_generation_of_noise_is_left_alone_and_one_with_some_text_is_not_where
         let is_looked_at = fresh != "none";
         assert_eq!(rig.tier().fresh().meter().unlooked() > 300, is_looked_at);
         rig.roll().await;
-        rig.settle(1).await;
+        rig.compact(1).await;
         let untouched = rig.generation(1);
         assert!(
-            untouched.has_settled() && untouched.incarnation == 0,
+            untouched.has_been_compacted() && untouched.incarnation == 0,
             "{fresh}"
         );
         put_noise(&rig, 601..=900).await;
@@ -400,7 +403,7 @@ async fn a_generation_of_noise_is_left_alone_and_one_with_some_text_is_not_where
             rig.put(key.as_bytes(), version, text(version, 1500)).await;
         }
         rig.roll().await;
-        rig.settle(2).await;
+        rig.compact(2).await;
         assert_eq!(rig.generation(2).incarnation, 1, "{fresh}");
         assert_eq!(rig.tier().compacted().meter().of(4).values, 20, "{fresh}");
     }
@@ -424,8 +427,8 @@ async fn a_damaged_generation_stays_as_it_is() {
     rig.open();
     rig.put(b"other", 30, "value").await;
     rig.roll().await;
-    rig.settle(1).await;
-    assert_eq!(rig.stats().settle_failures, 1);
+    rig.compact(1).await;
+    assert_eq!(rig.stats().compaction_failures, 1);
     assert_eq!(rig.generation(1).incarnation, 0);
     let mut found = 0;
     for version in 1..=20 {
@@ -443,7 +446,7 @@ async fn a_generation_that_is_dropped_meanwhile_is_given_up() {
     let target = rig.rewrite(1).await;
     source.mark_dropped().unwrap();
     rig.shared().generations.remove(1);
-    let switched = settle::switch(rig.shared(), &source, target);
+    let switched = compaction::switch(rig.shared(), &source, target);
     assert!(matches!(switched, Err(Stopped::Gone)), "{switched:?}");
     assert!(!rig.options.dir.join("g0000000001.1").exists());
 }
@@ -456,7 +459,7 @@ async fn a_read_that_began_before_the_switch_ends_well() {
     let snapshot = rig.shared().generations.snapshot();
     let key = index_key(SPACE, b"k9");
     let found = rig.shared().generations.find(&key).unwrap().unwrap();
-    rig.settle(1).await;
+    rig.compact(1).await;
     let looked = crate::reader::look(&found.generation.log, &found.entry, (SPACE, b"k9"));
     assert!(matches!(looked, crate::reader::Looked::Whole { .. }));
     assert!(log_path(&rig, 1, 0).exists());
@@ -497,7 +500,7 @@ async fn entries_that_the_build_cannot_read_are_misses_and_survive_compaction() 
         if incarnation == 0 {
             rig.put(b"other", 30, "value").await;
             rig.roll().await;
-            rig.settle(1).await;
+            rig.compact(1).await;
         }
     }
     let stats = rig.stats();
@@ -520,7 +523,7 @@ async fn every_pair_of_codecs_reads_back_after_the_configuration_changed() {
         }
         rig.roll().await;
         let id = rig.newest_id() - 1;
-        rig.settle(id).await;
+        rig.compact(id).await;
         assert_texts(&rig, first..=version).await;
     }
     rig.options.fresh = "snappy".parse().unwrap();
@@ -535,13 +538,13 @@ async fn the_thread_compacts_what_is_sealed_and_what_is_at_rest() {
     let rig = Rig::with(|options| {
         options.fresh = "lz4".parse().unwrap();
         options.compacted = "zstd:3".parse().unwrap();
-        options.settle_percent = 100;
+        options.compaction_percent = 100;
     });
     put_texts(&rig, 1..=300).await;
     rig.roll().await;
     put_texts(&rig, 301..=900).await;
     // The second one is compacted when it has had no write for a while.
-    within(|| rig.tier().usage().unsettled_bytes == 0 && rig.stats().generations_settled >= 2)
+    within(|| rig.tier().usage().uncompacted_bytes == 0 && rig.stats().generations_compacted >= 2)
         .await;
     assert_texts(&rig, 1..=900).await;
 }
@@ -552,11 +555,11 @@ async fn the_budget_holds_while_generations_are_compacted() {
     let rig = Rig::with(|options| {
         options.budget_bytes = budget;
         options.compacted = "zstd:1".parse().unwrap();
-        options.settle_percent = 100;
+        options.compaction_percent = 100;
     });
     let mut most = 0;
     let mut version = 0;
-    while rig.stats().generations_settled < 20 || version < 3000 {
+    while rig.stats().generations_compacted < 20 || version < 3000 {
         version += 1;
         rig.put(
             format!("k{version}").as_bytes(),
@@ -569,7 +572,7 @@ async fn the_budget_holds_while_generations_are_compacted() {
         }
         // Writes as fast as this test's leave the compaction thread, which is behind all others, no
         // time on a busy machine.
-        let is_behind = || rig.tier().usage().unsettled_bytes > budget / 4;
+        let is_behind = || rig.tier().usage().uncompacted_bytes > budget / 4;
         let given_up = Instant::now() + Duration::from_millis(200);
         while is_behind() && Instant::now() < given_up {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -586,7 +589,7 @@ async fn new_facts_carry_the_stored_bytes_wherever_and_however_they_are_stored()
     let mut rig = codecs("lz4", "zstd:3");
     put_texts(&rig, 1..=9).await;
     rig.roll().await;
-    rig.settle(1).await;
+    rig.compact(1).await;
     // The codec of fresh values plays no part.
     rig.tier().fresh().set(CodecChoice::none(), 256);
     let before = rig.get(b"k3").await.unwrap();
@@ -649,13 +652,13 @@ async fn what_is_compacted_is_not_tried_again_when_it_is_written_anew_for_room()
     put_texts(&rig, 1..=20).await;
     rig.put(b"stubborn", 21, stubborn()).await;
     rig.roll().await;
-    rig.settle(1).await;
+    rig.compact(1).await;
     let tried = || [0, 1, 4].map(|codec| rig.tier().compacted().meter().of(codec).values);
     assert_eq!(tried(), [1, 0, 20], "one did not shrink");
     for (incarnation, last) in [(2, "zstd:3"), (3, "zstd:9")] {
         rig.tier().compacted().set(last.parse().unwrap(), 256);
         let target = rig.rewrite(1).await;
-        settle::switch(rig.shared(), &rig.generation(1), target).unwrap();
+        compaction::switch(rig.shared(), &rig.generation(1), target).unwrap();
         assert_eq!(rig.generation(1).incarnation, incarnation);
         assert_eq!(tried(), [1, 0, 20]);
     }
@@ -666,15 +669,15 @@ async fn what_is_compacted_is_not_tried_again_when_it_is_written_anew_for_room()
 #[tokio::test]
 async fn compaction_takes_its_share_of_a_processor() {
     let mut rig = codecs("lz4", "zstd:9");
-    rig.options.settle_percent = 0;
+    rig.options.compaction_percent = 0;
     put_texts(&rig, 1..=200).await;
     rig.roll().await;
     // Opened anew with a share, the thread of its own compacts it; so this is asked of that
     // thread's meter.
-    rig.options.settle_percent = 25;
+    rig.options.compaction_percent = 25;
     let began = Instant::now();
     rig.reopen();
-    within(|| rig.stats().generations_settled == 1).await;
+    within(|| rig.stats().generations_compacted == 1).await;
     let cpu = rig.tier().compacted().meter().of(4).cpu;
     assert_eq!(rig.tier().compacted().meter().of(4).values, 200);
     // The last piece is not followed by a rest.
