@@ -13,7 +13,7 @@ use super::{Finding, SourceFile};
 const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
     ("proto", "fonn-proto", &[]),
     ("crates/codec", "fonn-codec", &[]),
-    ("runtime", "fonn-runtime", &["fonn-proto"]),
+    ("crates/runtime", "fonn-runtime", &["fonn-proto"]),
     ("crates/dashboard", "fonn-dashboard", &[]),
     ("crates/replication", "fonn-replication", &[]),
     ("crates/reapi", "fonn-reapi", &[]),
