@@ -176,7 +176,7 @@ fn sources() -> Vec<u8> {
     let mut folders: Vec<_> = [
         "proto",
         "crates/codec",
-        "runtime",
+        "crates/runtime",
         "cold-tier",
         "node",
         "router",
