@@ -258,7 +258,8 @@ fn reload_security(config: &Config, security: &Security) {
     }
 }
 
-/// What all connections of a router with these settings share, which goes by that map.
+/// What all connections of a router share. The router has these settings, and sends commands by
+/// `map`.
 #[must_use]
 pub fn shared(
     config: &Config,
