@@ -20,6 +20,9 @@ const KEYS: usize = 48;
 const PAUSE: Duration = Duration::from_millis(5);
 /// An operation that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a Redis Cluster client waits before it asks for the owners again. Without a pause it
+/// takes a processor of its own from the members that are to agree.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How long a Redis Cluster client waits for one member.
 const MEMBER_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -192,6 +195,7 @@ impl Worker {
             // As Redis Cluster clients do: another member may know the owners.
             slots.clear();
             ensure!(begun.elapsed() < PATIENCE, "{error:#}");
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 
