@@ -62,7 +62,7 @@ const SUITES: &[Suite] = &[
             "--",
             "--nocapture",
             "--test-threads",
-            "3",
+            "2",
         ],
     },
     Suite {

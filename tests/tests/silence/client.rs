@@ -17,7 +17,7 @@ pub const CLUSTER: &str = "cluster client";
 /// Keys of one worker.
 const KEYS: usize = 48;
 /// Between the operations of a worker.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(10);
 /// An operation that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a Redis Cluster client waits before it asks for the owners again. Without a pause it
