@@ -109,6 +109,8 @@ where
                     if !stays_true(&value) {
                         holds.leave();
                     }
+                    // Callers that wait hold it themselves, and it is gone when the last one is.
+                    drop(holds);
                     done.send_replace(Some(value));
                 });
                 (held, result)
