@@ -176,7 +176,10 @@ fn sources() -> Vec<u8> {
     let mut folders: Vec<_> = [
         "proto",
         "crates/codec",
-        "crates/runtime",
+        "crates/base",
+        "crates/auth",
+        "crates/server",
+        "crates/admin",
         "cold-tier",
         "node",
         "router",

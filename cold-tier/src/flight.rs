@@ -10,7 +10,7 @@ use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-use fonn_runtime::tasks::{OnShutdown, Tasks};
+use fonn_base::tasks::{OnShutdown, Tasks};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;

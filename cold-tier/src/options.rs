@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_base::clock::Clock;
 use fonn_codec::CodecSpec;
-use fonn_runtime::clock::Clock;
 
 use crate::codec::{FixedCodec, ValueCodec};
 use crate::names::Region;

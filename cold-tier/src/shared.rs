@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fonn_base::pool::{BlockingPool, run_blocking};
+use fonn_base::random::SplitMix64;
+use fonn_base::tasks::Tasks;
 use fonn_codec::FrameError;
-use fonn_runtime::pool::{BlockingPool, run_blocking};
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::tasks::Tasks;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_codec::CodecSpec;
-use fonn_runtime::tasks::{OnShutdown, Tasks};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;

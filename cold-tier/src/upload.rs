@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_runtime::backoff::Backoff;
+use fonn_base::backoff::Backoff;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

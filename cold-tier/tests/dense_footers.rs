@@ -8,13 +8,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::pool::BlockingPool;
+use fonn_base::random::SplitMix64;
+use fonn_base::tasks::Tasks;
 use fonn_cold_tier::names::{Region, SegmentName, WriterId};
 use fonn_cold_tier::segment::{CopyVersion, Fact, Record, SegmentBuilder, SegmentHeader};
 use fonn_cold_tier::store::FsStore;
 use fonn_cold_tier::{ColdOptions, ColdTier, ObjectStore};
-use fonn_runtime::pool::BlockingPool;
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::tasks::Tasks;
 
 use idle::{Nothing, process_bytes};
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_base::clock::Clock;
 use fonn_cold_tier::store::probe::{Check, Finding, Outcome, probe};
 use fonn_cold_tier::store::s3::{PART_BYTES, S3Options, UploadChecksum};
 use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Reply, S3Server};
@@ -15,7 +16,6 @@ use fonn_cold_tier::store::{
     Body, ObjectKey, ObjectStore, Operation, Piece, Pieces, PrefixStore, S3Store, StoreError,
     StoreErrorKind,
 };
-use fonn_runtime::clock::Clock;
 use hyper::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

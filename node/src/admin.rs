@@ -24,6 +24,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use fonn_admin::SettingsService;
+use fonn_admin::{Grpc, GrpcError, Readiness};
+use fonn_auth::Authenticator;
+use fonn_base::events::Events;
 use fonn_disk_tier::Durability;
 use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::DESCRIPTORS;
@@ -33,10 +37,6 @@ use fonn_proto::grpc::v1::membership_server::MembershipServer;
 use fonn_proto::grpc::v1::settings_server::SettingsServer;
 use fonn_proto::grpc::v1::tools_server::ToolsServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
-use fonn_runtime::config::SettingsService;
-use fonn_runtime::events::Events;
-use fonn_runtime::http::{Grpc, GrpcError, Readiness};
-use fonn_runtime::users::Authenticator;
 use tokio::sync::Semaphore;
 use tonic::Status;
 
@@ -157,7 +157,7 @@ impl Admin {
             .with(users.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(tools.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
-            .with_roles(fonn_runtime::users::ROLES)
+            .with_roles(fonn_auth::ROLES)
             .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }
 

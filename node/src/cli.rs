@@ -11,29 +11,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fonn_admin::Readiness;
+use fonn_admin::SettingsService;
+use fonn_base::clock::Clock;
+use fonn_base::config::InForce;
 use fonn_base::entry::Space;
+use fonn_base::events::{Events, Topic};
+use fonn_base::metrics::{self, Metrics};
+use fonn_base::pool::BlockingPool;
+use fonn_base::random::SplitMix64;
+pub use fonn_base::release::Release;
+use fonn_base::shutdown::{self, ReloadSignals, StopSignals};
+use fonn_base::size::ByteCount;
+use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::store::{self, Opened, StoreOptions};
 use fonn_cold_tier::{ColdOptions, RestoreFrom};
 use fonn_disk_tier::levels::{Level, LevelCodec};
 use fonn_disk_tier::{COMPACTION_PERCENT, DiskOptions};
+use fonn_forward::tell_writers;
 use fonn_gateway::{Gateway, ToolsReport, mount};
+use fonn_program::Prepared;
 use fonn_ram_tier::RamOptions;
-use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{InForce, SettingsService};
-use fonn_runtime::events::{Events, Topic};
-use fonn_runtime::http::{self, Readiness};
-use fonn_runtime::metrics::{self, Metrics};
-use fonn_runtime::peer::PeerMetrics;
-use fonn_runtime::pool::BlockingPool;
-use fonn_runtime::program::{self, Prepared};
-use fonn_runtime::random::SplitMix64;
-pub use fonn_runtime::release::Release;
-use fonn_runtime::route::tell_writers;
-use fonn_runtime::serve::{Listener, Tuning, connections_max};
-use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
-use fonn_runtime::size::ByteCount;
-use fonn_runtime::tasks::{OnShutdown, Tasks};
-use fonn_runtime::users;
+use fonn_rpc::PeerMetrics;
+use fonn_server::{Listener, Tuning, connections_max};
 
 use self::ready::Ready;
 use self::reload::Reload;
@@ -109,7 +109,7 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn main_as(release: &Release) -> ExitCode {
     let config = config::load(std::env::args_os());
-    program::run(
+    fonn_program::run(
         config,
         Config::frame,
         BLOCKING_THREADS,
@@ -152,7 +152,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     // While the node drains, too.
     admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
     let users = security.users.clone();
-    users::metrics::register(&metrics, users.clone());
+    fonn_auth::metrics::register(&metrics, users.clone());
     let told = SettingsService::server(settings.clone(), clock.clone());
     let tools = ToolsReport::new(users.clone());
     let of_process = OfProcess {
@@ -166,13 +166,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         users,
         of_process,
     );
-    let routes = http::Routes::new()
+    let routes = fonn_admin::Routes::new()
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
         .with_hosts(config.admin_hosts())
         .with_fallback(dashboard);
     let (address, asks) = (&config.admin_listen, security.clone());
-    let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
+    let admin = fonn_admin::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 
@@ -407,13 +407,13 @@ fn cluster_options(
 }
 
 /// The status page.
-fn dashboard(request: &http::Request) -> Option<http::Response> {
+fn dashboard(request: &fonn_admin::Request) -> Option<fonn_admin::Response> {
     let asset = fonn_dashboard::serve(request.uri().path(), request.uri().query())?;
-    Some(http::Response {
+    Some(fonn_admin::Response {
         etag: Some(asset.etag.to_owned()),
         immutable: asset.immutable,
         content_security_policy: Some(fonn_dashboard::CONTENT_SECURITY_POLICY),
-        ..http::Response::ok(asset.content_type, asset.bytes)
+        ..fonn_admin::Response::ok(asset.content_type, asset.bytes)
     })
 }
 

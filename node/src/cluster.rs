@@ -67,15 +67,15 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+use fonn_auth::tls::Tls;
+use fonn_base::events::Events;
+use fonn_base::hlc::Hlc;
+use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
+use fonn_base::random::SplitMix64;
+use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::ColdTier;
 use fonn_proto::grpc::v1::members_server::MembersServer;
 use fonn_proto::grpc::v1::raft_server::RaftServer;
-use fonn_runtime::events::Events;
-use fonn_runtime::hlc::Hlc;
-use fonn_runtime::pool::{BlockingPool, PoolError, run_blocking};
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::tasks::{OnShutdown, Tasks};
-use fonn_runtime::tls::Tls;
 
 use belonging::Belonging;
 use detector::Detector;

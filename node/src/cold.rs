@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use fonn_base::hlc::Hlc;
+use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::store::ObjectStore;
 use fonn_cold_tier::store::retry::RetryStats;
 use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode};
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_disk_tier::{Below, DiskTier};
 use fonn_proto::peer::SlotSet;
-use fonn_runtime::hlc::Hlc;
-use fonn_runtime::tasks::{OnShutdown, Tasks};
 
 use self::codec::SpillCodec;
 use self::gate::Gate;

@@ -8,20 +8,19 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use fonn_admin::{HostName, HostNames};
+use fonn_base::config::{self, ConfigError, Early, Origins};
+use fonn_base::duration::Span;
+use fonn_base::memory;
+use fonn_base::size::{Budget, ByteCount};
+use fonn_base::telemetry::{LogFilter, LogFormat};
 use fonn_disk_tier::Durability;
 use fonn_disk_tier::levels::{CodecChoice, Level, LevelSetting};
+use fonn_program::Frame;
+use fonn_program::security::{self, GivenFiles, SecurityConfig};
+use fonn_program::{AdminAddr, HttpAddr, HttpConfig, one_or_many};
 use fonn_ram_tier::LruMode;
-use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
-use fonn_runtime::config::{
-    self, AdminAddr, ConfigError, Early, HttpAddr, HttpConfig, Origins, one_or_many,
-};
-use fonn_runtime::duration::Span;
-use fonn_runtime::http::{HostName, HostNames};
-use fonn_runtime::memory;
-use fonn_runtime::program::Frame;
-use fonn_runtime::serve::ListenAddr;
-use fonn_runtime::size::{Budget, ByteCount};
-use fonn_runtime::telemetry::{LogFilter, LogFormat};
+use fonn_server::ListenAddr;
 use serde::Deserialize;
 
 use self::cluster::{ClusterAddr, MemberAddr};
@@ -57,7 +56,7 @@ pub struct Cli {
     settings: Settings,
 }
 
-fonn_runtime::layer! {
+fonn_base::layer! {
     /// One layer of settings; see `--help` for their meaning.
     #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
     #[serde(default)]
@@ -346,7 +345,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         client_ca: settings.tls_client_ca.as_deref(),
         client_crl: settings.tls_client_crl.as_deref(),
     })?;
-    let listen = config::listen(settings.listen.clone());
+    let listen = fonn_program::listen(settings.listen.clone());
     let cluster = cluster::resolve(&settings, &listen, &security, has_disk)?;
     let admin = settings
         .admin_listen
@@ -356,7 +355,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     if !settings.insecure.unwrap_or(false) {
         security.check_addresses(&listen, &admin.0, http.address())?;
     }
-    let threads = config::threads(settings.threads)?;
+    let threads = fonn_program::threads(settings.threads)?;
     let share = settings
         .ram_budget
         .or(Budget::percent(25))
@@ -384,7 +383,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         let least = format!("at least {DISK_BUDGET_MIN}, or --data-dir none");
         return Err(ConfigError::invalid("--disk-budget", disk_budget, least));
     }
-    let max_value = config::max_value(settings.max_value)?;
+    let max_value = fonn_program::max_value(settings.max_value)?;
     let codec_min_bytes = settings
         .codec_min_bytes
         .unwrap_or(ByteCount::new(256))
@@ -397,7 +396,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         listen,
         http,
         admin_listen: admin.0,
-        admin_host: config::admin_host(settings.admin_host),
+        admin_host: fonn_program::admin_host(settings.admin_host),
         insecure: settings.insecure.unwrap_or(false),
         security,
         threads,

@@ -53,6 +53,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fonn_base::ack::{Ack, AckGroup};
+use fonn_base::clock::Clock;
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
 use fonn_disk_tier::levels::LevelCodec;
@@ -60,8 +61,7 @@ use fonn_disk_tier::{DiskEntry, DiskTier, Durability};
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_ram_tier::{Found, RamTier, ShardGuard, SlotId, Stored};
-use fonn_runtime::clock::Clock;
-pub use fonn_runtime::serve::Job;
+pub use fonn_server::Job;
 use parking_lot::Mutex;
 
 use self::commit::{Content, Refused};

@@ -17,8 +17,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use fonn_base::entry::{Meta, Space};
+use fonn_base::hlc;
 use fonn_proto::{PurgeScope, Version};
-use fonn_runtime::hlc;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 

@@ -7,11 +7,11 @@ mod namespaces;
 
 use std::sync::Arc;
 
+use fonn_base::metrics::{Metrics, Snapshot};
 use fonn_codec::registry;
 use fonn_cold_tier::store::Opened;
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_proto::Failure;
-use fonn_runtime::metrics::{Metrics, Snapshot};
 
 use crate::cluster::Cluster;
 use crate::server::Shared;

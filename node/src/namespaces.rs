@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use fonn_auth::{DEFAULT_NAMESPACE, Directory};
 use fonn_base::entry::Space;
+use fonn_base::metrics::striped::Counters;
 use fonn_proto::Failure;
-use fonn_runtime::metrics::striped::Counters;
-use fonn_runtime::users::{DEFAULT_NAMESPACE, Directory};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fonn_base::entry::Space;
-use fonn_runtime::serve::Client;
-use fonn_runtime::size::ByteCount;
+use fonn_base::size::ByteCount;
+use fonn_server::Client;
 
 use crate::namespaces::Asked;
 use crate::server::Shared;
@@ -201,7 +201,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
     all.retain(|(name, _)| {
         patterns
             .iter()
-            .any(|it| fonn_runtime::glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
+            .any(|it| fonn_base::glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
     });
     all
 }
@@ -248,7 +248,7 @@ pub fn info(
         Counter::MissesUnavailable,
     ];
     let uptime = shared.started.elapsed().as_secs();
-    let rss = fonn_runtime::memory::resident().map_or(0, ByteCount::bytes);
+    let rss = fonn_base::memory::resident().map_or(0, ByteCount::bytes);
     let table: [(&str, &str, Pairs); 5] = [
         (
             "server",

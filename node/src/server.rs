@@ -1,4 +1,4 @@
-//! The client side of a node: what the socket server of `fonn_runtime` asks of the engine, and of
+//! The client side of a node: what the socket server of `fonn_server` asks of the engine, and of
 //! the other members.
 
 mod cluster;
@@ -12,16 +12,16 @@ mod tests;
 use std::future::Future;
 use std::sync::Arc;
 
+use fonn_auth::Authenticator;
 use fonn_base::entry::Space;
+use fonn_forward::{Again, Came, Hidden};
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{FlushesBuilder, Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Base, Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement,
 };
-use fonn_runtime::route::{Again, Came, Hidden};
-use fonn_runtime::serve::{self, Budget, Client, Event, Execution, Job, Service};
-use fonn_runtime::users::Authenticator;
+use fonn_server::{Budget, Client, Event, Execution, Job, Service};
 
 use crate::cluster::view::Views;
 use crate::engine::{Acks, Engine, Moment};
@@ -32,10 +32,10 @@ pub use self::live::{LiveSettings, SettingsChange};
 pub use self::peer::Identity;
 
 /// What all connections of a node share.
-pub type Shared = serve::Shared<Tiers>;
+pub type Shared = fonn_server::Shared<Tiers>;
 
 /// The running server of a node.
-pub type Server = serve::Server<Tiers>;
+pub type Server = fonn_server::Server<Tiers>;
 
 /// What clients of a node are served from: its tiers, and those of the other members.
 pub struct Tiers {
@@ -98,7 +98,7 @@ impl Tiers {
     }
 }
 
-impl serve::Acks for Acks {
+impl fonn_server::Acks for Acks {
     fn count(&self) -> usize {
         Self::count(self)
     }

@@ -38,11 +38,11 @@ use std::time::Duration;
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet, SourcesBuilder};
 use fonn_proto::placement::{self, SLOT_COUNT};
 
+use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
+use fonn_forward::{Forwarder, Target, Topology, envelope};
 use fonn_proto::{Command, Failure, Outcome, Version};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::route::{Forwarder, Target, Topology, envelope};
-use fonn_runtime::serve::Job;
+use fonn_server::Job;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

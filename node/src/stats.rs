@@ -1,9 +1,9 @@
 //! Counters of what clients asked for and what came of it: one stripe a thread, summed when read.
 
-use fonn_runtime::metrics::striped::Counters;
-use fonn_runtime::serve::Event;
+use fonn_base::metrics::striped::Counters;
+use fonn_server::Event;
 
-pub use fonn_runtime::metrics::striped::Latency;
+pub use fonn_base::metrics::striped::Latency;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident => $label:literal,)*) => {

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use fonn_runtime::events::{Events, Topic};
-use fonn_runtime::users::{Authenticator, Records};
+use fonn_auth::{Authenticator, Records};
+use fonn_base::events::{Events, Topic};
 use tokio::sync::watch;
 
 use crate::cluster::state::State;
@@ -120,7 +120,7 @@ fn difference(before: &Records, after: &Records) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fonn_runtime::users::{Role, UserRecord};
+    use fonn_auth::{Role, UserRecord};
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fonn_runtime::users::{Authenticator, WRITER_NAMES_MAX, WriterNames};
+use fonn_auth::{Authenticator, WRITER_NAMES_MAX, WriterNames};
 
 const FILE: &str = "writers";
 const FILE_NEW: &str = "writers.new";
@@ -97,7 +97,7 @@ impl WriterFile {
 
 #[cfg(test)]
 mod tests {
-    use fonn_runtime::users::writer_id;
+    use fonn_auth::writer_id;
 
     use super::*;
 

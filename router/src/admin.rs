@@ -5,17 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fonn_admin::SettingsService;
+use fonn_admin::{Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, ask};
+use fonn_auth::ROLES;
+use fonn_auth::Security;
+use fonn_auth::tls::Tls;
+use fonn_base::clock::Clock;
+use fonn_base::config::InForce;
+use fonn_base::metrics::Metrics;
+use fonn_forward::{Map, MemberState};
 use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::router_server::{self, RouterServer};
 use fonn_proto::grpc::{DESCRIPTORS, v1};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{InForce, SettingsService};
-use fonn_runtime::http::{self, Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, ask};
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::route::{Map, MemberState};
-use fonn_runtime::serve::Security;
-use fonn_runtime::tls::Tls;
-use fonn_runtime::users::ROLES;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::codegen::http::header::{AUTHORIZATION, HeaderValue};
@@ -103,13 +104,13 @@ pub fn routes(
 }
 
 /// The dashboard.
-fn page(request: &http::Request) -> Option<http::Response> {
+fn page(request: &fonn_admin::Request) -> Option<fonn_admin::Response> {
     let asset = fonn_dashboard::serve(request.uri().path(), request.uri().query())?;
-    Some(http::Response {
+    Some(fonn_admin::Response {
         etag: Some(asset.etag.to_owned()),
         immutable: asset.immutable,
         content_security_policy: Some(fonn_dashboard::CONTENT_SECURITY_POLICY),
-        ..http::Response::ok(asset.content_type, asset.bytes)
+        ..fonn_admin::Response::ok(asset.content_type, asset.bytes)
     })
 }
 
@@ -137,7 +138,7 @@ impl ToMembers {
         let topology = topology
             .ok_or_else(|| Status::unavailable("no member has told this router the map yet"))?;
         let members = topology.members().iter();
-        let is_asked = |it: &&fonn_runtime::route::Member| match member {
+        let is_asked = |it: &&fonn_forward::Member| match member {
             Some(member) => it.id == member,
             None => it.state != MemberState::Down,
         };

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fonn_admin::Readiness;
+use fonn_auth::Security;
+use fonn_base::clock::Clock;
+use fonn_base::config::{Early, InForce, Setting};
+use fonn_base::metrics::{self, Metrics};
+pub use fonn_base::release::Release;
+use fonn_base::shutdown::{self, ReloadSignals, StopSignals};
+use fonn_base::tasks::{OnShutdown, Tasks};
+use fonn_base::telemetry::LogControl;
+use fonn_forward::{Forwarder, Map, Upstreams, tell_writers};
 use fonn_gateway::{Gateway, ToolsReport, mount};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::config::{Early, InForce, Setting};
-use fonn_runtime::http::{self, Readiness};
-use fonn_runtime::metrics::{self, Metrics};
-use fonn_runtime::peer::{Options, PeerMetrics};
-use fonn_runtime::program::{self, Prepared};
-pub use fonn_runtime::release::Release;
-use fonn_runtime::route::{Forwarder, Map, Upstreams, tell_writers};
-use fonn_runtime::serve::{Listener, Security, Tuning, connections_max};
-use fonn_runtime::shutdown::{self, ReloadSignals, StopSignals};
-use fonn_runtime::tasks::{OnShutdown, Tasks};
-use fonn_runtime::telemetry::LogControl;
+use fonn_program::Prepared;
+use fonn_rpc::{Options, PeerMetrics};
+use fonn_server::{Listener, Tuning, connections_max};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -56,7 +57,7 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn main_as(release: &Release) -> ExitCode {
     let config = config::load(std::env::args_os());
-    program::run(
+    fonn_program::run(
         config,
         Config::frame,
         BLOCKING_THREADS,
@@ -74,7 +75,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let metrics = Metrics::new();
     metrics::process::register(&metrics, &Clock::system());
-    fonn_runtime::users::metrics::register(&metrics, security.users.clone());
+    fonn_auth::metrics::register(&metrics, security.users.clone());
     let readiness = Readiness::new();
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();
@@ -106,7 +107,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     )?
     .with_hosts(config.admin_hosts());
     let (address, asks) = (&config.admin_listen, security.clone());
-    let admin = http::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
+    let admin = fonn_admin::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
         .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
 

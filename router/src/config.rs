@@ -5,18 +5,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
+use fonn_admin::{HostName, HostNames};
+use fonn_base::config::{self, ConfigError, Early, Origins, Setting};
+use fonn_base::duration::Span;
+use fonn_base::memory;
+use fonn_base::size::{Budget, ByteCount};
+use fonn_base::telemetry::{LogFilter, LogFormat};
+use fonn_program::Frame;
+use fonn_program::security::{self, GivenFiles, SecurityConfig};
+use fonn_program::{AdminAddr, HttpAddr, HttpConfig, one_or_many};
 use fonn_proto::cluster::is_router_address;
-use fonn_runtime::config::security::{self, GivenFiles, SecurityConfig};
-use fonn_runtime::config::{
-    self, AdminAddr, ConfigError, Early, HttpAddr, HttpConfig, Origins, Setting, one_or_many,
-};
-use fonn_runtime::duration::Span;
-use fonn_runtime::http::{HostName, HostNames};
-use fonn_runtime::memory;
-use fonn_runtime::program::Frame;
-use fonn_runtime::serve::ListenAddr;
-use fonn_runtime::size::{Budget, ByteCount};
-use fonn_runtime::telemetry::{LogFilter, LogFormat};
+use fonn_server::ListenAddr;
 use serde::Deserialize;
 
 const ABOUT: &str = "The front of a cluster of fonn nodes: memcached and Redis protocols on one address, \
@@ -42,7 +41,7 @@ pub struct Cli {
     settings: Settings,
 }
 
-fonn_runtime::layer! {
+fonn_base::layer! {
     /// One layer of settings; see `--help` for their meaning.
     #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
     #[serde(default)]
@@ -238,7 +237,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         let expected = "HOST:PORT of the --cluster-listen of any member, as in 10.0.0.5:11290";
         return Err(ConfigError::invalid("--cluster", "is not given", expected));
     }
-    let listen = config::listen(settings.listen);
+    let listen = fonn_program::listen(settings.listen);
     let admin = settings
         .admin_listen
         .unwrap_or(AdminAddr("127.0.0.1:11281".to_owned()));
@@ -274,10 +273,10 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         listen,
         http,
         admin_listen: admin.0,
-        admin_host: config::admin_host(settings.admin_host),
+        admin_host: fonn_program::admin_host(settings.admin_host),
         insecure,
         security,
-        threads: config::threads(settings.threads)?,
+        threads: fonn_program::threads(settings.threads)?,
         max_value,
         ram_budget,
         log: settings.log.unwrap_or_default(),
@@ -290,7 +289,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
 /// arrives, and one that a client reads.
 fn max_value(given: Option<ByteCount>, ram_budget: ByteCount) -> Result<ByteCount, ConfigError> {
     let half = ByteCount::new(ram_budget.bytes() / 2);
-    let max_value = config::max_value(given)?;
+    let max_value = fonn_program::max_value(given)?;
     match given {
         Some(_) if max_value > half => {
             let expected = format!("at most {half}, half of --ram-budget");

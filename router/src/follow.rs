@@ -2,7 +2,7 @@
 //!
 //! The router keeps a stream open at two members (`streams`), and applies the newest topology that
 //! either tells. A silent member ends its stream within a second
-//! ([`Liveness::Member`](fonn_runtime::http::Liveness::Member)). The last topology stays in force
+//! ([`Liveness::Member`](fonn_admin::Liveness::Member)). The last topology stays in force
 //! while no member is heard.
 
 mod streams;
@@ -10,13 +10,13 @@ mod streams;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_admin::{Channel, ChannelError};
+use fonn_auth::tls::Tls;
+use fonn_base::random::SplitMix64;
+use fonn_forward::{Map, Member, MemberState, Topology, TopologyError};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::placement::{Placed, Table};
-use fonn_runtime::http::{Channel, ChannelError};
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::route::{Map, Member, MemberState, Topology, TopologyError};
-use fonn_runtime::tls::Tls;
 use parking_lot::Mutex;
 use thiserror::Error;
 

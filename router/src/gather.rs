@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use fonn_base::clock::Clock;
+use fonn_forward::{Flush, Target, envelope};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId, placement};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::peer::{CallError, Pending, Timing};
-use fonn_runtime::route::{Flush, Target, envelope};
-use fonn_runtime::serve::{Client, KEYS_PAGE, KeyGatherer, all_immutable};
+use fonn_rpc::{CallError, Pending, Timing};
+use fonn_server::{Client, KEYS_PAGE, KeyGatherer, all_immutable};
 
 use crate::report;
 use crate::service::{Router, Shared};
@@ -353,7 +353,7 @@ async fn random_key(router: &Router, space: Space) -> ServerOutcome {
             false => ServerOutcome::Failed(Failure::Unavailable),
         };
     }
-    let mut random = fonn_runtime::random::SplitMix64::from_entropy();
+    let mut random = fonn_base::random::SplitMix64::from_entropy();
     let at = random.below(keys.len() as u64) as usize;
     ServerOutcome::Key(Some(keys.swap_remove(at)))
 }

@@ -3,27 +3,27 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fonn_runtime::metrics::striped::Counters;
-use fonn_runtime::metrics::{Metrics, Snapshot};
-use fonn_runtime::serve;
+use fonn_base::metrics::striped::Counters;
+use fonn_base::metrics::{Metrics, Snapshot};
+use fonn_server::Event;
 
 use crate::follow::Follower;
 use crate::service::{Router, Shared};
 
 /// Counters of what happens on connections of clients.
 #[derive(Debug, Default)]
-pub struct ConnectionEvents(Counters<{ serve::Event::ALL.len() }>);
+pub struct ConnectionEvents(Counters<{ Event::ALL.len() }>);
 
 impl ConnectionEvents {
     /// Counts an event, or its bytes.
     #[inline]
-    pub fn count(&self, event: serve::Event, n: u64) {
+    pub fn count(&self, event: Event, n: u64) {
         self.0.add(event as usize, n);
     }
 
     /// The total since the start.
     #[must_use]
-    pub fn total(&self, event: serve::Event) -> u64 {
+    pub fn total(&self, event: Event) -> u64 {
         self.0.total(event as usize)
     }
 }
@@ -66,56 +66,56 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
     counter(
         "fonn_router_connections_total",
         "Client connections accepted.",
-        serve::Event::Accepted,
+        Event::Accepted,
     );
     counter(
         "fonn_router_connections_rejected_total",
         "Client connections closed because there were too many, or too many that had not logged in.",
-        serve::Event::Rejected,
+        Event::Rejected,
     );
     counter(
         "fonn_router_connections_stalled_total",
         "Client connections closed because the client stopped in the middle of a request, did not read, or did not finish its TLS handshake and login in time.",
-        serve::Event::Stalled,
+        Event::Stalled,
     );
     counter(
         "fonn_router_connection_panics_total",
         "Client connections closed because serving them panicked: a bug.",
-        serve::Event::Panicked,
+        Event::Panicked,
     );
     counter(
         "fonn_router_protocol_errors_total",
         "Client connections closed because of what they sent.",
-        serve::Event::ProtocolError,
+        Event::ProtocolError,
     );
     counter(
         "fonn_router_received_bytes_total",
         "Bytes received from clients.",
-        serve::Event::BytesRead,
+        Event::BytesRead,
     );
     counter(
         "fonn_router_sent_bytes_total",
         "Bytes sent to clients.",
-        serve::Event::BytesWritten,
+        Event::BytesWritten,
     );
     counter(
         "fonn_router_too_large_total",
         "Values refused because they are longer than --max-value.",
-        serve::Event::TooLarge,
+        Event::TooLarge,
     );
     counter(
         "fonn_router_busy_total",
         "Requests refused because there was no memory to receive them.",
-        serve::Event::Busy,
+        Event::Busy,
     );
     counter(
         "fonn_router_authentication_failures_total",
         "Attempts to log in that were refused: a wrong user name or password, an unknown or expired token, or too many that wait.",
-        serve::Event::AuthFailed,
+        Event::AuthFailed,
     );
     for (reason, event) in [
-        ("auth_required", serve::Event::AuthRequired),
-        ("read_only", serve::Event::ReadOnly),
+        ("auth_required", Event::AuthRequired),
+        ("read_only", Event::ReadOnly),
     ] {
         let help = "Commands that were refused because of their client, by reason.";
         let labels = [("reason", reason)];

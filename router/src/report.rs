@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fonn_base::glob;
 use fonn_proto::Space;
 use fonn_proto::request::ServerOutcome;
-use fonn_runtime::glob;
-use fonn_runtime::serve::{Budget as _, Client, Service as _};
+use fonn_server::{Budget as _, Client, Service as _};
 
 use crate::service::Shared;
 

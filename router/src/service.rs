@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use fonn_forward::{Again, Came, Event, Events, Forwarded, Forwarder, Map};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Get, Outcome, ServerCommand, Space};
-use fonn_runtime::route::{Again, Came, Event, Events, Forwarded, Forwarder, Map};
-use fonn_runtime::serve::{self, Client, Execution, FixedBudget, Job, NoAcks, Service};
+use fonn_server::{Client, Execution, FixedBudget, Job, NoAcks, Service};
 
 use crate::address::Address;
 use crate::check::Checks;
@@ -13,10 +13,10 @@ use crate::gather;
 use crate::metrics::ConnectionEvents;
 
 /// What all connections of a router share.
-pub type Shared = serve::Shared<Router>;
+pub type Shared = fonn_server::Shared<Router>;
 
 /// The running server of a router.
-pub type Server = serve::Server<Router>;
+pub type Server = fonn_server::Server<Router>;
 
 /// The service of a router.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Service for Router {
     }
 
     #[inline]
-    fn count(&self, event: serve::Event, n: u64) {
+    fn count(&self, event: fonn_server::Event, n: u64) {
         self.connections.count(event, n);
     }
 

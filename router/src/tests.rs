@@ -7,17 +7,18 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_auth::Security;
+use fonn_base::config::InForce;
+use fonn_base::metrics::Metrics;
+use fonn_base::release::Release;
+use fonn_forward::{Event, Map, MemberState, Topology};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_proto::{
     Base, Command, ExpirySpec, Get, Outcome, Overlay, Redirects, Space, Store, WriterId,
 };
-use fonn_runtime::config::InForce;
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::release::Release;
-use fonn_runtime::serve::{Answered as _, Job, Listener, Security};
+use fonn_server::{Answered as _, Job, Listener};
 
 use self::member::Member;
-use fonn_runtime::route::{Event, Map, MemberState, Topology};
 
 use crate::config::{self, MemberAddr, Settings};
 use crate::service::{Server, Shared};

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_admin::{Channel, ChannelError};
+use fonn_auth::tls::Tls;
+use fonn_auth::{Authenticator, NamespaceRecord, Records, Role, UserRecord};
+use fonn_base::backoff::Backoff;
+use fonn_base::random::SplitMix64;
+use fonn_base::size::ByteCount;
+use fonn_forward::{Map, MemberState};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
-use fonn_runtime::backoff::Backoff;
-use fonn_runtime::http::{Channel, ChannelError};
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::route::{Map, MemberState};
-use fonn_runtime::size::ByteCount;
-use fonn_runtime::tls::Tls;
-use fonn_runtime::users::{Authenticator, NamespaceRecord, Records, Role, UserRecord};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;

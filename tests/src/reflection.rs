@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{BufMut as _, Bytes};
-use fonn_runtime::http::Channel;
+use fonn_admin::Channel;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};

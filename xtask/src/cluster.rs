@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use fonn_runtime::shutdown::StopSignals;
+use fonn_base::shutdown::StopSignals;
 
 use self::children::Children;
 use self::home::Home;

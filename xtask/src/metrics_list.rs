@@ -9,6 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use fonn_auth::Security;
+use fonn_base::clock::Clock;
+use fonn_base::config::InForce;
+use fonn_base::metrics::{Metrics, process};
+use fonn_base::release::Release;
+use fonn_base::size::{Budget, ByteCount};
+use fonn_base::tasks::Tasks;
+use fonn_forward::Map;
 use fonn_gateway::mount;
 use fonn_node::cluster::{self, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
@@ -16,16 +24,7 @@ use fonn_node::engine::Engine;
 use fonn_node::namespaces::Known;
 use fonn_node::{cli, server, sharing};
 use fonn_router::follow::Follower;
-use fonn_runtime::clock::Clock;
-use fonn_runtime::config::InForce;
-use fonn_runtime::metrics::{Metrics, process};
-use fonn_runtime::peer::PeerMetrics;
-use fonn_runtime::release::Release;
-use fonn_runtime::route::Map;
-use fonn_runtime::serve::Security;
-use fonn_runtime::size::{Budget, ByteCount};
-use fonn_runtime::tasks::Tasks;
-use fonn_runtime::users;
+use fonn_rpc::PeerMetrics;
 
 use crate::generated::{File, fill, table};
 
@@ -109,7 +108,7 @@ fn scrape() -> Result<String> {
     let clock = Clock::system();
     let metrics = Metrics::new();
     process::register(&metrics, &clock);
-    users::metrics::register(&metrics, None);
+    fonn_auth::metrics::register(&metrics, None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

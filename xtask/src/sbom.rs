@@ -250,7 +250,7 @@ mod tests {
         let names: BTreeSet<&str> = list(&bom["components"])
             .map(|it| it["name"].as_str().unwrap())
             .collect();
-        assert!(names.contains("fjall") && names.contains("fonn-runtime"));
+        assert!(names.contains("fjall") && names.contains("fonn-base"));
         assert!(!names.contains("proptest") && !names.contains("fonn-tests"));
     }
 }

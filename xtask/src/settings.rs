@@ -184,8 +184,8 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use std::path::Path;
 
+    use fonn_base::config::{keys, parse_file};
     use fonn_node::config::{self, Settings};
-    use fonn_runtime::config::{keys, parse_file};
 
     use super::*;
 

@@ -75,7 +75,7 @@ impl Judge<'_> {
         if is_value && kept && !indexed.is_expired(self.now_ms) {
             return Fate::Copy;
         }
-        let written_ms = fonn_runtime::hlc::wall_ms(record.at.version);
+        let written_ms = fonn_base::hlc::wall_ms(record.at.version);
         let is_young = written_ms.saturating_add(self.tombstone_age_min_ms) > self.now_ms;
         let is_needed = tombstone_needed(record.at, indexed.shadows, self.others.iter().copied());
         let is_settled = is_settled(self.facts, self.now_ms, self.grace_ms);

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use fonn_runtime::pool::PoolError;
+use fonn_base::pool::PoolError;
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]

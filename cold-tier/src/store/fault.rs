@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 use parking_lot::Mutex;
 
 use super::around::{Answer, Around, Call};

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use fonn_runtime::pool::{BlockingPool, run_blocking};
-use fonn_runtime::random::SplitMix64;
+use fonn_base::pool::{BlockingPool, run_blocking};
+use fonn_base::random::SplitMix64;
 use parking_lot::Mutex;
 
 use super::{

@@ -5,7 +5,7 @@ use std::ops::{Bound, Range};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_runtime::clock::Clock;
+use fonn_base::clock::Clock;
 use parking_lot::Mutex;
 
 use super::{
@@ -188,7 +188,7 @@ impl ObjectStore for MemoryStore {
 mod tests {
     use std::sync::Arc;
 
-    use fonn_runtime::clock::ManualClock;
+    use fonn_base::clock::ManualClock;
 
     use super::*;
     use crate::store::suite;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use fonn_runtime::metrics::Snapshot;
-use fonn_runtime::metrics::cells::{HistogramSum, LocalCounter, LocalHistogram};
+use fonn_base::metrics::Snapshot;
+use fonn_base::metrics::cells::{HistogramSum, LocalCounter, LocalHistogram};
 use parking_lot::Mutex;
 
 use super::around::{Answer, Around, Call};
@@ -313,7 +313,7 @@ impl Around for MeterStore {
 mod tests {
     use std::time::Duration;
 
-    use fonn_runtime::metrics::Metrics;
+    use fonn_base::metrics::Metrics;
     use tokio::time::timeout;
 
     use super::*;

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use fonn_runtime::metrics::Snapshot;
-use fonn_runtime::pool::{BlockingPool, PoolError, run_blocking};
-use fonn_runtime::random::SplitMix64;
+use fonn_base::metrics::Snapshot;
+use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
+use fonn_base::random::SplitMix64;
 
 #[cfg(feature = "s3")]
 use super::PrefixStore;
@@ -211,7 +211,7 @@ impl Opened {
 mod tests {
     use std::num::NonZeroUsize;
 
-    use fonn_runtime::metrics::Metrics;
+    use fonn_base::metrics::Metrics;
 
     use super::*;
     use crate::store::{ObjectKey, Operation, suite};

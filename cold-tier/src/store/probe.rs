@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use fonn_runtime::clock::Clock;
-use fonn_runtime::random::SplitMix64;
+use fonn_base::clock::Clock;
+use fonn_base::random::SplitMix64;
 use tokio::time::timeout;
 
 use super::{Body, ObjectKey, ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fonn_runtime::backoff::Backoff;
-use fonn_runtime::random::SplitMix64;
+use fonn_base::backoff::Backoff;
+use fonn_base::random::SplitMix64;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fonn_base::clock::ManualClock;
+use fonn_base::random::SplitMix64;
 use fonn_cold_tier::segment::{CopyVersion, FlushMark};
 use fonn_cold_tier::store::meter::{MeterOptions, MeterStats};
 use fonn_cold_tier::store::{FaultStore, MemoryStore, MeterStore, Operation, PAGE_MAX};
 use fonn_cold_tier::{ColdOptions, Fetched, Found, ObjectStore};
-use fonn_runtime::clock::ManualClock;
-use fonn_runtime::random::SplitMix64;
 use tempfile::TempDir;
 use tokio::time::Duration;
 

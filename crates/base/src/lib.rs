@@ -1,8 +1,29 @@
-//! What the tiers and the engine agree on: the facts of entries, acknowledgements of the disk, and
-//! wakes between reactors and threads.
+//! What all crates agree on: the facts of entries, acknowledgements of the disk, wakes between
+//! reactors and threads, and what every program would otherwise write itself: configuration in
+//! layers, metrics, logs, tasks, shutdown, clocks, sizes.
 //!
-//! It knows no tier and no protocol.
+//! It knows no tier, no socket and no user. Nothing here decides policy: every limit and period
+//! arrives as an option.
 
 pub mod ack;
+pub mod allocator;
+pub mod backoff;
+pub mod clock;
+pub mod config;
+pub mod duration;
 pub mod entry;
+pub mod events;
+pub mod glob;
+pub mod hlc;
+pub mod memory;
+pub mod metrics;
+pub mod pool;
+pub mod random;
 pub mod reactor;
+pub mod release;
+pub mod shutdown;
+pub mod size;
+pub mod tasks;
+pub mod telemetry;
+
+mod text;

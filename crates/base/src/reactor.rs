@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
-use fonn_runtime::tasks::{OnShutdown, Tasks};
+use crate::tasks::{OnShutdown, Tasks};
 
 /// Tasks that other threads had woken.
 static TASKS_WOKEN: AtomicU64 = AtomicU64::new(0);

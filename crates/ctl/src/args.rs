@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use fonn_runtime::clock::Clock;
-use fonn_runtime::duration::Span;
-use fonn_runtime::size::ByteCount;
-use fonn_runtime::users::Expiry;
+use fonn_auth::Expiry;
+use fonn_base::clock::Clock;
+use fonn_base::duration::Span;
+use fonn_base::size::ByteCount;
 
 /// Shows and changes what a Fonn node does, through its admin port.
 #[derive(Debug, Parser)]

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_admin::{Channel, ChannelError, Liveness, MEMBER, ROUTER};
+use fonn_auth::tls::{self, CallerFiles};
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::grpc::v1::membership_client::MembershipClient;
@@ -13,8 +15,6 @@ use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
 use fonn_proto::grpc::v1::tools_client::ToolsClient;
 use fonn_proto::grpc::v1::users_client::UsersClient;
 use fonn_proto::grpc::v1::{MapEntry, MemberState, MembershipMapRequest, MembershipMapResponse};
-use fonn_runtime::http::{Channel, ChannelError, Liveness, MEMBER, ROUTER};
-use fonn_runtime::tls::{self, CallerFiles};
 use rustls::ClientConfig;
 use tonic::Code;
 

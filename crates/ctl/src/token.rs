@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fonn_runtime::users::{Directory, Expiry, ListedToken, TokenSecret};
+use fonn_auth::{Directory, Expiry, ListedToken, TokenSecret};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table as Entry, value};

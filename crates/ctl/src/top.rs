@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use fonn_base::shutdown::StopSignals;
 use fonn_proto::grpc::v1::{
     ListNamespacesRequest, ListNamespacesResponse, MembershipMapRequest, MembershipMapResponse,
     Namespace, WatchRequest,
 };
-use fonn_runtime::shutdown::StopSignals;
 use serde::Serialize;
 
 use self::figures::{Figures, Fill, Lately};

@@ -3,10 +3,10 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 
+use fonn_base::size::ByteCount;
 use fonn_proto::grpc::v1::{
     self, ListUsersRequest, ListUsersResponse, PutUserRequest, RemoveUserRequest, UserSource,
 };
-use fonn_runtime::size::ByteCount;
 use serde::Serialize;
 
 use super::Verdict;

@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-use fonn_runtime::size::ByteCount;
+use fonn_base::size::ByteCount;
 
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// Where Turborepo looked, and whether it found the artifact.
     pub enum TurborepoEvent: "event" {
         /// In the directory of the machine, found.

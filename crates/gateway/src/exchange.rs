@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_auth::{ExchangeError, ExchangedToken, OidcIssuer};
 use fonn_oidc::{Issuer, KeySource, Rejection};
-use fonn_runtime::users::{ExchangeError, ExchangedToken, OidcIssuer};
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 
@@ -22,7 +22,7 @@ const SUBJECT_TYPES: [&str; 3] = [
     ACCESS_TOKEN,
 ];
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// What came of a request for a token.
     pub(crate) enum ExchangeOutcome: "outcome" {
         /// The identity has a token.

@@ -17,11 +17,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_admin::HostNames;
+use fonn_auth::Security;
+use fonn_auth::{Role, Source};
+use fonn_base::metrics::Metrics;
 use fonn_oidc::Verifier;
-use fonn_runtime::http::HostNames;
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::serve::{Scope, Security};
-use fonn_runtime::users::{Role, Source};
+use fonn_server::Scope;
 use http_body::Body;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use fonn_base::metrics::{Label as _, Snapshot};
 use fonn_proto::Failure;
-use fonn_runtime::metrics::{Label as _, Snapshot};
 use hyper::StatusCode;
 
 use crate::events::TurborepoEvent;
@@ -12,7 +12,7 @@ use crate::remote_metrics::RemoteFigures;
 use crate::route::Dialect;
 use crate::usage::Usage;
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// The status of a response.
     pub(crate) enum Code: "status" {
         /// 200.
@@ -65,7 +65,7 @@ impl Code {
     }
 }
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// Why a read was answered as a miss although it is not known to be one.
     pub(crate) enum LostRead: "reason" {
         /// It was not answered within the deadline.
@@ -98,7 +98,7 @@ impl From<Failure> for LostRead {
     }
 }
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// What became of a chunk of a long value that a client sent.
     pub(crate) enum ChunkOutcome: "outcome" {
         /// It was stored.

@@ -4,9 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_runtime::config::{HttpConfig, Origin, Origins};
-use fonn_runtime::http::HostNames;
-use fonn_runtime::serve::{ListenAddr, Security, Service, Shared};
+use fonn_admin::HostNames;
+use fonn_auth::Security;
+use fonn_base::config::{Origin, Origins};
+use fonn_program::HttpConfig;
+use fonn_server::{ListenAddr, Service, Shared};
 
 use crate::handler::{Front, Options};
 use crate::life::Times;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use fonn_runtime::users::Source;
+use fonn_auth::Source;
 use parking_lot::Mutex;
 
 use crate::life::Life;

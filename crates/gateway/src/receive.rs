@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::{Buf as _, Bytes};
-use fonn_runtime::allocator;
-use fonn_runtime::users::Source;
+use fonn_auth::Source;
+use fonn_base::allocator;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout};

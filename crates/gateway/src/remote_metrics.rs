@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fonn_base::metrics::{Label as _, Snapshot};
 use fonn_reapi::Method;
 use fonn_reapi::status::Code;
-use fonn_runtime::metrics::{Label as _, Snapshot};
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// What became of a lookup of an action result.
     pub(crate) enum ResultLookup: "outcome" {
         /// It was returned: all that it refers to is there.

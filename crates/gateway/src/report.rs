@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use fonn_auth::{Authenticator, NamesOfWriters};
+use fonn_base::metrics::Label as _;
 use fonn_proto::grpc::v1::tools_server::{Tools, ToolsServer};
 use fonn_proto::grpc::v1::{self, ToolUsesRequest, ToolUsesResponse};
-use fonn_runtime::metrics::Label as _;
-use fonn_runtime::users::{Authenticator, NamesOfWriters};
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::usage::ToolUse;

@@ -27,7 +27,7 @@ use fonn_proto::command::RESP_KEY_LEN_MAX;
 pub(crate) use self::path::unescape;
 use self::path::{decode, hex_digest, team};
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// A protocol of a build tool.
     pub enum Dialect: "dialect" {
         /// Values under any path: sccache, ccache, curl.

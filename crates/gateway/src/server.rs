@@ -13,9 +13,10 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fonn_runtime::serve::{HANDSHAKE, ListenAddr, Listener};
-use fonn_runtime::shutdown::{self, Shutdown, ShutdownTrigger};
-use fonn_runtime::tls::{Side, Watched};
+use fonn_auth::encrypted::HANDSHAKE;
+use fonn_auth::tls::{Side, Watched};
+use fonn_base::shutdown::{self, Shutdown, ShutdownTrigger};
+use fonn_server::{ListenAddr, Listener};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::rt::Executor;

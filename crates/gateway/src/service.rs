@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fonn_auth::Source;
 use fonn_proto::command::{MANIFEST_FLAGS, PACKED_FLAGS};
 use fonn_proto::outcome::Value;
 use fonn_proto::{
     Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode, Version,
 };
-use fonn_runtime::serve::{
+use fonn_server::{
     Budget as _, Event, Reservation, Scope, Service, Shared, Tuning, carry_out_in, hits_in,
 };
-use fonn_runtime::users::Source;
 
 use crate::store::{Charge, Form, Found, Probed, PutMode, PutOutcome, Store};
 

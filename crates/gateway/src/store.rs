@@ -3,9 +3,9 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use fonn_auth::Source;
 use fonn_proto::{Failure, Version};
-use fonn_runtime::serve::{Event, Scope, Tuning};
-use fonn_runtime::users::Source;
+use fonn_server::{Event, Scope, Tuning};
 
 /// What a store does with an entry that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

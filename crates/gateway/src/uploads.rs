@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fonn_proto::{Overlay, Space};
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;

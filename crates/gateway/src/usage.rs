@@ -9,9 +9,9 @@
 
 use std::collections::HashMap;
 
+use fonn_base::metrics::{Label as _, Snapshot};
 use fonn_proto::WriterId;
-use fonn_runtime::metrics::{Label as _, Snapshot};
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 use parking_lot::Mutex;
 
 use crate::route::Dialect;
@@ -19,7 +19,7 @@ use crate::route::Dialect;
 /// Rows of the table; of these, one for each tool is that of all other identities.
 const ROWS_MAX: usize = 2048;
 
-fonn_runtime::label! {
+fonn_base::label! {
     /// A kind of client of the port for build tools.
     pub enum Tool: "tool" {
         /// sccache, ccache, curl: values under any path.

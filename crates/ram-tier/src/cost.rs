@@ -5,7 +5,7 @@ use std::mem::size_of;
 
 use bytes::Bytes;
 
-/// Requests above this may come from the kernel in whole pages (see `fonn_runtime::allocator`).
+/// Requests above this may come from the kernel in whole pages (see `fonn_base::allocator`).
 const CLASSED_MAX: usize = 512 * 1024;
 
 /// The rounding of larger requests.

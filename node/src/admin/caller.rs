@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fonn_runtime::users::{Directory, Identity};
+use fonn_auth::{Directory, Identity};
 use tonic::{Request, Status};
 
 use super::{Admin, DEFAULT_NAMESPACE};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use fonn_base::config::{InForce, Origin};
 use fonn_codec::CodecSpec;
 use fonn_disk_tier::levels::{CodecChoice, Level, LevelSetting};
-use fonn_runtime::config::{InForce, Origin};
 use parking_lot::Mutex;
 
 use crate::config::Config;

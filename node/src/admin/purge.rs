@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_auth::writer_id;
+use fonn_base::hlc;
 use fonn_proto::grpc::v1::CountWrittenResponse;
 use fonn_proto::{Failure, PurgeScope};
-use fonn_runtime::hlc;
-use fonn_runtime::users::writer_id;
 use tokio_stream::Stream;
 use tonic::Status;
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use fonn_admin::SettingsService;
+use fonn_admin::{GrpcError, Options, Relay, Relayed, ask};
 use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;
@@ -11,8 +13,6 @@ use fonn_proto::grpc::v1::settings_server::SettingsServer;
 use fonn_proto::grpc::v1::telemetry_server::TelemetryServer;
 use fonn_proto::grpc::v1::tools_server::ToolsServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
-use fonn_runtime::config::SettingsService;
-use fonn_runtime::http::{GrpcError, Options, Relay, Relayed, ask};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::Request;

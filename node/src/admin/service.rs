@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use fonn_auth::NamesOfWriters;
 use fonn_base::entry::{Meta, Space};
+use fonn_base::events::Topic;
 use fonn_proto::grpc::v1::admin_server;
 use fonn_proto::grpc::v1::{
     CountWrittenRequest, DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse,
@@ -14,9 +16,7 @@ use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Command, Delete, Failure, Outcome, Redirects, ServerCommand, WriterId, placement,
 };
-use fonn_runtime::events::Topic;
-use fonn_runtime::serve::{Client, Service as _, carry_out};
-use fonn_runtime::users::NamesOfWriters;
+use fonn_server::{Client, Service as _, carry_out};
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 

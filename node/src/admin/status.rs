@@ -1,7 +1,7 @@
 //! The status of a node as a message.
 
+use fonn_base::size::ByteCount;
 use fonn_proto::grpc::v1::{Count, DiskStatus, LevelCodec, Lookups, RamStatus, StatusResponse};
-use fonn_runtime::size::ByteCount;
 
 use super::{Admin, Node, membership};
 use crate::stats::Counter;
@@ -32,7 +32,7 @@ pub(super) fn status(admin: &Admin) -> StatusResponse {
         uptime_ms: state.started.elapsed().as_millis() as u64,
         now_ms: since_epoch.map_or(0, |it| it.as_millis() as u64),
         not_ready_reason: state.readiness.reason().unwrap_or_default().to_owned(),
-        resident_bytes: fonn_runtime::memory::resident().map_or(0, ByteCount::bytes),
+        resident_bytes: fonn_base::memory::resident().map_or(0, ByteCount::bytes),
         ..StatusResponse::default()
     };
     if let Some(node) = state.node.get() {

@@ -6,12 +6,12 @@ mod service;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_admin::Readiness;
+use fonn_base::clock::Clock;
+use fonn_base::events::Events;
+use fonn_base::metrics::Metrics;
+use fonn_base::metrics::history::{self, History};
 use fonn_proto::grpc::v1::telemetry_server::TelemetryServer;
-use fonn_runtime::clock::Clock;
-use fonn_runtime::events::Events;
-use fonn_runtime::http::Readiness;
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::metrics::history::{self, History};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_proto::grpc::v1;
-use fonn_proto::grpc::v1::users_server;
-use fonn_runtime::events::Topic;
-use fonn_runtime::size::ByteCount;
-use fonn_runtime::users::{
+use fonn_auth::{
     Authenticator, DEFAULT_NAMESPACE, HashError, Listed, NamespaceRecord, Records, Role,
     UserRecord, check_user_name,
 };
+use fonn_base::events::Topic;
+use fonn_base::size::ByteCount;
+use fonn_proto::grpc::v1;
+use fonn_proto::grpc::v1::users_server;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;

@@ -8,10 +8,10 @@
 
 use std::time::Duration;
 
+use fonn_admin::Readiness;
+use fonn_base::clock::Clock;
+use fonn_base::events::{Events, Topic};
 use fonn_cold_tier::{ColdTier, FirstReading};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::events::{Events, Topic};
-use fonn_runtime::http::Readiness;
 use tokio::time::{Instant, timeout};
 
 /// How long a node is not ready for want of its index.

@@ -1,11 +1,11 @@
 //! What SIGHUP does: the configuration is read again, and what can change in a running node is
 //! applied.
 
-use fonn_runtime::config::{Early, InForce, Layer as _, parse_setting};
-use fonn_runtime::events::{Events, Topic};
-use fonn_runtime::serve::Security;
-use fonn_runtime::size::ByteCount;
-use fonn_runtime::telemetry::LogControl;
+use fonn_auth::Security;
+use fonn_base::config::{Early, InForce, Layer as _, parse_setting};
+use fonn_base::events::{Events, Topic};
+use fonn_base::size::ByteCount;
+use fonn_base::telemetry::LogControl;
 
 use super::Sizes;
 use crate::admin::codecs::Codecs;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use openraft::ServerState;
 use tokio::task::JoinSet;
 
+use fonn_base::random::SplitMix64;
 use fonn_proto::grpc::v1::PreVoteRequest;
-use fonn_runtime::random::SplitMix64;
 
 use super::election::{Timer, Turn, is_majority};
 use super::network::{PAYLOAD_VERSION, client, json};

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 use super::types::{LogId, RaftId};
 

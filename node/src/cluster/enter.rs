@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use openraft::BasicNode;
 
+use fonn_base::backoff::Backoff;
+use fonn_base::random::SplitMix64;
 use fonn_proto::grpc::v1::JoinRequest;
-use fonn_runtime::backoff::Backoff;
-use fonn_runtime::random::SplitMix64;
 
 use super::Start;
 use super::identity::{self, IdentityError};
@@ -118,7 +118,7 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
 async fn belong(participant: &Arc<Participant>, cluster: u64) -> Result<(), String> {
     let holder = Arc::clone(participant);
     let save = move || -> Result<(), IdentityError> { holder.identity.lock().set_cluster(cluster) };
-    let saved = fonn_runtime::pool::run_blocking(&participant.pool, save).await;
+    let saved = fonn_base::pool::run_blocking(&participant.pool, save).await;
     saved
         .map_err(|error| error.to_string())?
         .map_err(|error| error.to_string())?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fonn_runtime::events::{Level, Topic};
+use fonn_base::events::{Level, Topic};
 
 use super::map::Map;
 use super::participant::Participant;

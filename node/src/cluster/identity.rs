@@ -7,9 +7,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use fonn_base::random::SplitMix64;
 use serde::{Deserialize, Serialize};
-
-use fonn_runtime::random::SplitMix64;
 
 use super::journal::replace;
 use super::types::RaftId;

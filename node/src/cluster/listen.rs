@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use fonn_auth::tls::{Peers, Side, Tls, Watched};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -19,8 +20,6 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
-
-use fonn_runtime::tls::{Peers, Side, Tls, Watched};
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
@@ -287,7 +286,7 @@ mod tests {
     /// A member's connection, whose handshake is made.
     async fn call(tls: &Arc<Tls>, port: u16) -> io::Result<Watched<TcpStream>> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        let name = fonn_runtime::tls::server_name("127.0.0.1:1").unwrap();
+        let name = fonn_auth::tls::server_name("127.0.0.1:1").unwrap();
         let connector = tokio_rustls::TlsConnector::from(tls.client().unwrap());
         let stream = connector.connect(name.clone(), stream).await?;
         Watched::new(stream, tls, Side::Server(name))

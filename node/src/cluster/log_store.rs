@@ -8,11 +8,10 @@ use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 
+use fonn_base::pool::{BlockingPool, run_blocking};
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{AnyError, RaftLogReader, StorageIOError};
 use parking_lot::Mutex;
-
-use fonn_runtime::pool::{BlockingPool, run_blocking};
 
 use super::journal::{Contents, Journal, JournalError, Record};
 use super::types::{Entry, LogId, RaftId, StorageError, TypeConfig, Vote};

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
+use fonn_base::pool::BlockingPool;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::grpc::v1::{JoinRequest, ProposeRequest};
-use fonn_runtime::pool::BlockingPool;
 
 use super::belonging::Belonging;
 use super::detector::Detector;

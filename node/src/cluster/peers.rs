@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use fonn_admin::Liveness;
+use fonn_auth::tls::{self, Side, Tls, Watched};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -17,9 +19,6 @@ use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
-
-use fonn_runtime::http::Liveness;
-use fonn_runtime::tls::{self, Side, Tls, Watched};
 
 /// Largest message of the services between members, in bytes.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;

@@ -8,12 +8,11 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fonn_base::pool::{BlockingPool, run_blocking};
 use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-
-use fonn_runtime::pool::{BlockingPool, run_blocking};
 
 use super::release::Release;
 use super::snapshot::{self, SnapshotError, Stored};

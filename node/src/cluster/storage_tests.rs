@@ -4,12 +4,11 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
+use fonn_base::pool::BlockingPool;
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::testing::{StoreBuilder, Suite};
 use openraft::{BasicNode, CommittedLeaderId, EntryPayload, RaftLogReader, RaftSnapshotBuilder};
 use tempfile::TempDir;
-
-use fonn_runtime::pool::BlockingPool;
 
 use super::log_store::LogStore;
 use super::member::MemberInfo;

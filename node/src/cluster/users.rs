@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use std::collections::BTreeMap;
 
+use fonn_auth::{Records, Role};
 use fonn_proto::grpc::v1;
-use fonn_runtime::users::{Records, Role};
 
 use super::state::{Change, Put, Record, RecordKind, State};
 
@@ -118,8 +118,8 @@ pub const fn role(role: Role) -> v1::Role {
 
 #[cfg(test)]
 mod tests {
-    use fonn_runtime::size::ByteCount;
-    use fonn_runtime::users::{NamespaceRecord, UserRecord};
+    use fonn_auth::{NamespaceRecord, UserRecord};
+    use fonn_base::size::ByteCount;
 
     use super::*;
     use crate::cluster::member::MemberInfo;

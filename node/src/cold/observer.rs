@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use fonn_base::entry::Space;
+use fonn_base::hlc::Hlc;
 use fonn_cold_tier::ColdObserver;
 use fonn_cold_tier::segment::{CopyVersion, FlushMark};
 use fonn_disk_tier::DiskTier;
 use fonn_proto::{PurgeScope, Version, WriterId};
-use fonn_runtime::hlc::Hlc;
 
 use crate::engine::Hot;
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use fonn_base::entry::Meta;
+use fonn_base::hlc::Hlc;
 use fonn_cold_tier::segment::Facts;
 use fonn_cold_tier::{
     Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
     SpillSourceError,
 };
 use fonn_disk_tier::{DiskTier, Fact, TailPosition, TailRecord};
-use fonn_runtime::hlc::Hlc;
 
 use super::gate::{Gate, copy_version};
 
@@ -118,9 +118,9 @@ impl SpillSource for LogQueue {
 mod tests {
     use std::time::Duration;
 
+    use fonn_base::clock::ManualClock;
     use fonn_base::entry::Space;
-    use fonn_runtime::clock::ManualClock;
-    use fonn_runtime::hlc::at_ms;
+    use fonn_base::hlc::at_ms;
 
     use super::*;
 

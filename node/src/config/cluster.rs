@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
+use fonn_base::config::ConfigError;
+use fonn_program::security::SecurityConfig;
 use fonn_proto::cluster::is_loopback;
-use fonn_runtime::config::ConfigError;
-use fonn_runtime::config::security::SecurityConfig;
-use fonn_runtime::serve::ListenAddr;
+use fonn_server::ListenAddr;
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;

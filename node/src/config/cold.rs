@@ -4,13 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use fonn_base::config::ConfigError;
+use fonn_base::duration::Span;
+use fonn_base::size::ByteCount;
 use fonn_cold_tier::SpillMode;
 use fonn_cold_tier::names::Region;
 use fonn_cold_tier::store::Location;
 use fonn_cold_tier::store::meter::Prices;
-use fonn_runtime::config::ConfigError;
-use fonn_runtime::duration::Span;
-use fonn_runtime::size::ByteCount;
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;

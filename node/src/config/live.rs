@@ -1,6 +1,6 @@
 //! What of the settings changes while the node runs, and what is told of them.
 
-use fonn_runtime::config::Setting;
+use fonn_base::config::Setting;
 
 use super::{Config, Settings};
 

@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
+use fonn_base::hlc;
 use fonn_proto::batch::{BATCH_STEPS_MAX, BATCH_VALUES_LEN_MAX};
 use fonn_proto::outcome::Value;
 use fonn_proto::request::ServerOutcome;
@@ -24,7 +25,6 @@ use fonn_proto::{
     Batch, BatchStep, Command, Failure, Outcome, Redirects, Seen, Store, Stored, Transfer, Version,
 };
 use fonn_ram_tier::{ManyGuard, SlotId};
-use fonn_runtime::hlc;
 
 use self::growth::{Growth, KeyIndex};
 use self::plan::{KeyPlan, Plan, StepKeys};

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_base::entry::{Meta, Space};
+use fonn_base::random::SplitMix64;
 use fonn_disk_tier::{CountLimits, DiskError, DiskTier, PageLimits, SpaceCount};
 use fonn_proto::{Failure, placement};
-use fonn_runtime::random::SplitMix64;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 

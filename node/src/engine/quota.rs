@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_auth::Directory;
 use fonn_base::entry::Space;
+use fonn_base::events::{Events, Topic};
 use fonn_disk_tier::{Census, DiskError, DiskTier};
-use fonn_runtime::events::{Events, Topic};
-use fonn_runtime::users::Directory;
 
 use super::Engine;
 use crate::namespaces::{Count, Namespaces};

@@ -17,11 +17,11 @@ mod write_once;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_base::clock::ManualClock;
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_disk_tier::{DiskError, DiskOptions};
 use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Get, Redirects, Store, Touch, WriterId};
 use fonn_ram_tier::{LruMode, RamOptions};
-use fonn_runtime::clock::ManualClock;
 use tempfile::TempDir;
 
 use super::upkeep::EngineOptions;

@@ -4,6 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use fonn_base::allocator;
+use fonn_base::clock::Clock;
+use fonn_base::hlc::{self, Hlc};
+use fonn_base::memory;
+use fonn_base::tasks::Tasks;
 use fonn_codec::policy::Signals;
 use fonn_cold_tier::segment::FlushMark as ColdMark;
 use fonn_cold_tier::{ColdError, ColdTier};
@@ -12,11 +17,6 @@ use fonn_disk_tier::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Wr
 use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
 use fonn_ram_tier::{RamOptions, RamTier};
-use fonn_runtime::allocator;
-use fonn_runtime::clock::Clock;
-use fonn_runtime::hlc::{self, Hlc};
-use fonn_runtime::memory;
-use fonn_runtime::tasks::Tasks;
 use parking_lot::Mutex;
 
 use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, iterate, pressure};

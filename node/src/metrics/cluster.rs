@@ -1,6 +1,6 @@
 //! Metrics of the cluster.
 
-use fonn_runtime::metrics::Snapshot;
+use fonn_base::metrics::Snapshot;
 
 use crate::cluster::Cluster;
 use crate::cluster::member::MemberState;

@@ -1,6 +1,6 @@
 //! Metrics of the cold tier.
 
-use fonn_runtime::metrics::Snapshot;
+use fonn_base::metrics::Snapshot;
 
 use crate::cold::{Cold, TakeoverStatus};
 

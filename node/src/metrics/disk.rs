@@ -1,7 +1,7 @@
 //! Metrics of the disk tier.
 
+use fonn_base::metrics::Snapshot;
 use fonn_disk_tier::DiskTier;
-use fonn_runtime::metrics::Snapshot;
 
 /// Publishes what the disk tier holds, has waiting and has done.
 pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {

@@ -1,6 +1,6 @@
 //! Metrics of namespaces. Their names are labels, of no more than a bounded number of them.
 
-use fonn_runtime::metrics::Snapshot;
+use fonn_base::metrics::Snapshot;
 
 use crate::engine::Engine;
 use crate::namespaces::{Asked, COUNTED_MAX};

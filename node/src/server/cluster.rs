@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use fonn_forward::{Target, envelope};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId, placement};
-use fonn_runtime::route::{Target, envelope};
-use fonn_runtime::serve::Client;
+use fonn_server::Client;
 
 use super::{Shared, commands};
 use crate::engine::Acks;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use fonn_base::entry::Space;
+use fonn_base::glob;
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{ClusterView, ServerCommand};
-use fonn_runtime::glob;
-use fonn_runtime::serve::Client;
+use fonn_server::Client;
 
 use super::{Shared, keys, live};
 use crate::engine::Acks;

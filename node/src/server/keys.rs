@@ -1,10 +1,10 @@
 //! `KEYS`: an iteration over all keys of a space, up to a bound.
 
 use fonn_base::entry::Space;
+use fonn_base::glob;
 use fonn_proto::Failure;
 use fonn_proto::request::ServerOutcome;
-use fonn_runtime::glob;
-use fonn_runtime::serve::{KEYS_PAGE, KeyGatherer};
+use fonn_server::{KEYS_PAGE, KeyGatherer};
 
 use crate::engine::Engine;
 

@@ -2,7 +2,7 @@
 //! configuration again for SIGHUP applies them.
 
 use fonn_proto::request::ServerOutcome;
-use fonn_runtime::serve::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
+use fonn_server::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;

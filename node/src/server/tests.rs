@@ -16,11 +16,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_auth::Security;
+use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
 use fonn_disk_tier::{DiskOptions, Durability};
 use fonn_ram_tier::{LruMode, RamOptions};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::serve::{ListenAddr, Listener, Security, Tuning};
+use fonn_server::{ListenAddr, Listener, Tuning};
 
 use super::{Identity, Server, Shared, Tiers};
 use crate::cluster::view::Views;

@@ -11,7 +11,7 @@ use fonn_proto::{
     Batch, BatchStep, Command, ExpireCondition, ExpirySpec, Failure, Outcome, Redirects, Space,
     Touch, Version, WriterId,
 };
-use fonn_runtime::serve::Job;
+use fonn_server::Job;
 
 use super::{PRIMARY, SHARED, Sharing, WRITE_WAITS, is_unchanged, removes};
 use crate::engine::{Acks, Engine};

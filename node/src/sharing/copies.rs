@@ -6,7 +6,7 @@
 
 use fonn_proto::peer::{Refusal, Reply};
 use fonn_proto::{Command, Get, Outcome, Redirects, Space, Version, WriterId, placement};
-use fonn_runtime::serve::Job;
+use fonn_server::Job;
 
 use super::metrics::Event;
 use super::{DOUBTED, FILLING, PRIMARY, REPLICA, Sharing};

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use fonn_base::hlc::Hlc;
+use fonn_forward::{MemberState, Topology};
 use fonn_proto::peer::{SlotSet, SourcesBuilder};
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_proto::{Outcome, Version, placement};
-use fonn_runtime::hlc::Hlc;
-use fonn_runtime::route::{MemberState, Topology};
-use fonn_runtime::serve::Job;
+use fonn_server::Job;
 use parking_lot::Mutex;
 
 use super::holdings::{Holdings, Step};

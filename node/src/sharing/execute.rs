@@ -16,10 +16,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use fonn_base::entry::Space;
+use fonn_forward::{Again, Came, Forwarded};
 use fonn_proto::peer::Entry;
 use fonn_proto::{Outcome, placement};
-use fonn_runtime::route::{Again, Came, Forwarded};
-use fonn_runtime::serve::{Execution, Job};
+use fonn_server::{Execution, Job};
 
 use super::metrics::Event;
 use super::{PRIMARY, RETRY, SHARED, Sharing, Unconfirmed, WRITE_WAITS};

@@ -1,7 +1,7 @@
 //! Flushes of a cluster: those that begin here, and those from the time in which this member was
 //! away.
 //!
-//! A flush goes to all members that are up, and all of them agree on its cutoff ([`route::Flush`]).
+//! A flush goes to all members that are up, and all of them agree on its cutoff ([`Flush`]).
 //! So later writes are above the cutoff of each member. A member that was away and returns with its
 //! disk learns of the flush from its sources, before it answers for their slots. Then it asks all
 //! other members, since it may later get slots from any of them. If a flush is in progress at that
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
+use fonn_forward::{Flush, Hidden, Target, envelope};
 use fonn_proto::peer::{self, Refusal, Reply, Request};
 use fonn_proto::{Failure, PurgeScope, Version};
-use fonn_runtime::route::{self, Hidden, Target, envelope};
 
 use super::{Held, Sharing};
 use crate::engine::Engine;
@@ -57,7 +57,7 @@ impl Sharing {
         all_databases: bool,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + FLUSH_TIMEOUT.max(self.owners_wait);
-        let flush = route::Flush::new(space, all_databases, deadline);
+        let flush = Flush::new(space, all_databases, deadline);
         self.flush_until(engine, flush, deadline).await
     }
 
@@ -67,14 +67,14 @@ impl Sharing {
     /// As [`Self::flush`]; [`Failure::OutOfSpace`] if a member keeps too many purges.
     pub async fn purge(&self, engine: &Engine, purge: PurgeScope) -> Result<(), Failure> {
         let deadline = Instant::now() + FLUSH_TIMEOUT.max(self.owners_wait);
-        let flush = route::Flush::of_purge(purge, deadline);
+        let flush = Flush::of_purge(purge, deadline);
         self.flush_until(engine, flush, deadline).await
     }
 
     async fn flush_until(
         &self,
         engine: &Engine,
-        flush: route::Flush,
+        flush: Flush,
         deadline: Instant,
     ) -> Result<(), Failure> {
         loop {
@@ -88,11 +88,7 @@ impl Sharing {
     }
 
     /// One try of [`Self::flush`].
-    pub(super) async fn try_flush(
-        &self,
-        engine: &Engine,
-        flush: route::Flush,
-    ) -> Result<(), Failure> {
+    pub(super) async fn try_flush(&self, engine: &Engine, flush: Flush) -> Result<(), Failure> {
         let since = self.epoch();
         if since == 0 {
             // It does not know yet the other members.

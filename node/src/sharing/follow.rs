@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_base::clock::Clock;
+use fonn_base::hlc::Hlc;
+use fonn_base::tasks::{OnShutdown, Tasks};
+use fonn_forward::{
+    self as route, Forwarder, Member, MemberState, Topology, TopologyError, Upstreams,
+};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
-use fonn_runtime::clock::Clock;
-use fonn_runtime::hlc::Hlc;
-use fonn_runtime::peer::{Options, PeerMetrics};
-use fonn_runtime::route::{
-    self, Forwarder, Member, MemberState, Topology, TopologyError, Upstreams,
-};
-use fonn_runtime::tasks::{OnShutdown, Tasks};
+use fonn_rpc::{Options, PeerMetrics};
 
 use super::{OWNERS_WAIT, Sharing, flushes, handover, pulse, repair};
 use crate::cluster::map::Map;
@@ -250,7 +250,7 @@ fn topology(map: &Map) -> Result<Topology, TopologyError> {
 
 #[cfg(test)]
 mod tests {
-    use fonn_runtime::route::MemberState::{Active, Down, Draining};
+    use fonn_forward::MemberState::{Active, Down, Draining};
 
     use super::*;
     use crate::sharing::tests::maps::map;

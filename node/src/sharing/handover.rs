@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fonn_base::entry::Space;
+use fonn_base::random::SplitMix64;
+use fonn_forward::{MemberState, Target, envelope};
 use fonn_proto::Version;
 use fonn_proto::peer::{Content, Entry, Reply, Request, SlotSet};
 use fonn_proto::placement::{self, SLOT_COUNT};
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::route::{MemberState, Target, envelope};
 use thiserror::Error;
 
 use super::holdings::{Holding, Part, Source};

@@ -14,9 +14,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fonn_forward::{Member, Topology};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
-use fonn_runtime::route::{Member, Topology};
 
 /// A member's part in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -381,7 +381,7 @@ fn without(map: &Topology, own: &str) -> Option<Table> {
 
 #[cfg(test)]
 mod tests {
-    use fonn_runtime::route::MemberState;
+    use fonn_forward::MemberState;
     use proptest::prelude::*;
 
     use super::*;

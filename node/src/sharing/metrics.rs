@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::metrics::striped::Counters;
-use fonn_runtime::route;
+use fonn_base::metrics::Metrics;
+use fonn_base::metrics::striped::Counters;
+use fonn_forward::Event as Sent;
 
 use super::Sharing;
 
@@ -93,7 +93,7 @@ pub fn register(metrics: &Metrics, sharing: &Arc<Sharing>) {
             snapshot.counter("fonn_cluster_sharing_total", help, &labels, total);
         }
         // What routers alone count.
-        let without = [route::Event::Forwarded, route::Event::Local];
+        let without = [Sent::Forwarded, Sent::Local];
         let events = sharing.forwarder.events();
         events.publish(snapshot, "fonn_cluster_commands_total", &without);
     });

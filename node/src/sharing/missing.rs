@@ -29,10 +29,10 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use fonn_forward::{Member, MemberState, Topology};
 use fonn_proto::Version;
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
-use fonn_runtime::route::{Member, MemberState, Topology};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -14,9 +14,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use fonn_forward::{Member, MemberState, Topology};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
-use fonn_runtime::route::{Member, MemberState, Topology};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 

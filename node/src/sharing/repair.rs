@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_base::entry::Space;
+use fonn_forward::{Target, envelope};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::placement;
-use fonn_runtime::route::{Target, envelope};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;

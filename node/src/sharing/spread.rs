@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fonn_base::entry::Space;
+use fonn_forward::envelope;
 use fonn_proto::Failure;
 use fonn_proto::Outcome;
 use fonn_proto::peer::{Entry, Reply, Request};
 use fonn_proto::placement;
-use fonn_runtime::peer::CallError;
-use fonn_runtime::route::envelope;
+use fonn_rpc::CallError;
 
 use super::metrics::Event;
 use super::{PRIMARY, REPLICA, RETRY, SHARED, Sharing, Unconfirmed};

@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fonn_base::clock::{Clock, ManualClock};
 use fonn_base::entry::Space;
+use fonn_base::hlc::{Hlc, wall_ms};
+use fonn_base::metrics::Metrics;
+use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_disk_tier::{COMPACTION_PERCENT, DiskOptions, Durability};
+use fonn_forward::{Forwarder, Map, Member as Row, MemberState, Topology, Upstreams};
 use fonn_proto::placement::slot;
 use fonn_ram_tier::{LruMode, RamOptions};
-use fonn_runtime::clock::{Clock, ManualClock};
-use fonn_runtime::hlc::{Hlc, wall_ms};
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::peer::{Options, PeerMetrics};
-use fonn_runtime::route::{Forwarder, Map, Member as Row, MemberState, Topology, Upstreams};
-use fonn_runtime::serve::{ListenAddr, Listener};
-use fonn_runtime::tasks::{OnShutdown, Tasks};
+use fonn_rpc::{Options, PeerMetrics};
+use fonn_server::{ListenAddr, Listener};
 use tempfile::TempDir;
 
 use self::maps::placed;

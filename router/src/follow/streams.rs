@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use fonn_base::random::SplitMix64;
 use fonn_proto::grpc::v1::{ClusterMap, MemberState};
-use fonn_runtime::random::SplitMix64;
 
 /// How many members a router follows at a time.
 pub const STREAMS: usize = 2;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_forward::{Again, Came, Forwarded, Member as Row, MemberState};
 use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{Refusal, Reply, Request};
@@ -13,8 +14,7 @@ use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode, Version, placement,
 };
-use fonn_runtime::route::{Again, Came, Forwarded, Member as Row, MemberState};
-use fonn_runtime::serve::{
+use fonn_server::{
     Client, Event, Execution, FixedBudget, Job, ListenAddr, Listener, NoAcks, Server, Service,
     Shared,
 };

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fonn_admin::Channel;
 use fonn_proto::grpc::v1::WatchRequest;
 use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
-use fonn_runtime::http::Channel;
 use fonn_tests::ctl::{text, with_input};
 use fonn_tests::node::{FonnNode, NodeOptions, ctl_program, http_get};
 use tonic_health::pb::health_client::HealthClient;

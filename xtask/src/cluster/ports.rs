@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::{Context, Result, bail, ensure};
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 /// Below the range from which the kernel takes the ports of outgoing connections, so that none of
 /// these takes one before its program does.

@@ -10,10 +10,9 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 25] = [
     ("proto", "fonn-proto", &[]),
     ("crates/codec", "fonn-codec", &[]),
-    ("crates/runtime", "fonn-runtime", &["fonn-proto"]),
     ("crates/dashboard", "fonn-dashboard", &[]),
     ("crates/replication", "fonn-replication", &[]),
     ("crates/reapi", "fonn-reapi", &[]),
@@ -25,12 +24,41 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
         "fonn-ccache-storage",
         &["fonn-http-client"],
     ),
+    ("crates/base", "fonn-base", &["fonn-proto"]),
+    ("crates/auth", "fonn-auth", &["fonn-base", "fonn-proto"]),
     (
-        "cold-tier",
-        "fonn-cold-tier",
-        &["fonn-codec", "fonn-runtime"],
+        "crates/rpc",
+        "fonn-rpc",
+        &["fonn-auth", "fonn-base", "fonn-proto"],
     ),
-    ("crates/base", "fonn-base", &["fonn-proto", "fonn-runtime"]),
+    (
+        "crates/admin",
+        "fonn-admin",
+        &["fonn-auth", "fonn-base", "fonn-proto"],
+    ),
+    // Its tests alone call it as a member does, by the client of `rpc`.
+    (
+        "crates/server",
+        "fonn-server",
+        &["fonn-auth", "fonn-base", "fonn-proto", "fonn-rpc"],
+    ),
+    (
+        "crates/forward",
+        "fonn-forward",
+        &[
+            "fonn-auth",
+            "fonn-base",
+            "fonn-proto",
+            "fonn-rpc",
+            "fonn-server",
+        ],
+    ),
+    (
+        "crates/program",
+        "fonn-program",
+        &["fonn-admin", "fonn-auth", "fonn-base", "fonn-server"],
+    ),
+    ("cold-tier", "fonn-cold-tier", &["fonn-base", "fonn-codec"]),
     (
         "crates/ram-tier",
         "fonn-ram-tier",
@@ -39,18 +67,21 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
     (
         "crates/disk-tier",
         "fonn-disk-tier",
-        &[
-            "fonn-base",
-            "fonn-codec",
-            "fonn-cold-tier",
-            "fonn-proto",
-            "fonn-runtime",
-        ],
+        &["fonn-base", "fonn-codec", "fonn-cold-tier", "fonn-proto"],
     ),
     (
         "crates/gateway",
         "fonn-gateway",
-        &["fonn-oidc", "fonn-proto", "fonn-reapi", "fonn-runtime"],
+        &[
+            "fonn-admin",
+            "fonn-auth",
+            "fonn-base",
+            "fonn-oidc",
+            "fonn-program",
+            "fonn-proto",
+            "fonn-reapi",
+            "fonn-server",
+        ],
     ),
     (
         "node",
@@ -58,8 +89,13 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
         &[
             "fonn-proto",
             "fonn-codec",
-            "fonn-runtime",
             "fonn-base",
+            "fonn-auth",
+            "fonn-rpc",
+            "fonn-admin",
+            "fonn-server",
+            "fonn-forward",
+            "fonn-program",
             "fonn-ram-tier",
             "fonn-disk-tier",
             "fonn-cold-tier",
@@ -72,7 +108,13 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
         "fonn-router",
         &[
             "fonn-proto",
-            "fonn-runtime",
+            "fonn-base",
+            "fonn-auth",
+            "fonn-rpc",
+            "fonn-admin",
+            "fonn-server",
+            "fonn-forward",
+            "fonn-program",
             "fonn-dashboard",
             "fonn-gateway",
         ],
@@ -80,7 +122,13 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
     (
         "crates/ctl",
         "fonn-ctl",
-        &["fonn-proto", "fonn-runtime", "fonn-gocache"],
+        &[
+            "fonn-admin",
+            "fonn-auth",
+            "fonn-base",
+            "fonn-gocache",
+            "fonn-proto",
+        ],
     ),
     ("tests", "fonn-tests", LIBRARIES),
     ("xtask", "xtask", LIBRARIES),
@@ -89,12 +137,17 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 20] = [
 const LIBRARIES: &[&str] = &[
     "fonn-proto",
     "fonn-codec",
-    "fonn-runtime",
+    "fonn-base",
+    "fonn-auth",
+    "fonn-rpc",
+    "fonn-admin",
+    "fonn-server",
+    "fonn-forward",
+    "fonn-program",
     "fonn-dashboard",
     "fonn-ccache-storage",
     "fonn-ctl",
     "fonn-replication",
-    "fonn-base",
     "fonn-ram-tier",
     "fonn-disk-tier",
     "fonn-cold-tier",
@@ -311,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_the_image_is_built_without_is_found() {
-        let all = "*\n!proto\n!runtime\n!cold-tier\n!node\n!router\n!crates\n!tests\n!xtask\n";
+        let all = "*\n!proto\n!cold-tier\n!node\n!router\n!crates\n!tests\n!xtask\n";
         assert_eq!(check_image(all).len(), 0);
         assert_eq!(check_image(&all.replace("!crates\n", "")).len(), 1);
     }

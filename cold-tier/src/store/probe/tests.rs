@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use fonn_runtime::clock::ManualClock;
+use fonn_base::clock::ManualClock;
 
 use super::*;
 use crate::store::fault::{Fault, Rule};

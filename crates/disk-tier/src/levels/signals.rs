@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fonn_runtime::memory;
+use fonn_base::memory;
 
 /// From which share of stalled time on a rate of bytes counts as all that the device can do.
 const STALLED_SHARE: f32 = 0.5;

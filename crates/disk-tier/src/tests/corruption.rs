@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 use super::replay::{log_of, records_of};
 use super::*;

@@ -17,9 +17,9 @@ async fn each_reason_why_entries_cannot_be_read_is_one_line_in_the_log() {
     let rig = Rig::new();
     let log = Arc::new(Mutex::new(Vec::new()));
     let writer = LogWriter(Arc::clone(&log));
-    let format = fonn_runtime::telemetry::LogFormat::Text;
+    let format = fonn_base::telemetry::LogFormat::Text;
     let (dispatch, _control) =
-        fonn_runtime::telemetry::build(&"warn".parse().unwrap(), format, false, move || {
+        fonn_base::telemetry::build(&"warn".parse().unwrap(), format, false, move || {
             writer.clone()
         });
     tracing::dispatcher::with_default(&dispatch, || {

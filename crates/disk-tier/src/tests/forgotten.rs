@@ -29,7 +29,7 @@ fn small() -> Rig {
 #[tokio::test]
 async fn what_was_dropped_is_told_by_versions_and_not_by_the_clock_of_files() {
     // As far ahead as versions are after a fall, and further.
-    let now_ms = fonn_runtime::clock::Clock::system().wall_ms();
+    let now_ms = fonn_base::clock::Clock::system().wall_ms();
     let ahead = (now_ms + 3_600_000) << 16;
     let rig = small();
     rig.put(b"key", ahead, noise(1, 2000)).await;

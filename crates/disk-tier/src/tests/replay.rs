@@ -1,7 +1,7 @@
 //! Damage in what opening reads of a log, because the index does not know it: what it costs, and
 //! what it must never show.
 
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 use super::*;
 use crate::log::Log;

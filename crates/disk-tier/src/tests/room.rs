@@ -162,7 +162,7 @@ async fn the_budget_holds_while_large_values_come_are_compacted_read_and_dropped
         options.compacted = "zstd:1".parse().unwrap();
         options.compaction_percent = 100;
     });
-    let mut random = fonn_runtime::random::SplitMix64::new(0x600d);
+    let mut random = fonn_base::random::SplitMix64::new(0x600d);
     for version in 1..=150_u64 {
         let len = 100_000 + random.below(2_800_000) as usize;
         let value = match random.below(2) {

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::Instance;
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 use http_body::Body;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};

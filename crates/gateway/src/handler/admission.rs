@@ -1,9 +1,9 @@
 //! Admission: the identity of a client, its keyspace and its role.
 
+use fonn_admin::{Credentials, Denied, is_foreign};
+use fonn_auth::{Refusal, Role};
 use fonn_proto::Failure;
-use fonn_runtime::http::{Credentials, Denied, is_foreign};
-use fonn_runtime::serve::{Event, Scope};
-use fonn_runtime::users::{Refusal, Role};
+use fonn_server::{Event, Scope};
 use hyper::{HeaderMap, Request, StatusCode};
 
 use super::{Front, Peer};

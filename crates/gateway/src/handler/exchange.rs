@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use fonn_auth::ExchangedToken;
 use fonn_oidc::{Presented, Rejection, TOKEN_LEN_MAX};
-use fonn_runtime::serve::Event;
-use fonn_runtime::users::ExchangedToken;
+use fonn_server::Event;
 use http_body::Body;
 use hyper::{Request, StatusCode};
 

@@ -9,7 +9,7 @@ mod write;
 
 use bytes::Bytes;
 use fonn_reapi::{Digest, Instance};
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 
 pub(super) use self::read::ranged;
 pub(super) use self::write::LongWrite;

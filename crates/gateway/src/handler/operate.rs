@@ -7,7 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::result_to_json;
-use fonn_runtime::serve::{Event, Scope};
+use fonn_server::{Event, Scope};
 use http_body::Body;
 use hyper::header::{
     ACCEPT, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Digest, Hasher, Instance, Method, capabilities};
-use fonn_runtime::serve::{Event, Scope};
+use fonn_server::{Event, Scope};
 use futures_util::future::join_all;
 use futures_util::stream::StreamExt as _;
 use http_body::Body;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::{Inflater, ZstdError, result_of_json};
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 use http_body::Body;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use hyper::{Request, StatusCode};

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
+use fonn_base::metrics::Metrics;
 use fonn_proto::Failure;
 use fonn_reapi::messages::{
     ActionResult, BatchReadBlobsRequest, BatchReadBlobsResponse, BatchUpdateBlobsRequest,
@@ -19,8 +20,7 @@ use fonn_reapi::messages::{
     batch_update_blobs_request,
 };
 use fonn_reapi::{Deflater, Deframer, Framed, Inflater, frame};
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::serve::Tuning;
+use fonn_server::Tuning;
 use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Version};

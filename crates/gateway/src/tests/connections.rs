@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fonn_runtime::serve::{ListenAddr, Security, Tuning};
+use fonn_auth::Security;
+use fonn_server::{ListenAddr, Tuning};
 
 use super::fake::{Fake, VALUE_LEN_MAX, options};
 use crate::handler::Front;

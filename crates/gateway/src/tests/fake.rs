@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_admin::HostNames;
+use fonn_auth::Security;
+use fonn_auth::Source;
 use fonn_proto::{Failure, Space, Version};
-use fonn_runtime::http::HostNames;
-use fonn_runtime::serve::{Event, Scope, Security, Tuning};
-use fonn_runtime::users::Source;
+use fonn_server::{Event, Scope, Tuning};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use hyper::{HeaderMap, Request, StatusCode};

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use fonn_runtime::serve::{Security, Tuning};
-use fonn_runtime::users::{Authenticator, Directory};
+use fonn_auth::Security;
+use fonn_auth::{Authenticator, Directory};
+use fonn_server::Tuning;
 use http_body_util::Full;
 use hyper::header::AUTHORIZATION;
 use hyper::{Request, StatusCode};

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_base::metrics::Metrics;
 use fonn_proto::Failure;
-use fonn_runtime::metrics::Metrics;
 use http_body_util::Full;
 use hyper::Request;
 use tokio::time::Instant;

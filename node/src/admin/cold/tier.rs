@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
 use fonn_cold_tier::checkpoint::SegmentState as State;
 use fonn_cold_tier::names::SegmentName;
@@ -14,7 +15,6 @@ use fonn_cold_tier::{
     SegmentReport,
 };
 use fonn_proto::WriterId;
-use fonn_runtime::clock::Clock;
 
 use super::news::{Teller, news};
 use super::{

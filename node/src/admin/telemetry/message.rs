@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use fonn_base::events::{Event, Level};
+use fonn_base::metrics::history::{Sample, Series};
 use fonn_proto::grpc::v1;
-use fonn_runtime::events::{Event, Level};
-use fonn_runtime::metrics::history::{Sample, Series};
 
 /// A series by its place in the history.
 pub(super) fn series((place, series): (usize, &Arc<Series>)) -> v1::Series {

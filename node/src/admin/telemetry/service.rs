@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 
+use fonn_base::metrics::history::Sample;
 use fonn_proto::grpc::v1::telemetry_server;
 use fonn_proto::grpc::v1::{EventsRequest, EventsResponse, WatchRequest, WatchResponse};
-use fonn_runtime::metrics::history::Sample;
 use tokio::sync::watch;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, async_trait};

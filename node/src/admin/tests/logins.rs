@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use fonn_admin::WATCHES;
+use fonn_auth::{Directory, ROLES, Role, namespace_number};
 use fonn_proto::grpc::DESCRIPTORS;
 use fonn_proto::grpc::v1::{DeleteKeyRequest, FlushRequest, KeyRequest};
-use fonn_runtime::http::WATCHES;
-use fonn_runtime::users::{Directory, ROLES, Role, namespace_number};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tonic::body::Body;

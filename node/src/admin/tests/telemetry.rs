@@ -72,12 +72,12 @@ async fn a_reader_gets_the_past_and_then_what_changes() {
 #[tokio::test]
 async fn a_reader_that_wants_no_past_gets_none() {
     let rig = Rig::open(None).await;
-    let clock = fonn_runtime::clock::ManualClock::new(1_000_000);
+    let clock = fonn_base::clock::ManualClock::new(1_000_000);
     let events = Events::new(clock.clock(), 10);
     let telemetry = Telemetry::new(clock.clock(), Metrics::new(), rig.readiness.clone(), events);
     telemetry.take_sample();
     clock.advance(Duration::from_secs(5));
-    let server = fonn_runtime::http::Grpc::new().with(telemetry.server());
+    let server = fonn_admin::Grpc::new().with(telemetry.server());
     let routes = Routes::new().with_grpc(server);
     let server = Server::bind(([127, 0, 0, 1], 0).into(), routes, Options::default());
     let server = server.await.unwrap();

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use fonn_auth::namespace_number;
+use fonn_base::random::SplitMix64;
 use fonn_proto::grpc::v1::{WarmEnd, WarmRequest, WarmResponse};
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::users::namespace_number;
 use tonic::{Code, Status, Streaming};
 
 use super::super::warm::AT_ONCE;

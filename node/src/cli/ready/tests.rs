@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use fonn_base::clock::ManualClock;
+use fonn_base::events::Level;
+use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::names::{Region, SegmentName, WriterId};
 use fonn_cold_tier::segment::{CopyVersion, FlushMark};
 use fonn_cold_tier::store::fault::{Fault, FaultStore, Rule};
@@ -11,9 +14,6 @@ use fonn_cold_tier::{
     Backlog, BoxFuture, ColdObserver, ColdOptions, SpillBatch, SpillCursor, SpillSource,
     SpillSourceError,
 };
-use fonn_runtime::clock::ManualClock;
-use fonn_runtime::events::Level;
-use fonn_runtime::tasks::{OnShutdown, Tasks};
 use tempfile::TempDir;
 use tokio::time::sleep;
 

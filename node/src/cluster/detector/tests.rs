@@ -1,4 +1,4 @@
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 use super::*;
 

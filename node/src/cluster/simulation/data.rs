@@ -10,8 +10,8 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use fonn_runtime::clock::ManualClock;
-use fonn_runtime::hlc::{COUNTER_BITS, Hlc};
+use fonn_base::clock::ManualClock;
+use fonn_base::hlc::{COUNTER_BITS, Hlc};
 use parking_lot::Mutex;
 
 use super::flush::{Flushes, Flushing, News};

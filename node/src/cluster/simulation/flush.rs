@@ -14,7 +14,7 @@ use super::seeds;
 use super::world::{Event, World};
 use crate::cluster::types::RaftId;
 
-/// A flush that a member has begun, as [`fonn_runtime::route::Flush`] goes about it.
+/// A flush that a member has begun, as [`fonn_forward::Flush`] goes about it.
 #[derive(Debug)]
 pub(super) struct Flushing {
     number: u64,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerState};
 
 use super::data::Data;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 use super::FORMED;
 use super::data::Clients;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_admin::{Channel, Liveness};
+use fonn_auth::tls::{self, CallerFiles, Tls, TlsFiles};
 use fonn_proto::grpc::v1::MapRequest;
 use fonn_proto::grpc::v1::members_client::MembersClient;
-use fonn_runtime::http::{Channel, Liveness};
-use fonn_runtime::tls::{self, CallerFiles, Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::ClientConfig;
 

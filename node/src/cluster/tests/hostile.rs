@@ -6,12 +6,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::{Code, Status};
 
+use fonn_base::random::SplitMix64;
 use fonn_proto::grpc::v1::raft_client::RaftClient;
 use fonn_proto::grpc::v1::{
     JoinRequest, MapRequest, PingRequest, PreVoteRequest, ProposeRequest, RaftEnds, RaftRequest,
     SnapshotRequest, UsersRequest,
 };
-use fonn_runtime::random::SplitMix64;
 
 use super::world::{Node, World};
 use crate::cluster::member::MemberState::Active;

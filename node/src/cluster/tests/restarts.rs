@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
+use fonn_base::metrics::Metrics;
+use fonn_base::tasks::Tasks;
 use fonn_disk_tier::Durability;
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_ram_tier::{LruMode, RamOptions};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::peer::PeerMetrics;
-use fonn_runtime::tasks::Tasks;
+use fonn_rpc::PeerMetrics;
 use openraft::ServerState;
 
 use super::world::{Node, PATIENCE, World, leader};

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use fonn_base::tasks::Tasks;
 use parking_lot::Mutex;
 use tempfile::TempDir;
-
-use fonn_runtime::tasks::Tasks;
 
 use super::faults::Links;
 use crate::cluster::map::{Map, MapMember};

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fonn_base::clock::Clock;
+use fonn_base::tasks::Tasks;
 use fonn_cold_tier::names::Region;
 use fonn_cold_tier::store::fault::FaultStore;
 use fonn_cold_tier::store::memory::MemoryStore;
@@ -15,8 +17,6 @@ use fonn_disk_tier::{DiskOptions, Durability};
 use fonn_proto::Delete;
 use fonn_proto::Outcome;
 use fonn_ram_tier::{LruMode, RamOptions};
-use fonn_runtime::clock::Clock;
-use fonn_runtime::tasks::Tasks;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

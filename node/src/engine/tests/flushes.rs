@@ -2,10 +2,10 @@
 
 use std::task::{Context, Waker};
 
+use fonn_base::hlc;
 use fonn_proto::Version;
 use fonn_proto::outcome::Value;
 use fonn_proto::peer;
-use fonn_runtime::hlc;
 
 use super::*;
 

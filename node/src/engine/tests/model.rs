@@ -26,7 +26,7 @@ impl Blob {
             Self::Number(number) => number.to_string().into_bytes(),
             Self::Repeated(len) => b"fonn ".iter().copied().cycle().take(len).collect(),
             Self::Noise(len) => {
-                let mut random = fonn_runtime::random::SplitMix64::new(len as u64);
+                let mut random = fonn_base::random::SplitMix64::new(len as u64);
                 (0..len).map(|_| random.next_u64() as u8).collect()
             }
         }

@@ -123,7 +123,7 @@ async fn a_purge_begins_at_its_time() {
     let rig = Rig::new(Choice::default());
     set_as(&rig, LEAKED, "before", b"v").await;
     rig.clock.advance(Duration::from_secs(60));
-    let since = fonn_runtime::hlc::at_ms(START_MS + 30_000);
+    let since = fonn_base::hlc::at_ms(START_MS + 30_000);
     set_as(&rig, LEAKED, "after", b"v").await;
     let purge = PurgeScope {
         since,

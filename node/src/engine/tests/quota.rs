@@ -2,9 +2,9 @@
 
 use std::sync::mpsc;
 
-use fonn_runtime::events::Events;
-use fonn_runtime::tasks::{OnShutdown, Tasks};
-use fonn_runtime::users::Directory;
+use fonn_auth::Directory;
+use fonn_base::events::Events;
+use fonn_base::tasks::{OnShutdown, Tasks};
 
 use super::*;
 use crate::namespaces::Known;

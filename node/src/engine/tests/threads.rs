@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 use super::*;
 

@@ -349,6 +349,6 @@ fn a_request_of_very_many_arguments_takes_time_in_proportion() {
 
 #[test]
 fn serving_a_connection_takes_little_memory() {
-    let len = fonn_runtime::serve::task_len::<Tiers>();
+    let len = fonn_server::task_len::<Tiers>();
     assert!(len <= 4352, "{len} bytes");
 }

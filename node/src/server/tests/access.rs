@@ -2,8 +2,8 @@
 
 use std::io::{self, Read as _};
 
+use fonn_auth::{Authenticator, Directory};
 use fonn_proto::peer::hello::Hello;
-use fonn_runtime::users::{Authenticator, Directory};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! TLS on the client port.
 
-use fonn_runtime::tls::{Tls, TlsFiles};
+use fonn_auth::tls::{Tls, TlsFiles};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};

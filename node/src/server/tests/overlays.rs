@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fonn_runtime::random::SplitMix64;
-use fonn_runtime::users::{Authenticator, Directory};
+use fonn_auth::{Authenticator, Directory};
+use fonn_base::random::SplitMix64;
 
 use super::*;
 

@@ -1,12 +1,12 @@
 //! Nodes as other members see them.
 
+use fonn_base::metrics::Metrics;
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_proto::outcome::Value;
 use fonn_proto::peer::hello::Rejection;
 use fonn_proto::peer::{self, Content, Entry, Envelope, Reply, Request, SlotSet};
 use fonn_proto::{Command, ExpirySpec, Failure, Get, Outcome, Store};
-use fonn_runtime::metrics::Metrics;
-use fonn_runtime::peer::{Answer, Client, PeerMetrics, Timing};
+use fonn_rpc::{Answer, Client, PeerMetrics, Timing};
 use tempfile::TempDir;
 
 use super::*;
@@ -36,10 +36,10 @@ fn node(dir: &TempDir) -> Node {
 
 fn client(node: &Node) -> Client {
     // A node that stands still for a while is waited for.
-    let options = fonn_runtime::peer::Options {
+    let options = fonn_rpc::Options {
         connect_timeout: PATIENCE,
         silence_max: PATIENCE,
-        ..fonn_runtime::peer::Options::new(node.addr.to_string(), "router")
+        ..fonn_rpc::Options::new(node.addr.to_string(), "router")
     };
     Client::start(options, PeerMetrics::register(&Metrics::new()).stats())
 }

@@ -1,4 +1,4 @@
-use fonn_runtime::route::MemberState::{Active, Down, Draining, Joining};
+use fonn_forward::MemberState::{Active, Down, Draining, Joining};
 
 use super::*;
 use crate::sharing::tests::maps::map;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fonn_runtime::random::SplitMix64;
+use fonn_base::random::SplitMix64;
 
 use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::net::{Shutdown, TcpListener};
 
+use fonn_forward::{Came, Event as Sent};
 use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Store, WriterId};
-use fonn_runtime::route::{Came, Event as Sent};
-use fonn_runtime::serve::{Answered as _, Job};
+use fonn_server::{Answered as _, Job};
 use parking_lot::{Condvar, Mutex};
 
 use super::*;

@@ -1,10 +1,10 @@
 //! Flushes have one cutoff, whatever the clocks of members.
 
+use fonn_base::hlc;
+use fonn_forward::{Flush, Hidden, envelope};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::{Failure, Version};
-use fonn_runtime::hlc;
-use fonn_runtime::peer::Client as PeerClient;
-use fonn_runtime::route::{Flush, Hidden, envelope};
+use fonn_rpc::Client as PeerClient;
 
 use super::copies::runtime;
 use super::*;

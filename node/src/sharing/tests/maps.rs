@@ -1,7 +1,7 @@
 //! Maps made by hand, as routers have them.
 
+use fonn_forward::{Member, MemberState, Topology};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
-use fonn_runtime::route::{Member, MemberState, Topology};
 
 /// A member of that weight, which owns slots by it while it is active.
 pub fn member(id: &str, state: MemberState, weight: u32) -> Member {

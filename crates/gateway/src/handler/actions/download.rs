@@ -1,6 +1,6 @@
 //! Downloads of archives.
 
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 use hyper::Request;
 use hyper::header::RANGE;
 

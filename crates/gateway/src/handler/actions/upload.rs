@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::Instance;
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 use http_body::Body;
 use hyper::{Request, StatusCode};
 

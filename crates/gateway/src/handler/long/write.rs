@@ -4,7 +4,7 @@
 use bytes::{Buf as _, Bytes};
 use fonn_proto::Failure;
 use fonn_reapi::{DigestFunction, Hasher, Instance, STEP_LEN};
-use fonn_runtime::serve::Scope;
+use fonn_server::Scope;
 use http_body::Body;
 
 use super::digest_of;

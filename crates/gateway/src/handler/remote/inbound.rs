@@ -4,7 +4,7 @@
 use bytes::{Buf as _, Bytes};
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Deframer, FrameError, Framed};
-use fonn_runtime::serve::Event;
+use fonn_server::Event;
 use http_body::Body;
 use prost::Message;
 

@@ -8,7 +8,7 @@ use fonn_reapi::messages::{
 };
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Compressor, Deflater, Digest, Resource, STEP_LEN, ZstdError};
-use fonn_runtime::serve::Event;
+use fonn_server::Event;
 use http_body::Body;
 
 use super::inbound::Inbound;

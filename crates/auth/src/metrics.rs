@@ -1,0 +1,154 @@
+//! What is published of users and tokens. Tokens are named, at most [`NAMED_MAX`] of them; users
+//! are not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fonn_base::metrics::Metrics;
+
+use super::Authenticator;
+
+/// Tokens that are published by name; of further ones only their sum is.
+const NAMED_MAX: usize = 64;
+
+/// What came of a login by a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum TokenLogin {
+    /// It was let in.
+    Accepted,
+    /// There is no such token.
+    Unknown,
+    /// It has expired.
+    Expired,
+}
+
+impl TokenLogin {
+    const ALL: [(Self, &str); 3] = [
+        (Self::Accepted, "accepted"),
+        (Self::Unknown, "unknown"),
+        (Self::Expired, "expired"),
+    ];
+}
+
+/// Logins by tokens, by what came of them.
+#[derive(Debug, Default)]
+pub(super) struct TokenLogins([AtomicU64; 3]);
+
+impl TokenLogins {
+    pub(super) fn count(&self, what: TokenLogin) {
+        self.0[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn total(&self, what: TokenLogin) -> u64 {
+        self.0[what as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Why the admin port refused a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Refused {
+    /// No login came, though one is needed.
+    Missing,
+    /// What came is no login.
+    Malformed,
+    /// There is no such user or token, or the password is another one.
+    Wrong,
+    /// The token has expired.
+    Expired,
+    /// Too many attempts wait.
+    Busy,
+}
+
+impl Refused {
+    const ALL: [(Self, &str); 5] = [
+        (Self::Missing, "missing"),
+        (Self::Malformed, "malformed"),
+        (Self::Wrong, "wrong"),
+        (Self::Expired, "expired"),
+        (Self::Busy, "busy"),
+    ];
+}
+
+/// Logins that the admin port refused, by reason.
+#[derive(Debug, Default)]
+pub struct Refusals([AtomicU64; 5]);
+
+impl Refusals {
+    /// Counts one more.
+    pub fn count(&self, why: Refused) {
+        self.0[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn total(&self, why: Refused) -> u64 {
+        self.0[why as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Publishes what there is of `users`; zeros, where there are none.
+pub fn register(metrics: &Metrics, users: Option<Arc<Authenticator>>) {
+    metrics.on_scrape(move |snapshot| {
+        let users = users.as_deref();
+        for (why, reason) in Refused::ALL {
+            snapshot.counter(
+                "fonn_admin_logins_refused_total",
+                "Calls and pages of the admin port that were refused because nobody was logged in: no login (`missing`), \
+                 none that can be read, a wrong user name, password or token, one that has expired, or too many that wait.",
+                &[("reason", reason)],
+                users.map_or(0, |users| users.refusals().total(why)),
+            );
+        }
+        snapshot.gauge(
+            "fonn_password_checks_waiting",
+            "Passwords that wait for one of the threads that check them.",
+            &[],
+            users.map_or(0.0, |users| users.attempts().depth() as f64),
+        );
+        snapshot.counter(
+            "fonn_password_checks_rejected_total",
+            "Passwords that were refused unchecked, because too many waited for the threads that check them.",
+            &[],
+            users.map_or(0, |users| users.attempts().rejected()),
+        );
+        snapshot.gauge(
+            "fonn_users_revision",
+            "Version of the users that members of the cluster agreed on, as it is in force; 0 without any.",
+            &[],
+            users.map_or(0.0, |users| *users.revisions().borrow() as f64),
+        );
+        for (what, outcome) in TokenLogin::ALL {
+            snapshot.counter(
+                "fonn_token_logins_total",
+                "Logins by a token, by what came of them: it was let in (`accepted`), is not known (`unknown`) or has \
+                 expired (`expired`). Over HTTP each request is a login.",
+                &[("outcome", outcome)],
+                users.map_or(0, |users| users.token_logins().total(what)),
+            );
+        }
+        let tokens = users.map_or_else(Vec::new, |users| users.directory().tokens());
+        snapshot.gauge(
+            "fonn_tokens",
+            "Tokens of the users file, expired ones among them.",
+            &[],
+            tokens.len() as f64,
+        );
+        for token in tokens.iter().take(NAMED_MAX) {
+            let labels = [("token", &*token.identity.user)];
+            snapshot.counter(
+                "fonn_token_uses_total",
+                "Logins by a token, for the first 64 tokens by name.",
+                &labels,
+                token.logins,
+            );
+            if let Some(expiry) = token.identity.expiry {
+                snapshot.gauge(
+                    "fonn_token_expiry_timestamp_seconds",
+                    "Unix time at which a token expires, for the first 64 tokens by name.",
+                    &labels,
+                    expiry.unix_ms() as f64 / 1000.0,
+                );
+            }
+        }
+    });
+}

@@ -1,0 +1,477 @@
+//! TLS: certificate, key and the authority of members, read from files and again without a restart.
+//!
+//! A [`Tls`] is in one of two roles at a time for each connection: it answers clients and members
+//! ([`Tls::server`]), and it calls other members, showing the same certificate ([`Tls::client`]).
+//! Connections that exist keep what they began with, as long as the certificate of the other end is
+//! good by what is in force ([`Standing`]).
+
+mod expiry;
+mod standing;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::sync::watch;
+
+pub use self::standing::{Side, Standing, Watched};
+
+/// The files that the flags name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// `--tls-cert`: the certificate and those between it and its authority, PEM.
+    pub cert: PathBuf,
+    /// `--tls-key`: its private key, PEM.
+    pub key: PathBuf,
+    /// `--tls-client-ca`: the authorities of members and of clients that show a certificate, PEM.
+    pub client_ca: Option<PathBuf>,
+    /// `--tls-client-crl`: the certificates that these authorities have revoked, PEM.
+    pub client_crl: Option<PathBuf>,
+}
+
+/// What a program that only calls is told by flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerFiles {
+    /// `--tls-ca`: the authorities of the server, PEM.
+    pub ca: PathBuf,
+    /// `--tls-cert` and `--tls-key`: what to show if the server asks for a certificate, PEM.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+const CA: &str = "--tls-ca";
+const CLIENT_CA: &str = "--tls-client-ca";
+const CLIENT_CRL: &str = "--tls-client-crl";
+
+/// Whether a peer has to show a certificate of `--tls-client-ca`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peers {
+    /// Every peer may connect; a certificate that is shown has to be good.
+    Anybody,
+    /// No peer without a good certificate.
+    Certified,
+}
+
+/// TLS that cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file could not be read, or is not PEM.
+    #[error("{flag} {}: {problem}", path.display())]
+    File {
+        /// The flag.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what would be accepted.
+        problem: String,
+    },
+    /// Something between the files does not fit.
+    #[error("--tls-cert {} with --tls-key {}: {problem}", cert.display(), key.display())]
+    Mismatch {
+        /// The certificate.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+        /// What does not fit.
+        problem: String,
+    },
+}
+
+/// What one reading of the files gave.
+struct Loaded {
+    /// For every peer, and for holders of a certificate alone.
+    servers: [Arc<ServerConfig>; 2],
+    client: Option<Arc<ClientConfig>>,
+    judges: Option<Judges>,
+}
+
+/// What judges certificates of `--tls-client-ca`: of those that call, and of those that are called.
+struct Judges {
+    clients: Arc<dyn ClientCertVerifier>,
+    servers: Arc<WebPkiServerVerifier>,
+}
+
+/// The certificate in force.
+pub struct Tls {
+    files: TlsFiles,
+    loaded: RwLock<Loaded>,
+    generation: watch::Sender<u64>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One sentence that names the flag, the file and the remedy.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let loaded = RwLock::new(read(&files)?);
+        Ok(Self {
+            files,
+            loaded,
+            generation: watch::Sender::new(1),
+        })
+    }
+
+    /// Reads the files again. What is in force stays so if they are not usable. Connections whose
+    /// certificate is no longer good by what was read end ([`Standing`]).
+    ///
+    /// # Errors
+    /// As [`Tls::load`].
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let loaded = read(&self.files)?;
+        *self.loaded.write() = loaded;
+        self.generation.send_modify(|generation| *generation += 1);
+        Ok(())
+    }
+
+    /// How often the files were read.
+    fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    fn generations(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Whether a certificate is good at `now` by what is in force.
+    fn judge(
+        &self,
+        side: &Side,
+        chain: &[CertificateDer<'static>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let loaded = self.loaded.read();
+        let (Some(judges), Some((end, between))) = (&loaded.judges, chain.split_first()) else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        match side {
+            Side::Client => {
+                let judge = &judges.clients;
+                judge.verify_client_cert(end, between, now).map(|_| ())
+            }
+            Side::Server(name) => {
+                let judge = &judges.servers;
+                judge
+                    .verify_server_cert(end, between, name, &[], now)
+                    .map(|_| ())
+            }
+        }
+    }
+
+    /// How to answer a peer. Without `--tls-client-ca` no peer is [`Peers::Certified`], so
+    /// every handshake of that kind fails.
+    #[must_use]
+    pub fn server(&self, peers: Peers) -> Arc<ServerConfig> {
+        let [anybody, certified] = &self.loaded.read().servers;
+        Arc::clone(match peers {
+            Peers::Anybody => anybody,
+            Peers::Certified => certified,
+        })
+    }
+
+    /// How to call another member; none without `--tls-client-ca`, by which members are known.
+    #[must_use]
+    pub fn client(&self) -> Option<Arc<ClientConfig>> {
+        self.loaded.read().client.clone()
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mismatch = |error: rustls::Error| TlsError::Mismatch {
+        cert: files.cert.clone(),
+        key: files.key.clone(),
+        problem: error.to_string(),
+    };
+    let own = identity(&files.cert, &files.key, &provider)?;
+    let crls = match &files.client_crl {
+        Some(path) => revocations(path)?,
+        None => Vec::new(),
+    };
+    let members = match &files.client_ca {
+        None => None,
+        Some(path) => {
+            let roots = Arc::new(authorities(CLIENT_CA, path)?);
+            let trust = Trust {
+                flag: CLIENT_CA,
+                path,
+                roots: &roots,
+                crls: &crls,
+            };
+            let asking = |allow_none| clients(&trust, allow_none, &provider);
+            Some((asking(true)?, asking(false)?, servers(&trust, &provider)?))
+        }
+    };
+    let server = |verifier: Arc<dyn ClientCertVerifier>| -> Result<Arc<ServerConfig>, TlsError> {
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(mismatch)?;
+        let mut config = builder
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::clone(&own) as _);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    };
+    Ok(match members {
+        None => Loaded {
+            servers: [
+                server(WebPkiClientVerifier::no_client_auth())?,
+                server(Arc::new(Nobody(Arc::clone(&provider))))?,
+            ],
+            client: None,
+            judges: None,
+        },
+        Some((anybody, certified, servers)) => Loaded {
+            servers: [server(anybody)?, server(Arc::clone(&certified))?],
+            client: Some(
+                calling(Arc::clone(&servers), Some(Arc::clone(&own)), &provider)
+                    .map_err(mismatch)?,
+            ),
+            judges: Some(Judges {
+                clients: certified,
+                servers,
+            }),
+        },
+    })
+}
+
+/// What judges callers.
+fn clients(
+    trust: &Trust<'_>,
+    allow_none: bool,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let roots = Arc::clone(trust.roots);
+    // An authority without a list has revoked nothing.
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .with_crls(trust.crls.iter().cloned())
+        .allow_unknown_revocation_status();
+    let builder = match allow_none {
+        true => builder.allow_unauthenticated(),
+        false => builder,
+    };
+    builder.build().map_err(|error| trust.unusable(&error))
+}
+
+/// What judges those that are called.
+fn servers(
+    trust: &Trust<'_>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    let roots = Arc::clone(trust.roots);
+    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .with_crls(trust.crls.iter().cloned())
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|error| trust.unusable(&error))
+}
+
+/// How a program calls a server that it trusts by `--tls-ca`.
+///
+/// # Errors
+/// As [`Tls::load`].
+pub fn caller(files: &CallerFiles) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let roots = Arc::new(authorities(CA, &files.ca)?);
+    let own = match &files.identity {
+        Some((cert, key)) => Some(identity(cert, key, &provider)?),
+        None => None,
+    };
+    let trust = Trust {
+        flag: CA,
+        path: &files.ca,
+        roots: &roots,
+        crls: &[],
+    };
+    let verifier = servers(&trust, &provider)?;
+    calling(verifier, own, &provider).map_err(|error| trust.unusable(&error))
+}
+
+/// The name, or the address, that the certificate of HOST:PORT has to be for.
+#[must_use]
+pub fn server_name(addr: &str) -> Option<ServerName<'static>> {
+    let (host, _) = addr.rsplit_once(':')?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    ServerName::try_from(bare.to_owned()).ok()
+}
+
+/// A certificate with its key.
+fn identity(
+    cert: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let chain = certificates("--tls-cert", cert)?;
+    let private = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| file("--tls-key", key, &error, "a private key"))?;
+    let certified =
+        CertifiedKey::from_der(chain, private, provider).map_err(|error| TlsError::Mismatch {
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            problem: error.to_string(),
+        })?;
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
+}
+
+/// The trusted authority, and where it was set.
+struct Trust<'t> {
+    flag: &'static str,
+    path: &'t Path,
+    roots: &'t Arc<RootCertStore>,
+    crls: &'t [CertificateRevocationListDer<'static>],
+}
+
+impl Trust<'_> {
+    fn unusable(&self, error: &dyn fmt::Display) -> TlsError {
+        TlsError::File {
+            flag: self.flag,
+            path: self.path.to_owned(),
+            problem: error.to_string(),
+        }
+    }
+}
+
+/// How to call those that `verifier` takes, showing `own`.
+fn calling(
+    verifier: Arc<WebPkiServerVerifier>,
+    own: Option<Arc<SingleCertAndKey>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()?
+        .with_webpki_verifier(verifier);
+    Ok(Arc::new(match own {
+        Some(own) => builder.with_client_cert_resolver(own),
+        None => builder.with_no_client_auth(),
+    }))
+}
+
+/// The lists of revoked certificates in a file.
+fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let wrong = |problem: String| TlsError::File {
+        flag: CLIENT_CRL,
+        path: path.to_owned(),
+        problem,
+    };
+    let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| file(CLIENT_CRL, path, &error, "a list of revoked certificates"));
+    match all? {
+        all if all.is_empty() => Err(wrong(
+            "there is no list of revoked certificates in it; expected PEM (-----BEGIN X509 CRL-----)"
+                .to_owned(),
+        )),
+        all => Ok(all),
+    }
+}
+
+fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| file(flag, path, &error, "certificates"));
+    match all? {
+        all if all.is_empty() => Err(TlsError::File {
+            flag,
+            path: path.to_owned(),
+            problem: "there is no certificate in it; expected PEM (-----BEGIN CERTIFICATE-----)"
+                .to_owned(),
+        }),
+        all => Ok(all),
+    }
+}
+
+fn authorities(flag: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(flag, path)? {
+        roots.add(certificate).map_err(|error| TlsError::File {
+            flag,
+            path: path.to_owned(),
+            problem: format!("a certificate in it is no authority: {error}"),
+        })?;
+    }
+    Ok(roots)
+}
+
+fn file(
+    flag: &'static str,
+    path: &Path,
+    error: &rustls::pki_types::pem::Error,
+    what: &str,
+) -> TlsError {
+    use rustls::pki_types::pem::Error as Pem;
+    let problem = match error {
+        Pem::Io(error) => format!("cannot read the file: {error}"),
+        Pem::NoItemsFound => format!("there is nothing of PEM in it; expected {what}"),
+        other => format!("{other}; expected {what} in PEM"),
+    };
+    TlsError::File {
+        flag,
+        path: path.to_owned(),
+        problem,
+    }
+}
+
+/// Trusts no certificate: members cannot be told from others without their authority.
+#[derive(Debug)]
+struct Nobody(Arc<CryptoProvider>);
+
+impl rustls::server::danger::ClientCertVerifier for Nobody {
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::server::danger::ClientCertVerified, rustls::Error> {
+        Err(rustls::CertificateError::UnknownIssuer.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let supported = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signature, supported)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let supported = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signature, supported)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Hedged reads: a read that an owner is slow to answer is asked of the next owner too.
+//!
+//! A read is late when it takes longer than nearly all reads of its member. The extra request is
+//! paid for by a [`Budget`](super::super::budget::Budget), and the first hit wins. The second owner
+//! looks into memory and disk alone, so a read that is slow because of the bucket does not become
+//! two of them. A miss of the second owner says nothing.
+
+use std::time::{Duration, Instant};
+
+use fonn_proto::peer::{Refusal, Reply, Request};
+use fonn_proto::{Command, Get, Outcome, placement};
+use fonn_rpc::{Answer, CallError, Pending, Timing};
+use fonn_server::Job;
+use futures_util::future::{Either, select};
+
+use super::{Again, Forwarder, Obstacle, envelope};
+use crate::stats::Event;
+use crate::upstream::Target;
+
+/// No read is late before this, however fast its owner is: what is shorter, a busy reactor does
+/// too.
+const LATE_MIN: Duration = Duration::from_millis(10);
+
+/// Every read is late after this, however slow its owner is.
+const LATE_MAX: Duration = Duration::from_millis(250);
+
+/// The answer of an owner that executed the command, if it is one.
+pub(super) fn executed(
+    result: Result<Answer, CallError>,
+    has_base: bool,
+) -> Result<Answer, Obstacle> {
+    let answer = result.map_err(Obstacle::Call)?;
+    match answer.reply() {
+        Ok(Reply::Outcome(Outcome::Miss)) if has_base => Err(Obstacle::Below),
+        Ok(Reply::Outcome(_)) => Ok(answer),
+        Ok(Reply::WrongOwner) => Err(Obstacle::WrongOwner(answer.head().envelope.epoch)),
+        Ok(Reply::Refused(Refusal::TooLong)) => Err(Obstacle::TooLong),
+        _ => Err(Obstacle::Senseless),
+    }
+}
+
+/// The copy that an owner showed, if it has one.
+fn shown(result: Result<Answer, CallError>) -> Option<Answer> {
+    let answer = result.ok()?;
+    let is_hit = matches!(answer.reply(), Ok(Reply::Outcome(Outcome::Hit(_))));
+    is_hit.then_some(answer)
+}
+
+impl Forwarder {
+    /// When a command is late at an owner, if another owner could help.
+    #[inline]
+    pub(super) fn late_at(
+        &self,
+        command: &Command<'_>,
+        target: &Target,
+        now: Instant,
+    ) -> Option<Instant> {
+        if !self.hedges || target.owners < 2 || hedged(command).is_none() {
+            return None;
+        }
+        self.upstreams.budget(|budget| budget.earn());
+        let high = target.client.latency_high();
+        Some(now + high.clamp(LATE_MIN, LATE_MAX))
+    }
+
+    /// Waits for the answer to a request that is late, and asks the next owner meanwhile.
+    pub(super) async fn hedge(&self, job: &Job<'_>, again: &mut Again) -> Result<Answer, Obstacle> {
+        let Some(first) = again.pending.take() else {
+            return Err(Obstacle::Senseless);
+        };
+        let has_base = again.has_base;
+        let Some(second) = self.begin_hedge(job, again) else {
+            return executed(first.await, has_base);
+        };
+        match select(first, second).await {
+            Either::Left((result, second)) => match executed(result, has_base) {
+                // The first owner is lost; the second one may have a copy.
+                Err(Obstacle::Call(error)) => match shown(second.await) {
+                    Some(answer) => Ok(self.won(answer)),
+                    None => Err(Obstacle::Call(error)),
+                },
+                result => result,
+            },
+            Either::Right((result, first)) => match shown(result) {
+                Some(answer) => Ok(self.won(answer)),
+                None => executed(first.await, has_base),
+            },
+        }
+    }
+
+    fn won(&self, answer: Answer) -> Answer {
+        self.events.count(Event::HedgeWon);
+        answer
+    }
+
+    fn begin_hedge(&self, job: &Job<'_>, again: &Again) -> Option<Pending> {
+        let get = hedged(job.command)?;
+        let slot = placement::slot(get.key);
+        let target = self.upstreams.owner(slot, 1)?;
+        if !self.upstreams.budget(|budget| budget.spend()) {
+            self.events.count(Event::HedgeDenied);
+            return None;
+        }
+        let now = Instant::now();
+        let timing = Timing {
+            now,
+            timeout: self.timeout.saturating_sub(now - again.since),
+        };
+        let envelope = envelope(slot, job.space, target.epoch).of(job.writer);
+        let request = Request::Copy { get };
+        let pending = target.client.begin(&request, envelope, None, timing).ok()?;
+        self.events.count(Event::Hedged);
+        Some(pending)
+    }
+}
+
+/// The read that any owner may answer: it changes nothing, and no owner but the first has to know
+/// of it.
+#[inline]
+fn hedged<'a>(command: &Command<'a>) -> Option<Get<'a>> {
+    match command {
+        Command::Get(get) if !get.changes_entry() => Some(Get {
+            // The first owner says which client recaches a stale entry; the others do not show
+            // stale entries.
+            claim: false,
+            new_version: None,
+            ..get.clone()
+        }),
+        _ => None,
+    }
+}

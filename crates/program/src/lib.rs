@@ -1,0 +1,159 @@
+//! The frame around the life of node and router: the configuration is checked, the log begins, the
+//! program runs, and its end is an exit code. The settings that both have are here too.
+
+mod fields;
+mod http;
+pub mod security;
+
+use std::error::Error;
+use std::fmt::Display;
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use fonn_auth::Security;
+use fonn_base::allocator;
+use fonn_base::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch};
+use fonn_base::size::ByteCount;
+use fonn_base::telemetry::{self, LogControl, LogFilter, LogFormat};
+
+use crate::security::SecurityConfig;
+
+pub use self::fields::{AdminAddr, admin_host, listen, max_value, one_or_many, threads};
+pub use self::http::{HttpAddr, HttpConfig};
+
+/// What of a configuration is in effect before the program runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'c> {
+    /// The users.
+    pub security: &'c SecurityConfig,
+    /// Whether the network is trusted.
+    pub insecure: bool,
+    /// Bytes that the allocator is set up for.
+    pub ram_budget: ByteCount,
+    /// What is logged.
+    pub log: &'c LogFilter,
+    /// How.
+    pub log_format: LogFormat,
+}
+
+/// What is there when the program begins.
+pub struct Prepared {
+    /// Users and certificates, as they were read.
+    pub security: Security,
+    /// The files that they were read from, watched since before that.
+    pub files: FileWatch,
+    /// Changes what is logged.
+    pub log: LogControl,
+}
+
+/// Runs a program on a runtime of the thread that calls it, with at most `blocking_threads` beside
+/// it; the whole of `main`. What goes wrong is one line on standard error.
+pub fn run<C, F, E>(
+    config: Result<C, Early>,
+    frame: for<'c> fn(&'c C) -> Frame<'c>,
+    blocking_threads: usize,
+    program: impl FnOnce(C, Prepared) -> F,
+) -> ExitCode
+where
+    F: Future<Output = Result<(), E>>,
+    E: Display,
+{
+    let config = match config {
+        Ok(config) => config,
+        Err(early) => return early.report(),
+    };
+    let prepared = match prepare(frame(&config)) {
+        Ok(prepared) => prepared,
+        Err((error, code)) => return fail(&with_sources(&*error), code),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start the runtime: {error}"), EXIT_FAILURE),
+    };
+    let result = runtime.block_on(program(config, prepared));
+    // What still blocks was given its time.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::from(EXIT_CLEAN),
+        // In the form that has what led to it.
+        Err(error) => fail(&format!("{error:#}"), EXIT_FAILURE),
+    }
+}
+
+fn prepare(frame: Frame<'_>) -> Result<Prepared, (Box<dyn Error>, u8)> {
+    // Files that settings name are settings too.
+    let files = frame.security.watch();
+    let security = match frame.security.load(frame.insecure) {
+        Ok(security) => security,
+        Err(error) => return Err((Box::new(error), EXIT_CONFIG)),
+    };
+    allocator::configure(frame.ram_budget.as_usize());
+    let log = match telemetry::init(frame.log, frame.log_format) {
+        Ok(log) => log,
+        Err(error) => return Err((Box::new(error), EXIT_FAILURE)),
+    };
+    Ok(Prepared {
+        security,
+        files,
+        log,
+    })
+}
+
+/// An error with what led to it.
+fn with_sources(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+fn fail(text: &str, code: u8) -> ExitCode {
+    // There is no other place to report it when standard error is closed.
+    let _ = writeln!(io::stderr(), "error: {text}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_base::config::ConfigError;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn an_error_is_told_with_what_led_to_it() {
+        let inner = io::Error::other("inner");
+        assert_eq!(with_sources(&Outer(inner)), "outer: inner");
+        assert_eq!(with_sources(&io::Error::other("alone")), "alone");
+    }
+
+    #[test]
+    fn a_program_without_a_configuration_does_not_run() {
+        struct Config;
+        let expected = ConfigError::invalid("--x", "y", "z");
+        let begun = std::cell::Cell::new(false);
+        let code = run(
+            Err::<Config, Early>(expected.into()),
+            |_| unreachable!("there is no configuration"),
+            1,
+            |_, _| {
+                begun.set(true);
+                async { Ok::<(), String>(()) }
+            },
+        );
+        assert_eq!(code, ExitCode::from(EXIT_CONFIG));
+        assert!(!begun.get());
+    }
+}

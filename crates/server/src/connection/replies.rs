@@ -1,0 +1,283 @@
+//! The sending side of a connection: waits for the writes that replies promise, words the failures,
+//! and sends.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use fonn_proto::request::{LateReply, Reply};
+use fonn_proto::{Failure, Out};
+use tokio::time::timeout;
+
+use super::later::Queue;
+use super::{Current, Driver, stalled};
+use crate::pool::POOLED_LEN;
+use crate::service::{Acks as _, Event, Service};
+
+/// Replies are sent when so many bytes have gathered, even if more requests wait.
+const SEND_LEN: usize = 256 * 1024;
+
+/// As `SEND_LEN`, while much is unsent on other connections.
+pub(super) const CROWDED_SEND_LEN: usize = 16 * 1024;
+
+/// How often it is noted when a connection was last used, which is told in seconds.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A request whose reply is composed but whose writes are not acknowledged.
+pub(super) struct Late {
+    /// The acknowledgements it waits for.
+    pub acks: std::ops::Range<usize>,
+    /// Where its reply is in the output; None if a part of it was sent already.
+    pub reply: Option<std::ops::Range<u64>>,
+    pub words: LateReply,
+}
+
+/// Requests whose replies go out together.
+pub(super) struct Batch<M> {
+    start: Instant,
+    pub requests: u64,
+    /// Reads answered on the short way and not yet counted.
+    pub hits: u64,
+    /// The time that they are judged by.
+    pub moment: Option<M>,
+}
+
+impl<M> Batch<M> {
+    /// Complete requests are about to be executed.
+    pub fn new(start: Instant) -> Self {
+        Self {
+            start,
+            requests: 0,
+            hits: 0,
+            moment: None,
+        }
+    }
+}
+
+impl<S: Service> Driver<'_, S> {
+    pub(super) fn begin_request(&mut self, queue: &mut Queue<'_, S::Later>) {
+        let is_aside = !queue.is_empty();
+        self.current = Current {
+            acks_before: self.acks.count(),
+            reply_start: match is_aside {
+                true => queue.aside().position(),
+                false => self.out.position(),
+            },
+            is_aside,
+            is_late: false,
+            is_last: false,
+        };
+    }
+
+    /// The current request was executed, and its reply is composed unless it waits for answers.
+    pub(super) fn end_request(&mut self, reply: &Reply<'_>, queue: &mut Queue<'_, S::Later>) {
+        let acks = self.current.acks_before..self.acks.count();
+        if self.current.is_late {
+            queue.end(acks, &mut self.out, &mut self.late);
+        } else if !acks.is_empty() {
+            let start = self.current.reply_start;
+            let out = self.words(queue);
+            let late = Late {
+                acks,
+                reply: (start >= out.sent()).then(|| start..out.position()),
+                words: reply.late(),
+            };
+            match self.current.is_aside {
+                true => queue.push_aside_late(late),
+                false => self.late.push(late),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_time_to_send(&self) -> bool {
+        let len = self.out.len();
+        len >= CROWDED_SEND_LEN && (len >= SEND_LEN || self.shared.memory.is_crowded(self.shared))
+    }
+
+    /// Sends what was composed in the middle of a request.
+    ///
+    /// # Errors
+    /// Besides those of the socket: a write of the request itself failed. A reply of which a part
+    /// was sent cannot be taken back, so the connection has to end.
+    pub(super) async fn relieve(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
+        if self.acks.count() > 0 {
+            self.settle(queue).await?;
+            let failures = self.acks.wait().await;
+            let own = self.current.acks_before;
+            if failures.iter().any(|(index, _)| *index >= own) {
+                return Err(unsayable());
+            }
+            self.replace_failed(&failures)?;
+            self.late.clear();
+            self.current.acks_before = 0;
+        }
+        self.write_out().await
+    }
+
+    /// Waits for the writes of the batch, then sends its replies.
+    pub(super) async fn send(&mut self) -> io::Result<()> {
+        if self.acks.count() > 0 {
+            let failures = self.acks.wait().await;
+            self.replace_failed(&failures)?;
+        }
+        self.late.clear();
+        self.write_out().await?;
+        let requests = std::num::NonZeroU64::new(self.batch.requests);
+        if let Some(requests) = requests {
+            let now = Instant::now();
+            let nanos = (now - self.batch.start).as_nanos() as u64 / requests;
+            if let Some(latency) = self.shared.latency.get(self.connection.dialect_index()) {
+                latency.record(nanos, self.batch.requests);
+            }
+            if now >= self.touch_at {
+                self.connection.touch(now);
+                self.touch_at = now + TOUCH_INTERVAL;
+            }
+            self.batch = Batch::new(now);
+        }
+        Ok(())
+    }
+
+    fn replace_failed(&mut self, failures: &[(usize, Failure)]) -> io::Result<()> {
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let service = &self.shared.service;
+        replace_failed(&mut self.out, &self.late, failures, |failure| {
+            let event = match failure {
+                Failure::Busy => Event::Busy,
+                Failure::OutOfSpace => Event::OutOfSpace,
+                _ => Event::Unavailable,
+            };
+            service.count(event, 1);
+        })
+    }
+
+    /// Tells the counters of the reads that were answered on the short way.
+    pub(super) fn count_hits(&mut self) {
+        let hits = std::mem::take(&mut self.batch.hits);
+        if hits > 0 {
+            self.shared.service.count_hits(hits);
+        }
+    }
+
+    pub(super) async fn write_out(&mut self) -> io::Result<()> {
+        self.count_hits();
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let mut unsent = None;
+        // The allocation stays whole until its last byte is sent, and so does that of the requests.
+        let allocated = self.out.capacity() + POOLED_LEN;
+        loop {
+            match self.connection.socket.try_write(&self.out) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+                Ok(count) => {
+                    self.shared.service.count(Event::BytesWritten, count as u64);
+                    self.out.advance(count);
+                    if self.out.is_empty() {
+                        return Ok(());
+                    }
+                    // What is left counts anew, behind all connections that made no progress
+                    // meanwhile.
+                    unsent = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.turn = 0;
+                    if self.scratch.capacity() > POOLED_LEN {
+                        self.scratch = Vec::new();
+                    }
+                    if unsent.is_none() {
+                        let (memory, bytes) = (&self.shared.memory, self.out.len() + allocated);
+                        unsent = Some(memory.hold_unsent(self.shared, self.connection, bytes));
+                    }
+                    let stall_max = self.shared.tuning.stall_max;
+                    match timeout(stall_max, self.connection.socket.writable()).await {
+                        Ok(result) => result?,
+                        Err(_) => return Err(stalled("the client does not read its replies")),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Puts the dialect's error in place of the reply of every request of which a write failed, and
+/// tells `count` of each.
+///
+/// # Errors
+/// If a part of such a reply was sent already: the connection has to end.
+fn replace_failed(
+    out: &mut Out,
+    late: &[Late],
+    failures: &[(usize, Failure)],
+    count: impl Fn(Failure),
+) -> io::Result<()> {
+    // From the last one on, so that the positions of those before stay right.
+    for late in late.iter().rev() {
+        let Some((_, failure)) = failures.iter().find(|(index, _)| late.acks.contains(index))
+        else {
+            continue;
+        };
+        count(*failure);
+        let Some(reply) = &late.reply else {
+            return Err(unsayable());
+        };
+        let mut words = Out::new();
+        late.words.failure(*failure, &mut words);
+        out.replace(reply.start, reply.end, &words.to_vec());
+    }
+    Ok(())
+}
+
+fn unsayable() -> io::Error {
+    io::Error::other("a write failed after a part of its reply was sent")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn late(acks: std::ops::Range<usize>, reply: Option<std::ops::Range<u64>>) -> Late {
+        let words = LateReply::Resp;
+        Late { acks, reply, words }
+    }
+
+    fn error() -> Vec<u8> {
+        let mut out = Out::new();
+        LateReply::Resp.failure(Failure::Unavailable, &mut out);
+        out.to_vec()
+    }
+
+    #[test]
+    fn the_reply_of_a_failed_write_is_replaced_and_no_other() {
+        let mut out = Out::new();
+        out.put(b"sent");
+        out.advance(4);
+        out.put(b"+A\r\n+B\r\n+C\r\n");
+        let all = [
+            late(0..1, Some(4..8)),
+            late(1..3, Some(8..12)),
+            late(3..4, Some(12..16)),
+        ];
+        let counted = std::cell::Cell::new(0);
+        let failures = [(3, Failure::Unavailable), (2, Failure::Unavailable)];
+        replace_failed(&mut out, &all, &failures, |_| {
+            counted.set(counted.get() + 1)
+        })
+        .unwrap();
+        assert_eq!(out.to_vec(), [&b"+A\r\n"[..], &error(), &error()].concat());
+        assert_eq!(counted.get(), 2);
+    }
+
+    #[test]
+    fn a_reply_that_was_sent_in_part_ends_the_connection_if_its_write_failed() {
+        let mut out = Out::new();
+        out.put(b"rest");
+        let all = [late(0..2, None)];
+        assert!(replace_failed(&mut out, &all, &[(5, Failure::Busy)], |_| {}).is_ok());
+        assert!(replace_failed(&mut out, &all, &[(1, Failure::Busy)], |_| {}).is_err());
+        assert_eq!(out.to_vec(), b"rest");
+    }
+}

@@ -1,0 +1,266 @@
+//! A request that may have to wait, with all that it needs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fonn_proto::peer::{Envelope, Head, Refusal, Reply, Request};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Failure, Out, Outcome, Redirects, ServerCommand, Space};
+
+use super::keep;
+use crate::Shared;
+use crate::input::Chunk;
+use crate::registry::Connection;
+use crate::service::{Acks as _, Answered as _, Client, Event, Execution, Job, Service};
+
+/// What remains to be done for a request.
+pub(super) type Work<S> = Pin<Box<dyn Future<Output = Done<S>> + Send>>;
+
+/// How far a piece of work got.
+pub(super) enum Done<S: Service> {
+    /// It was executed. Its reply waits for acknowledgements, if there are any.
+    Executed(Executed<S>),
+    /// It is done.
+    Answered {
+        /// The reply.
+        reply: Out,
+        /// Bytes that the request held.
+        bytes: usize,
+    },
+}
+
+/// A request that was executed.
+pub(super) struct Executed<S: Service> {
+    /// The hash of its key, if others may wait for it.
+    pub(super) key: Option<u64>,
+    reply: Out,
+    envelope: Envelope,
+    acks: S::Acks,
+    bytes: usize,
+}
+
+/// A request, whole.
+pub(super) struct Owned {
+    head: Head,
+    body: Bytes,
+    /// When it came.
+    received: Instant,
+}
+
+impl Owned {
+    /// Keeps a request. A large one that has a chunk to itself is not copied.
+    pub(super) fn new(head: Head, body: &[u8], chunk: &Chunk, received: Instant) -> Self {
+        Self {
+            head,
+            body: keep(chunk, body),
+            received,
+        }
+    }
+
+    /// Whether the caller has given it up: what it was told since may be newer.
+    fn is_overdue(&self) -> bool {
+        self.budget()
+            .is_some_and(|budget| self.received.elapsed() > budget)
+    }
+
+    /// How long the caller waits for the answer.
+    fn budget(&self) -> Option<Duration> {
+        let budget = Duration::from_millis(self.head.envelope.budget_ms.into());
+        (!budget.is_zero()).then_some(budget)
+    }
+
+    /// How much longer the caller waits.
+    fn time_left(&self) -> Option<Duration> {
+        self.budget()
+            .map(|budget| budget.saturating_sub(self.received.elapsed()))
+    }
+
+    /// Whether it was sent by an older map than the one gone by here.
+    fn is_behind<S: Service>(&self, shared: &Shared<S>) -> bool {
+        self.head.envelope.epoch < shared.service.epoch()
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// What it takes to execute it.
+    pub(super) fn work<S: Service>(
+        self,
+        shared: &Arc<Shared<S>>,
+        connection: &Arc<Connection>,
+        body_len_max: u32,
+        key: Option<u64>,
+    ) -> Work<S> {
+        let (shared, connection) = (Arc::clone(shared), Arc::clone(connection));
+        Box::pin(async move {
+            let mut reply = Out::new();
+            let mut acks = S::Acks::default();
+            let envelope = self.envelope(&shared);
+            self.execute(&shared, &connection, &mut acks, |worded| {
+                let envelope = match worded {
+                    // Its sender may have been replaced before it was taken.
+                    Reply::Applied | Reply::NotNewer => self.envelope(&shared),
+                    // The caller learns what was known by this map at least.
+                    _ => envelope,
+                };
+                encode(worded, envelope, body_len_max, &mut reply);
+            })
+            .await;
+            Done::Executed(Executed {
+                key,
+                reply,
+                envelope,
+                acks,
+                bytes: self.bytes(),
+            })
+        })
+    }
+
+    fn envelope<S: Service>(&self, shared: &Shared<S>) -> Envelope {
+        self.head.envelope.reply(shared.service.epoch())
+    }
+
+    /// Executes the request; `word` gets its reply.
+    async fn execute<S: Service>(
+        &self,
+        shared: &Shared<S>,
+        connection: &Connection,
+        acks: &mut S::Acks,
+        word: impl FnOnce(&Reply<'_>) + Send,
+    ) {
+        let service = &shared.service;
+        let space = Space(self.head.envelope.space);
+        match Request::decode_shared(&self.head, &self.body, &self.body) {
+            Ok(Request::Command(_)) if self.is_overdue() => {
+                service.count(Event::Busy, 1);
+                word(&Reply::Outcome(Outcome::Failed(Failure::Busy)));
+            }
+            Ok(Request::Server(_)) if self.is_overdue() => {
+                service.count(Event::Busy, 1);
+                word(&Reply::Server(ServerOutcome::Failed(Failure::Busy)));
+            }
+            Ok(Request::Command(command)) => {
+                let job = Job {
+                    space,
+                    command: &command,
+                    source: Some(&self.body),
+                    base: None,
+                    is_routed: true,
+                    // Members carry out for each other what clients are not redirected for.
+                    redirects: Redirects::Never,
+                    writer: self.head.envelope.writer,
+                };
+                let mut scratch = Vec::new();
+                match service.execute(&job, acks, &mut scratch).await {
+                    Execution::Done(outcome) => word(&Reply::Outcome(outcome)),
+                    Execution::WrongOwner => word(&Reply::WrongOwner),
+                    Execution::Later(later) => {
+                        let answer = match later.await {
+                            Ok(answer) => answer,
+                            Err(again) => service.again(&job, again).await,
+                        };
+                        word(&Reply::Outcome(answer.outcome()));
+                    }
+                }
+            }
+            Ok(Request::Flush { .. }) if self.is_overdue() => {
+                service.count(Event::Busy, 1);
+                word(&Reply::Outcome(Outcome::Failed(Failure::Busy)));
+            }
+            // A caller that gave it up by a newer map may have done it since without this member:
+            // what was written then has to stay.
+            Ok(Request::Flush { .. } | Request::Server(ServerCommand::Flush { .. }))
+                if self.is_behind(shared) =>
+            {
+                word(&Reply::WrongOwner);
+            }
+            // A member with an older map may not have asked all members: one that came
+            // since, and that was told by this member before, would never know.
+            Ok(request @ Request::Flush { .. }) => {
+                let word = |reply: &Reply<'_>| match self.is_behind(shared) {
+                    true => word(&Reply::WrongOwner),
+                    false => word(reply),
+                };
+                service.execute_peer(space, &request, acks, word).await;
+            }
+            Ok(Request::Server(command)) => {
+                let is_flush = matches!(command, ServerCommand::Flush { .. });
+                let client = Client {
+                    id: connection.id,
+                    peer: &connection.peer,
+                    local: connection.local_for(&command),
+                    space,
+                    is_routed: true,
+                    is_confined: false,
+                    base: None,
+                    writer: self.head.envelope.writer,
+                };
+                let ends_with_client = command.ends_with_client();
+                let executed = service.execute_server(shared, client, &command, acks);
+                let outcome = match self.time_left().filter(|_| ends_with_client) {
+                    None => executed.await,
+                    // The caller waits no longer.
+                    Some(left) => match tokio::time::timeout(left, executed).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => {
+                            service.count(Event::Busy, 1);
+                            ServerOutcome::Failed(Failure::Busy)
+                        }
+                    },
+                };
+                match is_flush && self.is_behind(shared) {
+                    true => word(&Reply::WrongOwner),
+                    false => word(&Reply::Server(outcome)),
+                }
+            }
+            Ok(Request::Ping) => word(&Reply::Pong),
+            Ok(request) => service.execute_peer(space, &request, acks, word).await,
+            Err(error) => word(&Reply::Refused(error.into())),
+        }
+    }
+}
+
+impl<S: Service> Executed<S> {
+    /// Its reply, or what has to be waited for until it may be sent.
+    pub(super) fn durable(self) -> Result<Done<S>, Work<S>> {
+        let Self {
+            reply,
+            envelope,
+            mut acks,
+            bytes,
+            ..
+        } = self;
+        if acks.count() == 0 {
+            return Ok(Done::Answered { reply, bytes });
+        }
+        Err(Box::pin(async move {
+            let failures = acks.wait().await;
+            let reply = match failures.first() {
+                None => reply,
+                Some((_, failure)) => failed(*failure, envelope),
+            };
+            Done::Answered { reply, bytes }
+        }))
+    }
+}
+
+fn failed(failure: Failure, envelope: Envelope) -> Out {
+    let mut out = Out::new();
+    let reply = Reply::Outcome(Outcome::Failed(failure));
+    encode(&reply, envelope, u32::MAX, &mut out);
+    out
+}
+
+/// Writes a reply. One that is longer than the peer takes is refused instead: it asks again where
+/// it takes more.
+pub(super) fn encode(reply: &Reply<'_>, envelope: Envelope, body_len_max: u32, out: &mut Out) {
+    if reply.encode(envelope, body_len_max, out).is_err() {
+        let refused = Reply::Refused(Refusal::TooLong).encode(envelope, u32::MAX, out);
+        debug_assert!(refused.is_ok(), "it has no body");
+    }
+}
