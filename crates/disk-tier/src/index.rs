@@ -109,13 +109,15 @@ pub(crate) struct Known {
 
 impl Known {
     fn parse(bytes: &[u8]) -> Self {
-        let Some((end, stamp)) = bytes.split_first_chunk::<8>() else {
+        let split = bytes.split_first_chunk::<8>();
+        let split = split.and_then(|(end, stamp)| Some((end, Stamp::try_from(stamp).ok()?)));
+        let Some((end, stamp)) = split else {
             return Self::default();
         };
         Self {
             end: u64::from_le_bytes(*end),
-            is_all: *stamp == STAMP_SEALED || (*stamp == this_start() && this_start() != [0; 16]),
-            is_sealed: *stamp == STAMP_SEALED,
+            is_all: stamp == STAMP_SEALED || (stamp == this_start() && this_start() != [0; 16]),
+            is_sealed: stamp == STAMP_SEALED,
         }
     }
 }
@@ -355,13 +357,15 @@ mod tests {
         assert_eq!(Known::parse(&written), known(says, false));
         let sealed = Checkpoint::Sealed(7).to_bytes();
         assert_eq!(Known::parse(&sealed), known(true, true));
-        // Of another start, of an unknown one, and as they were before there were stamps.
+        // Of another start, and of an unknown one.
         let end = 7_u64.to_le_bytes();
-        for stamp in [&[1; 16][..], &[0; 16], &[]] {
-            let bytes = [&end[..], stamp].concat();
+        for stamp in [[1; 16], [0; 16]] {
+            let bytes = [&end[..], &stamp].concat();
             assert_eq!(Known::parse(&bytes), known(false, false));
         }
-        assert_eq!(Known::parse(b"?"), Known::default());
+        for damaged in [&b"?"[..], &end, &sealed[1..]] {
+            assert_eq!(Known::parse(damaged), Known::default());
+        }
     }
 
     #[test]
