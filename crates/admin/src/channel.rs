@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fonn_auth::tls::{self, Side, Tls, Watched};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -26,7 +28,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
 
-use super::{MEMBER, base64};
+use super::MEMBER;
 
 /// How soon a connection ends whose other end has fallen silent.
 ///
@@ -182,7 +184,7 @@ impl Channel {
     #[must_use]
     pub fn with_login(self, user: &str, password: &[u8]) -> Self {
         let pair = [user.as_bytes(), b":", password].concat();
-        let value = format!("Basic {}", base64::encode(&pair));
+        let value = format!("Basic {}", STANDARD.encode(pair));
         let authorization = HeaderValue::try_from(value).ok().map(|mut value| {
             // Never in a log or in HTTP/2's table of headers.
             value.set_sensitive(true);

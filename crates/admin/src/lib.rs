@@ -15,7 +15,6 @@
 //! ([`Grpc`]) get whatever else has a content type of gRPC or gRPC-web. Both run on the runtime
 //! that drives the server and must not block.
 
-mod base64;
 mod body;
 mod calls;
 mod channel;

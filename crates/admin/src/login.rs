@@ -12,6 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use fonn_auth::metrics::Refused;
 use fonn_auth::{Authenticator, Identity, Refusal, Role, is_token};
@@ -24,8 +26,6 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
 use tonic::body::Body;
 use zeroize::Zeroizing;
-
-use super::base64;
 
 /// How to log in, for clients without a login.
 const HOW: &str = "a login is needed: send `authorization: Bearer TOKEN`, `Basic` with a user of the users file, or \
@@ -113,7 +113,7 @@ impl Credentials {
             });
         }
         let pair = if scheme.eq_ignore_ascii_case(b"basic") {
-            Zeroizing::new(base64::decode(rest).ok_or(Denied::Malformed)?)
+            Zeroizing::new(STANDARD.decode(rest).map_err(|_| Denied::Malformed)?)
         } else if is_bearer {
             Zeroizing::new(rest.to_vec())
         } else {
@@ -295,7 +295,7 @@ mod tests {
             parsed(format!("Bearer any:{token}").as_bytes()),
             pair("any")
         );
-        let basic = base64::encode(format!("any:{token}").as_bytes());
+        let basic = STANDARD.encode(format!("any:{token}"));
         assert_eq!(parsed(format!("Basic {basic}").as_bytes()), pair("any"));
     }
 

@@ -1,5 +1,7 @@
 //! Calls and pages of a port with users. The service that is called is reflection, which streams.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fonn_auth::Authenticator;
 use fonn_auth::testing::{PASSWORD, directory};
 use tokio_stream::StreamExt as _;
@@ -372,7 +374,7 @@ async fn figures_need_a_login_over_the_network() {
         }
         request.body(()).unwrap()
     };
-    let basic = format!("Basic {}", base64::encode(&[b"dev:", PASSWORD].concat()));
+    let basic = format!("Basic {}", STANDARD.encode([b"dev:", PASSWORD].concat()));
     let (far, near) = ([10, 0, 0, 7].into(), [127, 0, 0, 1].into());
     let asks = site(security.clone());
     let metrics = |login| request("/metrics", login);
