@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_admin::HostNames;
-use fonn_auth::Security;
-use fonn_auth::Source;
+use fonn_auth::{Security, Source};
 use fonn_proto::{Failure, Space, Version};
 use fonn_server::{Event, Scope, Tuning};
 use http_body::Body;

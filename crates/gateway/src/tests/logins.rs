@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use fonn_auth::Security;
-use fonn_auth::{Authenticator, Directory};
+use fonn_auth::testing::directory;
+use fonn_auth::{Authenticator, Security};
 use fonn_server::Tuning;
 use http_body_util::Full;
 use hyper::header::AUTHORIZATION;
@@ -18,18 +18,10 @@ use super::fake::{Fake, options};
 use crate::handler::{Front, Peer};
 use crate::life::{Life, Times};
 
-/// Of the password `secret`.
-const HASH: &str = "$argon2id$v=19$m=64,t=1,p=1$wXQK5rSIdVCHKOR1yYGIrg$tHaqh3b7PSsDIS4ZvXCTzKqUrmYfBtapcZhRS9E2V0w";
+/// `ci` with the password of all users of tests.
+const LOGIN: &str = "Basic Y2k6aHVudGVyIDI=";
 
-/// `ci:secret`.
-const LOGIN: &str = "Basic Y2k6c2VjcmV0";
-
-fn guarded() -> Front<Fake> {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let user = format!("[[user]]\nname = 'ci'\nrole = 'read-write'\nhash = '{HASH}'\n");
-    std::fs::write(file.path(), user).unwrap();
-    let directory = Directory::load(file.path()).unwrap();
-    let users = Arc::new(Authenticator::new(directory).unwrap());
+fn guarded(users: Arc<Authenticator>) -> Front<Fake> {
     let security = Security {
         users: Some(users),
         ..Security::default()
@@ -40,7 +32,8 @@ fn guarded() -> Front<Fake> {
 
 #[tokio::test]
 async fn a_connection_whose_password_is_checked_gives_way_to_no_newer_one() {
-    let front = guarded();
+    let users = Arc::new(Authenticator::new(directory(&[("ci", "read-write")])).unwrap());
+    let front = guarded(Arc::clone(&users));
     let peer = Peer {
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         is_encrypted: false,
@@ -54,12 +47,14 @@ async fn a_connection_whose_password_is_checked_gives_way_to_no_newer_one() {
     let request = Request::get("/absent").header(AUTHORIZATION, LOGIN);
     let request = request.body(Full::<Bytes>::default()).unwrap();
     let mut answer = pin!(front.answer(request, peer, &life));
-    // The check runs on a thread of its own from here on.
+    // The check waits for a thread from here on.
+    let occupied = users.occupy();
     let is_checked = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_pending())).await;
     assert!(is_checked);
     let newer: Vec<_> = (0..300).map(|_| begin()).collect();
     assert!(oldest.is_cut());
     assert!(!newer[299].is_cut());
     assert!(!life.is_cut());
+    drop(occupied);
     assert_eq!(answer.await.status(), StatusCode::NOT_FOUND);
 }
