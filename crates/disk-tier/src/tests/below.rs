@@ -192,7 +192,9 @@ async fn nothing_is_dropped_before_the_tier_below_has_passed_it() {
     let bucket = Bucket::new(Leave::Wait);
     let rig = over(&bucket);
     rig.put(b"first", 1, noise(1, 100)).await;
-    fill(&rig, 2, || bucket.asked.lock().len() > 1).await;
+    fill(&rig, 2, || !bucket.asked.lock().is_empty()).await;
+    rig.tier().wake_upkeep();
+    within(|| bucket.asked.lock().len() > 1).await;
     assert_eq!(rig.stats().generations_dropped, 0);
     // It was told what to hurry with before it was asked whether it has it.
     let oldest = rig.shared().generations.snapshot().last().unwrap().id;
