@@ -14,8 +14,9 @@ use fonn_base::tasks::Tasks;
 use fonn_cold_tier::checkpoint::{
     IndexEntry, Manifest, PartBuilder, PartFacts, SegmentFacts, SegmentState,
 };
-use fonn_cold_tier::names::{KeyHash, Region, SegmentName, WriterId};
-use fonn_cold_tier::names::{checkpoint_manifest, checkpoint_part};
+use fonn_cold_tier::names::{
+    KeyHash, Region, SegmentName, WriterId, checkpoint_manifest, checkpoint_part,
+};
 use fonn_cold_tier::segment::CopyVersion;
 use fonn_cold_tier::store::FsStore;
 use fonn_cold_tier::{ColdOptions, ColdTier, ObjectStore};

@@ -11,10 +11,9 @@ use fonn_base::clock::Clock;
 use fonn_cold_tier::store::probe::{Check, Finding, Outcome, probe};
 use fonn_cold_tier::store::s3::{PART_BYTES, S3Options, UploadChecksum};
 use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Reply, S3Server};
-use fonn_cold_tier::store::suite;
 use fonn_cold_tier::store::{
     Body, ObjectKey, ObjectStore, Operation, Piece, Pieces, PrefixStore, S3Store, StoreError,
-    StoreErrorKind,
+    StoreErrorKind, suite,
 };
 use hyper::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

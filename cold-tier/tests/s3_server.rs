@@ -19,8 +19,9 @@ use fonn_base::random::SplitMix64;
 use fonn_cold_tier::store::probe::{Outcome, probe};
 use fonn_cold_tier::store::retry::RetryOptions;
 use fonn_cold_tier::store::s3::{PART_BYTES, S3Credentials, S3Options, UploadChecksum};
-use fonn_cold_tier::store::suite;
-use fonn_cold_tier::store::{Body, ObjectKey, ObjectStore, RetryStore, S3Store, StoreErrorKind};
+use fonn_cold_tier::store::{
+    Body, ObjectKey, ObjectStore, RetryStore, S3Store, StoreErrorKind, suite,
+};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 

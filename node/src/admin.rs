@@ -24,8 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use fonn_admin::SettingsService;
-use fonn_admin::{Grpc, GrpcError, Readiness};
+use fonn_admin::{Grpc, GrpcError, Readiness, SettingsService};
 use fonn_auth::Authenticator;
 use fonn_base::events::Events;
 use fonn_disk_tier::Durability;

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fonn_admin::Readiness;
-use fonn_admin::SettingsService;
+use fonn_admin::{Readiness, SettingsService};
 use fonn_base::clock::Clock;
 use fonn_base::config::InForce;
 use fonn_base::entry::Space;

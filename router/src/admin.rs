@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fonn_admin::SettingsService;
-use fonn_admin::{Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, ask};
-use fonn_auth::ROLES;
-use fonn_auth::Security;
+use fonn_admin::{
+    Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, SettingsService, ask,
+};
 use fonn_auth::tls::Tls;
+use fonn_auth::{ROLES, Security};
 use fonn_base::clock::Clock;
 use fonn_base::config::InForce;
 use fonn_base::metrics::Metrics;

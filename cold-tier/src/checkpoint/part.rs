@@ -2,8 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use fonn_codec::checksum;
-use fonn_codec::{CodecSpec, Frame, frame};
+use fonn_codec::{CodecSpec, Frame, checksum, frame};
 
 use crate::checkpoint::{CheckpointError, ENTRY_LEN, FORMAT, IndexEntry};
 use crate::names::KeyHash;

@@ -2,8 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use fonn_codec::checksum;
-use fonn_codec::{CodecSpec, Frame};
+use fonn_codec::{CodecSpec, Frame, checksum};
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::names::KeyHash;

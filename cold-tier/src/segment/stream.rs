@@ -7,9 +7,8 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::Bytes;
-use fonn_codec::FrameError;
-use fonn_codec::checksum;
 use fonn_codec::frame::{BLOCK_LEN, ErrorKind, FrameStream, HEADER_LEN as FRAME_HEADER_LEN};
+use fonn_codec::{FrameError, checksum};
 
 use crate::segment::record::{CHECKSUM_LEN, Start};
 use crate::segment::{CopyVersion, Facts, RECORD_HEAD_LEN};

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_auth::Refusal;
-use fonn_auth::Security;
 use fonn_auth::encrypted::HANDSHAKE;
 use fonn_auth::tls::{Side, Watched};
+use fonn_auth::{Refusal, Security};
 use fonn_base::shutdown::Shutdown;
 use http_body_util::Full;
 use hyper::body::Incoming;

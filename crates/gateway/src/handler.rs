@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_admin::HostNames;
-use fonn_auth::Security;
-use fonn_auth::{Role, Source};
+use fonn_auth::{Role, Security, Source};
 use fonn_base::metrics::Metrics;
 use fonn_oidc::Verifier;
 use fonn_server::Scope;

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fonn_auth::Security;
 use fonn_auth::tls::{Tls, TlsError, TlsFiles};
-use fonn_auth::{Authenticator, Directory, UsersError};
+use fonn_auth::{Authenticator, Directory, Security, UsersError};
 use fonn_base::config::{ConfigError, FileWatch};
 use fonn_server::ListenAddr;
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use fonn_base::metrics::Metrics;
-use fonn_base::metrics::Snapshot;
 use fonn_base::metrics::cells::{HistogramSum, LocalCounter, LocalGauge, LocalHistogram};
+use fonn_base::metrics::{Metrics, Snapshot};
 use parking_lot::Mutex;
 
 use super::{CallError, quantile};

@@ -7,10 +7,9 @@
     reason = "only tests use it"
 )]
 
-use fonn_proto::Command;
-use fonn_proto::Out;
 use fonn_proto::peer::hello::{self, Hello, Rejection};
 use fonn_proto::peer::{Head, Kind, Reply, Request, Step, next};
+use fonn_proto::{Command, Out};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

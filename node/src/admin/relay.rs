@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fonn_admin::SettingsService;
-use fonn_admin::{GrpcError, Options, Relay, Relayed, ask};
+use fonn_admin::{GrpcError, Options, Relay, Relayed, SettingsService, ask};
 use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::admin_server::AdminServer;
 use fonn_proto::grpc::v1::cold_server::ColdServer;

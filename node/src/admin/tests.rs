@@ -13,10 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_admin::SettingsService;
-use fonn_admin::{Channel, Options, Readiness, Routes, Server};
-use fonn_auth::Authenticator;
-use fonn_auth::Security;
+use fonn_admin::{Channel, Options, Readiness, Routes, Server, SettingsService};
+use fonn_auth::{Authenticator, Security};
 use fonn_base::clock::Clock;
 use fonn_base::config::InForce;
 use fonn_base::entry::Space;

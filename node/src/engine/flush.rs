@@ -4,8 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use fonn_base::entry::Space;
-use fonn_proto::peer;
-use fonn_proto::{ExpirySpec, Failure, PurgeScope, Version};
+use fonn_proto::{ExpirySpec, Failure, PurgeScope, Version, peer};
 
 use super::Engine;
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fonn_base::allocator;
 use fonn_base::clock::Clock;
 use fonn_base::hlc::{self, Hlc};
-use fonn_base::memory;
 use fonn_base::tasks::Tasks;
+use fonn_base::{allocator, memory};
 use fonn_codec::policy::Signals;
 use fonn_cold_tier::segment::FlushMark as ColdMark;
 use fonn_cold_tier::{ColdError, ColdTier};

@@ -11,10 +11,8 @@ use std::time::Instant;
 
 use fonn_base::entry::Space;
 use fonn_forward::envelope;
-use fonn_proto::Failure;
-use fonn_proto::Outcome;
 use fonn_proto::peer::{Entry, Reply, Request};
-use fonn_proto::placement;
+use fonn_proto::{Failure, Outcome, placement};
 use fonn_rpc::CallError;
 
 use super::metrics::Event;

@@ -1,8 +1,7 @@
 //! TLS on the port: which clients are admitted, which are not, and what works without it.
 
 use fonn_auth::Authenticator;
-use fonn_auth::testing::directory;
-use fonn_auth::testing::{Authority, FAR};
+use fonn_auth::testing::{Authority, FAR, directory};
 use fonn_auth::tls::{CallerFiles, Tls, TlsFiles, caller};
 use rcgen::SerialNumber;
 use rustls::ClientConfig;

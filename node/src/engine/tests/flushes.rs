@@ -3,9 +3,8 @@
 use std::task::{Context, Waker};
 
 use fonn_base::hlc;
-use fonn_proto::Version;
 use fonn_proto::outcome::Value;
-use fonn_proto::peer;
+use fonn_proto::{Version, peer};
 
 use super::*;
 

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fonn_auth::Authenticator;
-use fonn_auth::Security;
-use fonn_auth::testing::directory;
-use fonn_auth::testing::{Authority, FAR};
+use fonn_auth::testing::{Authority, FAR, directory};
 use fonn_auth::tls::{Tls, TlsFiles};
+use fonn_auth::{Authenticator, Security};
 use fonn_rpc::CallError;
 use tempfile::TempDir;
 
