@@ -15,7 +15,7 @@ use prost::Message;
 pub const MESSAGE_LEN_MAX: usize = 4 << 20;
 
 /// Bytes before a message.
-const HEAD_LEN: usize = 5;
+pub(crate) const HEAD_LEN: usize = 5;
 
 /// Bytes that are taken for the first of a message before they have come.
 const CAPACITY_MAX: usize = 64 << 10;
@@ -65,6 +65,12 @@ impl Deframer {
         self.0.len()
     }
 
+    /// The bytes that wait, which are not to be pulled any more.
+    #[must_use]
+    pub fn take(&mut self) -> Bytes {
+        self.0.split().freeze()
+    }
+
     /// Whether no bytes wait.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -76,18 +82,9 @@ impl Deframer {
     /// # Errors
     /// [`FrameError`], as soon as the head of the message has come.
     pub fn pull(&mut self) -> Result<Framed, FrameError> {
-        let Some((flag, len)) = self.0.split_first().and_then(|(flag, rest)| {
-            let len = rest.first_chunk::<4>()?;
-            Some((*flag, u32::from_be_bytes(*len) as usize))
-        }) else {
+        let Some(len) = head(&self.0)? else {
             return Ok(Framed::More);
         };
-        if flag != 0 {
-            return Err(FrameError::Compressed);
-        }
-        if len > MESSAGE_LEN_MAX {
-            return Err(FrameError::TooLong { len });
-        }
         let missing = (HEAD_LEN + len).saturating_sub(self.0.len());
         if missing > 0 {
             self.0.reserve(missing.min(CAPACITY_MAX));
@@ -95,6 +92,21 @@ impl Deframer {
         }
         self.0.advance(HEAD_LEN);
         Ok(Framed::Message(self.0.split_to(len).freeze()))
+    }
+}
+
+/// The length of the message whose head `bytes` begin with; `None` if more has to come.
+pub(crate) fn head(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
+    let Some([flag, len @ ..]) = bytes.first_chunk::<HEAD_LEN>() else {
+        return Ok(None);
+    };
+    if *flag != 0 {
+        return Err(FrameError::Compressed);
+    }
+    let len = u32::from_be_bytes(*len) as usize;
+    match len > MESSAGE_LEN_MAX {
+        true => Err(FrameError::TooLong { len }),
+        false => Ok(Some(len)),
     }
 }
 

@@ -22,6 +22,7 @@ mod json;
 mod references;
 mod resource;
 pub mod status;
+mod upload;
 mod zstd;
 
 pub use self::digest::{Digest, DigestError, DigestFunction};
@@ -33,6 +34,7 @@ pub use self::instance::{Instance, InstanceError};
 pub use self::json::{JSON_RESULT_LEN_MAX, JsonError, result_of_json, result_to_json};
 pub use self::references::{References, ReferencesError, Referrer};
 pub use self::resource::{Compressor, Resource, ResourceError};
+pub use self::upload::{Upload, UploadError, UploadPart, WriteEnd};
 pub use self::zstd::{Deflater, Inflater, STEP_LEN, ZstdError};
 
 /// The messages, made from `proto/reapi/cache.proto`.

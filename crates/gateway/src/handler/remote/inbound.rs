@@ -3,7 +3,7 @@
 
 use bytes::{Buf as _, Bytes};
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Deframer, FrameError, Framed};
+use fonn_reapi::{Deframer, FrameError, Framed, Upload, UploadPart, WriteEnd};
 use fonn_server::Event;
 use http_body::Body;
 use prost::Message;
@@ -18,6 +18,14 @@ const STEP_SHARES: usize = 4;
 /// What a decoded message may take, in multiples of the message: a digest is text in it.
 const DECODED_SHARES: usize = 3;
 
+/// What an upload has next behind its first message.
+pub(super) enum Part {
+    /// Bytes of the blob.
+    Data(Bytes),
+    /// The end of a message.
+    End(WriteEnd),
+}
+
 /// The messages of a call. Their memory is charged until this is dropped.
 pub(super) struct Inbound<'r, S: Store, B> {
     terms: Terms<'r, S>,
@@ -25,6 +33,8 @@ pub(super) struct Inbound<'r, S: Store, B> {
     figures: &'r RemoteFigures,
     pace: Pace,
     deframer: Deframer,
+    /// The messages from the second on, if they are taken in parts.
+    upload: Upload,
     charge: Option<S::Charge<'r>>,
     charged: usize,
     /// What the call holds until its end, and for the moment.
@@ -44,6 +54,7 @@ where
             figures,
             pace: Pace::default(),
             deframer: Deframer::default(),
+            upload: Upload::default(),
             charge: None,
             charged: 0,
             held: 0,
@@ -58,15 +69,12 @@ where
                 Framed::Message(message) => return Ok(Some(message)),
                 Framed::More => {}
             }
-            let next = self.terms.next(&mut self.body, &mut self.pace).await;
-            let Some(mut data) = next.map_err(|error| self.not_received(error))? else {
+            let Some(mut data) = self.data().await? else {
                 return match self.deframer.is_empty() {
                     true => Ok(None),
                     false => Err(malformed(FrameError::Incomplete)),
                 };
             };
-            self.figures.received(data.remaining());
-            self.cover(data.remaining()).await?;
             while data.has_remaining() {
                 let chunk = data.chunk();
                 self.deframer.push(chunk);
@@ -74,6 +82,40 @@ where
                 data.advance(len);
             }
         }
+    }
+
+    /// The next part of an upload whose first message was taken; `None` at the end of the body.
+    /// Nothing is to be asked for as a whole message any more.
+    pub(super) async fn part(&mut self) -> Result<Option<Part>, Refusal> {
+        if !self.deframer.is_empty() {
+            self.upload.push(self.deframer.take());
+        }
+        loop {
+            match self.upload.pull().map_err(Refusal::invalid)? {
+                UploadPart::Data(data) => return Ok(Some(Part::Data(data))),
+                UploadPart::End(end) => return Ok(Some(Part::End(end))),
+                UploadPart::More => {}
+            }
+            let Some(mut data) = self.data().await? else {
+                return match self.upload.is_between_messages() {
+                    true => Ok(None),
+                    false => Err(malformed(FrameError::Incomplete)),
+                };
+            };
+            self.upload.push(data.copy_to_bytes(data.remaining()));
+        }
+    }
+
+    /// The next bytes of the body, which are charged.
+    async fn data(&mut self) -> Result<Option<B::Data>, Refusal> {
+        let next = self.terms.next(&mut self.body, &mut self.pace).await;
+        let data = next.map_err(|error| self.not_received(error))?;
+        if let Some(data) = &data {
+            let len = data.remaining();
+            self.figures.received(len);
+            self.cover(len).await?;
+        }
+        Ok(data)
     }
 
     /// The next message, decoded.
@@ -115,7 +157,8 @@ where
     }
 
     async fn cover(&mut self, incoming: usize) -> Result<(), Refusal> {
-        let needed = self.held + self.kept + self.deframer.len() + incoming;
+        let waiting = self.deframer.len() + self.upload.held_len();
+        let needed = self.held + self.kept + waiting + incoming;
         if needed <= self.charged {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use fonn_reapi::{Compressor, Deflater, Digest, Resource, STEP_LEN, ZstdError};
 use fonn_server::Event;
 use http_body::Body;
 
-use super::inbound::Inbound;
+use super::inbound::{Inbound, Part};
 use super::reply::Reply;
 use super::sink::Sink;
 use super::{Blob, Caller, failed};
@@ -84,7 +84,7 @@ impl<S: Store> Caller<'_, S> {
         B: Body<Data: Send> + Unpin + Send,
     {
         let first: Option<WriteRequest> = inbound.decoded().await?;
-        let mut request = first.ok_or_else(|| Refusal::invalid("the call has no message"))?;
+        let request = first.ok_or_else(|| Refusal::invalid("the call has no message"))?;
         let name = request.resource_name.clone();
         let resource = Resource::for_write(&name).map_err(Refusal::invalid)?;
         let digest = resource.digest;
@@ -113,32 +113,30 @@ impl<S: Store> Caller<'_, S> {
             let long = LongWrite::new(self.front, self.scope, instance, Bytes::new());
             sink = sink.into_long(long);
         }
-        let mut committed = 0_i64;
-        loop {
-            if !request.resource_name.is_empty() && request.resource_name != name {
-                return Err(Refusal::invalid("the resource name changed in the upload"));
-            }
-            // bazel-remote, which passes blobs on as a proxy, sends no offsets and no
-            // `finish_write`. The digest tells whether the bytes are all there.
-            if request.write_offset != committed && request.write_offset != 0 {
-                let line = format!(
-                    "write_offset is {}, and {committed} bytes came before: start again at 0",
-                    request.write_offset
-                );
-                return Err(Refusal::invalid(line));
-            }
-            committed = committed.saturating_add(request.data.len() as i64);
-            sink.take(&request.data, inbound).await?;
-            if request.finish_write {
-                break;
-            }
-            let next = tokio::select! {
+        begins_at(request.write_offset, 0)?;
+        sink.take(&request.data, inbound).await?;
+        let mut committed = request.data.len() as i64;
+        let mut message_begun = committed;
+        let mut is_finished = request.finish_write;
+        drop(request);
+        while !is_finished {
+            let part = tokio::select! {
                 biased;
-                next = inbound.decoded() => next?,
+                part = inbound.part() => part?,
                 () = &mut stored_by_another => return Ok(is_there()),
             };
-            match next {
-                Some(next) => request = next,
+            match part {
+                Some(Part::Data(data)) => {
+                    committed = committed.saturating_add(data.len() as i64);
+                    sink.take(&data, inbound).await?;
+                }
+                Some(Part::End(end)) => {
+                    if !end.resource_name.is_empty() && end.resource_name != name {
+                        return Err(Refusal::invalid("the resource name changed in the upload"));
+                    }
+                    begins_at(end.write_offset, message_begun)?;
+                    (message_begun, is_finished) = (committed, end.finish_write);
+                }
                 None => break,
             }
         }
@@ -170,6 +168,19 @@ impl<S: Store> Caller<'_, S> {
             },
             complete,
         }))
+    }
+}
+
+/// Whether a message of an upload continues where the one before it ended.
+///
+/// bazel-remote, which passes blobs on as a proxy, sends no offsets and no `finish_write`. The
+/// digest tells whether the bytes are all there.
+fn begins_at(write_offset: i64, committed: i64) -> Result<(), Refusal> {
+    match write_offset == committed || write_offset == 0 {
+        true => Ok(()),
+        false => Err(Refusal::invalid(format!(
+            "write_offset is {write_offset}, and {committed} bytes came before: start again at 0"
+        ))),
     }
 }
 
