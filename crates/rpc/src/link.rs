@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{BufMut as _, BytesMut};
-use fonn_auth::encrypted::Encrypted;
+use fonn_auth::encrypted::{Encrypted, SLICES_MAX};
 use fonn_auth::tls;
 use fonn_proto::Out;
 use socket2::{SockRef, TcpKeepalive};
@@ -14,9 +14,6 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::Options;
-
-/// Parts of one vectored write.
-const SLICES_MAX: usize = 64;
 
 /// A member that vanished without a word is noticed after about this time, even without requests.
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(30);

@@ -53,3 +53,42 @@ async fn an_upload_ends_when_another_one_of_its_blob_is_stored() {
     let answer = WriteResponse::decode(&body[5..]).unwrap();
     assert_eq!(answer.committed_size, 1000);
 }
+
+#[tokio::test]
+async fn a_message_of_an_upload_follows_the_one_before() {
+    let digest = digest_of(b"hello");
+    let upload = format!("uploads/u/{}", name(&digest, "blobs"));
+    let other = format!("uploads/u/{}", name(&digest_of(b"other"), "blobs"));
+    let part = |resource_name: &str, write_offset, finish_write, data| {
+        frame(&WriteRequest {
+            resource_name: resource_name.to_owned(),
+            write_offset,
+            finish_write,
+            data: Bytes::from_static(data),
+        })
+    };
+    let first = part(&upload, 0, false, b"hel");
+    let begun = |last: Bytes| [&first[..], &last].concat();
+    let last = |name: &str, offset| begun(part(name, offset, true, b"lo"));
+    // The bytes are those of the blob in each of them.
+    let unfinished = begun(part("", 3, false, b"lo"));
+    let cut = [&unfinished[..], &first[..7]].concat();
+    // Nothing is looked at behind the end.
+    let more = [&last("", 3)[..], b"\x01more"].concat();
+    for (body, code) in [
+        (last("", 3), OK),
+        (last(&upload, 3), OK),
+        (last("", 0), OK),
+        (unfinished, OK),
+        (more, OK),
+        (last("", 2), INVALID),
+        (last("", 4), INVALID),
+        (last(&other, 3), INVALID),
+        (cut, INVALID),
+    ] {
+        let site = Site::new();
+        assert_eq!(site.raw(&format!("{STREAM}/Write"), body).await.0, code);
+        let is_stored = !site.store.0.entries.lock().is_empty();
+        assert_eq!(is_stored, code == OK);
+    }
+}
