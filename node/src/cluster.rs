@@ -57,7 +57,6 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use openraft::SnapshotPolicy;
@@ -69,7 +68,7 @@ use tonic::transport::Server;
 
 use fonn_auth::tls::Tls;
 use fonn_base::events::Events;
-use fonn_base::hlc::Hlc;
+use fonn_base::hlc::{Hlc, VersionRange};
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_base::random::SplitMix64;
 use fonn_base::tasks::{OnShutdown, Tasks};
@@ -161,8 +160,7 @@ pub struct Options {
     pub tls: Option<Arc<Tls>>,
     /// What is served to other members besides.
     pub services: Routes,
-    /// The clock of the versions that the member gives; members bring theirs together. None if it
-    /// gives none.
+    /// The clock of the versions that the member gives. None if it gives none.
     pub versions: Option<Arc<Hlc>>,
     /// The bucket of the member: members tell each other which segments they have brought there.
     /// None if it has none.
@@ -372,7 +370,6 @@ impl Cluster {
             detector: Mutex::new(Detector::new(options.detector)),
             grants: Mutex::new(Grants::new(SplitMix64::from_entropy().next_u64())),
             lease: Mutex::default(),
-            is_answered: AtomicBool::new(false),
             options,
             info,
             identity: Mutex::new(identity),
@@ -534,17 +531,11 @@ impl Cluster {
         }
     }
 
-    /// Whether the leader, or one that it leads, has told it since its start how far versions are:
-    /// before, its clock may be behind what was acknowledged. A lone member knows.
+    /// The range of versions of an epoch, if that is the newest one that this member knows.
     #[must_use]
-    pub fn is_told_the_time(&self) -> bool {
-        let participant = &self.participant;
-        // One that was a leader takes itself for that after a start, before another member was
-        // heard.
-        let leads = Role::of(&participant.metrics()).leads.is_some();
-        let is_alone = || participant.state().live().nth(1).is_none();
-        let is_answered = || participant.is_answered.load(Ordering::Acquire) || is_alone();
-        leads && is_answered() || participant.lease.lock().has_heard()
+    pub fn versions_of(&self, epoch: u64) -> Option<VersionRange> {
+        let state = self.participant.states.borrow();
+        (state.epoch == epoch).then_some(state.versions)
     }
 
     /// Whether it may answer for its slots, if it has applied the map of `epoch`; to be asked

@@ -42,7 +42,7 @@ pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
 pub use self::peer::{Framing, PutError, SlotEntries, Transfer};
 #[cfg(test)]
-pub(crate) use self::upkeep::{CEILING_AHEAD_MS, FALL_MARGIN_MS};
+pub(crate) use self::upkeep::CEILING_AHEAD_MS;
 pub use self::upkeep::{EngineOptions, OpenError};
 pub use self::warm::Warmed;
 pub use self::written::{WrittenCursor, WrittenStep};

@@ -11,9 +11,9 @@
 mod timeline;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 
@@ -36,6 +36,19 @@ pub const SKEW_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1000;
 /// observe that version, and counted on, can still be opened again.
 const FLOOR_MAX: u64 = VERSION_MAX + (VERSION_MAX >> 1);
 
+/// How far below the ceiling of its range a version stops to follow the wall clock: 4 s, that is,
+/// 262 million versions. A member counts on through them while it hears no leader.
+pub const COUNT_RESERVE: u64 = 4_000 << COUNTER_BITS;
+
+/// The versions that the members of a cluster may give in one epoch (ADR 0038).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRange {
+    /// Every version of an earlier epoch is below it.
+    pub base: u64,
+    /// Every version of the epoch is below it. It only grows.
+    pub ceiling: u64,
+}
+
 /// A version from elsewhere is too far ahead of the wall clock, or beyond [`VERSION_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -53,11 +66,11 @@ pub struct VersionOutOfRange {
 #[derive(Debug)]
 pub struct Hlc {
     clock: Clock,
-    /// Up to which millisecond versions follow the wall clock; `u64::MAX` without a bound.
-    follows_until_ms: AtomicU64,
+    /// The ceiling of the range; `u64::MAX` for a node without a cluster.
+    ceiling: AtomicU64,
     /// The last version given or observed.
     last: AtomicU64,
-    /// The newest version that was heard of while versions did not follow the clock.
+    /// The newest version at or above the ceiling that was heard of.
     heard: AtomicU64,
     /// Whether one was given since [`Hlc::take_given`] was asked.
     given: AtomicBool,
@@ -80,7 +93,7 @@ impl Hlc {
         let timeline = Timeline::new(floor, clock.wall_ms(), clock.monotonic_ms());
         Ok(Self {
             clock,
-            follows_until_ms: AtomicU64::new(u64::MAX),
+            ceiling: AtomicU64::new(u64::MAX),
             last: AtomicU64::new(floor),
             heard: AtomicU64::new(0),
             given: AtomicBool::new(false),
@@ -127,30 +140,42 @@ impl Hlc {
         Ok(())
     }
 
-    /// As [`Hlc::observe`], for a version that another member merely tells of. It counts once
-    /// versions follow the clock again, or at [`Hlc::heed`].
+    /// As [`Hlc::observe`], for a version of which the writer may be in another epoch or region. A
+    /// version at or above the ceiling counts only when a range contains it.
     ///
-    /// A member that may have lost its slots hears how far the versions of their new owner are,
-    /// possibly before it hears that they are lost. A version that it gave above those would
-    /// replace what the new owner has acknowledged.
+    /// A member that is cut off may read in the bucket what its successor wrote. A version that it
+    /// gave above those would replace what the successor has acknowledged.
     ///
     /// # Errors
     /// As [`Hlc::observe`].
     pub fn hear(&self, version: u64) -> Result<(), VersionOutOfRange> {
-        if self.clock.wall_ms() <= self.follows_until_ms.load(Ordering::Relaxed) {
-            return self.observe(version);
-        }
-        if !self.admits(version) {
+        if version < self.ceiling() || !self.admits(version) {
             return self.observe(version);
         }
         self.heard.fetch_max(version, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Makes every later version larger than each one that was heard of.
-    pub fn heed(&self) {
+    /// Gives versions of a range from now on. To be called before the first write of its epoch.
+    pub fn enter(&self, range: VersionRange) {
+        self.ceiling.store(range.ceiling, Ordering::Relaxed);
         let heard = self.heard.load(Ordering::Relaxed);
-        self.last.fetch_max(heard, Ordering::Relaxed);
+        let heard = if heard < range.ceiling { heard } else { 0 };
+        self.last
+            .fetch_max(range.base.max(heard), Ordering::Relaxed);
+    }
+
+    /// Every version that this clock gives is below it; `u64::MAX` without a cluster.
+    #[must_use]
+    pub fn ceiling(&self) -> u64 {
+        self.ceiling.load(Ordering::Relaxed)
+    }
+
+    /// What a range has to contain so that versions follow the wall clock, and are above all that
+    /// was heard of.
+    #[must_use]
+    pub fn wanted(&self) -> u64 {
+        at_ms(self.clock.wall_ms()).max(self.heard.load(Ordering::Relaxed))
     }
 
     /// Whether a version from elsewhere is believed: it is at most [`SKEW_MS_MAX`] ahead of the
@@ -174,44 +199,22 @@ impl Hlc {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// The newest version that was given or observed, or that could be given now: what others have
-    /// to be told, so that what they give from now on is not below it. Gives none.
+    /// The newest version that was given or observed, or that could be given now. Gives none.
     #[must_use]
     pub fn newest(&self) -> u64 {
-        self.last().max(self.follow(self.clock.wall_ms()))
+        self.newest_within(0)
     }
 
-    /// Has versions follow the wall clock for `span` from now on, and only count on after that;
-    /// without a bound if there is no `span`.
-    ///
-    /// A member of a cluster may not know that another member has its slots by now. What it still
-    /// writes has to be older than what that member acknowledges, so its versions stop at the last
-    /// moment at which the slots were certainly its own.
-    pub fn follow_for(&self, span: Option<Duration>) {
-        let until = span.map_or(u64::MAX, |span| {
-            let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-            self.clock.wall_ms().saturating_add(ms)
-        });
-        self.heed();
-        self.follows_until_ms.store(until, Ordering::Relaxed);
+    /// As [`Hlc::newest`], for what could be given within so many milliseconds.
+    #[must_use]
+    pub fn newest_within(&self, ms: u64) -> u64 {
+        let wall_ms = self.clock.wall_ms().saturating_add(ms);
+        self.last().max(self.follow(wall_ms))
     }
 
-    /// Has versions only count on, if they have followed the wall clock without a bound so far.
-    pub fn stop_following(&self) {
-        // An earlier bound stays as it is. Of 0 no reading of the clock is in time, not even one in
-        // the millisecond of the last version, nor one of a clock that was set back.
-        let _ = self.follows_until_ms.compare_exchange(
-            u64::MAX,
-            0,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-    }
-
-    /// The first version of that millisecond, or of the one at which versions stop following the
-    /// clock.
+    /// The first version of that millisecond, or the highest one that may follow the clock.
     fn follow(&self, wall_ms: u64) -> u64 {
-        at_ms(wall_ms.min(self.follows_until_ms.load(Ordering::Relaxed)))
+        at_ms(wall_ms).min(self.ceiling().saturating_sub(COUNT_RESERVE))
     }
 
     /// Whether a version was given since this was asked last.
@@ -268,6 +271,7 @@ pub const fn wall_ms(version: u64) -> u64 {
 mod tests {
     use std::collections::HashSet;
     use std::thread;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
@@ -381,61 +385,61 @@ mod tests {
         assert!(!hlc.take_given());
     }
 
-    #[test]
-    fn versions_stop_where_they_may_not_follow_the_clock_any_more() {
-        let manual = ManualClock::new(1000);
-        let hlc = Hlc::new(manual.clock(), 0).unwrap();
-        hlc.follow_for(Some(Duration::from_millis(300)));
-        manual.set_wall_ms(1200);
-        assert_eq!(hlc.next(), at_ms(1200));
-        manual.set_wall_ms(9000);
-        assert_eq!(hlc.newest(), at_ms(1300));
-        assert_eq!(hlc.next(), at_ms(1300));
-        assert_eq!(hlc.next(), at_ms(1300) + 1);
-        // That is a bound already.
-        hlc.stop_following();
-        assert_eq!(hlc.next(), at_ms(1300) + 2);
-        hlc.follow_for(None);
-        assert_eq!(hlc.next(), at_ms(9000));
-        manual.set_wall_ms(10_000);
-        hlc.stop_following();
-        assert_eq!(hlc.next(), at_ms(9000) + 1);
-        hlc.observe(at_ms(9500)).unwrap();
-        assert_eq!(hlc.next(), at_ms(9500) + 1);
+    fn range(base_ms: u64, ceiling_ms: u64) -> VersionRange {
+        VersionRange {
+            base: at_ms(base_ms),
+            ceiling: at_ms(ceiling_ms),
+        }
     }
 
     #[test]
-    fn what_is_heard_without_following_the_clock_counts_once_versions_follow_it_again() {
-        let manual = ManualClock::new(1000);
+    fn versions_follow_the_clock_up_to_the_reserve_below_the_ceiling_and_count_on_from_there() {
+        let manual = ManualClock::new(10_000);
         let hlc = Hlc::new(manual.clock(), 0).unwrap();
-        hlc.hear(at_ms(1500)).unwrap();
-        assert_eq!(hlc.next(), at_ms(1500) + 1);
-        hlc.follow_for(Some(Duration::from_millis(300)));
-        manual.set_wall_ms(3000);
+        hlc.enter(range(9_000, 15_000));
+        assert_eq!(hlc.next(), at_ms(10_000));
+        manual.set_wall_ms(99_000);
+        assert_eq!(hlc.newest(), at_ms(11_000));
+        assert_eq!(hlc.next(), at_ms(11_000));
+        assert_eq!(hlc.next(), at_ms(11_000) + 1);
+        hlc.enter(range(9_000, 200_000));
+        assert_eq!(hlc.next(), at_ms(99_000));
+    }
+
+    #[test]
+    fn versions_of_an_epoch_are_above_all_of_the_epoch_before_whatever_the_clocks_say() {
+        let (fast, slow) = (ManualClock::new(1 << 40), ManualClock::new(1000));
+        let cut_off = Hlc::new(fast.clock(), 0).unwrap();
+        let successor = Hlc::new(slow.clock(), 0).unwrap();
+        let before = range(20_000, 40_000);
+        cut_off.enter(before);
+        successor.enter(before);
+        successor.enter(range(40_000, 42_000));
+        let first = successor.next();
+        assert!((0..1000).all(|_| cut_off.next() < first));
+    }
+
+    #[test]
+    fn a_version_above_the_ceiling_counts_when_a_range_contains_it() {
+        let hlc = Hlc::new(ManualClock::new(10_000).clock(), 0).unwrap();
+        hlc.enter(range(0, 13_000));
+        hlc.hear(at_ms(12_999)).unwrap();
+        assert_eq!(hlc.next(), at_ms(12_999) + 1);
         hlc.hear(at_ms(20_000)).unwrap();
         assert!(hlc.hear(VERSION_MAX + 1).is_err());
-        assert_eq!(hlc.next(), at_ms(1500) + 2);
-        hlc.follow_for(Some(Duration::from_millis(300)));
+        assert_eq!(hlc.next(), at_ms(12_999) + 2);
+        assert_eq!(hlc.wanted(), at_ms(20_000));
+        hlc.enter(range(0, 15_000));
+        assert_eq!(hlc.next(), at_ms(12_999) + 3);
+        hlc.enter(range(0, 30_000));
         assert_eq!(hlc.next(), at_ms(20_000) + 1);
-        manual.set_wall_ms(30_000);
-        hlc.hear(at_ms(40_000)).unwrap();
-        hlc.heed();
-        assert_eq!(hlc.next(), at_ms(40_000) + 1);
     }
 
     #[test]
-    fn what_is_heard_at_once_after_versions_stopped_does_not_count_either() {
-        let manual = ManualClock::new(1000);
-        let hlc = Hlc::new(manual.clock(), at_ms(1000)).unwrap();
-        // In the millisecond of the last version, and by a clock that was set back.
-        hlc.stop_following();
-        for wall in [1000, 400] {
-            manual.set_wall_ms(wall);
-            hlc.hear(at_ms(20_000)).unwrap();
-            assert!(hlc.next() < at_ms(1001), "at {wall} ms");
-        }
-        hlc.follow_for(None);
-        assert_eq!(hlc.next(), at_ms(20_000) + 1);
+    fn a_member_that_has_entered_no_range_only_counts_on() {
+        let hlc = Hlc::new(ManualClock::new(10_000).clock(), at_ms(5_000)).unwrap();
+        hlc.enter(VersionRange::default());
+        assert_eq!(hlc.next(), at_ms(5_000) + 1);
     }
 
     #[test]

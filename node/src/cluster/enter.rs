@@ -68,6 +68,7 @@ async fn form(participant: &Arc<Participant>) -> Result<(), String> {
     let form = Change::Form {
         cluster: identity::draw(),
         founder: info.clone(),
+        version: participant.newest_version(),
     };
     let formed = participant.propose(form, CHANGE_DEADLINE).await;
     formed.map_err(|error| error.to_string())?;
@@ -104,6 +105,7 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
             weight: own.weight.into(),
             version: own.version.clone(),
             forwarded: false,
+            newest_version: participant.newest_version(),
         };
         let call = |channel| async move { client(channel).join(request).await };
         match participant.peers.call(&address, JOIN_DEADLINE, call).await {

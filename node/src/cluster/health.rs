@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -112,8 +111,7 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
         .call(&address, ANSWER_DEADLINE, call)
         .await;
     if let Ok(answer) = &answer {
-        participant.observe_version(raft_id, answer.version);
-        participant.is_answered.store(true, Ordering::Release);
+        participant.hear_version(raft_id, answer.version);
         // One that comes later, to a process that was stopped, promises nothing: others may lead by
         // then.
         if sent.elapsed() <= ANSWER_DEADLINE {

@@ -66,8 +66,6 @@ pub(super) struct Lease {
     promising: Option<Instant>,
     /// When one was heard that knows nothing of promises.
     unpromising: Option<Instant>,
-    /// Whether one of either kind was heard: what a leader promises itself does not count.
-    has_heard: bool,
 }
 
 impl Lease {
@@ -82,7 +80,6 @@ impl Lease {
         if question.sequence == 0 {
             if leader == Some(question.from) {
                 self.unpromising = Some(now);
-                self.has_heard = true;
             }
             return;
         }
@@ -98,7 +95,6 @@ impl Lease {
         }
         if question.is_leading {
             self.promising = Some(now);
-            self.has_heard = true;
             if let Some(got) = got {
                 self.promise(question.epoch, got + silence, now);
             }
@@ -134,12 +130,6 @@ impl Lease {
         let known = self.promises.iter().filter(|(of, _)| *of <= epoch);
         let end = known.map(|(_, end)| *end).max();
         Some(end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now)))
-    }
-
-    /// Whether another member was heard as the leader since the start, and told how far its clock
-    /// is.
-    pub(super) const fn has_heard(&self) -> bool {
-        self.has_heard
     }
 
     /// How long ago a leader was heard that promises.

@@ -2,6 +2,7 @@
 //!
 //! Members and routers serve by the last map that they have, also while no agreement is possible.
 
+use fonn_base::hlc::VersionRange;
 use fonn_proto::placement::{Placed, Table};
 
 use super::member::{Member, MemberState, Phase};
@@ -14,6 +15,8 @@ pub struct Map {
     pub cluster: u64,
     /// The version; a higher one is newer.
     pub epoch: u64,
+    /// The versions that members may give, as far as this was known when the map was made.
+    pub versions: VersionRange,
     /// Owners that each slot should have.
     pub replicas: u8,
     /// All members but those removed, by name. The positions in [`Map::table`] are positions here.
@@ -65,6 +68,7 @@ impl Map {
         Self {
             cluster: state.cluster,
             epoch: state.epoch,
+            versions: state.versions,
             replicas: state.replicas,
             members,
             table,

@@ -139,7 +139,6 @@ pub struct Member {
     /// Whether the failure detector holds it for dead.
     pub is_down: bool,
     /// The epoch since which it has been active and reachable without a break.
-    #[serde(default)]
     pub since: u64,
 }
 

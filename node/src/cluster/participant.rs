@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use openraft::ServerState;
@@ -11,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
+use fonn_base::hlc::Hlc;
 use fonn_base::pool::BlockingPool;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::grpc::v1::{JoinRequest, ProposeRequest};
@@ -59,8 +59,6 @@ pub(super) struct Participant {
     pub(super) grants: Mutex<Grants>,
     /// What it is promised.
     pub(super) lease: Mutex<Lease>,
-    /// Whether another member has answered since the start, and told how far its clock is.
-    pub(super) is_answered: AtomicBool,
     /// When a leader was last heard.
     pub(super) heard: watch::Sender<Option<Instant>>,
     /// Set when the member stops.
@@ -115,15 +113,15 @@ impl Participant {
         *self.heard.borrow()
     }
 
-    /// The newest version that this member knows of, to be told to others; 0 if it gives none.
+    /// The newest version that this member knows of; 0 if it gives none.
     pub(super) fn newest_version(&self) -> u64 {
         let versions = self.options.versions.as_ref();
         versions.map_or(0, |versions| versions.newest())
     }
 
-    /// Another member knows of this version: what is given here is above it, once this member
-    /// certainly has its slots.
-    pub(super) fn observe_version(&self, from: RaftId, version: u64) {
+    /// Another member tells how far its versions are: a flush that is not finished must hide no
+    /// later write of a member with a slower clock.
+    pub(super) fn hear_version(&self, from: RaftId, version: u64) {
         let Some(versions) = &self.options.versions else {
             return;
         };
@@ -283,8 +281,14 @@ impl Participant {
     ///
     /// # Errors
     /// A status for the caller.
-    pub(super) async fn admit(&self, info: MemberInfo, deadline: Duration) -> Result<(), Status> {
+    pub(super) async fn admit(
+        &self,
+        info: MemberInfo,
+        newest_version: u64,
+        deadline: Duration,
+    ) -> Result<(), Status> {
         let state = self.state();
+        self.make_room_for(newest_version, deadline).await?;
         if let Some(member) = state.members.get(&info.id)
             && member.is_live()
             && member.info.raft_id != info.raft_id
@@ -305,6 +309,24 @@ impl Participant {
         }
         let joined = self.propose_here(Change::Join(info), deadline).await;
         joined.map(|_| ()).map_err(Into::into)
+    }
+
+    /// Extends the range of versions past those that are on the disk of a joining member. What
+    /// others write by the next epoch is above them.
+    async fn make_room_for(&self, version: u64, deadline: Duration) -> Result<(), Status> {
+        let admits = |versions: &Arc<Hlc>| versions.admits(version);
+        if self.options.versions.as_ref().is_some_and(|it| !admits(it)) {
+            return Err(Status::failed_precondition(
+                "the member has versions that are more than a year ahead of the clock: correct the clocks",
+            ));
+        }
+        if version < self.state().versions.ceiling {
+            return Ok(());
+        }
+        let ceiling = version.saturating_add(1);
+        let change = Change::ExtendVersions { ceiling };
+        self.propose_here(change, deadline).await?;
+        Ok(())
     }
 
     /// Passes a request to join on to the leader.

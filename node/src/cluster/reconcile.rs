@@ -1,4 +1,5 @@
-//! The task by which the leader brings raft's voters and learners in line with the members.
+//! The task by which the leader brings raft's voters and learners in line with the members, and
+//! lets versions follow the clock.
 //!
 //! It takes one step at a time. Each is a pure function of what the leader sees, so the next leader
 //! can continue.
@@ -58,6 +59,7 @@ pub(super) async fn run(participant: Arc<Participant>) {
         if !leads(&metrics) {
             continue;
         }
+        extend_versions(&participant).await;
         let sights = sights(&participant, &metrics);
         let Some(step) = next_step(&participant.state(), &metrics, &sights) else {
             continue;
@@ -83,6 +85,19 @@ pub(super) async fn run(participant: Arc<Participant>) {
                 "voters and learners do not follow the members yet; trying again"
             );
         }
+    }
+}
+
+/// Lets versions follow the clock for a while longer.
+async fn extend_versions(participant: &Participant) {
+    let Some(versions) = &participant.options.versions else {
+        return;
+    };
+    let Some(change) = participant.state().extension(versions.wanted()) else {
+        return;
+    };
+    if let Err(error) = participant.propose_here(change, STEP_DEADLINE).await {
+        tracing::warn!(%error, "the range of versions is not extended yet; trying again");
     }
 }
 

@@ -136,7 +136,8 @@ impl Members for Service {
         let info = info(&request)?;
         match self.0.leader() {
             Some((leader, _)) if leader == self.0.raft_id() => {
-                self.0.admit(info, CHANGE_DEADLINE).await?;
+                let newest = request.newest_version;
+                self.0.admit(info, newest, CHANGE_DEADLINE).await?;
             }
             Some((_, address)) if !request.forwarded => {
                 request.forwarded = true;
@@ -187,7 +188,7 @@ impl Members for Service {
             return Err(Status::unavailable(error.to_string()));
         }
         let epoch = self.0.states.borrow().epoch;
-        self.0.observe_version(from, request.version);
+        self.0.hear_version(from, request.version);
         self.0.hear_question(Question {
             from,
             sequence: request.sequence,

@@ -5,8 +5,10 @@
 //! Everything in a [`State`] is bounded, since every member holds all of it. Cached data is never
 //! in here.
 //!
-//! Invariant: the epoch grows by one with each change that alters what [`Map`](super::map::Map)
-//! shows, and with no other.
+//! Invariants:
+//! - The epoch grows by one with each change that alters what [`Map`](super::map::Map) shows, and
+//!   with no other.
+//! - The ranges of versions of two epochs do not overlap, and grow (ADR 0038).
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +16,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use fonn_base::hlc::{COUNT_RESERVE, COUNTER_BITS, VERSION_MAX, VersionRange};
 use serde::{Deserialize, Serialize};
 
 use super::member::{Member, MemberInfo, Phase};
@@ -35,6 +38,12 @@ const RECORDS_LEN_MAX: usize = 2 << 20;
 /// Most records that are changed together.
 const TOGETHER_MAX: usize = 16;
 
+/// The leader raises the ceiling of versions when less than this is left above the clock, without
+/// the reserve.
+const VERSIONS_LOW: u64 = 10_000 << COUNTER_BITS;
+/// How far above the clock it raises the ceiling, without the reserve.
+const VERSIONS_AHEAD: u64 = 2 * VERSIONS_LOW;
+
 /// The state of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -42,6 +51,8 @@ pub struct State {
     pub cluster: u64,
     /// The version of the map.
     pub epoch: u64,
+    /// The versions that members may give by this epoch.
+    pub versions: VersionRange,
     /// Owners of each slot, 1 to 3; 0 only before the cluster is formed.
     pub replicas: u8,
     /// Members by name, with those removed.
@@ -54,8 +65,7 @@ pub struct State {
     pub users: BTreeMap<String, Record>,
     /// Settings that hold for the whole cluster and change while it runs.
     pub settings: BTreeMap<String, Record>,
-    /// Counts the changes of users and namespaces. (States of before there were any have none.)
-    #[serde(default)]
+    /// Counts the changes of users and namespaces.
     pub users_revision: u64,
     /// The release that a member has to be of at least to understand this state: that with which
     /// the newest of the changes came that were made. A member of an older one is not taken in.
@@ -95,6 +105,8 @@ pub enum Change {
         cluster: u64,
         /// The first member.
         founder: MemberInfo,
+        /// A version that is no lower than any that the founder has given.
+        version: u64,
     },
     /// Takes a member in, or notes what is new about one. Another raft id under a known name is a
     /// new incarnation with an empty disk.
@@ -134,6 +146,12 @@ pub enum Change {
     },
     /// Sets the number of owners of each slot.
     SetReplicas(u8),
+    /// Lets members give versions below this ceiling; a lower one than before changes nothing. The
+    /// leader proposes it in time.
+    ExtendVersions {
+        /// The ceiling.
+        ceiling: u64,
+    },
     /// Sets a record, or removes it.
     Put(Put),
     /// Sets and removes all of these records, or none if users or namespaces were changed since
@@ -164,6 +182,7 @@ impl Change {
             | Self::Remove { .. }
             | Self::SetWeight { .. }
             | Self::SetReplicas(_)
+            | Self::ExtendVersions { .. }
             | Self::Put(_)
             | Self::PutTogether { .. } => Release::FIRST,
             // A newer one than this, whichever.
@@ -266,10 +285,32 @@ impl State {
     pub fn apply(&mut self, change: Change) -> Outcome {
         match self.change(change) {
             Ok(Effect::Unseen) => {}
-            Ok(Effect::Map) => self.epoch += 1,
+            Ok(Effect::Map) => self.begin_epoch(),
             Err(refusal) => return Outcome::Refused(refusal),
         }
         Outcome::Applied { epoch: self.epoch }
+    }
+
+    /// Every version of the new epoch is above every one that a member can give by an earlier
+    /// epoch. That includes a member that does not hear of the new one.
+    fn begin_epoch(&mut self) {
+        let base = self.versions.ceiling;
+        self.epoch += 1;
+        self.versions = VersionRange {
+            base,
+            ceiling: base.saturating_add(COUNT_RESERVE),
+        };
+    }
+
+    /// The change by which the leader lets versions follow the clock, if that is due. `newest` is
+    /// the newest version that it knows, or that its clock allows.
+    #[must_use]
+    pub fn extension(&self, newest: u64) -> Option<Change> {
+        let follows = self.versions.ceiling.saturating_sub(COUNT_RESERVE);
+        let is_due = self.cluster != 0 && follows.saturating_sub(newest) < VERSIONS_LOW;
+        is_due.then(|| Change::ExtendVersions {
+            ceiling: newest.saturating_add(VERSIONS_AHEAD + COUNT_RESERVE),
+        })
     }
 
     /// Members that take part, by name.
@@ -324,8 +365,13 @@ impl State {
     }
 
     fn change_known(&mut self, change: Change) -> Result<Effect, Refusal> {
-        if let Change::Form { cluster, founder } = change {
-            return self.form(cluster, founder);
+        if let Change::Form {
+            cluster,
+            founder,
+            version,
+        } = change
+        {
+            return self.form(cluster, founder, version);
         }
         if self.cluster == 0 {
             return Err(Refusal::NotFormed);
@@ -364,6 +410,11 @@ impl State {
                 let why = format!("{replicas} replicas are not possible: set 1, 2 or 3");
                 Err(Refusal::Invalid(why))
             }
+            Change::ExtendVersions { ceiling } => {
+                let ceiling = ceiling.min(VERSION_MAX);
+                self.versions.ceiling = self.versions.ceiling.max(ceiling);
+                Ok(Effect::Unseen)
+            }
             Change::Put(put) => {
                 self.put(put)?;
                 Ok(Effect::Unseen)
@@ -373,7 +424,7 @@ impl State {
         }
     }
 
-    fn form(&mut self, cluster: u64, founder: MemberInfo) -> Result<Effect, Refusal> {
+    fn form(&mut self, cluster: u64, founder: MemberInfo, version: u64) -> Result<Effect, Refusal> {
         let again = self.members.get(&founder.id);
         if self.cluster != 0 {
             let same = self.cluster == cluster
@@ -389,6 +440,7 @@ impl State {
             return Err(Refusal::Invalid("cluster id must not be 0".to_owned()));
         }
         self.cluster = cluster;
+        self.versions.ceiling = version.min(VERSION_MAX);
         self.replicas = 1;
         let member = Member {
             incarnation: 1,

@@ -62,6 +62,7 @@ fn form() -> Entry {
         payload: EntryPayload::Normal(Change::Form {
             cluster: 3,
             founder,
+            version: 0,
         }),
     }
 }

@@ -139,6 +139,7 @@ mod tests {
         state.apply(Change::Form {
             cluster: 7,
             founder,
+            version: 0,
         });
         state
     }

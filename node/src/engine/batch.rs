@@ -38,6 +38,9 @@ use super::{
 /// Versions are reserved for so long ahead that they last while the locks are held.
 const VERSIONS_MARGIN_MS: u64 = 1_000;
 
+/// Versions that are left for these steps and those of other clients at that time.
+const VERSIONS_LEFT_MIN: u64 = 1 << hlc::COUNTER_BITS;
+
 /// How often a step is tried again because a flush came between, or a long value had to be
 /// prepared.
 const TRIES_MAX: usize = 8;
@@ -196,8 +199,8 @@ impl Engine {
         if plan.has_long {
             return Err(Blocked::Prepare);
         }
-        let last = hlc::at_ms(hot.clock.coarse_wall_ms() + VERSIONS_MARGIN_MS);
-        if batch.is_write() && last.max(self.ledger.hlc.next()) >= self.ledger.ceiling() {
+        let last = self.ledger.hlc.newest_within(VERSIONS_MARGIN_MS) + VERSIONS_LEFT_MIN;
+        if batch.is_write() && last >= self.ledger.ceiling() {
             return Err(Blocked::Ceiling);
         }
         for watched in &batch.watched {

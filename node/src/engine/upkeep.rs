@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fonn_base::clock::Clock;
-use fonn_base::hlc::{self, Hlc};
+use fonn_base::hlc::{self, Hlc, VersionRange};
 use fonn_base::tasks::Tasks;
 use fonn_base::{allocator, memory};
 use fonn_codec::policy::Signals;
@@ -27,19 +27,11 @@ use crate::stats::{Latency, Stats};
 /// Versions are reserved this far ahead of the clock, so that none is given out twice even if the
 /// clock goes back while the node is down. A write whose version is beyond what is reserved (the
 /// clock jumped, or nothing could be saved for a while) waits for the next reservation.
-///
-/// It is also how far a member may be ahead of what it told others, when it was killed and started
-/// again.
 pub(crate) const CEILING_AHEAD_MS: u64 = 10_000;
 
-/// The reservation is renewed when less than this is left of it, by a node that has given versions
-/// since the last one.
-const CEILING_RENEW_MS: u64 = 5_000;
-
-/// What another member can be ahead of what is known of it, when it is held for down: what it had
-/// reserved, the time in which it was not heard, twice (the leader may have failed too), and time
-/// for its wall clock to be corrected.
-pub(crate) const FALL_MARGIN_MS: u64 = CEILING_AHEAD_MS + 5_000;
+/// Versions that are reserved at least, where the range of the epoch is nearly used up: two
+/// milliseconds' worth.
+const RESERVED_MIN: u64 = 2 << hlc::COUNTER_BITS;
 
 /// Time between two rounds of upkeep.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -129,9 +121,8 @@ impl Engine {
         };
         let state = disk.as_ref().map(DiskTier::load_state).unwrap_or_default();
         let now_ms = hot.clock.wall_ms();
-        let floor = hlc::at_ms(now_ms).max(state.version_ceiling);
-        let hlc = Hlc::new(hot.clock.clone(), floor.min(hlc::VERSION_MAX - 1))
-            .expect("the floor was brought into the range");
+        let floor = state.version_ceiling.min(hlc::VERSION_MAX - 1);
+        let hlc = Hlc::new(hot.clock.clone(), floor).expect("the floor was brought into the range");
         let hlc = Arc::new(hlc);
         if disk.is_some() {
             // All that was written here is below the ceiling.
@@ -243,17 +234,18 @@ impl Engine {
         Arc::clone(&self.ledger.hlc)
     }
 
-    /// Moves the clock past all that a member can have given which is held for down, by what is
-    /// known of it. Blocks on the disk, so that no write has to wait for it.
-    pub fn pass_fallen(&self) {
+    /// Gives versions of the range of an epoch from now on. Blocks on the disk, so that no write
+    /// waits for it.
+    pub fn enter_versions(&self, range: VersionRange) {
         let hlc = &self.ledger.hlc;
-        hlc.heed();
-        let past = hlc
-            .newest()
-            .saturating_add(FALL_MARGIN_MS << hlc::COUNTER_BITS);
-        hlc.advance(past);
+        // An empty store does not know which versions it gave before it was emptied.
+        let is_empty = hlc.last() == 0;
+        hlc.enter(range);
+        if is_empty {
+            hlc.advance(range.ceiling.saturating_sub(hlc::COUNT_RESERVE / 2));
+        }
         // Writes that come wait for it, and tell if it cannot be.
-        if let Err(error) = self.ledger.reserve(past) {
+        if let Err(error) = self.ledger.reserve(hlc.newest()) {
             tracing::warn!(%error, "the state of the store could not be saved");
         }
     }
@@ -301,12 +293,8 @@ impl Engine {
             cold.catch_up_once();
         }
         self.ledger.hlc.mark();
-        let left = self
-            .ledger
-            .ceiling()
-            .saturating_sub(self.ledger.hlc.newest());
         // One that gives none saves nothing; the first write after a while waits for it once.
-        if left < CEILING_RENEW_MS << hlc::COUNTER_BITS && self.ledger.hlc.take_given() {
+        if self.ledger.is_low(self.ledger.hlc.newest()) && self.ledger.hlc.take_given() {
             // Logged where it failed; writes try again.
             let _ = self.reserve_versions().await;
         }
@@ -543,16 +531,29 @@ impl Ledger {
     fn reserve(&self, wanted: Version) -> Result<(), DiskError> {
         let _held = self.one_at_a_time.lock();
         // Many writes come here at once; the first one saves for all.
-        let enough = wanted.saturating_add(CEILING_RENEW_MS << hlc::COUNTER_BITS);
-        if self.ceiling() > enough {
+        if !self.is_low(wanted) {
             return Ok(());
         }
-        self.save_ahead()
+        let newest = self.hlc.newest();
+        self.save(newest.saturating_add(self.ahead_of(newest)))
     }
 
-    fn save_ahead(&self) -> Result<(), DiskError> {
-        let newest = self.hlc.newest();
-        self.save(newest.saturating_add(CEILING_AHEAD_MS << hlc::COUNTER_BITS))
+    /// Whether less than half of what is reserved at a time is left above a version.
+    fn is_low(&self, version: Version) -> bool {
+        self.ceiling().saturating_sub(version) <= self.ahead_of(version) / 2
+    }
+
+    /// How many versions are reserved at a time above one.
+    ///
+    /// A restarted member begins above what was reserved, and must stay in its range all the same.
+    /// So a member that only counts on reserves an eighth of the rest of the range.
+    fn ahead_of(&self, version: Version) -> u64 {
+        let rest = self.hlc.ceiling().saturating_sub(version);
+        let ahead = match rest.checked_sub(hlc::COUNT_RESERVE) {
+            Some(follows) => follows.saturating_add(hlc::COUNT_RESERVE * 3 / 8),
+            None => rest / 8,
+        };
+        ahead.clamp(RESERVED_MIN, CEILING_AHEAD_MS << hlc::COUNTER_BITS)
     }
 
     /// Saves that no version above the last one is in use, nor will be.

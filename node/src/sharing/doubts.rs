@@ -166,29 +166,6 @@ impl Sharing {
         }
     }
 
-    /// Whether behind maps that it has not seen a member is down that may have written anything.
-    pub(super) fn is_surprised_by(&self, new: &Topology, since: &dyn Fn(&str) -> u64) -> bool {
-        let (old, holdings) = {
-            let held = self.held.lock();
-            (held.topology.clone(), Holdings::default())
-        };
-        let known = self.doubts.known(old.as_deref());
-        let step = Step {
-            own: &self.own,
-            old: old.as_deref(),
-            is_unbroken: false,
-            new,
-        };
-        let change = Change {
-            step,
-            holdings: &holdings,
-            known: known.as_ref(),
-            since,
-            now: 0,
-        };
-        self.doubts.versions.get().is_some() && missing::is_surprised(&change)
-    }
-
     /// A member has told which of its sources, and of those that are missing, know of which of some
     /// slots. Returns how many of the former there was no room for.
     pub(super) fn be_told(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_base::clock::Clock;
-use fonn_base::hlc::Hlc;
+use fonn_base::hlc::{Hlc, VersionRange};
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_forward::{
     self as route, Forwarder, Member, MemberState, Topology, TopologyError, Upstreams,
@@ -20,9 +20,6 @@ use crate::engine::Engine;
 
 /// From the arrival of a command to its answer, when another member has to answer it.
 const FORWARD_TIMEOUT: Duration = OWNERS_WAIT.saturating_mul(2);
-
-/// How often it is looked whether a leader was heard.
-const TIME_LOOK: Duration = Duration::from_millis(10);
 
 /// How other members are talked to.
 #[derive(Debug)]
@@ -59,7 +56,8 @@ pub fn start(
     sharing.doubt_by(engine);
     sharing.note_in(cluster.dir());
     // Before it goes by any map.
-    sharing.beat(cluster.standing(0), &engine.versions());
+    sharing.beat(cluster.standing(0));
+    engine.versions().enter(VersionRange::default());
     let it = || Arc::clone(&sharing);
     tasks.spawn(
         "sharing-map",
@@ -86,7 +84,6 @@ async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
     // gone by behind it, in turn.
     let mut before = Some(cluster.state_of_start());
     loop {
-        wait_for_time(&cluster).await;
         let newest = Arc::clone(&maps.borrow_and_update());
         let after = before.as_ref().map_or(sharing.epoch(), |it| it.epoch);
         let mut missed: Vec<_> = before.take().into_iter().collect();
@@ -112,45 +109,25 @@ async fn follow(sharing: Arc<Sharing>, engine: Arc<Engine>, cluster: Cluster) {
 }
 
 impl Sharing {
-    /// Shows that the process runs, and how it stands in the cluster. `versions` follow the clock
-    /// as long as the slots of this member are certainly its own.
-    pub fn beat(&self, mut standing: Standing, versions: &Hlc) {
+    /// Shows that the process runs, and how it stands in the cluster.
+    pub fn beat(&self, mut standing: Standing) {
         let topology = self.topology();
         if topology.is_some_and(|it| it.members().iter().all(|member| member.id == self.own)) {
             // No other member could take its slots over.
             standing.lease = None;
         }
-        let now_ms = self.clock.coarse_monotonic_ms();
-        if pulse::Pulse::is_promised(standing) {
-            // Before the first write under the promise.
-            versions.heed();
-        }
-        self.pulse.beat(now_ms, standing);
-        match self.pulse.follows_clock_for(now_ms, standing) {
-            Some(span) => versions.follow_for(Some(span)),
-            None if standing.lease.is_none() => versions.follow_for(None),
-            None => versions.stop_following(),
-        }
+        self.pulse.beat(self.clock.coarse_monotonic_ms(), standing);
     }
 
     /// Applies a map of the cluster. Milliseconds, and writes of the disk; not for a reactor.
     fn follow_map(&self, engine: &Engine, map: &Map) {
         match topology(map) {
             Ok(topology) => {
-                // Before anything is written in its place: what it wrote is older, and comes back
-                // with it.
-                let old = self.topology();
+                // Before anything is written by the new map.
+                engine.enter_versions(map.versions);
                 let since = |id: &str| map.member(id).map_or(u64::MAX, |member| member.since);
-                let has_fallen = old
-                    .as_ref()
-                    .is_some_and(|old| has_fallen(&self.own, old, &topology));
-                if let Some(old) = &old {
+                if let Some(old) = &self.topology() {
                     engine.take_over(lost(&self.own, old, &topology));
-                }
-                let own = topology.member(&self.own);
-                let is_serving = own.is_some_and(|own| own.state.is_serving());
-                if has_fallen || is_serving && self.is_surprised_by(&topology, &since) {
-                    engine.pass_fallen();
                 }
                 let is_unbroken = since(&self.own) <= self.epoch();
                 self.go_by_since(topology, is_unbroken, &since);
@@ -161,35 +138,21 @@ impl Sharing {
     }
 }
 
-/// Waits, after a start, until the clock is with those of others, or there is no leader that could
-/// tell: a member that applies a map by which another one failed takes what it acknowledged for
-/// older than the clock and a margin.
-async fn wait_for_time(cluster: &Cluster) {
-    let is_told = async {
-        let mut ticks = tokio::time::interval(TIME_LOOK);
-        while !cluster.is_told_the_time() {
-            ticks.tick().await;
-        }
-    };
-    let _ = tokio::time::timeout(pulse::LEADER_WAIT, is_told).await;
-}
-
 async fn beat(sharing: Arc<Sharing>, versions: Arc<Hlc>, cluster: Cluster) {
     let mut ticks = tokio::time::interval(pulse::BEAT);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        sharing.beat(cluster.standing(sharing.epoch()), &versions);
+        let epoch = sharing.epoch();
+        sharing.beat(cluster.standing(epoch));
+        if let Some(range) = cluster.versions_of(epoch) {
+            versions.enter(range);
+        }
     }
 }
 
-/// Whether another member than `own` that may have written by the old map cannot be asked any more
-/// by the new one, and was not drained before.
-fn has_fallen(own: &str, old: &Topology, new: &Topology) -> bool {
-    fallen(own, old, new).next().is_some()
-}
-
-/// Those members.
+/// The members other than `own` that may have written by the old map, that cannot be asked any more
+/// by the new one, and that were not drained before.
 fn fallen<'a>(
     own: &'a str,
     old: &'a Topology,

@@ -342,13 +342,6 @@ fn add(to: &mut ByMember, id: &str, slots: &SlotSet, up_to: Version) {
     }
 }
 
-/// Whether a member is down by a map of which it is not known since when, so that what it wrote may
-/// be ahead of the clock.
-pub(super) fn is_surprised(change: &Change<'_>) -> bool {
-    let mut down = change.step.new.members().iter().filter(|it| is_down(it));
-    !change.is_next() && down.any(|it| it.id != change.step.own && !change.has_stayed_down(&it.id))
-}
-
 /// The file. A field that a later version adds is skipped by this version; what must not be has
 /// another layout.
 #[derive(Serialize, Deserialize)]

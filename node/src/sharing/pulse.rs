@@ -37,10 +37,6 @@ const PROMISE_GUARD: Duration = Duration::from_millis(50);
 /// How long the leader is waited for after a break, and after the last promise.
 pub(super) const LEADER_WAIT: Duration = Duration::from_secs(3);
 
-/// Versions follow the clock for so long after the leader was heard. It is a second less than
-/// [`BREAK_MIN`], so that the clocks of members may differ by that.
-const FOLLOW_MAX: Duration = Duration::from_millis(500);
-
 /// The process's pulse; times are milliseconds of one monotonic clock.
 #[derive(Debug)]
 pub struct Pulse {
@@ -97,22 +93,6 @@ impl Pulse {
     #[must_use]
     pub fn is_leaderless(&self) -> bool {
         self.is_leaderless.load(Ordering::Acquire)
-    }
-
-    /// Whether other members leave its slots to this member for a while, if the process runs.
-    #[must_use]
-    pub fn is_promised(standing: Standing) -> bool {
-        let is_left = standing.lease.is_some_and(|left| !left.is_zero());
-        is_left && standing.leader_silence < FOLLOW_MAX
-    }
-
-    /// For how long versions may follow the clock from a beat on: no longer than other members
-    /// certainly leave its slots to it. None while that is not certain.
-    #[must_use]
-    pub fn follows_clock_for(&self, now_ms: u64, standing: Standing) -> Option<Duration> {
-        let left = standing.lease?;
-        let follows = FOLLOW_MAX.checked_sub(standing.leader_silence)?;
-        (self.is_sound(now_ms) && !left.is_zero()).then_some(left.min(follows))
     }
 
     /// One beat. `standing` tells how long ago the leader was heard, and what it promised.

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use fonn_base::clock::{Clock, ManualClock};
 use fonn_base::entry::Space;
-use fonn_base::hlc::{Hlc, wall_ms};
 use fonn_base::metrics::Metrics;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_disk_tier::levels::CodecChoice;
@@ -122,7 +121,7 @@ impl Member {
             .build()
             .unwrap();
         // What the node's main task does: the process runs.
-        let (beating, versions) = (Arc::clone(&sharing), engine.versions());
+        let beating = Arc::clone(&sharing);
         let is_led = Arc::new(AtomicBool::new(true));
         let hears = Arc::clone(&is_led);
         runtime.spawn(async move {
@@ -131,7 +130,7 @@ impl Member {
                     true => Duration::ZERO,
                     false => PATIENCE,
                 };
-                beating.beat(heard(silence), &versions);
+                beating.beat(heard(silence));
                 tokio::time::sleep(super::pulse::BEAT).await;
             }
         });
@@ -454,69 +453,13 @@ fn a_process_that_stood_still_answers_for_nothing_until_it_heard_the_leader() {
     assert_eq!(answers(), (true, true, true));
     time.advance(Duration::from_secs(5));
     assert_eq!(answers(), (false, false, false));
-    let versions = Hlc::new(time.clock(), 0).unwrap();
-    sharing.beat(heard(Duration::from_secs(9)), &versions);
+    sharing.beat(heard(Duration::from_secs(9)));
     assert_eq!(answers(), (false, false, false));
     for _ in 0..5 {
         time.advance(super::pulse::BEAT);
-        sharing.beat(heard(Duration::from_millis(20)), &versions);
+        sharing.beat(heard(Duration::from_millis(20)));
     }
     assert_eq!(answers(), (true, true, true));
-}
-
-#[test]
-fn what_a_member_writes_by_the_last_topology_is_older_than_what_its_successor_acknowledges() {
-    const START_MS: u64 = 1_700_000_000_000;
-    let members = [Member::start("a"), Member::start("b")];
-    let upstreams = Upstreams::new(
-        Arc::new(Map::default()),
-        Options::new("", "a"),
-        PeerMetrics::register(&Metrics::new()),
-    );
-    let time = ManualClock::new(START_MS);
-    let forwarder = Forwarder::new(upstreams.of_member("a"), OWNERS_WAIT);
-    let sharing = Sharing::new("a", forwarder, time.clock());
-    sharing.go_by(
-        map(1, 1, &[(&members[0], Active), (&members[1], Active)]),
-        true,
-    );
-    let versions = Hlc::new(time.clock(), 0).unwrap();
-    let led = Standing {
-        leader_silence: Duration::ZERO,
-        lease: Some(Duration::from_millis(1500)),
-    };
-    sharing.beat(led, &versions);
-    let owned = (0..).find(|slot| sharing.serves(*slot, true)).unwrap();
-    assert_eq!(wall_ms(versions.next()), START_MS);
-    // The leader is not heard any more. Another member may have the slots from the end of the lease
-    // on.
-    let beat = super::pulse::BEAT;
-    let mut silence = Duration::ZERO;
-    while silence < Duration::from_secs(9) {
-        time.advance(beat);
-        silence += beat;
-        let standing = Standing {
-            leader_silence: silence,
-            lease: Some(Duration::from_millis(1500).saturating_sub(silence)),
-        };
-        sharing.beat(standing, &versions);
-        assert!(
-            wall_ms(versions.next()) < START_MS + 1500,
-            "after {silence:?}"
-        );
-    }
-    assert!(sharing.serves(owned, true), "by the last topology");
-    // The leader is heard: it may have a newer topology.
-    time.advance(beat);
-    sharing.beat(led, &versions);
-    assert!(!sharing.serves(owned, true));
-    assert!(wall_ms(versions.next()) < START_MS + 1500);
-    for _ in 0..5 {
-        time.advance(beat);
-        sharing.beat(led, &versions);
-    }
-    assert!(sharing.serves(owned, true));
-    assert_eq!(wall_ms(versions.next()), time.clock().wall_ms());
 }
 
 #[test]

@@ -1860,6 +1860,9 @@ pub struct JoinRequest {
     /// Whether another member passed the request on.
     #[prost(bool, tag = "9")]
     pub forwarded: bool,
+    /// A version of an entry that is no lower than any on its disk; 0 if there is none.
+    #[prost(uint64, tag = "10")]
+    pub newest_version: u64,
 }
 /// The member is taken in.
 #[derive(serde::Serialize)]
@@ -1901,20 +1904,20 @@ pub struct PingRequest {
     /// From whom to whom.
     #[prost(message, optional, tag = "1")]
     pub ends: ::core::option::Option<RaftEnds>,
-    /// The newest version that who asks knows of; 0 if it is not told.
+    /// The newest version that the sender knows of; 0 if it gives none.
     #[prost(uint64, tag = "2")]
     pub version: u64,
-    /// Counts the questions of who asks up from a random number; 0 if it does not count them.
+    /// Counts the requests of the sender up from a random number; 0 if the sender does not count them.
     #[prost(uint64, tag = "3")]
     pub sequence: u64,
-    /// The last of these questions whose answer arrived, if who asked is led by this one: it does not count as down before it has been
-    /// silent for as long as that takes since it got that question. 0 if nothing of the kind is promised.
+    /// The last request whose answer the sender has, if the sender grants a lease: the receiver is not declared down before it has been
+    /// silent for the time limit since it received that request. 0 without a lease.
     #[prost(uint64, tag = "4")]
     pub granted: u64,
-    /// Whether who asks leads, and a majority followed a moment ago.
+    /// Whether the sender leads, and a majority followed a moment ago.
     #[prost(bool, tag = "5")]
     pub is_leading: bool,
-    /// The epoch since which this one has been up: the promise is for one that goes by that map or a newer one.
+    /// The epoch since which the receiver has been up: the lease holds for a member that has applied this epoch or a later one.
     #[prost(uint64, tag = "6")]
     pub epoch: u64,
 }
@@ -1925,7 +1928,7 @@ pub struct PingResponse {
     /// The epoch of its map.
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
-    /// The newest version that it knows of; 0 if it is not told.
+    /// The newest version that it knows of; 0 if it gives none.
     #[prost(uint64, tag = "2")]
     pub version: u64,
 }

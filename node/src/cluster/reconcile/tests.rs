@@ -22,6 +22,7 @@ fn three() -> State {
     state.apply(Change::Form {
         cluster: 1,
         founder,
+        version: 0,
     });
     for (id, raft_id) in [("b", 2), ("c", 3)] {
         state.apply(Change::Join(info(id, raft_id)));

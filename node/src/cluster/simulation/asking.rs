@@ -47,7 +47,7 @@ impl Node {
             let message = Message::Ping {
                 sent: now,
                 question,
-                version: self.data.newest(),
+                version: self.data.newest_here(),
             };
             self.out.push((id, message));
         }
@@ -56,13 +56,13 @@ impl Node {
 
     /// Answers a question.
     pub(super) fn answer(&mut self, sent: Instant, question: Question, version: u64, now: Instant) {
-        self.data.observe(version);
+        self.data.hear(version);
         let silence = detector_options().silence;
         self.lease.hear(question, self.leader, silence, now);
         let answer = Message::Pong {
             sent,
             sequence: question.sequence,
-            version: self.data.newest(),
+            version: self.data.newest_here(),
         };
         self.out.push((question.from, answer));
     }
@@ -76,7 +76,7 @@ impl Node {
     ) {
         if self.asked.get(&from) == Some(&sent) && now - sent < ANSWER_DEADLINE {
             self.asked.remove(&from);
-            self.data.observe(version);
+            self.data.hear(version);
             self.grants.answered(from, sequence);
             self.detector.answered(from, now);
         }
@@ -90,6 +90,10 @@ impl Node {
         self.go_on_with_removal(now);
         if !self.is_leading(now) || self.is_waiting(now, CHANGE_DEADLINE, |it| &mut it.deciding) {
             return;
+        }
+        if let Some(change) = self.state.extension(self.data.wanted()) {
+            let at = self.append(Payload::Change(change), now);
+            return self.wait_for(at, now, |it| &mut it.deciding);
         }
         let own = self.id();
         let watched = (&mut self.detector, &mut self.grants);

@@ -25,7 +25,7 @@ use crate::cluster::election;
 use crate::cluster::lease::Role;
 use crate::cluster::member::Phase;
 use crate::cluster::types::RaftId;
-use crate::engine::{CEILING_AHEAD_MS, FALL_MARGIN_MS};
+use crate::engine::CEILING_AHEAD_MS;
 
 /// As the members' pulses have it: a promise is taken to end earlier by this.
 const PROMISE_GUARD: Duration = Duration::from_millis(50);
@@ -43,10 +43,8 @@ const FAULTS: Duration = Duration::from_secs(40);
 pub(super) struct Rules {
     /// A member without a lease does not answer.
     pub(super) leases: bool,
-    /// Clocks are brought together, and past what fell.
-    pub(super) clocks: bool,
-    /// A starting member applies no map until it was told the time.
-    pub(super) tells: bool,
+    /// A member gives versions of the range of its epoch alone.
+    pub(super) ranges: bool,
     /// Members agree on the cutoff of a flush.
     pub(super) agrees: bool,
     /// Clients flush.
@@ -68,8 +66,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             leases: true,
-            clocks: true,
-            tells: true,
+            ranges: true,
             agrees: true,
             flushes: false,
             doubts: true,
@@ -106,8 +103,6 @@ pub(super) struct Data {
     pub(super) flushing: Option<Flushing>,
     /// Its part in flushes, for the world.
     pub(super) news: Vec<News>,
-    /// Since when it waits to be told the time, and goes by no map.
-    untold: Option<Instant>,
     /// How many were up when the world looked last.
     pub(super) up_seen: usize,
     /// The member that it removes, as the leader.
@@ -150,7 +145,6 @@ impl Data {
             lacks: BTreeSet::new(),
             flushing: None,
             news: Vec::new(),
-            untold: None,
             up_seen: 0,
             removing: None,
         };
@@ -165,13 +159,9 @@ impl Data {
         }
     }
 
-    /// What is told to others; 0 for nothing.
-    pub(super) fn newest(&self) -> u64 {
-        if self.rules.clocks {
-            self.hlc.newest()
-        } else {
-            0
-        }
+    /// What a range has to contain so that versions follow the clock.
+    pub(super) fn wanted(&self) -> u64 {
+        self.hlc.wanted()
     }
 
     pub(super) const fn is_owner(&self) -> bool {
@@ -196,6 +186,13 @@ impl Data {
         self.hlc.next()
     }
 
+    /// Another member tells how far its versions are.
+    pub(super) fn hear(&self, version: u64) {
+        self.hlc
+            .hear(version)
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
     pub(super) fn observe(&self, version: u64) {
         self.hlc
             .observe(version)
@@ -210,28 +207,18 @@ impl Node {
         if self.is_leader() {
             self.lease.lead();
         }
-        // What it waited for may have come.
-        if self.data.untold.is_some() {
-            self.go_by(now);
-        }
-    }
-
-    /// Whether its clock is with those of others, or no member told for so long that it goes on as
-    /// it is.
-    fn is_told_the_time(&mut self, now: Instant) -> bool {
-        if !self.data.rules.tells || self.is_leader() || self.lease.has_heard() {
-            return true;
-        }
-        now - *self.data.untold.get_or_insert(now) >= LEADER_WAIT
     }
 
     /// Applies the map that was applied last.
-    pub(super) fn go_by(&mut self, now: Instant) {
+    pub(super) fn go_by(&mut self) {
         let own = self.id();
-        if self.state.epoch == self.data.epoch || !self.is_told_the_time(now) {
+        if self.data.rules.ranges {
+            self.data.hlc.enter(self.state.versions);
+            self.disk.ceiling = self.disk.ceiling.max(self.data.hlc.last() + 1);
+        }
+        if self.state.epoch == self.data.epoch {
             return;
         }
-        self.data.untold = None;
         let is_up = |member: &&crate::cluster::member::Member| {
             member.phase == Phase::Active && !member.is_down
         };
@@ -241,15 +228,6 @@ impl Node {
             .filter(is_up)
             .map(|it| it.info.raft_id)
             .collect();
-        let has_fallen = self.data.up.iter().any(|id| *id != own && !up.contains(id));
-        let is_surprised = self.is_surprised();
-        let data = &mut self.data;
-        if data.rules.clocks && (has_fallen || is_surprised) {
-            let past = data.hlc.newest() + (FALL_MARGIN_MS << COUNTER_BITS);
-            data.observe(past);
-            // A restart goes on behind it.
-            self.disk.ceiling = self.disk.ceiling.max(past);
-        }
         let back = self.note_missing(&up);
         let data = &mut self.data;
         let is_owner = up.first() == Some(&own);
@@ -342,7 +320,11 @@ impl Node {
             value,
         };
         if held.version >= self.disk.ceiling {
-            self.disk.ceiling = self.data.hlc.newest() + (CEILING_AHEAD_MS << COUNTER_BITS);
+            // A part of the rest of the range, as in the ledger.
+            let newest = self.data.hlc.newest();
+            let rest = self.data.hlc.ceiling().saturating_sub(newest);
+            let ahead = (CEILING_AHEAD_MS << COUNTER_BITS).min(rest / 8);
+            self.disk.ceiling = newest + ahead.max(2 << COUNTER_BITS);
         }
         // What it had is older: it was given, or seen, here.
         self.disk.held = Some(held);
@@ -467,7 +449,7 @@ pub(super) fn begin(seed: u64, count: usize, rules: Rules) -> (World, Duration) 
     if rules.flushes {
         world.flush(true);
     }
-    // Two pings, and clocks are together.
+    // The range of versions follows the clock by then.
     let time = FORMED + Duration::from_secs(1);
     world.run_until(time);
     (world, time)
@@ -507,7 +489,9 @@ fn run(seed: u64, rules: Rules) -> (u64, Option<String>) {
             }
             _ => {}
         }
-        time += Duration::from_millis(50 + world.random.below(1500));
+        // Versions count on after each epoch; it takes a while until they follow the clock again.
+        let pause_ms = if rules.agrees { 1500 } else { 12_000 };
+        time += Duration::from_millis(50 + world.random.below(pause_ms));
         world.run_until(time.min(end));
     }
     world.cut.clear();
@@ -571,21 +555,11 @@ fn with_one_owner_nothing_older_shows_than_what_was_acknowledged() {
 }
 
 #[test]
-fn where_a_starting_member_applies_a_map_before_it_was_told_the_time_older_values_show() {
-    let rules = Rules {
-        tells: false,
-        ..Rules::default()
-    };
-    // It takes a start between an owner's last word and the map by which that one fell.
-    assert_wrong(2680..2730, rules);
-}
-
-#[test]
-fn without_promises_or_without_clocks_that_are_together_older_values_show() {
-    for (leases, clocks) in [(false, true), (true, false)] {
+fn without_leases_or_without_ranges_of_versions_older_values_show() {
+    for (leases, ranges) in [(false, true), (true, false)] {
         let rules = Rules {
             leases,
-            clocks,
+            ranges,
             ..Rules::default()
         };
         assert_wrong(0..200, rules);

@@ -294,5 +294,5 @@ fn what_was_flushed_is_gone_and_what_is_written_behind_stays() {
 
 #[test]
 fn with_a_cutoff_of_each_member_what_is_written_behind_a_flush_is_missed() {
-    assert_wrong(0..200, rules(false));
+    assert_wrong(0..300, rules(false));
 }

@@ -41,22 +41,6 @@ pub(super) struct Noted {
 pub(super) type Removing = (RaftId, Instant, u64);
 
 impl Node {
-    /// Whether a member is down by the map that it applies from now on of which it is not known
-    /// since when.
-    pub(super) fn is_surprised(&self) -> bool {
-        let (own, noted) = (self.id(), &self.disk.noted);
-        let is_next = self.data.epoch != 0 && self.state.epoch == self.data.epoch + 1;
-        let has_stayed = |it: &&Member| {
-            it.info.raft_id == own
-                || noted.down.contains(&it.info.raft_id) && it.since <= noted.epoch
-        };
-        let mut down = self
-            .state
-            .live()
-            .filter(|it| it.phase == Phase::Active && it.is_down);
-        self.data.rules.doubts && !is_next && !down.all(|it| has_stayed(&it))
-    }
-
     /// Whether others can tell what became of the key by the maps that were not seen.
     fn do_others_know(&self) -> bool {
         let (epoch, noted) = (self.state.epoch, &self.disk.noted);

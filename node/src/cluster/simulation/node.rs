@@ -109,6 +109,7 @@ impl Node {
         let form = Change::Form {
             cluster: 1,
             founder: info.clone(),
+            version: 0,
         };
         let entry = |payload| Entry {
             term: 1,

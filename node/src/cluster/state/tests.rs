@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use fonn_base::hlc;
 use proptest::prelude::*;
 
 use super::*;
@@ -24,6 +25,7 @@ fn formed() -> State {
     let outcome = state.apply(Change::Form {
         cluster: 9,
         founder,
+        version: 0,
     });
     assert_eq!(outcome, Outcome::Applied { epoch: 1 });
     state
@@ -190,6 +192,7 @@ fn a_cluster_is_formed_once_and_first() {
     let again = Change::Form {
         cluster: 8,
         founder: info("b", 2),
+        version: 0,
     };
     assert_eq!(state.apply(again), Outcome::Refused(Refusal::AlreadyFormed));
 }
@@ -315,16 +318,42 @@ fn records_change_together_or_not_at_all() {
 }
 
 #[test]
-fn states_and_changes_of_before_there_were_users_are_read() {
-    let state = r#"{"cluster":9,"epoch":3,"replicas":1,"members":{},"removed":[7],"namespaces":{"n":"x"},"users":{},"settings":{}}"#;
-    let state: State = serde_json::from_str(state).unwrap();
-    assert_eq!((state.epoch, state.users_revision), (3, 0));
-    assert_eq!(state.namespaces["n"], Record("x".to_owned()));
-    let put = r#"{"Put":{"kind":"Namespace","name":"n","record":"x"}}"#;
-    let change: Change = serde_json::from_str(put).unwrap();
-    assert_eq!(serde_json::to_string(&change).unwrap(), put);
-    // Nothing of it is shown.
-    assert!(!format!("{state:?} {change:?}").contains("\"x\""));
+fn the_text_of_a_record_is_never_shown() {
+    let put = Put {
+        kind: RecordKind::User,
+        name: "u".to_owned(),
+        record: Some(Record("secret".to_owned())),
+    };
+    let change = Change::Put(put);
+    let mut state = formed();
+    state.apply(change.clone());
+    assert!(!format!("{state:?} {change:?}").contains("secret"));
+}
+
+#[test]
+fn the_leader_extends_the_range_of_versions_before_the_clock_reaches_its_end() {
+    let mut state = State::default();
+    assert_eq!(state.extension(hlc::at_ms(5)), None, "before it is formed");
+    state.apply(Change::Form {
+        cluster: 9,
+        founder: info("a", 1),
+        version: hlc::at_ms(1_000_000),
+    });
+    let range = state.versions;
+    assert_eq!(range.base, hlc::at_ms(1_000_000));
+    assert_eq!(range.ceiling - range.base, hlc::COUNT_RESERVE);
+    for seconds in 0..100 {
+        let clock = hlc::at_ms(1_000_000 + seconds * 1000);
+        if let Some(change) = state.extension(clock) {
+            assert_eq!(seconds % 11, 0, "not more often than it has to be");
+            state.apply(change);
+        }
+        let follows = state.versions.ceiling - hlc::COUNT_RESERVE;
+        assert!(follows >= clock + VERSIONS_LOW);
+    }
+    assert_eq!((state.epoch, state.versions.base), (1, range.base));
+    // The clock is far behind: what was agreed on holds.
+    assert_eq!(state.extension(0), None);
 }
 
 #[test]
@@ -373,8 +402,13 @@ fn changes() -> impl Strategy<Value = Change> {
     let record = prop::option::of("[ab]?".prop_map(Record));
     let put = (kind, id(), record).prop_map(|(kind, name, record)| Put { kind, name, record });
     prop_oneof![
-        (0..3u64, any_info.clone())
-            .prop_map(|(cluster, founder)| Change::Form { cluster, founder }),
+        (0..3u64, any_info.clone(), any::<u64>()).prop_map(|(cluster, founder, version)| {
+            Change::Form {
+                cluster,
+                founder,
+                version,
+            }
+        }),
         any_info.prop_map(Change::Join),
         (id(), raft_id()).prop_map(|(id, raft_id)| Change::Activate { id, raft_id }),
         (id(), raft_id(), any::<bool>()).prop_map(|(id, raft_id, is_down)| Change::SetDown {
@@ -386,6 +420,7 @@ fn changes() -> impl Strategy<Value = Change> {
         id().prop_map(|id| Change::Remove { id }),
         (id(), 0..3u16).prop_map(|(id, weight)| Change::SetWeight { id, weight }),
         (0..5u8).prop_map(Change::SetReplicas),
+        any::<u64>().prop_map(|ceiling| Change::ExtendVersions { ceiling }),
         put.clone().prop_map(Change::Put),
         (0..4u64, prop::collection::vec(put, 0..4))
             .prop_map(|(revision, puts)| Change::PutTogether { revision, puts }),
@@ -410,6 +445,11 @@ proptest! {
             prop_assert!(then <= now && (users(&before) == users(&state) || then < now));
             let altered = seen(&before) != seen(&state);
             prop_assert_eq!(state.epoch, before.epoch + u64::from(altered), "{:?}", change);
+            let (old, new) = (before.versions, state.versions);
+            match altered {
+                true => prop_assert!(new.base >= old.ceiling && new.base < new.ceiling),
+                false => prop_assert!(new.base == old.base && new.ceiling >= old.ceiling),
+            }
             if matches!(outcome, Outcome::Refused(_)) {
                 prop_assert_eq!(&before, &state, "{:?}", change);
             }

@@ -1,5 +1,6 @@
 //! Maps made by hand, as members have them.
 
+use fonn_base::hlc::VersionRange;
 use fonn_proto::placement::{Placed, Table};
 
 use crate::cluster::map::{Map, MapMember};
@@ -34,6 +35,7 @@ pub fn map(epoch: u64, replicas: u8, members: Vec<MapMember>) -> Map {
     Map {
         cluster: 1,
         epoch,
+        versions: VersionRange::default(),
         replicas,
         table: Table::new(&placed, usize::from(replicas)),
         members,

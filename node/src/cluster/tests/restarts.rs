@@ -13,17 +13,13 @@ use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_rpc::PeerMetrics;
-use openraft::ServerState;
 
-use super::world::{Node, PATIENCE, World, leader};
+use super::world::{Node, PATIENCE, World};
 use crate::cluster::map::Map;
 use crate::cluster::member::MemberState::Active;
 use crate::cluster::{Cluster, ClusterError, JournalError, Start};
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::sharing::{Sharing, follow};
-
-/// Less than a member waits for a leader before it goes by its last map as it is.
-const UNTOLD: Duration = Duration::from_secs(2);
 
 /// Starts a member's part in the cluster's data, which it has in memory.
 fn share(node: &Node) -> Arc<Sharing> {
@@ -82,10 +78,6 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn is_leader(node: &Node) -> bool {
-    node.cluster.participant.metrics().state == ServerState::Leader
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_start_the_map_of_before_is_gone_by_first_and_then_all_that_came_since() {
     let world = World::at(4);
@@ -132,54 +124,12 @@ async fn after_a_start_the_map_of_before_is_gone_by_first_and_then_all_that_came
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_leader_applies_no_map_before_another_member_has_answered() {
-    // With a majority in itself, and without.
-    for ids in [&["a", "b"][..], &["a", "b", "c"]] {
-        let world = World::at(5);
-        let mut nodes = world.form(ids).await;
-        let of = loop {
-            let of = leader(&nodes).await;
-            // From then on no member tells it that another one leads.
-            world.links.isolate(&nodes[of].address());
-            if is_leader(&nodes[of]) {
-                break of;
-            }
-            world.links.heal();
-        };
-        let before = nodes.remove(of);
-        let mut options = world.options(before.id(), Start::Join(Vec::new()));
-        options.listen = before.cluster.address();
-        before.stop().await;
-        let again = world.start(options).await;
-        until("it leads", || is_leader(&again)).await;
-        assert!(!again.cluster.is_told_the_time(), "{ids:?}: by itself");
-        let begun = Instant::now();
-        let sharing = share(&again);
-        // Its questions come to nothing.
-        world.links.dropped(&again.address(), 4).await;
-        let epoch = sharing.epoch();
-        assert!(epoch == 0 || begun.elapsed() >= UNTOLD, "{ids:?}: {epoch}");
-        assert!(!again.cluster.is_told_the_time(), "{ids:?}: by nobody");
-
-        world.links.heal();
-        until("it is told the time", || again.cluster.is_told_the_time()).await;
-        until("it goes by a map", || sharing.epoch() > 0).await;
-        nodes.push(again);
-        for node in nodes {
-            node.stop().await;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lone_member_applies_its_map_as_soon_as_it_leads() {
+async fn a_restarted_member_applies_the_map_of_its_disk_at_once() {
     let world = World::new();
     let node = world.found("a").await;
     node.sees(&["a"], Active).await;
     node.stop().await;
     let node = world.found("a").await;
-    until("it leads", || is_leader(&node)).await;
-    assert!(node.cluster.is_told_the_time());
     let sharing = share(&node);
     until("it goes by its map", || sharing.epoch() > 0).await;
     node.stop().await;

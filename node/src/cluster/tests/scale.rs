@@ -31,7 +31,11 @@ fn info(number: u64) -> MemberInfo {
 fn hundred() -> State {
     let mut state = State::default();
     let (cluster, founder) = (u64::MAX / 3, info(0));
-    state.apply(Change::Form { cluster, founder });
+    state.apply(Change::Form {
+        cluster,
+        founder,
+        version: 0,
+    });
     for number in 1..100 {
         let MemberInfo { id, raft_id, .. } = info(number);
         state.apply(Change::Join(info(number)));

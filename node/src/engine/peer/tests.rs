@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_base::clock::Clock;
+use fonn_base::hlc::{self, VersionRange};
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::names::Region;
 use fonn_cold_tier::store::fault::FaultStore;
@@ -557,8 +558,7 @@ async fn what_cannot_be_read_now_is_named_so_that_no_member_shows_an_older_copy(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_bucket_tells_a_member_without_a_lease_raises_its_versions_no_further_than_the_lease()
- {
+async fn what_a_member_reads_in_the_bucket_raises_its_versions_no_further_than_their_range() {
     let memory = Arc::new(MemoryStore::new(Clock::system()));
     let bucket = Arc::new(FaultStore::new(memory, 1));
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -573,7 +573,12 @@ async fn what_the_bucket_tells_a_member_without_a_lease_raises_its_versions_no_f
 
     let cut_off = open_above(dirs[1].path(), &bucket);
     let versions = cut_off.versions();
-    versions.stop_following();
+    let now_ms = Clock::system().wall_ms();
+    let range = |ceiling_ms| VersionRange {
+        base: 0,
+        ceiling: hlc::at_ms(ceiling_ms),
+    };
+    versions.enter(range(now_ms + 24_000));
     cut_off.start_cold(&tasks);
     let begun = Instant::now();
     while cut_off.newest(SPACE, b"k").await != Ok(Some(version)) {
@@ -581,8 +586,9 @@ async fn what_the_bucket_tells_a_member_without_a_lease_raises_its_versions_no_f
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(versions.next() < version, "a late write would win");
-    // With a lease again, versions are above all that was heard of.
-    versions.follow_for(None);
+    // The leader extends the range above all that it heard of.
+    assert!(versions.wanted() >= version);
+    versions.enter(range(now_ms + 7_200_000));
     assert!(versions.next() > version);
     new_owner.close(PATIENCE);
     cut_off.close(PATIENCE);

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Waker};
 
-use fonn_base::hlc;
+use fonn_base::hlc::{self, VersionRange};
 use fonn_proto::outcome::Value;
 use fonn_proto::{Version, peer};
 
@@ -67,27 +67,30 @@ async fn a_later_flush_that_is_done_elsewhere_cancels_the_one_to_come_unless_it_
     assert_eq!(rig.get("new").await, None);
 }
 
-/// Tells one member what another knows, as their pings do.
-fn tell(from: &Rig, to: &Rig) {
-    let newest = from.engine().versions().newest();
-    to.engine().versions().observe(newest).unwrap();
+/// The range of an epoch of the cluster, which begins so many milliseconds after the start.
+fn range(from_ms: u64) -> VersionRange {
+    VersionRange {
+        base: hlc::at_ms(START_MS + from_ms),
+        ceiling: hlc::at_ms(START_MS + from_ms + 30_000),
+    }
 }
 
 #[tokio::test]
-async fn a_flush_hides_what_a_member_wrote_by_a_clock_that_was_ahead_before_it_fell() {
-    let (mut fallen, other) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
-    fallen.clock.set_wall_ms(START_MS + 7000);
-    fallen.set("before", b"v").await;
-    tell(&fallen, &other);
+async fn a_flush_hides_what_a_member_wrote_by_a_clock_that_was_ahead_before_it_was_declared_down() {
+    let (mut down, other) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
+    down.engine().enter_versions(range(0));
+    down.clock.set_wall_ms(START_MS + 700_000);
+    down.set("before", b"v").await;
     // Killed and started again, it begins where it had reserved.
-    fallen.drop_and_open();
-    fallen.set("ahead", b"v").await;
-    other.engine().pass_fallen();
+    down.drop_and_open();
+    down.engine().enter_versions(range(0));
+    down.set("ahead", b"v").await;
+    other.engine().enter_versions(range(30_000));
     other.engine().flush(&[SPACE], 0).await.unwrap();
     other.set("after", b"v").await;
-    adopt(&fallen, &other.engine().known_flushes()).await;
+    adopt(&down, &other.engine().known_flushes()).await;
     assert_eq!(
-        (fallen.get("before").await, fallen.get("ahead").await),
+        (down.get("before").await, down.get("ahead").await),
         (None, None)
     );
     assert_eq!(other.get("after").await.unwrap(), b"v");

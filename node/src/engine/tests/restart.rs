@@ -2,6 +2,8 @@
 
 use std::task::{Context, Waker};
 
+use fonn_base::hlc::VersionRange;
+
 use super::*;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -89,26 +91,44 @@ async fn a_clean_stop_keeps_no_reservation_of_versions() {
 }
 
 #[tokio::test]
-async fn a_stand_in_writes_above_all_that_its_member_can_have_written() {
-    let (mut fallen, other) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
-    fallen.set("k", b"old").await;
-    let told = fallen.engine().versions().newest();
-    other.engine().versions().observe(told).unwrap();
-    // What it does until it is missed is unknown: it goes on, is killed, and goes on again.
-    fallen.clock.advance(Duration::from_millis(1500));
-    fallen.set("k", b"older").await;
-    fallen.drop_and_open();
-    fallen.set("k", b"newest of it").await;
-    let newest = fallen.engine().ledger.hlc.last();
-    assert!(
-        newest > other.engine().versions().newest(),
-        "it is ahead of all that is known"
-    );
-    other.engine().pass_fallen();
+async fn a_member_writes_above_all_that_another_one_can_have_written_by_an_earlier_epoch() {
+    let at = |ms| fonn_base::hlc::at_ms(START_MS + ms);
+    let range = |base, ceiling| VersionRange {
+        base: at(base),
+        ceiling: at(ceiling),
+    };
+    let (mut down, other) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
+    down.engine().enter_versions(range(0, 24_000));
+    down.set("k", b"old").await;
+    // Its clock jumps, and it is killed and started again and again.
+    for _ in 0..40 {
+        down.clock.advance(Duration::from_secs(60));
+        down.drop_and_open();
+        down.engine().enter_versions(range(0, 24_000));
+        down.set("k", b"older").await;
+    }
+    other.engine().enter_versions(range(24_000, 28_000));
     other.set("k", b"new").await;
-    assert!(other.engine().ledger.hlc.last() > newest);
+    let (newest, other) = (down.engine().ledger.hlc.last(), other.engine());
+    assert!(newest < at(24_000) && other.ledger.hlc.last() > newest);
     // No write had to wait for the disk.
-    assert!(other.engine().ledger.hlc.last() < other.engine().ledger.ceiling());
+    assert!(other.ledger.hlc.last() < other.ledger.ceiling());
+}
+
+#[tokio::test]
+async fn an_empty_store_gives_no_version_that_it_can_have_given_before_it_was_emptied() {
+    let range = VersionRange {
+        base: fonn_base::hlc::at_ms(START_MS),
+        ceiling: fonn_base::hlc::at_ms(START_MS + 24_000),
+    };
+    let (before, again) = (Rig::new(Choice::default()), Rig::new(Choice::default()));
+    before.set("earlier", b"v").await;
+    before.engine().enter_versions(range);
+    before.clock.set_wall_ms(START_MS + 60_000);
+    before.set("k", b"v").await;
+    again.engine().enter_versions(range);
+    again.set("k", b"w").await;
+    assert!(again.engine().ledger.hlc.last() > before.engine().ledger.hlc.last());
 }
 
 #[tokio::test]

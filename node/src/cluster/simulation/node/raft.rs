@@ -110,7 +110,7 @@ impl Node {
         });
         let Some(committed) = committed else { return };
         self.commit = committed;
-        self.apply(now);
+        self.apply();
         // A change of voters in two steps: the second follows when the first is agreed on.
         if let [_, new] = config.voters.as_slice()
             && !self.disk.log[committed..]
@@ -127,17 +127,17 @@ impl Node {
         self.heartbeat(now);
     }
 
-    fn apply(&mut self, now: Instant) {
+    fn apply(&mut self) {
         while self.applied < self.commit {
             if let Payload::Change(change) = &self.disk.log[self.applied].payload {
                 self.state.apply(change.clone());
                 if self.data.epoch != 0 {
-                    self.go_by(now);
+                    self.go_by();
                 }
             }
             self.applied += 1;
         }
-        self.go_by(now);
+        self.go_by();
     }
 
     /// A higher term ends what this member was in a lower one.
@@ -224,7 +224,7 @@ impl Node {
             matched = self.take(previous, previous_term, entries);
             if let Some(matched) = matched {
                 self.commit = self.commit.max(commit.min(matched));
-                self.apply(now);
+                self.apply();
             }
         }
         let answer = Message::Appended {
