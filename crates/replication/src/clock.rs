@@ -1,63 +1,77 @@
-//! The clock from which versions come (R2).
+//! The clock by which a store assigns versions (R2).
 
-use std::time::Duration;
+use crate::{Epoch, Version, VersionRange};
 
-use crate::{Hlc, Now};
-
-/// A hybrid logical clock that never returns a value twice.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Clock {
-    last: Hlc,
-    /// The clock follows the wall clock up to here and then only counts (ADR 0004).
-    wall_ms_max: u64,
+/// A hybrid logical clock that stays in the range of the applied epoch. The store of a member owns
+/// it, and assigns a version under the same lock under which it executes the write.
+///
+/// Invariant: no version is assigned twice, and each one is above the base and below the ceiling.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Clock {
+    /// The last version that was assigned, or a later one that counts.
+    last: Version,
+    /// The highest version that was observed. It does not count before the range has it.
+    noted: Version,
+    /// The epoch of the range.
+    epoch: Epoch,
+    range: VersionRange,
 }
 
 impl Clock {
-    /// A clock that returns values after `last`.
-    pub(crate) fn new(last: Hlc) -> Self {
+    /// How far below the ceiling the clock stops to follow the wall clock. From there it only
+    /// counts, so about 131 million writes are left when the leader extends no range.
+    pub const COUNT_RESERVE_MS: u64 = 2_000;
+
+    /// A clock that assigns versions after `last` as soon as it has a range. After a start, `last`
+    /// is the highest version in the store.
+    #[must_use]
+    pub fn new(last: Version) -> Self {
         Self {
             last,
-            wall_ms_max: 0,
+            noted: last,
+            epoch: Epoch(0),
+            range: VersionRange::default(),
         }
     }
 
-    /// The last value that this clock returned or observed.
-    pub(crate) fn last(&self) -> Hlc {
-        self.last
+    /// Follows [`Command::Versions`](crate::Command::Versions).
+    pub fn set_range(&mut self, epoch: Epoch, range: VersionRange) {
+        self.epoch = epoch;
+        self.range = range;
+        self.last = self.last.max(range.base);
+        self.observe(self.noted);
     }
 
-    /// The next value.
-    pub(crate) fn tick(&mut self, wall_ms: u64) -> Hlc {
-        let wall = Hlc::from_ms(wall_ms.min(self.wall_ms_max));
-        self.last = self.last.next().max(wall);
-        self.last
-    }
-
-    /// Moves past a value of another member.
-    pub(crate) fn observe(&mut self, other: Hlc) {
-        self.last = self.last.max(other);
-    }
-
-    /// Lets the clock follow the wall clock until a lease ends. A member that writes after its
-    /// lease then has lower clocks than its successor.
-    pub(crate) fn allow_until(&mut self, wall_ms: u64) {
-        self.wall_ms_max = self.wall_ms_max.max(wall_ms);
-    }
-
-    /// R2: moves past every version that an earlier primary can have assigned. `heard` has what
-    /// each other member told last, and when.
-    pub(crate) fn pass(
-        &mut self,
-        now: Now,
-        error_ms_max: u64,
-        heard: impl Iterator<Item = (Hlc, Duration)>,
-    ) {
-        let mut highest = self.last.max(Hlc::from_ms(now.wall_ms));
-        for (clock, at) in heard {
-            let since_ms = now.elapsed.saturating_sub(at).as_millis();
-            highest = highest.max(clock.plus_ms(u64::try_from(since_ms).unwrap_or(u64::MAX)));
+    /// The version of the next write, which was admitted in an epoch. `None` if the store has to do
+    /// nothing: the range is used up, or the member has applied another epoch since. In that epoch
+    /// it may not be the primary, and its version could be above those of the primary.
+    pub fn assign(&mut self, admitted: Epoch, wall_ms: u64) -> Option<Version> {
+        if admitted != self.epoch {
+            return None;
         }
-        self.last = highest.plus_ms(error_ms_max);
+        let ceiling = self.range.ceiling;
+        let wall = Version::from_ms(wall_ms).min(ceiling.minus_ms(Self::COUNT_RESERVE_MS));
+        let version = self.last.next().max(wall);
+        if version >= ceiling {
+            return None;
+        }
+        self.last = version;
+        Some(version)
+    }
+
+    /// Notes a version of another member or of another region. At or above the ceiling it does not
+    /// count yet: a member that does not know the latest epoch must not get above its successor.
+    pub fn observe(&mut self, version: Version) {
+        self.noted = self.noted.max(version);
+        if version < self.range.ceiling {
+            self.last = self.last.max(version);
+        }
+    }
+
+    /// The highest version that was observed. The leader extends the range above it.
+    #[must_use]
+    pub fn noted(&self) -> Version {
+        self.noted
     }
 }
 
@@ -65,25 +79,74 @@ impl Clock {
 mod tests {
     use super::*;
 
-    #[test]
-    fn values_only_count_on_after_the_lease() {
-        let mut clock = Clock::new(Hlc(0));
-        clock.allow_until(10);
-        assert_eq!(clock.tick(7), Hlc::from_ms(7));
-        assert_eq!(clock.tick(7), Hlc::from_ms(7).next());
-        assert_eq!(clock.tick(50), Hlc::from_ms(10));
-        assert_eq!(clock.tick(60), Hlc::from_ms(10).next());
+    const E: Epoch = Epoch(7);
+
+    /// A clock in a range from 10 s to 15 s.
+    fn clock() -> Clock {
+        let mut clock = Clock::new(Version(0));
+        clock.set_range(
+            E,
+            VersionRange {
+                base: Version::from_ms(10_000),
+                ceiling: Version::from_ms(15_000),
+            },
+        );
+        clock
     }
 
     #[test]
-    fn a_new_primary_passes_what_the_failed_one_can_have_assigned() {
-        let mut clock = Clock::new(Hlc(0));
-        let now = Now {
-            elapsed: Duration::from_millis(2_000),
-            wall_ms: 100,
-        };
-        let heard = (Hlc::from_ms(5_000), Duration::from_millis(500));
-        clock.pass(now, 1_000, [heard].into_iter());
-        assert_eq!(clock.last(), Hlc::from_ms(7_500));
+    fn a_version_is_assigned_only_in_a_range() {
+        assert_eq!(Clock::new(Version(0)).assign(E, 99), None);
+        let first = Version::from_ms(10_000).next();
+        assert_eq!(clock().assign(E, 99), Some(first));
+    }
+
+    #[test]
+    fn a_write_that_was_admitted_in_another_epoch_gets_no_version() {
+        assert_eq!(clock().assign(Epoch(6), 99), None);
+    }
+
+    #[test]
+    fn versions_follow_the_wall_clock_up_to_the_reserve_and_then_count() {
+        let mut clock = clock();
+        assert_eq!(clock.assign(E, 11_000), Some(Version::from_ms(11_000)));
+        assert_eq!(
+            clock.assign(E, 11_000),
+            Some(Version::from_ms(11_000).next())
+        );
+        assert_eq!(clock.assign(E, 99_000), Some(Version::from_ms(13_000)));
+        assert_eq!(
+            clock.assign(E, 99_001),
+            Some(Version::from_ms(13_000).next())
+        );
+    }
+
+    #[test]
+    fn a_used_up_range_assigns_nothing_until_it_is_extended() {
+        let mut clock = clock();
+        clock.observe(Version(Version::from_ms(15_000).0 - 2));
+        assert!(clock.assign(E, 0).is_some());
+        assert_eq!(clock.assign(E, 0), None);
+        let range = VersionRange::default().next_epoch();
+        let ceiling = Version::from_ms(20_000);
+        clock.set_range(E, VersionRange { ceiling, ..range });
+        assert_eq!(clock.assign(E, 0), Some(Version::from_ms(15_000)));
+    }
+
+    #[test]
+    fn a_version_above_the_ceiling_counts_when_the_range_has_it() {
+        let mut clock = clock();
+        let foreign = Version::from_ms(16_000);
+        clock.observe(foreign);
+        assert!(clock.assign(E, 12_000) < Some(foreign));
+        assert_eq!(clock.noted(), foreign);
+        clock.set_range(
+            E,
+            VersionRange {
+                base: Version::from_ms(15_000),
+                ceiling: Version::from_ms(19_000),
+            },
+        );
+        assert_eq!(clock.assign(E, 12_000), Some(foreign.next()));
     }
 }

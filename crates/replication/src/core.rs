@@ -1,16 +1,16 @@
 //! The core: the state of a member, and the dispatch of events.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::rights::Revision;
 use crate::slot::{Step, Transition};
 use crate::sync::Copying;
-use crate::write::{FlushProgress, Pending};
+use crate::write::{FlushProgress, Pending, WriteId};
 use crate::{
-    Body, Change, Command, Disk, Epoch, Event, Hlc, Lease, MemberId, Message, Now, Reply, Role,
-    Rule, Rules, Slot, SlotState, Status, Topology,
+    Body, Change, Command, Disk, Epoch, Event, Lease, MemberId, Message, RequestId, Role, Rule,
+    Rules, Slot, SlotSet, SlotState, Status, Topology, Version,
 };
 
 /// Limits and periods.
@@ -18,13 +18,12 @@ use crate::{
 pub struct Config {
     /// The member itself.
     pub me: MemberId,
-    /// The region of its cluster.
-    pub region: u16,
     /// How many slots there are.
     pub slots_len: u16,
-    /// Most writes that wait for acknowledgements. More are answered as busy.
+    /// Most writes that wait for acknowledgements, with one for each slot of a flush. The core
+    /// admits no more.
     pub pending_max: usize,
-    /// Most slots that are copied at a time.
+    /// Most groups of slots that are copied at a time.
     pub copies_max: usize,
     /// How often the member tells its epoch and repeats what was not answered.
     pub tick: Duration,
@@ -32,18 +31,8 @@ pub struct Config {
     pub suspect_after: Duration,
     /// A write that is not acknowledged within this time is refused.
     pub refuse_after: Duration,
-    /// How wrong the clocks of members may be without a loss of order between regions.
-    pub clock_error_ms_max: u64,
     /// The rules in force.
     pub rules: Rules,
-}
-
-/// What another member told last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct MemberReport {
-    pub(crate) epoch: Epoch,
-    clock: Hlc,
-    at: Duration,
 }
 
 /// The replication state of a member.
@@ -59,17 +48,19 @@ pub struct Core<E> {
     pub(crate) topology: Option<Arc<Topology>>,
     pub(crate) slots: Vec<SlotState>,
     pub(crate) lease: Lease,
-    pub(crate) clock: Clock,
-    pub(crate) heard: Vec<MemberReport>,
+    /// The epoch that each member has told to have applied.
+    told: Vec<Epoch>,
     /// The lowest epoch that a member that is up has told to have applied.
     pub(crate) applied_by_all: Epoch,
     /// The log misses changes of this epoch and of earlier ones.
     pub(crate) evicted: Epoch,
-    /// In the order of their clocks.
-    pub(crate) pending: VecDeque<Pending<E>>,
-    pub(crate) flushes: Vec<FlushProgress>,
+    /// The last epoch at which this member stopped to lead a slot.
+    pub(crate) interrupted: Epoch,
+    pub(crate) pending: BTreeMap<WriteId, Pending<E>>,
+    pub(crate) flushes: BTreeMap<RequestId, FlushProgress>,
     pub(crate) copying: Vec<Copying>,
     pub(crate) attempts: u64,
+    pub(crate) revision: Revision,
 }
 
 impl<E: Clone> Core<E> {
@@ -83,61 +74,53 @@ impl<E: Clone> Core<E> {
             topology: None,
             slots: vec![SlotState::default(); usize::from(config.slots_len)],
             lease: Lease::None,
-            clock: Clock::new(Hlc(0)),
-            heard: Vec::new(),
+            told: Vec::new(),
             applied_by_all: Epoch(0),
             evicted: Epoch(0),
-            pending: VecDeque::new(),
-            flushes: Vec::new(),
+            interrupted: Epoch(0),
+            pending: BTreeMap::new(),
+            flushes: BTreeMap::new(),
             copying: Vec::new(),
             attempts: 0,
+            revision: Revision::default(),
             config,
         }
     }
 
-    /// Handles an event and appends to `out` what the shell has to do.
-    pub fn handle(&mut self, now: Now, event: Event<E>, out: &mut Vec<Command<E>>) {
+    /// Handles an event and appends to `out` what the shell has to do. `now` is the time of a
+    /// monotonic clock that also runs while the process is stopped.
+    pub fn handle(&mut self, now: Duration, event: Event<E>, out: &mut Vec<Command<E>>) {
         match event {
-            Event::Start {
-                disk,
-                incarnation,
-                clock,
-            } => self.start(now, disk, incarnation, clock, out),
-            Event::Topology(topology) => self.apply(now, &topology, out),
-            Event::Lease(lease) => self.change_lease(now, lease, out),
+            Event::Start { disk, incarnation } => self.start(now, disk, incarnation, out),
+            Event::Topology(topology) => self.learn(now, &topology, out),
+            Event::Lease(lease) => {
+                self.lease = lease;
+                self.answer_pending(now, out);
+            }
             Event::Message(message) => self.receive(now, message, out),
-            Event::Write {
+            Event::Write { request, record } => self.write(now, request, record, out),
+            Event::Flush {
                 request,
-                slot,
+                slots,
+                version,
+                epoch,
                 entry,
-            } => self.write(now, request, slot, entry, out),
-            Event::Flush { request, entry } => self.flush(now, request, &entry, out),
-            Event::Read {
-                request,
-                slot,
-                from,
-            } => out.push(Command::Answer(request, self.read(now, slot, from))),
+            } => self.flush(now, request, &slots, (version, epoch, entry), out),
             Event::PageRead { to, page } => self.send_page(to, page, out),
+            Event::Cleared(attempt) => self.take_cleared(now, attempt, out),
             Event::Evicted { through } => self.evicted = self.evicted.max(through),
             Event::Timer => self.tick(now, out),
         }
     }
 
     /// R5: a member that kept its disk goes on where it was. Every other member syncs.
-    fn start(
-        &mut self,
-        now: Now,
-        disk: Disk,
-        incarnation: u64,
-        clock: Hlc,
-        out: &mut Vec<Command<E>>,
-    ) {
+    fn start(&mut self, now: Duration, disk: Disk, incarnation: u64, out: &mut Vec<Command<E>>) {
         self.incarnation = incarnation;
-        self.clock = Clock::new(clock);
+        out.push(Command::Wake(now + self.config.tick));
         let (saved, clean) = match disk {
             Disk::Clean(saved) => (saved, true),
             Disk::Unclean(saved) => (saved, !self.config.rules.hold(Rule::CleanStart)),
-            Disk::Empty => return out.push(Command::Wake(now.elapsed + self.config.tick)),
+            Disk::Empty => return,
         };
         if saved.slots.len() == self.slots.len() {
             self.applied = saved.applied;
@@ -147,15 +130,35 @@ impl<E: Clone> Core<E> {
         if !clean {
             self.slots.iter_mut().for_each(SlotState::forget_sync);
         }
-        out.push(Command::Wake(now.elapsed + self.config.tick));
+    }
+
+    /// Applies a topology of a later epoch, or follows a higher ceiling in the applied epoch.
+    fn learn(&mut self, now: Duration, topology: &Arc<Topology>, out: &mut Vec<Command<E>>) {
+        match &self.topology {
+            _ if topology.epoch < self.applied => {}
+            Some(applied) if topology.epoch == applied.epoch => {
+                if topology.versions.ceiling > applied.versions.ceiling {
+                    self.topology = Some(Arc::clone(topology));
+                    self.tell_versions(topology, out);
+                }
+            }
+            _ => self.apply(now, topology, out),
+        }
+    }
+
+    /// R2: lets the store assign versions of the epoch.
+    fn tell_versions(&self, topology: &Topology, out: &mut Vec<Command<E>>) {
+        let mut range = topology.versions;
+        if !self.config.rules.hold(Rule::Range) {
+            range.base = Version(0);
+            range.ceiling = Version(u64::MAX);
+        }
+        let epoch = topology.epoch;
+        out.push(Command::Versions { epoch, range });
     }
 
     /// Applies a topology: first the slots, then what was pending under the old one.
-    fn apply(&mut self, now: Now, topology: &Arc<Topology>, out: &mut Vec<Command<E>>) {
-        let known = self.topology.is_some();
-        if topology.epoch < self.applied || (known && topology.epoch == self.applied) {
-            return;
-        }
+    fn apply(&mut self, now: Duration, topology: &Arc<Topology>, out: &mut Vec<Command<E>>) {
         let me = topology.members.get(usize::from(self.config.me.0));
         self.fit |= me.is_some_and(|me| me.incarnation == self.incarnation);
         self.fit |= !self.config.rules.hold(Rule::Agreed);
@@ -168,24 +171,27 @@ impl<E: Clone> Core<E> {
             to: topology,
             fit: self.fit,
         };
-        let mut begins_tenure = false;
         let mut transitions = vec![Transition::default(); self.slots.len()];
         for ((index, state), transition) in (0u16..).zip(&mut self.slots).zip(&mut transitions) {
             *transition = state.step(Slot(index), &step);
-            if transition.raise_floor {
-                out.push(Command::RaiseFloor(Slot(index)));
-            }
-            begins_tenure |= transition.begins_tenure;
         }
         self.applied = topology.epoch;
         self.topology = Some(Arc::clone(topology));
-        self.heard
-            .resize(topology.members.len(), MemberReport::default());
-        out.push(Command::Save(None));
-        if begins_tenure && self.config.rules.hold(Rule::PassClocks) {
-            let heard = self.heard.iter().map(|heard| (heard.clock, heard.at));
-            self.clock.pass(now, self.config.clock_error_ms_max, heard);
+        self.told.resize(topology.members.len(), Epoch(0));
+        if transitions.iter().any(|transition| transition.interrupted) {
+            self.interrupted = topology.epoch;
         }
+        let numbered = (0u16..).map(Slot).zip(&transitions);
+        let emptied: SlotSet = numbered
+            .filter(|(_, transition)| transition.raise_floor)
+            .map(|(slot, _)| slot)
+            .collect();
+        self.tell_versions(topology, out);
+        if !emptied.is_empty() {
+            out.push(Command::RaiseFloor(emptied));
+        }
+        out.push(Command::Save(None));
+        self.revision.0 += 1;
         self.note_applied_by_all();
         self.resend_pending(now, out);
         self.continue_copies(now, &transitions, out);
@@ -193,34 +199,13 @@ impl<E: Clone> Core<E> {
         self.propose_own_status(out);
     }
 
-    fn change_lease(&mut self, now: Now, lease: Lease, out: &mut Vec<Command<E>>) {
-        self.lease = lease;
-        if let Lease::Until(end) = lease {
-            let left_ms = end.saturating_sub(now.elapsed).as_millis();
-            let left_ms = u64::try_from(left_ms).unwrap_or_default();
-            self.clock.allow_until(now.wall_ms.saturating_add(left_ms));
-        }
-        self.answer_pending(now, out);
-    }
-
-    fn receive(&mut self, now: Now, message: Message<E>, out: &mut Vec<Command<E>>) {
-        let Message {
-            from,
-            epoch,
-            clock,
-            body,
-        } = message;
-        self.clock.observe(clock);
-        let Some(heard) = self.heard.get_mut(usize::from(from.0)) else {
+    fn receive(&mut self, now: Duration, message: Message<E>, out: &mut Vec<Command<E>>) {
+        let Message { from, epoch, body } = message;
+        let Some(told) = self.told.get_mut(usize::from(from.0)) else {
             return;
         };
-        let advanced = epoch > heard.epoch;
-        *heard = MemberReport {
-            epoch: heard.epoch.max(epoch),
-            clock: heard.clock.max(clock),
-            at: now.elapsed,
-        };
-        if advanced {
+        if epoch > *told {
+            *told = epoch;
             self.note_applied_by_all();
             self.resend_pending_to(from, out);
             self.answer_pending(now, out);
@@ -230,30 +215,28 @@ impl<E: Clone> Core<E> {
         let takes_writes = epoch == self.applied || !self.config.rules.hold(Rule::SameEpoch);
         match body {
             Body::Status => {}
-            Body::Write {
-                slot,
-                version,
-                entry,
-            } if takes_writes => self.take_write(from, epoch, slot, version, entry, out),
-            Body::Ack { clock } if takes_writes => self.take_ack(now, from, clock, out),
+            Body::Write(record) if takes_writes => self.take_write(from, record, out),
+            Body::Ack { slot, version } if takes_writes => {
+                self.take_ack(now, from, (version, slot), out);
+            }
             Body::PageRequest(request) if epoch == self.applied => {
                 self.answer_page_request(from, request, out);
             }
             Body::Page(page) if epoch == self.applied => self.take_page(now, page, out),
-            Body::Incomplete(request) if epoch == self.applied => {
-                self.copy_in_full(now, request, out);
+            Body::Incomplete { request, slots } if epoch == self.applied => {
+                self.copy_in_full(now, &request, &slots, out);
             }
             _ => {}
         }
     }
 
     /// Repeats what was not answered.
-    fn tick(&mut self, now: Now, out: &mut Vec<Command<E>>) {
+    fn tick(&mut self, now: Duration, out: &mut Vec<Command<E>>) {
         self.tell_status(out);
         self.propose_own_status(out);
         self.repeat_pending(now, out);
         self.repeat_copies(now, out);
-        out.push(Command::Wake(now.elapsed + self.config.tick));
+        out.push(Command::Wake(now + self.config.tick));
     }
 
     fn tell_status(&self, out: &mut Vec<Command<E>>) {
@@ -295,33 +278,35 @@ impl<E: Clone> Core<E> {
         }
     }
 
+    /// Changes the states of some slots.
+    pub(crate) fn change_slots(&mut self, slots: &SlotSet, change: impl Fn(&mut SlotState)) {
+        for slot in slots.iter() {
+            if let Some(state) = self.slots.get_mut(slot.index()) {
+                change(state);
+            }
+        }
+    }
+
     fn note_applied_by_all(&mut self) {
         let Some(topology) = &self.topology else {
             return;
         };
         let others = topology.up().filter(|&member| member != self.config.me);
         let told = others.map(|member| self.told_epoch(member));
-        self.applied_by_all = told.min().unwrap_or(self.applied).min(self.applied);
-    }
-
-    /// The epoch that a member has told to have applied.
-    pub(crate) fn told_epoch(&self, member: MemberId) -> Epoch {
-        let heard = self.heard.get(usize::from(member.0));
-        heard.map_or(Epoch(0), |heard| heard.epoch)
+        let by_all = told.min().unwrap_or(self.applied).min(self.applied);
+        if by_all != self.applied_by_all {
+            self.applied_by_all = by_all;
+            self.revision.0 += 1;
+        }
     }
 
     pub(crate) fn send(&self, to: MemberId, body: Body<E>, out: &mut Vec<Command<E>>) {
         let message = Message {
             from: self.config.me,
             epoch: self.applied,
-            clock: self.clock.last(),
             body,
         };
         out.push(Command::Send(to, message));
-    }
-
-    pub(crate) fn answer(request: u64, reply: Reply, out: &mut Vec<Command<E>>) {
-        out.push(Command::Answer(request, reply));
     }
 }
 
@@ -338,14 +323,14 @@ impl<E> Core<E> {
         &self.slots
     }
 
-    /// The last clock that the member assigned or observed.
-    #[must_use]
-    pub fn clock(&self) -> Hlc {
-        self.clock.last()
+    /// The slots with their states.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (Slot, &SlotState)> {
+        (0u16..).map(Slot).zip(&self.slots)
     }
 
-    /// The primary of a slot by the applied topology.
-    pub(crate) fn primary(&self, slot: Slot) -> Option<MemberId> {
-        self.topology.as_ref()?.primary(slot)
+    /// The epoch that a member has told to have applied.
+    pub(crate) fn told_epoch(&self, member: MemberId) -> Epoch {
+        let told = self.told.get(usize::from(member.0));
+        told.copied().unwrap_or_default()
     }
 }

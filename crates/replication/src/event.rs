@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Change, Epoch, Hlc, Lease, MemberId, Slot, SlotState, Topology, Version};
+use crate::{
+    Change, Epoch, Lease, MemberId, Slot, SlotSet, SlotState, Topology, Version, VersionRange,
+};
 
 /// A request of a client, named by the shell.
 pub type RequestId = u64;
 
-/// One attempt of a learner to copy a slot. No two attempts are equal, also across restarts.
+/// One attempt of a learner to copy a group of slots. No two attempts are equal, also across restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attempt {
     /// The start of the learner's process.
@@ -40,24 +42,34 @@ pub enum Disk {
     Clean(Saved),
 }
 
-/// Which owner a read asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReadFrom {
-    /// The primary. All reads but hedged ones ask it.
-    Primary,
-    /// Any owner: a hedged read.
-    AnyOwner,
-}
-
-/// A stored record, as the feed carries it.
+/// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record<E> {
+    /// The slot of the key.
+    pub slot: Slot,
     /// The version of the write.
     pub version: Version,
     /// The epoch under which the owners took the write.
     pub epoch: Epoch,
     /// What was written.
     pub entry: E,
+}
+
+/// Where a page starts. Empty at the beginning. The store of the primary chooses the bytes. They
+/// stay valid when slots leave the request.
+pub type Cursor = Arc<[u8]>;
+
+/// A learner's request for a page.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PageRequest {
+    /// The attempt of the learner.
+    pub attempt: Attempt,
+    /// The slots. The receiver is the primary of each of them.
+    pub slots: SlotSet,
+    /// Only records of later epochs are asked for. `None` asks for a full copy.
+    pub after: Option<Epoch>,
+    /// Where the page starts, as told with the previous page.
+    pub cursor: Cursor,
 }
 
 /// A page of a feed or of a full copy.
@@ -68,20 +80,7 @@ pub struct Page<E> {
     /// The records of the page.
     pub records: Vec<Record<E>>,
     /// Where the next page starts. `None` if this page is the last one.
-    pub next: Option<u64>,
-}
-
-/// A learner's request for a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PageRequest {
-    /// The slot.
-    pub slot: Slot,
-    /// The attempt of the learner.
-    pub attempt: Attempt,
-    /// Only records of later epochs are asked for. `None` asks for a full copy.
-    pub after: Option<Epoch>,
-    /// Where the page starts, as told with the previous page.
-    pub cursor: u64,
+    pub next: Option<Cursor>,
 }
 
 /// A message between members.
@@ -91,8 +90,6 @@ pub struct Message<E> {
     pub from: MemberId,
     /// The epoch that the sender has applied.
     pub epoch: Epoch,
-    /// The clock of the sender.
-    pub clock: Hlc,
     /// What the sender says.
     pub body: Body<E>,
 }
@@ -100,28 +97,28 @@ pub struct Message<E> {
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body<E> {
-    /// Tells the epoch and the clock alone.
+    /// Tells the epoch alone.
     Status,
-    /// A write of the primary.
-    Write {
+    /// A write of the primary. The epoch of the record is that of the message.
+    Write(Record<E>),
+    /// The sender has a write. Slot and version name the write.
+    Ack {
         /// The slot.
         slot: Slot,
-        /// The version that the primary assigned.
+        /// The version.
         version: Version,
-        /// What is written.
-        entry: E,
-    },
-    /// The sender has a write.
-    Ack {
-        /// The clock of the write's version, which names the write.
-        clock: Hlc,
     },
     /// A learner asks for a page.
     PageRequest(PageRequest),
     /// A page.
     Page(Page<E>),
     /// The primary no longer has everything since the epoch of the request.
-    Incomplete(PageRequest),
+    Incomplete {
+        /// The request that this message answers.
+        request: PageRequest,
+        /// The slots that must be copied in full.
+        slots: SlotSet,
+    },
 }
 
 /// What happened.
@@ -133,39 +130,35 @@ pub enum Event<E> {
         disk: Disk,
         /// A value that is greater than that of each earlier start of this member.
         incarnation: u64,
-        /// A clock after every version that this member has assigned or stored.
-        clock: Hlc,
     },
-    /// The member learned a topology. Epochs may be skipped.
+    /// The member learned a topology, or a higher ceiling of the applied one. Epochs may be
+    /// skipped.
     Topology(Arc<Topology>),
     /// The lease changed.
     Lease(Lease),
     /// A message of another member arrived.
     Message(Message<E>),
-    /// A client writes or deletes a key.
+    /// The store has executed a write that [`Core::may_write`](crate::Core::may_write) admitted.
+    /// Versions may arrive out of order.
     Write {
         /// The request.
         request: RequestId,
-        /// The slot of the key.
-        slot: Slot,
-        /// What is written.
-        entry: E,
+        /// What the store has, with the epoch that was applied when the write was admitted.
+        record: Record<E>,
     },
-    /// A client flushes. The core writes the flush to each slot of which it is the primary.
+    /// The store has executed a flush in the slots that
+    /// [`Core::may_flush`](crate::Core::may_flush) returned.
     Flush {
         /// The request.
         request: RequestId,
+        /// The slots.
+        slots: SlotSet,
+        /// The version of the flush in each slot.
+        version: Version,
+        /// The epoch that was applied when the flush was admitted.
+        epoch: Epoch,
         /// The flush.
         entry: E,
-    },
-    /// A client reads a key.
-    Read {
-        /// The request.
-        request: RequestId,
-        /// The slot of the key.
-        slot: Slot,
-        /// Which owner the read asks.
-        from: ReadFrom,
     },
     /// The shell has read a page of the store for a learner.
     PageRead {
@@ -174,6 +167,8 @@ pub enum Event<E> {
         /// The page.
         page: Page<E>,
     },
+    /// What [`Command::Clear`] names is gone.
+    Cleared(Attempt),
     /// The store evicted records of this epoch and of earlier ones from its log. The shell repeats
     /// the event after each start.
     Evicted {
@@ -184,11 +179,9 @@ pub enum Event<E> {
     Timer,
 }
 
-/// The answer to a client.
+/// The answer to a write or flush that the store has executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// The read is answered from the local store, and from the bucket where the store has nothing.
-    ReadLocally,
     /// The write is acknowledged.
     Written,
     /// The flush is acknowledged for the slots of this member.
@@ -199,10 +192,6 @@ pub enum Reply {
         /// one epoch add up to all slots.
         slots: usize,
     },
-    /// Another member has to be asked, if one is known.
-    Elsewhere(Option<MemberId>),
-    /// Nothing was done. The client may repeat the request.
-    Busy,
     /// The write was not taken by all owners. It may show later.
     Refused,
 }
@@ -212,19 +201,30 @@ pub enum Reply {
 pub enum Command<E> {
     /// Send a message.
     Send(MemberId, Message<E>),
+    /// Assign versions of this epoch from now on ([`Clock::set_range`](crate::Clock::set_range)).
+    Versions {
+        /// The applied epoch.
+        epoch: Epoch,
+        /// Its versions.
+        range: VersionRange,
+    },
     /// Store a record. The store keeps the newer version of the key, with the later of both epochs:
     /// the feed after an epoch has each key of which any record was taken since.
-    Persist {
-        /// The slot.
-        slot: Slot,
-        /// The record.
-        record: Record<E>,
+    Persist(Record<E>),
+    /// Hide what the store has of these slots up to the base of the range, at once and for good.
+    RaiseFloor(SlotSet),
+    /// Remove what the store has of these slots, then deliver [`Event::Cleared`]. Records above the
+    /// base of the range that arrive meanwhile must stay. Older ones may be removed, too. When the
+    /// event comes, earlier removals of the slots are over as well.
+    Clear {
+        /// The attempt that waits for the removal.
+        attempt: Attempt,
+        /// The slots.
+        slots: SlotSet,
     },
-    /// Move the floor of a slot to the end of the log: what the store has of the slot is gone.
-    RaiseFloor(Slot),
-    /// Save the state of one slot, or the applied epoch and all slots. Later commands take effect
-    /// only when it is durable.
-    Save(Option<Slot>),
+    /// Save the states of some slots, or the applied epoch and the states of all slots. Later
+    /// commands take effect only when it is durable.
+    Save(Option<SlotSet>),
     /// Read a page of the store and return it with [`Event::PageRead`].
     ReadPage {
         /// The learner.

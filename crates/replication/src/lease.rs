@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::Now;
-
 /// What a member knows about its lease.
 ///
 /// The leader declares a member down only after the last lease that it granted to the member has
@@ -21,12 +19,12 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// Whether the member may answer at this time.
+    /// Whether the member may answer at this time of its monotonic clock.
     #[must_use]
-    pub fn permits(self, now: Now) -> bool {
+    pub fn permits(self, now: Duration) -> bool {
         match self {
             Self::None => false,
-            Self::Until(end) => now.elapsed < end,
+            Self::Until(end) => now < end,
             Self::NoQuorum => true,
         }
     }

@@ -8,8 +8,9 @@
 //! - An owner of a slot has every acknowledged write of the slot (R1, R4).
 //! - A member answers for a slot only while it is an owner, in sync, and holds a lease (R6).
 //! - Copies that may be stale are below the floor, so a read of them is a miss (R3).
+//! - All versions of a later epoch are above all versions of an earlier one (R2).
 //!
-//! Entry points: [`Core`], [`Event`], [`Command`], [`Topology`], [`Version`]. [`Rule`] lists the
+//! Entry points: [`Core`], [`Event`], [`Command`], [`Topology`], [`Clock`]. [`Rule`] lists the
 //! rules, and each rule names the place where it is kept.
 
 mod clock;
@@ -17,31 +18,26 @@ mod core;
 mod event;
 mod id;
 mod lease;
-mod read;
+mod rights;
 mod rules;
 mod slot;
+mod slot_set;
 mod sync;
 mod topology;
 mod version;
 mod write;
 
+pub use clock::Clock;
 pub use core::{Config, Core};
 pub use event::{
-    Attempt, Body, Command, Disk, Event, Message, Page, PageRequest, ReadFrom, Record, Reply,
+    Attempt, Body, Command, Cursor, Disk, Event, Message, Page, PageRequest, Record, Reply,
     RequestId, Saved,
 };
 pub use id::{Epoch, MemberId, MemberSet, Slot};
 pub use lease::Lease;
+pub use rights::{Admission, ReadFrom, Rights, WriteRights};
 pub use rules::{Rule, Rules};
 pub use slot::{Role, SlotState};
+pub use slot_set::SlotSet;
 pub use topology::{Change, Layout, Member, StandIn, Status, Topology};
-pub use version::{Hlc, Version};
-
-/// The time at which an event is handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Now {
-    /// A monotonic clock that also runs while the process is stopped. Leases and timers follow it.
-    pub elapsed: std::time::Duration,
-    /// The wall clock in milliseconds since the Unix epoch. Only versions follow it.
-    pub wall_ms: u64,
-}
+pub use version::{Version, VersionRange};

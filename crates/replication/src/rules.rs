@@ -9,10 +9,13 @@ pub enum Rule {
     SameEpoch,
     /// R1: a pending write is sent again to all owners under each new epoch (`write.rs`).
     Resend,
-    /// R2: versions carry the term of their primary (`write.rs`).
-    Term,
-    /// R2: a new primary moves its clock past every version it can know of (`clock.rs`).
-    PassClocks,
+    /// R1: a write that was executed under an earlier epoch is stored again under the present one
+    /// (`write.rs`).
+    StoreAgain,
+    /// R1: a write that was executed before the member lost the slot is refused (`write.rs`).
+    Interrupted,
+    /// R2: versions stay in the range of the applied epoch (`core.rs`, `clock.rs`).
+    Range,
     /// R3: a successor that was not in sync raises its floor (`slot.rs`).
     Floor,
     /// R4: a learner copies a slot before it reports that it is in sync (`sync.rs`).
@@ -22,8 +25,10 @@ pub enum Rule {
     SlotEpoch,
     /// R4: the primary refuses a feed from an epoch since which its log was evicted (`sync.rs`).
     CompleteFeed,
-    /// R4: a learner raises its floor before it copies a slot in full (`sync.rs`).
+    /// R4: a learner clears what it has before it copies a slot in full (`sync.rs`).
     CopyFloor,
+    /// R4: a learner asks for a full copy when the old content is gone, not before (`sync.rs`).
+    Clear,
     /// R4: a write is answered when no former owner can answer reads any more (`write.rs`).
     FormerOwners,
     /// R5: a member that was declared down syncs before it owns again (`slot.rs`).
@@ -32,7 +37,7 @@ pub enum Rule {
     CleanStart,
     /// R5: such a member owns nothing until the members have agreed that it syncs (`core.rs`).
     Agreed,
-    /// R6: a member answers only while it holds a lease (`read.rs`, `write.rs`).
+    /// R6: a member answers only while it holds a lease (`rights.rs`, `write.rs`).
     Lease,
 }
 

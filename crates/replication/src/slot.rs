@@ -42,8 +42,6 @@ pub struct SlotState {
     /// The log has every change that was taken in this epoch or later, as far as nothing was
     /// evicted. It is the epoch of the floor.
     pub floor: Epoch,
-    /// The epoch at which the tenure of the primary began. Only the primary uses it.
-    pub term: Epoch,
     /// Former owners may answer reads until they have applied this epoch or are down.
     pub handed_over: Epoch,
 }
@@ -67,8 +65,8 @@ pub(crate) struct Step<'a> {
 pub(crate) struct Transition {
     /// The member stands in with nothing: what it has may be stale.
     pub(crate) raise_floor: bool,
-    /// A tenure of this member begins.
-    pub(crate) begins_tenure: bool,
+    /// The member was the primary, and another member can have led the slot since.
+    pub(crate) interrupted: bool,
     /// What the member was copying or pending under the old topology goes on.
     pub(crate) continues: bool,
     /// Another member may be the primary.
@@ -105,6 +103,21 @@ impl Step<'_> {
 }
 
 impl SlotState {
+    /// Whether the member orders the writes of the slot.
+    pub(crate) fn leads(&self) -> bool {
+        self.role == Role::Primary && self.in_sync
+    }
+
+    /// R1: whether the member takes writes of the primary.
+    pub(crate) fn takes_writes(&self) -> bool {
+        matches!(self.role, Role::Owner | Role::Learner)
+    }
+
+    /// R4: whether the member has to copy the slot.
+    pub(crate) fn must_copy(&self) -> bool {
+        self.role == Role::Learner && !self.in_sync
+    }
+
     /// Follows a step.
     pub(crate) fn step(&mut self, slot: Slot, step: &Step<'_>) -> Transition {
         let to = step.to;
@@ -135,16 +148,11 @@ impl SlotState {
         if step.owner_left(slot, &placement) {
             self.handed_over = to.epoch;
         }
-        let leads = self.role == Role::Primary;
-        let led = was.role == Role::Primary && continues && step.in_order();
-        if leads && !led {
-            self.term = to.epoch;
-        }
         let before = step.before.filter(|_| step.in_order());
         let primary_before = before.and_then(|before| before.primary(slot));
         Transition {
             raise_floor: raise_floor && step.rules.hold(Rule::Floor),
-            begins_tenure: leads && !led,
+            interrupted: was.leads() && !(self.leads() && continues),
             continues,
             primary_changed: before.is_none() || primary_before != placement.primary,
         }

@@ -1,75 +1,97 @@
-//! R4: how a learner copies a slot, and how the primary serves it.
+//! R4: how a learner copies slots, and how the primary serves it.
 //!
-//! The learner asks for the feed after the last epoch in which it was in sync for the slot. If the
-//! primary no longer has that feed, the learner raises its floor and copies the slot in full. Live
-//! writes arrive beside the pages (R1), and the store keeps the newer version.
+//! The learner groups the slots by their primary, and by the last epoch in which it was in sync for
+//! them. It asks the primary for the feed after that epoch. What the primary can no longer feed is
+//! cleared and copied in full. Live writes arrive beside the pages (R1), and the store keeps the
+//! newer version.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::core::Core;
 use crate::slot::Transition;
-use crate::{Attempt, Body, Command, Epoch, MemberId, Now, Page, PageRequest, Role, Rule, Slot};
+use crate::{
+    Attempt, Body, Command, Cursor, Epoch, MemberId, Page, PageRequest, Record, Rule, Slot,
+    SlotSet, SlotState,
+};
 
-/// A slot that is being copied.
+/// A group of slots that is being copied. All have the same primary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Copying {
     request: PageRequest,
+    primary: MemberId,
+    /// The store still removes what it had of the slots. No page is asked for before it is gone.
+    clearing: bool,
     asked: Duration,
 }
 
 impl<E: Clone> Core<E> {
-    /// Goes on with copies after a new topology, and begins those that are due.
+    /// Goes on with copies after a new topology, and begins those that are due. A slot whose
+    /// primary changed leaves its group and begins anew.
     pub(crate) fn continue_copies(
         &mut self,
-        now: Now,
+        now: Duration,
         transitions: &[Transition],
         out: &mut Vec<Command<E>>,
     ) {
-        let mut copying = std::mem::take(&mut self.copying);
-        copying.retain_mut(|copy| {
-            let index = copy.request.slot.index();
-            let (Some(&state), Some(transition)) = (self.slots.get(index), transitions.get(index))
-            else {
-                return false;
-            };
-            if transition.primary_changed {
-                copy.request.cursor = 0;
-                copy.request.attempt = self.next_attempt();
-            }
-            state.role == Role::Learner && !state.in_sync && transition.continues
-        });
+        let goes_on = |slot: &Slot| {
+            let transition = transitions.get(slot.index());
+            let state = self.slots.get(slot.index());
+            state.is_some_and(|state| state.must_copy())
+                && transition.is_some_and(|t| t.continues && !t.primary_changed)
+        };
+        let mut copying = self.copying.clone();
+        for copy in &mut copying {
+            copy.request.slots = copy.request.slots.iter().filter(goes_on).collect();
+            copy.asked = now;
+        }
+        copying.retain(|copy| !copy.request.slots.is_empty());
+        for copy in &copying {
+            self.request_page(copy, out);
+        }
         self.copying = copying;
-        for copy in &mut self.copying {
-            copy.asked = now.elapsed;
-        }
-        for copy in &self.copying {
-            self.request_page(&copy.request, out);
-        }
         self.begin_copies(now, out);
     }
 
-    /// Begins copies of slots that this member learns, up to the limit.
-    fn begin_copies(&mut self, now: Now, out: &mut Vec<Command<E>>) {
-        for slot in (0..self.config.slots_len).map(Slot) {
-            if self.copying.len() >= self.config.copies_max {
-                return;
+    /// Begins copies of slots that this member learns, up to the limit of groups.
+    fn begin_copies(&mut self, now: Duration, out: &mut Vec<Command<E>>) {
+        let must_copy = self.numbered().filter(|(_, state)| state.must_copy());
+        let mut due: SlotSet = must_copy.map(|(slot, _)| slot).collect();
+        for copy in &self.copying {
+            due = due.without(&copy.request.slots);
+        }
+        if !self.config.rules.hold(Rule::Copy) {
+            return self.finish_copies(due, out);
+        }
+        let mut groups: BTreeMap<(MemberId, Option<Epoch>), Vec<Slot>> = BTreeMap::new();
+        for slot in due.iter() {
+            if let Some(primary) = self.primary(slot) {
+                let group = groups.entry((primary, self.feed_start(slot)));
+                group.or_default().push(slot);
             }
-            let Some(state) = self.slots.get(slot.index()) else {
-                return;
+        }
+        let room = self.config.copies_max.saturating_sub(self.copying.len());
+        for ((primary, after), slots) in groups.into_iter().take(room) {
+            let slots: SlotSet = slots.into_iter().collect();
+            self.attempts += 1;
+            let attempt = Attempt {
+                incarnation: self.incarnation,
+                count: self.attempts,
             };
-            let due = state.role == Role::Learner && !state.in_sync;
-            if !due || self.copying.iter().any(|copy| copy.request.slot == slot) {
-                continue;
-            }
-            if !self.config.rules.hold(Rule::Copy) {
-                self.finish_copy(slot, out);
-                continue;
-            }
-            let after = self.feed_start(slot);
-            if after.is_none() {
-                self.forget_copies(slot, out);
-            }
-            self.begin_copy(now, slot, after, out);
+            let clearing = after.is_none() && self.clear(attempt, &slots, out);
+            let copy = Copying {
+                request: PageRequest {
+                    attempt,
+                    slots,
+                    after,
+                    cursor: Cursor::default(),
+                },
+                primary,
+                clearing,
+                asked: now,
+            };
+            self.request_page(&copy, out);
+            self.copying.push(copy);
         }
     }
 
@@ -83,76 +105,68 @@ impl<E: Clone> Core<E> {
         slots.max()
     }
 
-    /// Raises the floor, because what the store has may be older than what is copied.
-    fn forget_copies(&mut self, slot: Slot, out: &mut Vec<Command<E>>) {
+    /// Clears slots, because what the store has may be older than what is copied. The saved states
+    /// have no start of a feed before anything is removed. Returns whether the learner has to wait.
+    fn clear(&mut self, attempt: Attempt, slots: &SlotSet, out: &mut Vec<Command<E>>) -> bool {
         let epoch = self.applied.next();
-        if let Some(state) = self.slots.get_mut(slot.index()) {
-            state.reset_floor(epoch);
+        self.change_slots(slots, |state| state.reset_floor(epoch));
+        out.push(Command::Save(Some(slots.clone())));
+        if !self.config.rules.hold(Rule::CopyFloor) {
+            return false;
         }
-        if self.config.rules.hold(Rule::CopyFloor) {
-            out.push(Command::RaiseFloor(slot));
-        }
-        out.push(Command::Save(Some(slot)));
+        let slots = slots.clone();
+        out.push(Command::Clear { attempt, slots });
+        self.config.rules.hold(Rule::Clear)
     }
 
-    fn begin_copy(
+    /// The old content of a group is gone, so its first page is asked for.
+    pub(crate) fn take_cleared(
         &mut self,
-        now: Now,
-        slot: Slot,
-        after: Option<Epoch>,
+        now: Duration,
+        attempt: Attempt,
         out: &mut Vec<Command<E>>,
     ) {
-        let request = PageRequest {
-            slot,
-            attempt: self.next_attempt(),
-            after,
-            cursor: 0,
-        };
-        self.request_page(&request, out);
-        self.copying.push(Copying {
-            request,
-            asked: now.elapsed,
-        });
-    }
-
-    fn next_attempt(&mut self) -> Attempt {
-        self.attempts += 1;
-        Attempt {
-            incarnation: self.incarnation,
-            count: self.attempts,
+        let mut groups = self.copying.iter();
+        let found = groups.position(|copy| copy.request.attempt == attempt && copy.clearing);
+        if let Some(copy) = found.and_then(|index| self.copying.get_mut(index)) {
+            copy.clearing = false;
+            copy.asked = now;
+            let copy = copy.clone();
+            self.request_page(&copy, out);
         }
     }
 
-    fn request_page(&self, request: &PageRequest, out: &mut Vec<Command<E>>) {
-        if let Some(primary) = self.primary(request.slot) {
-            self.send(primary, Body::PageRequest(*request), out);
+    fn request_page(&self, copy: &Copying, out: &mut Vec<Command<E>>) {
+        if !copy.clearing {
+            let request = copy.request.clone();
+            self.send(copy.primary, Body::PageRequest(request), out);
         }
     }
 
     /// Asks again for pages that did not arrive.
-    pub(crate) fn repeat_copies(&mut self, now: Now, out: &mut Vec<Command<E>>) {
-        let tick = self.config.tick;
+    pub(crate) fn repeat_copies(&mut self, now: Duration, out: &mut Vec<Command<E>>) {
         let mut copying = std::mem::take(&mut self.copying);
         for copy in &mut copying {
-            if now.elapsed.saturating_sub(copy.asked) >= tick {
-                copy.asked = now.elapsed;
-                self.request_page(&copy.request, out);
+            if now.saturating_sub(copy.asked) >= self.config.tick {
+                copy.asked = now;
+                self.request_page(copy, out);
             }
         }
         self.copying = copying;
     }
 
-    /// Whether this member can serve a feed: it has everything, and its log has every change since.
-    fn can_serve(&self, request: &PageRequest) -> Option<bool> {
-        let state = self.slots.get(request.slot.index())?;
-        if state.role != Role::Primary || !state.in_sync {
-            return None;
+    /// The requested slots that this member cannot feed, because its log misses changes since.
+    /// `None` if it is not the primary of all of them, or not in sync.
+    fn incomplete(&self, request: &PageRequest) -> Option<SlotSet> {
+        let mut incomplete = Vec::new();
+        for slot in request.slots.iter() {
+            let state = self.slots.get(slot.index()).filter(|state| state.leads())?;
+            let feeds = |after: Epoch| state.floor <= after.next() && self.evicted <= after;
+            if !request.after.is_none_or(feeds) && self.config.rules.hold(Rule::CompleteFeed) {
+                incomplete.push(slot);
+            }
         }
-        let Some(after) = request.after else {
-            return Some(true);
-        };
-        let complete = state.floor <= after.next() && self.evicted <= after;
-        Some(complete || !self.config.rules.hold(Rule::CompleteFeed))
+        Some(incomplete.into_iter().collect())
     }
 
     /// The primary answers a request for a page.
@@ -162,9 +176,9 @@ impl<E: Clone> Core<E> {
         request: PageRequest,
         out: &mut Vec<Command<E>>,
     ) {
-        match self.can_serve(&request) {
-            Some(true) => out.push(Command::ReadPage { to, request }),
-            Some(false) => self.send(to, Body::Incomplete(request), out),
+        match self.incomplete(&request) {
+            Some(slots) if slots.is_empty() => out.push(Command::ReadPage { to, request }),
+            Some(slots) => self.send(to, Body::Incomplete { request, slots }, out),
             None => {}
         }
     }
@@ -172,55 +186,64 @@ impl<E: Clone> Core<E> {
     /// The primary sends a page. The log may have lost changes while the page was read, so the
     /// check is made again.
     pub(crate) fn send_page(&self, to: MemberId, page: Page<E>, out: &mut Vec<Command<E>>) {
-        match self.can_serve(&page.request) {
-            Some(true) => self.send(to, Body::Page(page), out),
-            Some(false) => self.send(to, Body::Incomplete(page.request), out),
+        match self.incomplete(&page.request) {
+            Some(slots) if slots.is_empty() => self.send(to, Body::Page(page), out),
+            Some(slots) => {
+                let request = page.request;
+                self.send(to, Body::Incomplete { request, slots }, out);
+            }
             None => {}
         }
     }
 
     /// The learner stores a page, and asks for the next one.
-    pub(crate) fn take_page(&mut self, now: Now, page: Page<E>, out: &mut Vec<Command<E>>) {
-        let slot = page.request.slot;
+    pub(crate) fn take_page(&mut self, now: Duration, page: Page<E>, out: &mut Vec<Command<E>>) {
         let found = self.copying.iter().position(|c| c.request == page.request);
         let Some(index) = found else { return };
-        for record in page.records {
-            self.clock.observe(record.version.clock);
-            out.push(Command::Persist { slot, record });
-        }
+        let asked = |record: &Record<E>| page.request.slots.contains(record.slot);
+        out.extend(page.records.into_iter().filter(asked).map(Command::Persist));
         let Some(cursor) = page.next else {
             self.copying.swap_remove(index);
-            self.finish_copy(slot, out);
+            self.finish_copies(page.request.slots, out);
             self.begin_copies(now, out);
             return self.propose_own_status(out);
         };
         if let Some(copy) = self.copying.get_mut(index) {
             copy.request.cursor = cursor;
-            copy.asked = now.elapsed;
-            let request = copy.request;
-            self.request_page(&request, out);
+            copy.asked = now;
+            let copy = copy.clone();
+            self.request_page(&copy, out);
         }
     }
 
-    fn finish_copy(&mut self, slot: Slot, out: &mut Vec<Command<E>>) {
+    fn finish_copies(&mut self, slots: SlotSet, out: &mut Vec<Command<E>>) {
         let epoch = self.applied;
-        if let Some(state) = self.slots.get_mut(slot.index()) {
-            state.finish_copy(epoch);
+        self.change_slots(&slots, |state| state.finish_copy(epoch));
+        if !slots.is_empty() {
+            self.revision.0 += 1;
+            out.push(Command::Save(Some(slots)));
         }
-        out.push(Command::Save(Some(slot)));
     }
 
-    /// The learner copies in full what the primary cannot feed.
+    /// The learner copies in full what the primary cannot feed, and goes on with the rest.
     pub(crate) fn copy_in_full(
         &mut self,
-        now: Now,
-        request: PageRequest,
+        now: Duration,
+        request: &PageRequest,
+        slots: &SlotSet,
         out: &mut Vec<Command<E>>,
     ) {
-        let found = self.copying.iter().position(|c| c.request == request);
+        let found = self.copying.iter().position(|c| c.request == *request);
         let Some(index) = found else { return };
-        self.copying.swap_remove(index);
-        self.forget_copies(request.slot, out);
-        self.begin_copy(now, request.slot, None, out);
+        let mut copy = self.copying.swap_remove(index);
+        let rest = request.slots.without(slots);
+        self.change_slots(&request.slots.without(&rest), SlotState::forget_sync);
+        if !rest.is_empty() {
+            copy.request.slots = rest;
+            copy.asked = now;
+            self.request_page(&copy, out);
+            self.copying.push(copy);
+        }
+        self.begin_copies(now, out);
     }
 }

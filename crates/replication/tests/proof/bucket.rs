@@ -18,10 +18,10 @@ impl Bucket {
         }
     }
 
-    pub fn upload(&mut self, records: Vec<(Slot, Record<Entry>)>) {
-        for (slot, record) in records {
-            let known = &mut self.slots[usize::from(slot.0)];
-            if !known.iter().any(|r| r.version == record.version) {
+    pub fn upload(&mut self, records: Vec<Record<Entry>>) {
+        for record in records {
+            let known = &mut self.slots[usize::from(record.slot.0)];
+            if !known.contains(&record) {
                 known.push(record);
             }
         }
@@ -34,7 +34,7 @@ impl Bucket {
         key: Key,
         after: Option<Version>,
         random: &mut Random,
-    ) -> Option<Entry> {
+    ) -> Option<&Record<Entry>> {
         let mut records: Vec<&Record<Entry>> = self.slots[usize::from(slot.0)]
             .iter()
             .filter(|r| match r.entry {
@@ -45,13 +45,10 @@ impl Bucket {
         random.shuffle(&mut records);
         let mut newest: Option<&Record<Entry>> = None;
         for record in records {
-            if newest.is_none_or(|n| record.version.supersedes(n.version)) {
+            if newest.is_none_or(|newest| record.version > newest.version) {
                 newest = Some(record);
             }
         }
-        let newest = newest?;
-        after
-            .is_none_or(|flush| newest.version.supersedes(flush))
-            .then_some(newest.entry)
+        newest.filter(|newest| after.is_none_or(|flush| newest.version > flush))
     }
 }

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_replication::{Config, Core, Epoch, Hlc, Layout, Lease, MemberId, Saved, Slot};
+use fonn_replication::{Config, Core, Epoch, Layout, Lease, MemberId, Saved, Slot};
 
-use super::judge::{Judge, Kind, Scope};
+use super::judge::{Executed, Judge, Kind, Scope};
 use super::raft::Raft;
 use super::random::Random;
 use super::setup::Setup;
@@ -22,8 +22,6 @@ pub struct Node {
     pub paused_until: Option<u64>,
     pub backlog: Vec<Action>,
     pub incarnation: u64,
-    /// A durable clock above every version that the member assigned.
-    pub reserved: Hlc,
     pub wall_offset_ms: u64,
     /// How many topologies of the log the member has learned.
     pub learned: usize,
@@ -44,6 +42,7 @@ pub struct Open {
     pub id: u32,
     pub kind: Kind,
     pub scope: Scope,
+    pub executed: Option<Executed>,
 }
 
 /// A flush that a client sent to all members.
@@ -56,7 +55,6 @@ pub struct OpenFlush {
 }
 
 pub struct Cluster {
-    pub region: u16,
     pub raft: Raft,
     pub topologies_seen: usize,
     pub nodes: Vec<Node>,
@@ -77,17 +75,15 @@ pub struct Cluster {
     pub written: Vec<u64>,
 }
 
-pub fn config(setup: &Setup, region: u16, me: usize) -> Config {
+pub fn config(setup: &Setup, me: usize) -> Config {
     Config {
         me: MemberId(me as u8),
-        region,
         slots_len: setup.slots,
         pending_max: 64,
         copies_max: 2,
         tick: Duration::from_millis(100),
         suspect_after: Duration::from_millis(800),
         refuse_after: Duration::from_millis(3_000),
-        clock_error_ms_max: 1_000,
         rules: setup.rules,
     }
 }
@@ -113,17 +109,16 @@ pub fn layout(setup: &Setup, random: &mut Random) -> Arc<Layout> {
 }
 
 impl Cluster {
-    pub fn new(setup: &Setup, region: u16, random: &mut Random) -> Self {
+    pub fn new(setup: &Setup, random: &mut Random) -> Self {
         let members = setup.members;
         let node = |me: usize, random: &mut Random| Node {
-            core: Core::new(config(setup, region, me)),
+            core: Core::new(config(setup, me)),
             store: Store::new(setup.slots),
             saved: None,
             alive: false,
             paused_until: None,
             backlog: Vec::new(),
             incarnation: 0,
-            reserved: Hlc(0),
             wall_offset_ms: 1_000_000 + random.below(2 * setup.skew_ms_max + 1),
             learned: 0,
             heard_leader: 0,
@@ -132,7 +127,6 @@ impl Cluster {
         };
         let layout = layout(setup, random);
         Self {
-            region,
             raft: Raft::new(setup.replicas, members, layout),
             topologies_seen: 1,
             nodes: (0..members).map(|me| node(me, random)).collect(),
@@ -157,6 +151,12 @@ impl Cluster {
         };
         let reaching = (0..self.nodes.len()).filter(reaches).count();
         reaching * 2 > self.nodes.len() && self.no_leader_until <= now
+    }
+
+    /// The wall clock of the leader. Each election may give another leader.
+    pub fn leader_wall_ms(&self, now: u64) -> u64 {
+        let elected = self.raft.available_since.unwrap_or(0) as usize / 100;
+        now + self.nodes[elected % self.nodes.len()].wall_offset_ms
     }
 
     /// Whether a member goes on without a quorum while the others have gone on without it.

@@ -1,6 +1,8 @@
 //! Faults of the simulation, and their end.
 
-use fonn_replication::{Change, Disk, Epoch, Event, Hlc, Lease};
+use std::sync::Arc;
+
+use fonn_replication::{Change, Disk, Epoch, Event, Lease};
 
 use super::cluster::{Outcome, config, layout};
 use super::setup::Fault;
@@ -97,6 +99,12 @@ impl World {
         Ok(())
     }
 
+    pub fn crash_for_a_while(&mut self, at: At) {
+        let for_ms = self.random.between(200, 6_000);
+        self.last_fault = self.last_fault.max(self.now + for_ms);
+        self.crash(at, Fault::Crash, for_ms);
+    }
+
     fn crash(&mut self, at: At, fault: Fault, for_ms: u64) {
         let lost_ms = self.random.below(400);
         let now = self.now;
@@ -108,12 +116,12 @@ impl World {
         node.alive = false;
         node.paused_until = None;
         node.backlog.clear();
+        node.store.crash();
         match fault {
             Fault::UncleanCrash => node.store.lose_after(now.saturating_sub(lost_ms)),
             Fault::DiskLoss => {
                 node.store = Store::new(slots);
                 node.saved = None;
-                node.reserved = Hlc(0);
                 node.evicted = Epoch(0);
             }
             _ => {}
@@ -150,8 +158,7 @@ impl World {
     }
 
     pub fn start(&mut self, at: At) {
-        let config = config(&self.setup, self.clusters[at.0].region, at.1);
-        let clock = self.clock_at_start(at);
+        let config = config(&self.setup, at.1);
         let latest = self.clusters[at.0].raft.log.len();
         let older = self.random.index(3);
         let node = &mut self.clusters[at.0].nodes[at.1];
@@ -170,28 +177,14 @@ impl World {
             Some(saved) => Disk::Clean(saved),
         };
         // A member without a disk gets the latest topology, or one that is a little older.
-        let applied = node
-            .saved
-            .as_ref()
-            .map_or(0, |saved| saved.applied.0 as usize);
-        node.learned = match &disk {
-            Disk::Empty => (latest - 1).saturating_sub(older),
-            _ => applied - 1,
-        };
+        let applied = node.saved.as_ref().map(|saved| saved.applied);
+        let position = applied.map(|epoch| self.clusters[at.0].raft.position(epoch));
+        let learned = position.unwrap_or((latest - 1).saturating_sub(older));
+        let known = position.map(|position| Arc::clone(&self.clusters[at.0].raft.log[position]));
+        let node = &mut self.clusters[at.0].nodes[at.1];
+        node.learned = learned;
         let (incarnation, through) = (node.incarnation, node.evicted);
-        let known = self.clusters[at.0]
-            .raft
-            .log
-            .get(applied.wrapping_sub(1))
-            .cloned();
-        self.handle(
-            at,
-            Event::Start {
-                disk,
-                incarnation,
-                clock,
-            },
-        );
+        self.handle(at, Event::Start { disk, incarnation });
         self.handle(at, Event::Evicted { through });
         if let Some(topology) = known {
             self.clusters[at.0].nodes[at.1].learned += 1;

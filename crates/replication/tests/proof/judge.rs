@@ -2,9 +2,12 @@
 //!
 //! Times are positions in the sequence of all events. A write is before another one if it was
 //! answered before the other one began. A read must not return a value that is before an
-//! acknowledged write. A miss must not hide an acknowledged value that nothing removed.
+//! acknowledged write. A miss must not hide an acknowledged value that nothing removed. A write may
+//! depend on the value that it replaces, so no acknowledged write may lie between the two versions.
 
 use std::collections::HashMap;
+
+use fonn_replication::Version;
 
 use super::store::Key;
 
@@ -40,10 +43,19 @@ struct KeyState {
     foreign: bool,
 }
 
+/// Where a write is in the order of versions, and which version it replaced when it was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Executed {
+    pub replaced: Version,
+    pub version: Version,
+}
+
 pub struct Judge {
     now: u64,
     operations: HashMap<u32, Operation>,
     keys: Vec<Vec<KeyState>>,
+    /// The acknowledged writes of each key since its slot was lost last.
+    executed: HashMap<(u16, Key), Vec<Executed>>,
     pub reads: u64,
     pub hits: u64,
     pub acknowledged: u64,
@@ -57,6 +69,7 @@ impl Judge {
         Self {
             now: 1,
             operations: HashMap::new(),
+            executed: HashMap::new(),
             keys: vec![vec![KeyState::default(); usize::from(keys)]; usize::from(slots)],
             reads: 0,
             hits: 0,
@@ -117,6 +130,20 @@ impl Judge {
         });
     }
 
+    /// Judges that an acknowledged write replaced the one before it.
+    pub fn executed(&mut self, slot: u16, key: Key, write: Executed) -> Result<(), String> {
+        let others = self.executed.entry((slot, key)).or_default();
+        let between = |a: &Executed, b: &Executed| a.replaced < b.version && b.version < a.version;
+        let skips = |other: &&Executed| between(&write, other) || between(other, &write);
+        if let Some(other) = others.iter().find(skips) {
+            return Err(format!(
+                "lost: slot {slot} key {key}: {write:?} and {other:?}"
+            ));
+        }
+        others.push(write);
+        Ok(())
+    }
+
     /// The write may have been carried out in part.
     pub fn fail(&mut self, id: u32, kind: Kind, scope: Scope) {
         self.end(id, kind, scope);
@@ -130,6 +157,7 @@ impl Judge {
 
     pub fn evicted(&mut self, slot: u16, key: Key) {
         let now = self.time();
+        self.executed.remove(&(slot, key));
         self.each(Some((slot, key)), |key| key.forgotten = now);
     }
 
@@ -143,6 +171,7 @@ impl Judge {
         let now = self.time();
         let began = |id: u32| self.operations.get(&id).map_or(0, |o| o.began);
         let known = bucket.map(|id| id.map_or(0, began));
+        self.executed.remove(&(slot, key));
         self.each(Some((slot, key)), |key| {
             key.forgotten = now;
             key.lost = now;

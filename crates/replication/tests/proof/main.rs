@@ -1,7 +1,7 @@
 //! The proof of the replication core. It drives the core that ships, not a model of it.
 //!
 //! - `simulation.rs` runs seeds of a cluster with faults, and `judge.rs` judges each read.
-//! - `exploration.rs` visits all states of small clusters with few faults.
+//! - `exploration.rs` visits all states of small clusters with few faults (`small.rs`).
 //! - `mutations.rs` switches rules off one by one, and expects that the proof notices.
 //!
 //! `FONN_REPLICATION_SEEDS` sets how many seeds run, and `FONN_REPLICATION_SEED` replays one.
@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout, reason = "counts, and what failed, are printed")]
 
 mod bucket;
+mod clients;
 mod cluster;
 mod exploration;
 mod faults;
@@ -19,5 +20,6 @@ mod random;
 mod regions;
 mod setup;
 mod simulation;
+mod small;
 mod store;
 mod world;

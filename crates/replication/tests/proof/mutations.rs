@@ -2,7 +2,7 @@
 
 use fonn_replication::{Rule, Rules};
 
-use super::setup::{Fault, Setup};
+use super::setup::{Fault, Setup, Shell};
 use super::simulation::{run, variable};
 
 const CRASHES: [Fault; 3] = [Fault::Crash, Fault::Layout, Fault::Pause];
@@ -19,6 +19,7 @@ fn finds_kind(kind: &str, setup: impl Fn(u64) -> Setup) {
         let setup = setup(seed);
         let whole = Setup {
             rules: Rules::default(),
+            shell: Shell::Correct,
             ..setup.clone()
         };
         let found = run(setup).err().filter(|found| found.contains(kind))?;
@@ -61,7 +62,35 @@ fn r1_a_pending_write_that_is_not_sent_again_is_missed_by_the_feed() {
 }
 
 #[test]
-fn r2_without_terms_a_member_with_a_slow_clock_loses_its_writes() {
+fn r1_a_write_that_stays_under_the_epoch_of_its_execution_is_missed_by_the_feed() {
+    let faults = [
+        Fault::Crash,
+        Fault::Pause,
+        Fault::OneWay,
+        Fault::Loss,
+        Fault::Layout,
+    ];
+    finds(|seed| Setup::without(Rule::StoreAgain, seed, 3, &faults));
+}
+
+#[test]
+fn r1_a_write_that_was_executed_before_another_primary_led_replaces_what_it_did_not_see() {
+    let faults = [Fault::CutFromLeader, Fault::Crash];
+    finds(|seed| Setup::without(Rule::Interrupted, seed, 2, &faults));
+}
+
+#[test]
+fn r1_a_write_that_is_answered_without_a_second_look_at_the_rights_is_lost() {
+    let setup = |seed| Setup {
+        shell: Shell::LooksOnce,
+        rules: Rules::ALL,
+        ..Setup::without(Rule::AllOwners, seed, 1, &CRASHES)
+    };
+    finds(setup);
+}
+
+#[test]
+fn r2_without_ranges_a_member_with_a_slow_clock_loses_its_writes() {
     let faults = [
         Fault::Crash,
         Fault::Skew,
@@ -71,7 +100,19 @@ fn r2_without_terms_a_member_with_a_slow_clock_loses_its_writes() {
     ];
     let setup = |seed| Setup {
         skew_ms_max: 20_000,
-        ..Setup::without(Rule::Term, seed, 2, &faults)
+        ..Setup::without(Rule::Range, seed, 2, &faults)
+    };
+    finds(setup);
+}
+
+#[test]
+fn r2_a_store_that_executes_a_write_in_a_later_epoch_gets_above_the_primary() {
+    let faults = [Fault::Skew, Fault::CutFromLeader, Fault::Layout];
+    let setup = |seed| Setup {
+        skew_ms_max: 20_000,
+        shell: Shell::ExecutesLate,
+        rules: Rules::ALL,
+        ..Setup::without(Rule::Range, seed, 2, &faults)
     };
     finds(setup);
 }
@@ -106,6 +147,17 @@ fn r4_a_full_copy_above_old_copies_shows_them() {
         Fault::UncleanCrash,
     ];
     finds(|seed| Setup::without(Rule::CopyFloor, seed, 2, &faults));
+}
+
+#[test]
+fn r4_a_full_copy_that_begins_while_old_copies_are_removed_loses_pages() {
+    let faults = [
+        Fault::Crash,
+        Fault::Layout,
+        Fault::Evict,
+        Fault::UncleanCrash,
+    ];
+    finds(|seed| Setup::without(Rule::Clear, seed, 2, &faults));
 }
 
 #[test]

@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 
-use fonn_replication::{Change, Layout, MemberId, Slot, Status, Topology};
+use fonn_replication::{Change, Epoch, Layout, MemberId, Slot, Status, Topology, Version};
 
 pub const LEASE_MS: u64 = 1_500;
+
+/// How far above the clock of the leader the range of versions ends.
+const EXTEND_MS: u64 = 4_000;
 
 pub struct Raft {
     pub log: Vec<Arc<Topology>>,
@@ -17,6 +20,8 @@ pub struct Raft {
     heard: Vec<u64>,
     suspected: Vec<bool>,
     layout_since: u64,
+    /// The highest version that a member has noted.
+    noted: Version,
 }
 
 impl Raft {
@@ -28,11 +33,17 @@ impl Raft {
             heard: vec![0; members],
             suspected: vec![false; members],
             layout_since: 0,
+            noted: Version(0),
         }
     }
 
     pub fn topology(&self) -> &Arc<Topology> {
         self.log.last().expect("there is a first topology")
+    }
+
+    /// The position of the first topology of an epoch in the log. Later ones have higher ceilings.
+    pub fn position(&self, epoch: Epoch) -> usize {
+        self.log.partition_point(|topology| topology.epoch < epoch)
     }
 
     fn commit(&mut self, change: &Change, now: u64) {
@@ -73,10 +84,12 @@ impl Raft {
         }
     }
 
-    /// A member asks for a lease. Returns until when it has one.
-    pub fn grant(&mut self, member: MemberId, now: u64) -> Option<u64> {
+    /// A member asks for a lease, and tells which version it has noted. Returns until when it has
+    /// the lease.
+    pub fn grant(&mut self, member: MemberId, noted: Version, now: u64) -> Option<u64> {
         let index = usize::from(member.0);
         self.available_since?;
+        self.noted = self.noted.max(noted);
         self.heard[index] = now;
         if self.topology().status(member) == Status::Down || self.suspected[index] {
             return None;
@@ -85,10 +98,16 @@ impl Raft {
         Some(now + LEASE_MS)
     }
 
-    /// Declares members down, and replaces the layout when its owners are ready.
-    pub fn tick(&mut self, now: u64) {
+    /// Extends the range of versions, declares members down, and replaces the layout when its
+    /// owners are ready.
+    pub fn tick(&mut self, now: u64, wall_ms: u64) {
         if self.available_since.is_none() {
             return;
+        }
+        let ceiling = self.topology().versions.ceiling;
+        let wall = Version::from_ms(wall_ms).max(self.noted);
+        if wall.plus_ms(EXTEND_MS - 1_000) > ceiling {
+            self.commit(&Change::ExtendVersions(wall.plus_ms(EXTEND_MS)), now);
         }
         for index in 0..self.promised.len() {
             let member = MemberId(index as u8);
@@ -111,6 +130,9 @@ impl Raft {
 /// in. It is an error if a slot is taken from an owner that is still there.
 pub fn lost_slots(before: &Topology, after: &Topology, slots: u16) -> Result<Vec<Slot>, String> {
     let mut lost = Vec::new();
+    if before.epoch == after.epoch {
+        return Ok(lost);
+    }
     for slot in (0..slots).map(Slot) {
         let Some(stand_in) = after.stand_ins.get(&slot) else {
             continue;

@@ -55,6 +55,18 @@ pub struct Setup {
     pub calm_ms_max: u64,
     /// How far wall clocks are apart.
     pub skew_ms_max: u64,
+    pub shell: Shell,
+}
+
+/// Whether the shell keeps its part of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    Correct,
+    /// The store executes a write that was admitted in an earlier epoch. The clock of the crate
+    /// does not permit this.
+    ExecutesLate,
+    /// A write that needs no other member is answered without a second look at the rights.
+    LooksOnce,
 }
 
 impl Setup {
@@ -75,10 +87,10 @@ impl Setup {
             chaos_ms: random.between(15_000, 40_000),
             calm_ms_max: 5_000,
             skew_ms_max: 0,
+            shell: Shell::Correct,
         };
         if setup.has(Fault::Skew) {
-            // Regions compare clocks, so theirs stay within the stated bound.
-            setup.skew_ms_max = if regions == 2 { 450 } else { 20_000 };
+            setup.skew_ms_max = 20_000;
         }
         setup
     }
@@ -101,5 +113,11 @@ impl Setup {
 
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
+    }
+
+    /// Whether the judge can tell that a write replaced the one before it. Copies that are evicted
+    /// or flushed, or come from another region, cannot be told from lost ones.
+    pub fn judges_replaced(&self) -> bool {
+        !self.bucket && self.regions == 1 && !self.has(Fault::Flush)
     }
 }

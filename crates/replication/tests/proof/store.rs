@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fonn_replication::{Epoch, Page, PageRequest, Record, Slot, Version};
+use fonn_replication::{
+    Attempt, Clock, Cursor, Epoch, Page, PageRequest, Record, Slot, SlotSet, Version, VersionRange,
+};
 
 pub type Key = u8;
 
@@ -29,11 +31,9 @@ impl Entry {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Stored {
-    version: Version,
-    epoch: Epoch,
-    entry: Entry,
+    record: Record<Entry>,
     at_ms: u64,
     uploaded: bool,
 }
@@ -55,11 +55,44 @@ pub enum StoreLookup {
 struct SlotStore {
     keys: BTreeMap<Key, Stored>,
     flush: Option<Stored>,
+    /// Versions up to this one are hidden.
+    hidden: Version,
+}
+
+impl SlotStore {
+    fn retain(&mut self, keep: impl Fn(&Stored) -> bool) {
+        self.keys.retain(|_, stored| keep(stored));
+        self.flush = self.flush.take().filter(|stored| keep(stored));
+    }
+}
+
+/// How a store clears slots. The contract of the command leaves both to the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Clearing {
+    /// It removes what it had when the command came, in the background.
+    Listed,
+    /// It hides all versions up to the base of the range until it has removed them.
+    UpToBase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Removal {
+    attempt: Attempt,
+    slots: SlotSet,
+    how: Clearing,
+    /// The base of the range when it began.
+    base: Version,
+    /// What is removed at the end.
+    listed: Vec<(Slot, Version)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
     slots: Vec<SlotStore>,
+    pub clock: Clock,
+    epoch: Epoch,
+    range: VersionRange,
+    removals: Vec<Removal>,
 }
 
 const PAGE_RECORDS_MAX: usize = 2;
@@ -68,24 +101,62 @@ impl Store {
     pub fn new(slots_len: u16) -> Self {
         Self {
             slots: vec![SlotStore::default(); usize::from(slots_len)],
+            clock: Clock::default(),
+            epoch: Epoch(0),
+            range: VersionRange::default(),
+            removals: Vec::new(),
         }
     }
 
+    pub fn set_range(&mut self, epoch: Epoch, range: VersionRange) {
+        (self.epoch, self.range) = (epoch, range);
+        self.clock.set_range(epoch, range);
+    }
+
+    /// The epoch of the range of versions.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Executes a write or flush: assigns a version and stores it in each of the slots.
+    pub fn execute(
+        &mut self,
+        slots: &SlotSet,
+        admitted: Epoch,
+        entry: Entry,
+        (wall_ms, now_ms): (u64, u64),
+    ) -> Option<Vec<Record<Entry>>> {
+        let version = self.clock.assign(admitted, wall_ms)?;
+        let record = |slot| Record {
+            slot,
+            version,
+            epoch: admitted,
+            entry,
+        };
+        let records: Vec<_> = slots.iter().map(record).collect();
+        for record in &records {
+            self.persist(record.clone(), now_ms);
+        }
+        Some(records)
+    }
+
     /// Keeps the newer version, with the later of both epochs.
-    pub fn persist(&mut self, slot: Slot, record: Record<Entry>, now_ms: u64) {
-        let store = &mut self.slots[usize::from(slot.0)];
+    pub fn persist(&mut self, record: Record<Entry>, now_ms: u64) {
+        self.clock.observe(record.version);
+        let store = &mut self.slots[usize::from(record.slot.0)];
+        if record.version <= store.hidden {
+            return;
+        }
+        let key = record.entry.key();
         let mut new = Stored {
-            version: record.version,
-            epoch: record.epoch,
-            entry: record.entry,
+            record,
             at_ms: now_ms,
             uploaded: false,
         };
-        let key = new.entry.key();
         if let (Some(_), Some(flush)) = (key, &mut store.flush)
-            && flush.version.supersedes(new.version)
+            && flush.record.version > new.record.version
         {
-            flush.epoch = flush.epoch.max(new.epoch);
+            flush.record.epoch = flush.record.epoch.max(new.record.epoch);
             return;
         }
         let old = match key {
@@ -93,17 +164,17 @@ impl Store {
             None => store.flush.as_mut(),
         };
         if let Some(old) = old {
-            old.epoch = old.epoch.max(new.epoch);
-            if !new.version.supersedes(old.version) {
+            old.record.epoch = old.record.epoch.max(new.record.epoch);
+            if new.record.version <= old.record.version {
                 return;
             }
-            new.epoch = old.epoch;
+            new.record.epoch = old.record.epoch;
         }
         let Some(key) = key else {
             store.keys.retain(|_, old| {
-                let remains = old.version.supersedes(new.version);
+                let remains = old.record.version > new.record.version;
                 if !remains {
-                    new.epoch = new.epoch.max(old.epoch);
+                    new.record.epoch = new.record.epoch.max(old.record.epoch);
                 }
                 remains
             });
@@ -113,55 +184,118 @@ impl Store {
         store.keys.insert(key, new);
     }
 
-    pub fn raise_floor(&mut self, slot: Slot) {
-        self.slots[usize::from(slot.0)] = SlotStore::default();
+    /// Hides what the slots have up to the base of the range, for good.
+    pub fn raise_floor(&mut self, slots: &SlotSet) {
+        let base = self.range.base;
+        for slot in slots.iter() {
+            let store = &mut self.slots[usize::from(slot.0)];
+            store.hidden = store.hidden.max(base);
+            store.retain(|stored| stored.record.version > base);
+        }
+    }
+
+    /// Begins to clear slots.
+    pub fn clear(&mut self, attempt: Attempt, slots: &SlotSet, how: Clearing) {
+        let mut listed = Vec::new();
+        if how == Clearing::UpToBase {
+            self.raise_floor(slots);
+        }
+        for slot in slots.iter() {
+            let store = &mut self.slots[usize::from(slot.0)];
+            if how == Clearing::Listed {
+                store.hidden = Version(0);
+                let stored = store.keys.values().chain(&store.flush);
+                listed.extend(stored.map(|stored| (slot, stored.record.version)));
+            }
+        }
+        // A crash finds a part of it done.
+        for (slot, version) in listed.iter().step_by(2) {
+            let store = &mut self.slots[usize::from(slot.0)];
+            store.retain(|stored| stored.record.version != *version);
+        }
+        let slots = slots.clone();
+        self.removals.push(Removal {
+            attempt,
+            slots,
+            how,
+            base: self.range.base,
+            listed,
+        });
+    }
+
+    /// Ends what [`Store::clear`] began, and all removals that began before.
+    pub fn end_clear(&mut self, attempt: Attempt) {
+        let found = self.removals.iter().position(|r| r.attempt == attempt);
+        let ended = found.map_or(0, |index| index + 1);
+        for removal in self.removals.drain(..ended) {
+            for slot in removal.slots.iter() {
+                let store = &mut self.slots[usize::from(slot.0)];
+                store.hidden = Version(0);
+                store.retain(|stored| !removal.listed.contains(&(slot, stored.record.version)));
+            }
+        }
+        for removal in self.removals.iter().filter(|r| r.how == Clearing::UpToBase) {
+            for slot in removal.slots.iter() {
+                self.slots[usize::from(slot.0)].hidden = removal.base;
+            }
+        }
+    }
+
+    /// Forgets the removals that a crash ended, and what only the process knew.
+    pub fn crash(&mut self) {
+        self.removals.clear();
+        self.set_range(Epoch(0), VersionRange::default());
     }
 
     pub fn find(&self, slot: Slot, key: Key) -> StoreLookup {
         let store = &self.slots[usize::from(slot.0)];
-        match (store.keys.get(&key), store.flush) {
-            (Some(record), _) => match record.entry {
+        match (store.keys.get(&key), &store.flush) {
+            (Some(stored), _) => match stored.record.entry {
                 Entry::Value { id, .. } => StoreLookup::Value(id),
                 _ => StoreLookup::Deleted,
             },
-            (None, Some(flush)) => StoreLookup::Flushed(flush.version),
+            (None, Some(flush)) => StoreLookup::Flushed(flush.record.version),
             (None, None) => StoreLookup::Nothing,
         }
     }
 
+    /// The version by which a key has its value: that of its record or of a flush.
+    pub fn version(&self, slot: Slot, key: Key) -> Version {
+        let store = &self.slots[usize::from(slot.0)];
+        let stored = store.keys.get(&key).or(store.flush.as_ref());
+        stored.map_or(Version(0), |stored| stored.record.version)
+    }
+
     /// A page. A full copy leaves out values that the bucket has.
     pub fn page(&self, request: PageRequest) -> Page<Entry> {
-        let store = &self.slots[usize::from(request.slot.0)];
-        let mut page = Page {
-            request,
-            records: Vec::new(),
-            next: None,
-        };
         let wanted = |r: &Stored| match request.after {
-            Some(after) => r.epoch > after,
-            None => !r.uploaded || !matches!(r.entry, Entry::Value { .. }),
+            Some(after) => r.record.epoch > after,
+            None => !r.uploaded || !matches!(r.record.entry, Entry::Value { .. }),
         };
-        let record = |r: &Stored| Record {
-            version: r.version,
-            epoch: r.epoch,
-            entry: r.entry,
-        };
-        if request.cursor == 0 {
-            page.records
-                .extend(store.flush.iter().filter(|r| wanted(r)).map(record));
-        }
-        for (&key, stored) in &store.keys {
-            let cursor = u64::from(key) + 1;
-            if cursor < request.cursor.max(1) || !wanted(stored) {
-                continue;
+        let mut records = Vec::new();
+        let mut next = None;
+        'slots: for slot in request.slots.iter() {
+            let store = &self.slots[usize::from(slot.0)];
+            let flush = store.flush.iter().map(|stored| (0, stored));
+            let keys = store.keys.iter().map(|(&key, stored)| (key + 1, stored));
+            for (position, stored) in flush.chain(keys).filter(|(_, stored)| wanted(stored)) {
+                let [high, low] = slot.0.to_be_bytes();
+                let cursor = [high, low, position];
+                if cursor[..] < request.cursor[..] {
+                    continue;
+                }
+                if records.len() == PAGE_RECORDS_MAX {
+                    next = Some(Cursor::from(cursor));
+                    break 'slots;
+                }
+                records.push(stored.record.clone());
             }
-            if page.records.len() == PAGE_RECORDS_MAX {
-                page.next = Some(cursor);
-                break;
-            }
-            page.records.push(record(stored));
         }
-        page
+        Page {
+            request,
+            records,
+            next,
+        }
     }
 
     /// Evicts records that were stored before a time. Returns the latest epoch among them, and the
@@ -170,42 +304,33 @@ impl Store {
         let mut through = Epoch(0);
         let mut keys = Vec::new();
         let evicts = |r: &Stored| r.at_ms < before_ms && (r.uploaded || !only_uploaded);
-        for (index, store) in (0u16..).zip(&mut self.slots) {
-            if let Some(flush) = store.flush.filter(|f| evicts(f)) {
-                through = through.max(flush.epoch);
-                store.flush = None;
+        for store in &mut self.slots {
+            let stored = store.keys.values().chain(&store.flush);
+            for Stored { record, .. } in stored.filter(|stored| evicts(stored)) {
+                through = through.max(record.epoch);
+                keys.extend(record.entry.key().map(|key| (record.slot, key)));
             }
-            store.keys.retain(|&key, r| {
-                if evicts(r) {
-                    through = through.max(r.epoch);
-                    keys.push((Slot(index), key));
-                }
-                !evicts(r)
-            });
+            store.retain(|stored| !evicts(stored));
         }
         (through, keys)
     }
 
-    /// Loses what was stored after a time, as a crash without durable writes does.
+    /// Loses what was stored after a time, as a crash without durable writes does. What is left
+    /// does not tell which versions were assigned.
     pub fn lose_after(&mut self, after_ms: u64) {
         for store in &mut self.slots {
-            store.flush = store.flush.filter(|f| f.at_ms <= after_ms);
-            store.keys.retain(|_, r| r.at_ms <= after_ms);
+            store.retain(|stored| stored.at_ms <= after_ms);
         }
+        self.clock = Clock::default();
     }
 
     /// The records that the bucket does not have, marked as uploaded.
-    pub fn upload(&mut self) -> Vec<(Slot, Record<Entry>)> {
+    pub fn upload(&mut self) -> Vec<Record<Entry>> {
         let mut uploaded = Vec::new();
-        for (index, store) in (0u16..).zip(&mut self.slots) {
-            for stored in store.keys.values_mut().chain(store.flush.iter_mut()) {
+        for store in &mut self.slots {
+            for stored in store.keys.values_mut().chain(&mut store.flush) {
                 if !std::mem::replace(&mut stored.uploaded, true) {
-                    let record = Record {
-                        version: stored.version,
-                        epoch: stored.epoch,
-                        entry: stored.entry,
-                    };
-                    uploaded.push((Slot(index), record));
+                    uploaded.push(stored.record.clone());
                 }
             }
         }

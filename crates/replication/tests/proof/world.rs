@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Body, Change, Command, Event, Hlc, Lease, MemberId, Message, Now, Page, ReadFrom, Reply, Saved,
-    Slot,
+    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, ReadFrom, Saved,
+    Slot, SlotSet,
 };
 
 use super::bucket::Bucket;
-use super::cluster::{Cluster, Open, OpenFlush, Outcome};
-use super::judge::Kind;
+use super::clients::{Admitted, Request};
+use super::cluster::Cluster;
 use super::raft::lost_slots;
 use super::random::Random;
 use super::setup::{Fault, Setup};
-use super::store::{Entry, Key, StoreLookup};
+use super::store::{Clearing, Entry};
 
 /// Where an action happens: a cluster and a member.
 pub type At = (usize, usize);
@@ -27,7 +27,10 @@ pub enum Action {
     Timer(At, u64),
     Lease(At, u64, u64),
     PageRead(At, u64, MemberId, Page<Entry>),
-    Request(At, Event<Entry>),
+    Cleared(At, u64, Attempt),
+    Request(At, Request),
+    Execute(At, u64, Admitted),
+    Report(At, u64, Admitted),
     Propose(usize, Change),
     Resume(At),
     Start(At),
@@ -47,20 +50,20 @@ pub struct World {
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     actions: BTreeMap<u64, Action>,
     sequence: u64,
-    next_id: u32,
-    next_request: u64,
+    pub next_id: u32,
+    pub next_request: u64,
     pub last_fault: u64,
     pub chaos: bool,
     pub trace: bool,
     /// A violation that was noticed outside of a read.
-    error: Option<String>,
+    pub error: Option<String>,
 }
 
 impl World {
     pub fn new(setup: Setup) -> Self {
         let mut random = Random::new(setup.seed ^ 0xf0_11);
         let clusters = (0..setup.regions)
-            .map(|region| Cluster::new(&setup, region as u16, &mut random))
+            .map(|_| Cluster::new(&setup, &mut random))
             .collect();
         Self {
             bucket: Bucket::new(setup.slots),
@@ -114,9 +117,12 @@ impl World {
     pub fn act(&mut self, action: Action) -> Result<(), String> {
         let (at, incarnation) = match &action {
             Action::Deliver(at, _) | Action::Request(at, _) => (*at, None),
-            Action::Timer(at, i) | Action::Lease(at, i, _) | Action::PageRead(at, i, _, _) => {
-                (*at, Some(*i))
-            }
+            Action::Timer(at, i)
+            | Action::Lease(at, i, _)
+            | Action::PageRead(at, i, _, _)
+            | Action::Cleared(at, i, _)
+            | Action::Execute(at, i, _)
+            | Action::Report(at, i, _) => (*at, Some(*i)),
             _ => return self.act_outside(action),
         };
         let node = &mut self.clusters[at.0].nodes[at.1];
@@ -129,7 +135,22 @@ impl World {
         }
         let event = match action {
             Action::Deliver(_, message) => Event::Message(message),
-            Action::Request(_, event) => event,
+            Action::Request(_, request) => {
+                self.admit(at, request);
+                return Ok(());
+            }
+            Action::Execute(_, _, admitted) => {
+                self.execute_write(at, admitted);
+                return Ok(());
+            }
+            Action::Report(_, _, admitted) => {
+                self.report(at, admitted);
+                return Ok(());
+            }
+            Action::Cleared(_, _, attempt) => {
+                node.store.end_clear(attempt);
+                Event::Cleared(attempt)
+            }
             Action::Timer(..) => Event::Timer,
             Action::Lease(_, _, until) => {
                 node.lease = Lease::Until(Duration::from_millis(until));
@@ -172,25 +193,38 @@ impl World {
         Ok(())
     }
 
-    pub fn moment(&self, at: At) -> Now {
-        Now {
-            elapsed: Duration::from_millis(self.now),
-            wall_ms: self.now + self.clusters[at.0].nodes[at.1].wall_offset_ms,
-        }
+    pub fn moment(&self) -> Duration {
+        Duration::from_millis(self.now)
     }
 
-    /// The shell: hands an event to a core and executes its commands.
+    pub fn wall_ms(&self, at: At) -> u64 {
+        self.now + self.clusters[at.0].nodes[at.1].wall_offset_ms
+    }
+
+    /// The shell: hands an event to a core and executes its commands. Sometimes it crashes between
+    /// two of them.
     pub fn handle(&mut self, at: At, event: Event<Entry>) {
-        let now = self.moment(at);
+        let now = self.moment();
         let mut out = Vec::new();
-        self.log(|| format!("{at:?} {event:?}"));
+        let node = &mut self.clusters[at.0].nodes[at.1];
+        if !node.alive {
+            return;
+        }
+        if !matches!(&event, Event::Timer) && !is_beat(&event) {
+            self.log(|| format!("{at:?} {event:?}"));
+        }
         let node = &mut self.clusters[at.0].nodes[at.1];
         node.core.handle(now, event, &mut out);
-        if node.core.clock() >= node.reserved {
-            node.reserved = node.core.clock().plus_ms(1_000);
-        }
-        for command in out {
+        let crashes = self.chaos && self.setup.has(Fault::Crash) && self.random.below(4_000) == 0;
+        let executed = match crashes {
+            true => self.random.index(out.len() + 1),
+            false => out.len(),
+        };
+        for command in out.into_iter().take(executed) {
             self.execute(at, command);
+        }
+        if crashes {
+            self.crash_for_a_while(at);
         }
     }
 
@@ -201,31 +235,31 @@ impl World {
         }
         match command {
             Command::Send(to, message) => self.send(at, usize::from(to.0), message),
-            Command::Persist { slot, record } => {
+            Command::Persist(record) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
-                node.store.persist(slot, record, now);
+                node.store.persist(record, now);
             }
-            Command::RaiseFloor(slot) => {
+            Command::Versions { epoch, range } => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
-                node.store.raise_floor(slot);
-                // Until here, the former owner could acknowledge writes that only it had.
-                let applied = node.core.applied();
-                let cluster = &mut self.clusters[at.0];
-                let log = cluster.raft.log.iter().rev();
-                let topology = log.into_iter().find(|t| t.epoch == applied);
-                let chosen = topology.and_then(|t| t.stand_ins.get(&slot)).copied();
-                if let Some(chosen) = chosen.filter(|c| usize::from(c.member.0) == at.1)
-                    && cluster.losses.insert((slot, chosen.since))
-                {
-                    self.note_loss(at.0, slot);
-                }
+                node.store.set_range(epoch, range);
             }
-            Command::Save(_) => {
+            Command::RaiseFloor(slots) => self.raise_floor(at, &slots),
+            Command::Clear { attempt, slots } => {
+                let how = match self.random.percent(50) {
+                    true => Clearing::Listed,
+                    false => Clearing::UpToBase,
+                };
+                let delay = match self.random.percent(20) {
+                    true => self.random.between(100, 2_000),
+                    false => self.random.between(1, 60),
+                };
                 let node = &mut self.clusters[at.0].nodes[at.1];
-                node.saved = Some(Saved {
-                    applied: node.core.applied(),
-                    slots: node.core.slots().to_vec(),
-                });
+                node.store.clear(attempt, &slots, how);
+                self.schedule(delay, Action::Cleared(at, incarnation, attempt));
+            }
+            Command::Save(slots) => {
+                let node = &mut self.clusters[at.0].nodes[at.1];
+                save(&mut node.saved, &node.core, slots);
             }
             Command::ReadPage { to, request } => {
                 let node = &self.clusters[at.0].nodes[at.1];
@@ -269,28 +303,21 @@ impl World {
         }
     }
 
-    fn answered(&mut self, at: At, request: u64, reply: Reply) {
-        let all = usize::from(self.setup.slots);
-        let now = self.now;
-        let cluster = &mut self.clusters[at.0];
-        if cluster.flush_parts.contains_key(&request) {
-            let flushed = match reply {
-                Reply::Flushed { epoch, slots } => Some((epoch, slots)),
-                _ => None,
-            };
-            return cluster.flush_answered(request, flushed, all);
+    fn raise_floor(&mut self, at: At, slots: &SlotSet) {
+        let node = &mut self.clusters[at.0].nodes[at.1];
+        node.store.raise_floor(slots);
+        // Until here, the former owner could acknowledge writes that only it had.
+        let applied = node.core.applied();
+        let position = self.clusters[at.0].raft.position(applied);
+        for slot in slots.iter() {
+            let cluster = &mut self.clusters[at.0];
+            let chosen = cluster.raft.log[position].stand_ins.get(&slot).copied();
+            if let Some(chosen) = chosen.filter(|c| usize::from(c.member.0) == at.1)
+                && cluster.losses.insert((slot, chosen.since))
+            {
+                self.note_loss(at.0, slot);
+            }
         }
-        let outcome = match reply {
-            Reply::Written => Outcome::Acknowledged,
-            Reply::Busy | Reply::Elsewhere(_) => Outcome::Skipped,
-            _ => Outcome::Unknown,
-        };
-        if let (Outcome::Acknowledged, Some(open)) = (outcome, cluster.open.get(&request))
-            && let Some((slot, _)) = open.scope
-        {
-            cluster.written[usize::from(slot)] = now;
-        }
-        cluster.answered(request, outcome);
     }
 
     /// The leader: leases, topologies, and the members that are down.
@@ -298,7 +325,8 @@ impl World {
         let now = self.now;
         let quorum = self.clusters[c].has_quorum(now);
         self.clusters[c].raft.follow_quorum(quorum, now);
-        self.clusters[c].raft.tick(now);
+        let wall_ms = self.clusters[c].leader_wall_ms(now);
+        self.clusters[c].raft.tick(now, wall_ms);
         self.note_topologies(c);
         for n in 0..self.setup.members {
             let at = (c, n);
@@ -318,7 +346,8 @@ impl World {
                 }
             }
             if is_heard {
-                let granted = self.clusters[c].raft.grant(MemberId(n as u8), now);
+                let noted = self.clusters[c].nodes[n].store.clock.noted();
+                let granted = self.clusters[c].raft.grant(MemberId(n as u8), noted, now);
                 let incarnation = self.clusters[c].nodes[n].incarnation;
                 if let Some(until) = granted.filter(|_| hears) {
                     let delay = self.random.between(1, 40);
@@ -382,149 +411,8 @@ impl World {
     fn note_loss(&mut self, c: usize, slot: Slot) {
         for key in 0..self.setup.keys {
             let in_bucket = self.bucket.find(slot, key, None, &mut self.random);
-            let known = self.setup.bucket.then(|| in_bucket.map(Entry::id));
+            let known = self.setup.bucket.then(|| in_bucket.map(|r| r.entry.id()));
             self.clusters[c].judge.lost(slot.0, key, known);
-        }
-    }
-
-    fn client(&mut self) -> Result<(), String> {
-        let c = self.random.index(self.clusters.len());
-        let slot = Slot(self.random.below(u64::from(self.setup.slots)) as u16);
-        let key = self.random.below(u64::from(self.setup.keys)) as Key;
-        let primary = self.clusters[c].raft.topology().primary(slot);
-        let n = match primary {
-            Some(primary) if self.random.percent(80) => usize::from(primary.0),
-            _ => self.random.index(self.setup.members),
-        };
-        match self.random.below(1_000) {
-            0..=549 => self.read((c, n), slot, key, ReadFrom::Primary)?,
-            550..=649 => self.read((c, n), slot, key, ReadFrom::AnyOwner)?,
-            650..=899 => self.write((c, n), slot, key, Kind::Value),
-            900..=994 => self.write((c, n), slot, key, Kind::Gone),
-            _ if self.setup.has(Fault::Flush) => self.flush(c),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// What a member would show, or `None` if it does not answer.
-    fn look(&mut self, at: At, slot: Slot, key: Key, from: ReadFrom) -> Option<Option<u32>> {
-        if !self.answers(at, slot, from) {
-            return None;
-        }
-        let flush = match self.clusters[at.0].nodes[at.1].store.find(slot, key) {
-            StoreLookup::Value(id) => return Some(Some(id)),
-            StoreLookup::Deleted => return Some(None),
-            StoreLookup::Flushed(version) => Some(version),
-            StoreLookup::Nothing => None,
-        };
-        match self.bucket.find(slot, key, flush, &mut self.random) {
-            Some(Entry::Value { id, .. }) => Some(Some(id)),
-            _ => Some(None),
-        }
-    }
-
-    fn answers(&mut self, at: At, slot: Slot, from: ReadFrom) -> bool {
-        if !self.clusters[at.0].nodes[at.1].runs() {
-            return false;
-        }
-        let now = self.moment(at);
-        let mut out = Vec::new();
-        let read = Event::Read {
-            request: 0,
-            slot,
-            from,
-        };
-        self.clusters[at.0].nodes[at.1]
-            .core
-            .handle(now, read, &mut out);
-        out == [Command::Answer(0, Reply::ReadLocally)]
-    }
-
-    fn read(&mut self, at: At, slot: Slot, key: Key, from: ReadFrom) -> Result<(), String> {
-        if let Some(shown) = self.look(at, slot, key, from) {
-            self.log(|| format!("{at:?} {slot:?} key {key} shows {shown:?} to {from:?}"));
-            if !self.clusters[at.0].is_left_behind(at.1) {
-                let judged = self.clusters[at.0].judge.read(slot.0, key, shown);
-                return judged.map_err(|e| format!("{e} (at {at:?}, {from:?})"));
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, at: At, slot: Slot, key: Key, kind: Kind) {
-        if !self.clusters[at.0].nodes[at.1].alive {
-            return;
-        }
-        let (id, request) = self.name();
-        let entry = match kind {
-            Kind::Value => Entry::Value { key, id },
-            Kind::Gone => Entry::Delete { key, id },
-        };
-        let scope = Some((slot.0, key));
-        let open = Open {
-            node: at.1,
-            id,
-            kind,
-            scope,
-        };
-        self.clusters[at.0].judge.begin(id, kind, scope);
-        self.clusters[at.0].open.insert(request, open);
-        self.note_foreign(at.0, scope);
-        let event = Event::Write {
-            request,
-            slot,
-            entry,
-        };
-        self.schedule(0, Action::Request(at, event));
-    }
-
-    fn flush(&mut self, c: usize) {
-        let (id, flush_id) = self.name();
-        self.clusters[c].judge.begin(id, Kind::Gone, None);
-        self.note_foreign(c, None);
-        let alive = |n: &usize| self.clusters[c].nodes[*n].alive;
-        let nodes: Vec<usize> = (0..self.setup.members).filter(alive).collect();
-        let flush = OpenFlush {
-            id,
-            open_parts: nodes.len(),
-            ..OpenFlush::default()
-        };
-        if nodes.is_empty() {
-            return self.clusters[c].judge.fail(id, Kind::Gone, None);
-        }
-        self.clusters[c].flushes.insert(flush_id, flush);
-        for n in nodes {
-            let (_, request) = self.name();
-            self.clusters[c].flush_parts.insert(request, (n, flush_id));
-            let event = Event::Flush {
-                request,
-                entry: Entry::Flush { id },
-            };
-            self.schedule(0, Action::Request((c, n), event));
-        }
-    }
-
-    fn name(&mut self) -> (u32, u64) {
-        self.next_id += 1;
-        self.next_request += 1;
-        (self.next_id, self.next_request)
-    }
-
-    fn note_foreign(&mut self, c: usize, scope: super::judge::Scope) {
-        for other in (0..self.clusters.len()).filter(|&other| other != c) {
-            self.clusters[other].judge.foreign(scope);
-        }
-    }
-
-    fn upload(&mut self) {
-        for c in 0..self.clusters.len() {
-            for n in 0..self.setup.members {
-                if self.clusters[c].nodes[n].runs() && self.random.percent(50) {
-                    let records = self.clusters[c].nodes[n].store.upload();
-                    self.bucket.upload(records);
-                }
-            }
         }
     }
 
@@ -549,13 +437,32 @@ impl World {
         }
         Ok(())
     }
-
-    /// A clock that is above all versions of a cluster in the bucket is part of what starts know.
-    pub fn clock_at_start(&self, at: At) -> Hlc {
-        self.clusters[at.0].nodes[at.1].reserved
-    }
 }
 
 fn is_status(command: &Command<Entry>) -> bool {
     matches!(command, Command::Send(_, message) if matches!(message.body, Body::Status))
+}
+
+/// Makes the states of some slots durable, or the applied epoch and all of them.
+pub fn save(saved: &mut Option<Saved>, core: &Core<Entry>, slots: Option<SlotSet>) {
+    match (saved, slots) {
+        (Some(saved), Some(slots)) => {
+            for index in slots.iter().map(|slot| usize::from(slot.0)) {
+                saved.slots[index] = core.slots()[index];
+            }
+        }
+        (saved, _) => {
+            *saved = Some(Saved {
+                applied: core.applied(),
+                slots: core.slots().to_vec(),
+            });
+        }
+    }
+}
+
+fn is_beat(event: &Event<Entry>) -> bool {
+    match event {
+        Event::Message(message) => message.body == Body::Status,
+        event => matches!(event, Event::Lease(_)),
+    }
 }

@@ -1,0 +1,177 @@
+//! R6: what a member may answer, and which members need a write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::{MemberId, MemberSet, Role, Rule, Slot, SlotSet, Topology};
+
+/// Which owner a read asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReadFrom {
+    /// The primary. All reads but hedged ones ask it.
+    Primary,
+    /// Any owner: a hedged read.
+    AnyOwner,
+}
+
+/// Whether the store may execute a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Admission {
+    /// The store executes the request. A read asks the bucket where the store has nothing.
+    Local,
+    /// Another member has to be asked, if one is known.
+    Elsewhere(Option<MemberId>),
+    /// Nothing is done. The client may repeat the request.
+    Busy,
+}
+
+/// What a member may do with the requests of a slot while it holds a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rights {
+    /// Whether it answers reads as the primary.
+    pub reads: bool,
+    /// Whether it answers hedged reads.
+    pub hedged_reads: bool,
+    /// What it does with writes.
+    pub writes: WriteRights,
+}
+
+/// What a member does with the writes of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteRights {
+    /// It takes none from clients.
+    None,
+    /// A write is acknowledged when the store has executed it: no other member needs it.
+    ///
+    /// The shell looks at the revision and at the lease again after the execution. If the revision
+    /// is another one, or the lease is over, it passes [`Event::Write`](crate::Event::Write).
+    Complete,
+    /// A write is acknowledged when the core answers [`Event::Write`](crate::Event::Write).
+    Replicated,
+}
+
+/// A number that changes when rights change. It counts, and says nothing about the state, so all
+/// revisions are equal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Revision(pub(crate) u64);
+
+impl PartialEq for Revision {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Revision {}
+
+impl std::hash::Hash for Revision {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+impl<E> Core<E> {
+    /// Decides about a read. A member answers as an owner that is in sync and holds a lease.
+    ///
+    /// A hedged read may return a value that is not acknowledged yet. It never returns anything
+    /// older than an acknowledged write: each acknowledged write has reached all owners.
+    #[must_use]
+    pub fn may_read(&self, now: Duration, slot: Slot, from: ReadFrom) -> Admission {
+        let Some(state) = self.slots.get(slot.index()) else {
+            return Admission::Busy;
+        };
+        let asked = match from {
+            ReadFrom::Primary => state.role == Role::Primary,
+            ReadFrom::AnyOwner => state.role.owns(),
+        };
+        if !asked {
+            return Admission::Elsewhere(self.primary(slot));
+        }
+        if !state.in_sync || !self.may_answer(now) {
+            return Admission::Busy;
+        }
+        Admission::Local
+    }
+
+    /// Decides about a write. If it is admitted, the store executes it, and the shell passes
+    /// [`Event::Write`](crate::Event::Write).
+    #[must_use]
+    pub fn may_write(&self, now: Duration, slot: Slot) -> Admission {
+        match self.may_read(now, slot, ReadFrom::Primary) {
+            Admission::Local if self.pending.len() >= self.config.pending_max => Admission::Busy,
+            admission => admission,
+        }
+    }
+
+    /// The slots in which the store may execute a flush: all slots of which this member is the
+    /// primary. `None` if the client has to repeat the flush.
+    #[must_use]
+    pub fn may_flush(&self, now: Duration) -> Option<SlotSet> {
+        let primary = self.numbered().filter(|(_, s)| s.role == Role::Primary);
+        let slots: SlotSet = primary.map(|(slot, _)| slot).collect();
+        let in_sync = self
+            .slots
+            .iter()
+            .all(|s| s.leads() || s.role != Role::Primary);
+        let fits = self.pending.len() + slots.len() <= self.config.pending_max;
+        (in_sync && fits && self.may_answer(now)).then_some(slots)
+    }
+
+    /// Whether the member holds a lease.
+    #[must_use]
+    pub fn may_answer(&self, now: Duration) -> bool {
+        self.lease.permits(now) || !self.config.rules.hold(Rule::Lease)
+    }
+
+    /// What the member may do with a slot while it holds a lease. It changes only with
+    /// [`Core::revision`].
+    #[must_use]
+    pub fn rights(&self, slot: Slot) -> Rights {
+        let state = self.slots.get(slot.index()).copied().unwrap_or_default();
+        let alone = || self.targets(slot).is_empty() && self.handed_over(slot);
+        Rights {
+            reads: state.leads(),
+            hedged_reads: state.role.owns() && state.in_sync,
+            writes: match state.leads() {
+                false => WriteRights::None,
+                true if alone() => WriteRights::Complete,
+                true => WriteRights::Replicated,
+            },
+        }
+    }
+
+    /// A number that grows whenever any rights may have changed.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.0
+    }
+
+    /// The members that need a write of the slot: all owners and learners but this member.
+    #[must_use]
+    pub fn targets(&self, slot: Slot) -> MemberSet {
+        let Some(topology) = &self.topology else {
+            return MemberSet::default();
+        };
+        let placement = topology.placement(slot);
+        let mut targets = placement.owners.with(placement.learners);
+        targets.remove(self.config.me);
+        targets
+    }
+
+    /// The primary of a slot by the applied topology.
+    #[must_use]
+    pub fn primary(&self, slot: Slot) -> Option<MemberId> {
+        self.topology.as_ref()?.primary(slot)
+    }
+
+    /// The applied topology, if this process has applied one.
+    #[must_use]
+    pub fn topology(&self) -> Option<&Arc<Topology>> {
+        self.topology.as_ref()
+    }
+
+    /// R4: whether no former owner of a slot can answer reads any more.
+    pub(crate) fn handed_over(&self, slot: Slot) -> bool {
+        let state = self.slots.get(slot.index());
+        state.is_some_and(|state| state.handed_over <= self.applied_by_all)
+            || !self.config.rules.hold(Rule::FormerOwners)
+    }
+}
