@@ -54,8 +54,6 @@ pub struct Core<E> {
     pub(crate) applied_by_all: Epoch,
     /// The log misses changes of this epoch and of earlier ones.
     pub(crate) evicted: Epoch,
-    /// The last epoch at which this member stopped to lead a slot.
-    pub(crate) interrupted: Epoch,
     pub(crate) pending: BTreeMap<WriteId, Pending<E>>,
     pub(crate) flushes: BTreeMap<RequestId, FlushProgress>,
     pub(crate) copying: Vec<Copying>,
@@ -77,7 +75,6 @@ impl<E: Clone> Core<E> {
             told: Vec::new(),
             applied_by_all: Epoch(0),
             evicted: Epoch(0),
-            interrupted: Epoch(0),
             pending: BTreeMap::new(),
             flushes: BTreeMap::new(),
             copying: Vec::new(),
@@ -178,9 +175,6 @@ impl<E: Clone> Core<E> {
         self.applied = topology.epoch;
         self.topology = Some(Arc::clone(topology));
         self.told.resize(topology.members.len(), Epoch(0));
-        if transitions.iter().any(|transition| transition.interrupted) {
-            self.interrupted = topology.epoch;
-        }
         let numbered = (0u16..).map(Slot).zip(&transitions);
         let emptied: SlotSet = numbered
             .filter(|(_, transition)| transition.raise_floor)

@@ -13,7 +13,8 @@ use crate::{
 /// A request of a client, named by the shell.
 pub type RequestId = u64;
 
-/// One attempt of a learner to copy a group of slots. No two attempts are equal, also across restarts.
+/// One attempt of a learner to copy a group of slots. No two attempts are equal, also across
+/// restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attempt {
     /// The start of the learner's process.
@@ -73,6 +74,9 @@ pub struct PageRequest {
 }
 
 /// A page of a feed or of a full copy.
+///
+/// The pages of a request have each record that the store has from the first page to the last one,
+/// or what has replaced it meanwhile. So a flush comes after the records that it may remove.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Page<E> {
     /// The request that this page answers.

@@ -42,6 +42,8 @@ pub struct SlotState {
     /// The log has every change that was taken in this epoch or later, as far as nothing was
     /// evicted. It is the epoch of the floor.
     pub floor: Epoch,
+    /// While the member leads the slot: the epoch since which no other member can have led it.
+    pub led_since: Epoch,
     /// Former owners may answer reads until they have applied this epoch or are down.
     pub handed_over: Epoch,
 }
@@ -65,8 +67,6 @@ pub(crate) struct Step<'a> {
 pub(crate) struct Transition {
     /// The member stands in with nothing: what it has may be stale.
     pub(crate) raise_floor: bool,
-    /// The member was the primary, and another member can have led the slot since.
-    pub(crate) interrupted: bool,
     /// What the member was copying or pending under the old topology goes on.
     pub(crate) continues: bool,
     /// Another member may be the primary.
@@ -108,6 +108,12 @@ impl SlotState {
         self.role == Role::Primary && self.in_sync
     }
 
+    /// R1: whether the member may replicate a write that it took in an epoch. If another member has
+    /// led the slot since, the write may be based on what that member has replaced.
+    pub(crate) fn may_replicate(&self, taken: Epoch, rules: Rules) -> bool {
+        self.leads() && (self.led_since <= taken || !rules.hold(Rule::Interrupted))
+    }
+
     /// R1: whether the member takes writes of the primary.
     pub(crate) fn takes_writes(&self) -> bool {
         matches!(self.role, Role::Owner | Role::Learner)
@@ -145,6 +151,9 @@ impl SlotState {
             self.in_sync = true;
             self.synced = Some(to.epoch);
         }
+        if !(was.leads() && continues) {
+            self.led_since = to.epoch;
+        }
         if step.owner_left(slot, &placement) {
             self.handed_over = to.epoch;
         }
@@ -152,7 +161,6 @@ impl SlotState {
         let primary_before = before.and_then(|before| before.primary(slot));
         Transition {
             raise_floor: raise_floor && step.rules.hold(Rule::Floor),
-            interrupted: was.leads() && !(self.leads() && continues),
             continues,
             primary_changed: before.is_none() || primary_before != placement.primary,
         }

@@ -40,9 +40,9 @@ impl Version {
 /// its successor, whatever its clock says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VersionRange {
-    /// All versions of the epoch are above this one.
+    /// All versions of the epoch are above this version.
     pub base: Version,
-    /// All versions of the epoch are below this one.
+    /// All versions of the epoch are below this version.
     pub ceiling: Version,
 }
 

@@ -49,7 +49,7 @@ impl<E: Clone> Core<E> {
         record: Record<E>,
         out: &mut Vec<Command<E>>,
     ) {
-        if self.led_since(record.slot, record.epoch) {
+        if self.may_replicate(record.slot, record.epoch) {
             self.replicate(now, AskedBy::Write(request), record, out);
         } else {
             out.push(Command::Answer(request, Reply::Refused));
@@ -66,7 +66,7 @@ impl<E: Clone> Core<E> {
         out: &mut Vec<Command<E>>,
     ) {
         let (version, epoch, entry) = flush;
-        if !slots.iter().all(|slot| self.led_since(slot, epoch)) {
+        if !slots.iter().all(|slot| self.may_replicate(slot, epoch)) {
             return out.push(Command::Answer(request, Reply::Refused));
         }
         // One more than there are slots, so that it does not end while slots are begun.
@@ -89,11 +89,9 @@ impl<E: Clone> Core<E> {
         self.finish(AskedBy::Flush(request), Reply::Written, out);
     }
 
-    /// Whether this member is the primary, and no other member can have led the slot since an
-    /// epoch. Else a write of that epoch may be based on what another primary has replaced.
-    fn led_since(&self, slot: Slot, epoch: Epoch) -> bool {
-        let leads = self.slots.get(slot.index()).is_some_and(|s| s.leads());
-        leads && (self.interrupted <= epoch || !self.config.rules.hold(Rule::Interrupted))
+    fn may_replicate(&self, slot: Slot, taken: Epoch) -> bool {
+        let state = self.slots.get(slot.index());
+        state.is_some_and(|state| state.may_replicate(taken, self.config.rules))
     }
 
     fn replicate(
@@ -204,7 +202,7 @@ impl<E: Clone> Core<E> {
     pub(crate) fn resend_pending(&mut self, now: Duration, out: &mut Vec<Command<E>>) {
         for (id, mut write) in std::mem::take(&mut self.pending) {
             let slot = write.record.slot;
-            if !self.slots.get(slot.index()).is_some_and(|s| s.leads()) {
+            if !self.may_replicate(slot, write.record.epoch) {
                 self.finish(write.asked_by, Reply::Refused, out);
                 continue;
             }

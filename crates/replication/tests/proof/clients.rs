@@ -5,7 +5,7 @@ use fonn_replication::{
     Admission, Epoch, Event, ReadFrom, Record, Reply, Slot, SlotSet, WriteRights,
 };
 
-use super::cluster::{Open, OpenFlush, Outcome};
+use super::cluster::{Open, OpenFlush, Outcome, Volatile};
 use super::judge::{Executed, Kind};
 use super::setup::{Fault, Shell};
 use super::store::{Entry, Key, StoreLookup};
@@ -64,12 +64,15 @@ impl World {
             StoreLookup::Nothing => None,
         };
         let found = self.bucket.find(slot, key, flush, &mut self.random);
-        let Some(found) = found else {
+        let Some(found) = found.cloned() else {
             return Some(None);
         };
-        let (version, entry) = (found.version, found.entry);
-        self.clusters[at.0].nodes[at.1].store.clock.observe(version);
-        match entry {
+        let store = &mut self.clusters[at.0].nodes[at.1].store;
+        store.clock.observe(found.version);
+        if self.random.percent(50) && !matches!(found.entry, Entry::Flush { .. }) {
+            store.fill(found.clone(), self.now);
+        }
+        match found.entry {
             Entry::Value { id, .. } => Some(Some(id)),
             _ => Some(None),
         }
@@ -209,12 +212,14 @@ impl World {
     pub fn execute_write(&mut self, at: At, mut admitted: Admitted) {
         let times = (self.wall_ms(at), self.now);
         let node = &mut self.clusters[at.0].nodes[at.1];
-        let replaced = match (admitted.request.slot, admitted.request.entry) {
-            (Some(slot), Entry::Value { key, .. } | Entry::Delete { key, .. }) => {
-                Some(node.store.version(slot, key))
-            }
+        let key = match (admitted.request.slot, admitted.request.entry) {
+            (Some(slot), Entry::Value { key, .. } | Entry::Delete { key, .. }) => Some((slot, key)),
             _ => None,
         };
+        let replaced = key.map(|(slot, key)| {
+            let before = node.store.record(slot, key);
+            (slot, key, node.store.version(slot, key), before)
+        });
         let epoch = match self.setup.shell {
             Shell::ExecutesLate => node.store.epoch(),
             _ => admitted.epoch,
@@ -225,10 +230,18 @@ impl World {
             return self.did_nothing(at, &admitted.request);
         };
         records.iter_mut().for_each(|r| r.epoch = admitted.epoch);
-        let open = self.clusters[at.0].open.get_mut(&admitted.request.request);
-        if let (Some(open), Some(replaced), Some(record)) = (open, replaced, records.first()) {
+        let request = admitted.request.request;
+        if let (Some((slot, key, replaced, before)), Some(record)) = (replaced, records.first()) {
             let version = record.version;
-            open.executed = Some(Executed { replaced, version });
+            node.volatile.push(Volatile {
+                slot,
+                key,
+                version,
+                before,
+            });
+            if let Some(open) = self.clusters[at.0].open.get_mut(&request) {
+                open.executed = Some(Executed { replaced, version });
+            }
         }
         self.log(|| format!("{at:?} executes {records:?}"));
         admitted.records = records;
@@ -277,6 +290,7 @@ impl World {
         let all = usize::from(self.setup.slots);
         let now = self.now;
         let cluster = &mut self.clusters[at.0];
+        cluster.nodes[at.1].volatile.clear();
         if cluster.flush_parts.contains_key(&request) {
             let flushed = match reply {
                 Reply::Flushed { epoch, slots } => Some((epoch, slots)),

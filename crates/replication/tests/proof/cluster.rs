@@ -4,14 +4,22 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_replication::{Config, Core, Epoch, Layout, Lease, MemberId, Saved, Slot};
+use fonn_replication::{Config, Core, Epoch, Layout, Lease, MemberId, Saved, Slot, Version};
 
 use super::judge::{Executed, Judge, Kind, Scope};
 use super::raft::Raft;
 use super::random::Random;
 use super::setup::Setup;
-use super::store::{Entry, Store};
+use super::store::{Entry, Key, Store, Stored};
 use super::world::Action;
+
+/// A write that a member has executed. A crash may lose it until a later command makes it durable.
+pub struct Volatile {
+    pub slot: Slot,
+    pub key: Key,
+    pub version: Version,
+    pub before: Option<Stored>,
+}
 
 pub struct Node {
     pub core: Core<Entry>,
@@ -28,6 +36,7 @@ pub struct Node {
     pub heard_leader: u64,
     pub lease: Lease,
     pub evicted: Epoch,
+    pub volatile: Vec<Volatile>,
 }
 
 impl Node {
@@ -124,6 +133,7 @@ impl Cluster {
             heard_leader: 0,
             lease: Lease::None,
             evicted: Epoch(0),
+            volatile: Vec::new(),
         };
         let layout = layout(setup, random);
         Self {

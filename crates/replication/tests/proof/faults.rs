@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fonn_replication::{Change, Disk, Epoch, Event, Lease};
 
 use super::cluster::{Outcome, config, layout};
-use super::setup::Fault;
+use super::setup::{Fault, Shell};
 use super::store::Store;
 use super::world::{Action, At, World};
 
@@ -107,6 +107,7 @@ impl World {
 
     fn crash(&mut self, at: At, fault: Fault, for_ms: u64) {
         let lost_ms = self.random.below(400);
+        let loses_volatile = self.random.percent(50);
         let now = self.now;
         let slots = self.setup.slots;
         let node = &mut self.clusters[at.0].nodes[at.1];
@@ -117,6 +118,15 @@ impl World {
         node.paused_until = None;
         node.backlog.clear();
         node.store.crash();
+        for write in std::mem::take(&mut node.volatile).into_iter().rev() {
+            if loses_volatile {
+                let (slot, key, version) = (write.slot, write.key, write.version);
+                node.store.lose(slot, key, version, write.before);
+            }
+        }
+        if self.setup.shell == Shell::ForgetsClock {
+            node.store.forget_clock();
+        }
         match fault {
             Fault::UncleanCrash => node.store.lose_after(now.saturating_sub(lost_ms)),
             Fault::DiskLoss => {

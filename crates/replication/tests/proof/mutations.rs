@@ -81,12 +81,7 @@ fn r1_a_write_that_was_executed_before_another_primary_led_replaces_what_it_did_
 
 #[test]
 fn r1_a_write_that_is_answered_without_a_second_look_at_the_rights_is_lost() {
-    let setup = |seed| Setup {
-        shell: Shell::LooksOnce,
-        rules: Rules::ALL,
-        ..Setup::without(Rule::AllOwners, seed, 1, &CRASHES)
-    };
-    finds(setup);
+    finds(|seed| Setup::with_shell(Shell::LooksOnce, seed, 1, &CRASHES));
 }
 
 #[test]
@@ -110,11 +105,15 @@ fn r2_a_store_that_executes_a_write_in_a_later_epoch_gets_above_the_primary() {
     let faults = [Fault::Skew, Fault::CutFromLeader, Fault::Layout];
     let setup = |seed| Setup {
         skew_ms_max: 20_000,
-        shell: Shell::ExecutesLate,
-        rules: Rules::ALL,
-        ..Setup::without(Rule::Range, seed, 2, &faults)
+        ..Setup::with_shell(Shell::ExecutesLate, seed, 2, &faults)
     };
     finds(setup);
+}
+
+#[test]
+fn r2_a_clock_that_begins_below_a_lost_version_assigns_it_again() {
+    let faults = [Fault::Crash, Fault::OneWay, Fault::Loss];
+    finds(|seed| Setup::with_shell(Shell::ForgetsClock, seed, 2, &faults));
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub enum Shell {
     ExecutesLate,
     /// A write that needs no other member is answered without a second look at the rights.
     LooksOnce,
+    /// After a crash, the clock begins above the stored versions, but not above the lost ones.
+    ForgetsClock,
 }
 
 impl Setup {
@@ -108,6 +110,15 @@ impl Setup {
             faults: faults.to_vec(),
             rules: Rules::without(rule),
             ..Self::from_seed(seed)
+        }
+    }
+
+    /// A setup with a shell that breaks its part of the contract.
+    pub fn with_shell(shell: Shell, seed: u64, replicas: usize, faults: &[Fault]) -> Self {
+        Self {
+            shell,
+            rules: Rules::ALL,
+            ..Self::without(Rule::Copy, seed, replicas, faults)
         }
     }
 

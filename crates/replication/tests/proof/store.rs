@@ -32,7 +32,7 @@ impl Entry {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Stored {
+pub struct Stored {
     record: Record<Entry>,
     at_ms: u64,
     uploaded: bool,
@@ -127,6 +127,15 @@ impl Store {
         (wall_ms, now_ms): (u64, u64),
     ) -> Option<Vec<Record<Entry>>> {
         let version = self.clock.assign(admitted, wall_ms)?;
+        // A copy from the bucket may have a version that the range does not have yet.
+        let replaced = |slot| entry.key().map(|key| self.version(slot, key));
+        if slots
+            .iter()
+            .filter_map(replaced)
+            .any(|replaced| replaced >= version)
+        {
+            return None;
+        }
         let record = |slot| Record {
             slot,
             version,
@@ -182,6 +191,45 @@ impl Store {
             return;
         };
         store.keys.insert(key, new);
+    }
+
+    /// Keeps what the bucket returned. The feed does not have it, because the bucket has it.
+    pub fn fill(&mut self, mut record: Record<Entry>, now_ms: u64) {
+        record.epoch = Epoch(0);
+        let (slot, key, version) = (record.slot, record.entry.key(), record.version);
+        self.persist(record, now_ms);
+        let store = &mut self.slots[usize::from(slot.0)];
+        let filled = key.and_then(|key| store.keys.get_mut(&key));
+        if let Some(filled) = filled.filter(|stored| stored.record.version == version) {
+            filled.uploaded = true;
+        }
+    }
+
+    /// The record of a key.
+    pub fn record(&self, slot: Slot, key: Key) -> Option<Stored> {
+        self.slots[usize::from(slot.0)].keys.get(&key).cloned()
+    }
+
+    /// Loses a version that a crash found in memory alone. What it replaced is there again.
+    pub fn lose(&mut self, slot: Slot, key: Key, version: Version, before: Option<Stored>) {
+        let keys = &mut self.slots[usize::from(slot.0)].keys;
+        if keys
+            .get(&key)
+            .is_some_and(|stored| stored.record.version == version)
+        {
+            keys.remove(&key);
+            keys.extend(before.map(|before| (key, before)));
+        }
+    }
+
+    /// Forgets which versions were assigned, except those that are stored.
+    pub fn forget_clock(&mut self) {
+        let stored = |store: &SlotStore| {
+            let stored = store.keys.values().chain(&store.flush);
+            stored.map(|stored| stored.record.version).max()
+        };
+        let highest = self.slots.iter().filter_map(stored).max();
+        self.clock = Clock::new(highest.unwrap_or_default());
     }
 
     /// Hides what the slots have up to the base of the range, for good.
@@ -266,7 +314,8 @@ impl Store {
         stored.map_or(Version(0), |stored| stored.record.version)
     }
 
-    /// A page. A full copy leaves out values that the bucket has.
+    /// A page. A full copy leaves out values that the bucket has. A flush comes after the keys that
+    /// it removes: a flush of this moment may remove a key that no page has yet.
     pub fn page(&self, request: PageRequest) -> Page<Entry> {
         let wanted = |r: &Stored| match request.after {
             Some(after) => r.record.epoch > after,
@@ -276,9 +325,9 @@ impl Store {
         let mut next = None;
         'slots: for slot in request.slots.iter() {
             let store = &self.slots[usize::from(slot.0)];
-            let flush = store.flush.iter().map(|stored| (0, stored));
-            let keys = store.keys.iter().map(|(&key, stored)| (key + 1, stored));
-            for (position, stored) in flush.chain(keys).filter(|(_, stored)| wanted(stored)) {
+            let keys = store.keys.iter().map(|(&key, stored)| (key, stored));
+            let flush = store.flush.iter().map(|stored| (Key::MAX, stored));
+            for (position, stored) in keys.chain(flush).filter(|(_, stored)| wanted(stored)) {
                 let [high, low] = slot.0.to_be_bytes();
                 let cursor = [high, low, position];
                 if cursor[..] < request.cursor[..] {

@@ -233,6 +233,9 @@ impl World {
         if !matches!(command, Command::Wake(_)) && !is_status(&command) {
             self.log(|| format!("  {at:?} -> {command:?}"));
         }
+        if matches!(command, Command::Persist(_) | Command::Save(_)) {
+            self.clusters[at.0].nodes[at.1].volatile.clear();
+        }
         match command {
             Command::Send(to, message) => self.send(at, usize::from(to.0), message),
             Command::Persist(record) => {
