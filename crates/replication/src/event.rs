@@ -215,11 +215,12 @@ pub enum Command<E> {
     /// Store a record. The store keeps the newer version of the key, with the later of both epochs:
     /// the feed after an epoch has each key of which any record was taken since.
     Persist(Record<E>),
-    /// Hide what the store has of these slots up to the base of the range, at once and for good.
+    /// Hide what the store has of these slots up to the base of the range. It takes effect at once,
+    /// and holds until the slots are cleared.
     RaiseFloor(SlotSet),
     /// Remove what the store has of these slots, then deliver [`Event::Cleared`]. Records above the
     /// base of the range that arrive meanwhile must stay. Older ones may be removed, too. When the
-    /// event comes, earlier removals of the slots are over as well.
+    /// event comes, earlier removals of the slots are over as well, and nothing is hidden.
     Clear {
         /// The attempt that waits for the removal.
         attempt: Attempt,

@@ -177,7 +177,7 @@ fn r5_a_member_that_lost_acknowledged_writes_shows_older_ones() {
 
 #[test]
 fn r5_a_member_that_goes_on_alone_after_it_lost_writes_serves_an_incomplete_feed() {
-    let faults = [Fault::UncleanCrash, Fault::DiskLoss, Fault::Pause];
+    let faults = [Fault::UncleanCrash, Fault::CutFromLeader];
     finds_kind("stale", |seed| {
         Setup::without(Rule::Agreed, seed, 1, &faults)
     });

@@ -215,7 +215,10 @@ impl World {
         }
         let node = &mut self.clusters[at.0].nodes[at.1];
         node.core.handle(now, event, &mut out);
-        let crashes = self.chaos && self.setup.has(Fault::Crash) && self.random.below(4_000) == 0;
+        let removes = |c: &Command<_>| matches!(c, Command::Clear { .. } | Command::RaiseFloor(_));
+        let one_in = if out.iter().any(removes) { 30 } else { 4_000 };
+        let may_crash = self.chaos && self.setup.has(Fault::Crash);
+        let crashes = may_crash && self.random.below(one_in) == 0;
         let executed = match crashes {
             true => self.random.index(out.len() + 1),
             false => out.len(),
