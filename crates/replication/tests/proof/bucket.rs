@@ -1,14 +1,18 @@
 //! The bucket that clusters share. Each reader folds the uploaded segments in an order of its own,
-//! so a version order that is not total shows.
+//! so a version order that is not total shows. Two regions can assign the same version, so readers
+//! also compare the regions of the segments.
 
 use fonn_replication::{Record, Slot, Version};
 
 use super::random::Random;
 use super::store::{Entry, Key};
 
+/// The number of a region.
+pub type Region = usize;
+
 #[derive(Default)]
 pub struct Bucket {
-    slots: Vec<Vec<Record<Entry>>>,
+    slots: Vec<Vec<(Region, Record<Entry>)>>,
 }
 
 impl Bucket {
@@ -18,11 +22,12 @@ impl Bucket {
         }
     }
 
-    pub fn upload(&mut self, records: Vec<Record<Entry>>) {
+    pub fn upload(&mut self, region: Region, records: Vec<Record<Entry>>) {
         for record in records {
             let known = &mut self.slots[usize::from(record.slot.0)];
-            if !known.contains(&record) {
-                known.push(record);
+            let uploaded = (region, record);
+            if !known.contains(&uploaded) {
+                known.push(uploaded);
             }
         }
     }
@@ -35,20 +40,22 @@ impl Bucket {
         after: Option<Version>,
         random: &mut Random,
     ) -> Option<&Record<Entry>> {
-        let mut records: Vec<&Record<Entry>> = self.slots[usize::from(slot.0)]
+        let mut records: Vec<&(Region, Record<Entry>)> = self.slots[usize::from(slot.0)]
             .iter()
-            .filter(|r| match r.entry {
+            .filter(|(_, record)| match record.entry {
                 Entry::Value { key: k, .. } | Entry::Delete { key: k, .. } => k == key,
                 Entry::Flush { .. } => true,
             })
             .collect();
         random.shuffle(&mut records);
-        let mut newest: Option<&Record<Entry>> = None;
-        for record in records {
-            if newest.is_none_or(|newest| record.version > newest.version) {
-                newest = Some(record);
+        let mut newest: Option<(Version, Region, &Record<Entry>)> = None;
+        for (region, record) in records {
+            let order = (record.version, *region);
+            if newest.is_none_or(|(version, region, _)| order > (version, region)) {
+                newest = Some((record.version, *region, record));
             }
         }
+        let newest = newest.map(|(_, _, record)| record);
         newest.filter(|newest| after.is_none_or(|flush| newest.version > flush))
     }
 }

@@ -166,7 +166,7 @@ impl World {
             for n in 0..self.setup.members {
                 if self.clusters[c].nodes[n].runs() && self.random.percent(50) {
                     let records = self.clusters[c].nodes[n].store.upload();
-                    self.bucket.upload(records);
+                    self.bucket.upload(c, records);
                 }
             }
         }
