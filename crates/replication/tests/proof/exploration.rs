@@ -118,6 +118,11 @@ fn without_all_owners_an_owner_is_behind() {
 }
 
 #[test]
+fn without_a_second_store_the_feed_misses_a_write_whose_epoch_changed() {
+    needs(Rule::StoreAgain, TWO_OWNERS);
+}
+
+#[test]
 fn without_leases_a_failed_owner_is_behind() {
     needs(Rule::Lease, TWO_OWNERS);
 }
