@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
-use fonn_base::hlc::Hlc;
+use fonn_base::hlc::{COUNTER_BITS, Hlc};
 use fonn_base::pool::BlockingPool;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::grpc::v1::{JoinRequest, ProposeRequest};
@@ -30,6 +30,9 @@ use super::state_machine::Past;
 use super::types::{LogId, Metrics, Raft, RaftId};
 use super::{ChangeError, Options};
 
+/// How far a ceiling of versions may be above the newest version that is believed: further than the
+/// leader extends the range at a time.
+const CEILING_MARGIN: u64 = 60_000 << COUNTER_BITS;
 /// Wait before the leader is looked for again.
 const LEADER_WAIT: Duration = Duration::from_millis(100);
 /// How often it is looked whether what was promised to a member that is to be removed is over.
@@ -203,6 +206,9 @@ impl Participant {
         // not to find in its log what it does not know.
         let known = self.state().check_known(&change);
         known.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+        if let Change::ExtendVersions { ceiling } = &change {
+            self.check_ceiling(*ceiling)?;
+        }
         let mut leaving = match &change {
             Change::Remove { id } => self.let_go(id).await?,
             _ => None,
@@ -311,15 +317,21 @@ impl Participant {
         joined.map(|_| ()).map_err(Into::into)
     }
 
+    /// Refuses, as the leader, a ceiling that would use up the range of versions.
+    fn check_ceiling(&self, ceiling: u64) -> Result<(), ChangeError> {
+        let admits = |versions: &Arc<Hlc>| versions.admits(ceiling.saturating_sub(CEILING_MARGIN));
+        if self.options.versions.as_ref().is_none_or(admits) {
+            return Ok(());
+        }
+        Err(ChangeError::Refused(
+            "the versions are more than a year ahead of the clock: correct the clocks of the members"
+                .to_owned(),
+        ))
+    }
+
     /// Extends the range of versions past those that are on the disk of a joining member. What
     /// others write by the next epoch is above them.
     async fn make_room_for(&self, version: u64, deadline: Duration) -> Result<(), Status> {
-        let admits = |versions: &Arc<Hlc>| versions.admits(version);
-        if self.options.versions.as_ref().is_some_and(|it| !admits(it)) {
-            return Err(Status::failed_precondition(
-                "the member has versions that are more than a year ahead of the clock: correct the clocks",
-            ));
-        }
         if version < self.state().versions.ceiling {
             return Ok(());
         }

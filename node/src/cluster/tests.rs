@@ -6,6 +6,7 @@ mod hostile;
 mod leases;
 mod lost_disk;
 pub(crate) mod maps;
+mod ranges;
 mod restarts;
 mod scale;
 mod versions;
