@@ -234,17 +234,23 @@ impl Engine {
         Arc::clone(&self.ledger.hlc)
     }
 
-    /// Gives versions of the range of an epoch from now on. Blocks on the disk, so that no write
-    /// waits for it.
+    /// Gives versions of the range of an epoch from now on. Blocks on the disk. Writes go on by the
+    /// range before meanwhile, and none waits for it.
     pub fn enter_versions(&self, range: VersionRange) {
         let hlc = &self.ledger.hlc;
+        // The clock moves to the base. What it gives there is reserved before.
+        let enough = range.base.saturating_add(hlc::COUNT_RESERVE / 4);
+        if hlc.last() < range.base
+            && let Err(error) = self.ledger.reserve_to(enough)
+        {
+            tracing::warn!(%error, "the state of the store could not be saved");
+        }
         // An empty store does not know which versions it gave before it was emptied.
         let is_empty = hlc.last() == 0;
         hlc.enter(range);
         if is_empty {
             hlc.advance(range.ceiling.saturating_sub(hlc::COUNT_RESERVE / 2));
         }
-        // Writes that come wait for it, and tell if it cannot be.
         if let Err(error) = self.ledger.reserve(hlc.newest()) {
             tracing::warn!(%error, "the state of the store could not be saved");
         }
@@ -536,6 +542,15 @@ impl Ledger {
         }
         let newest = self.hlc.newest();
         self.save(newest.saturating_add(self.ahead_of(newest)))
+    }
+
+    /// Reserves versions up to `ceiling`, unless that is done already. Blocks on the disk.
+    fn reserve_to(&self, ceiling: Version) -> Result<(), DiskError> {
+        let _held = self.one_at_a_time.lock();
+        match self.ceiling() >= ceiling {
+            true => Ok(()),
+            false => self.save(ceiling),
+        }
     }
 
     /// Whether less than half of what is reserved at a time is left above a version.
