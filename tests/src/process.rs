@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -281,7 +281,8 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 ///
 /// The port lies below the range from which the kernel takes the ports of outgoing connections,
 /// so that ten thousand test connections do not take it before the server does. No port is
-/// given out twice by one process.
+/// given out twice by one process. A connection tries the port: a listener that tries it would
+/// live on, for a moment, in each process that is started beside it.
 ///
 /// # Errors
 /// When no free port is found.
@@ -297,8 +298,7 @@ pub fn free_address() -> Result<SocketAddr> {
     for _ in 0..1000 {
         let port = 12_000 + rng.below(20_000) as u16;
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if !given.contains(&port) && TcpListener::bind(addr).is_ok() {
-            given.insert(port);
+        if given.insert(port) && !accepts(addr) {
             return Ok(addr);
         }
     }
@@ -311,9 +311,7 @@ pub fn accepts(addr: SocketAddr) -> bool {
     TcpStream::connect_timeout(&addr, Duration::from_secs(1)).is_ok()
 }
 
-/// Whether the server at `addr` answers `request` with what begins with `reply`. To be accepted
-/// does not tell as much: a port that [`free_address`] tried stays open in a process that is forked
-/// at that moment, until it is another program.
+/// Whether the server at `addr` answers `request` with what begins with `reply`.
 #[must_use]
 pub fn answers(addr: SocketAddr, request: &[u8], reply: &[u8]) -> bool {
     let ask = || -> std::io::Result<bool> {
@@ -353,7 +351,29 @@ pub fn raise_open_files(count: u64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+
+    #[test]
+    fn an_address_is_free_while_processes_are_started() {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        Command::new("true").status().unwrap();
+                    }
+                });
+            }
+            let taken: Vec<_> = (0..300)
+                .filter_map(|_| TcpListener::bind(free_address().unwrap()).err())
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(taken.is_empty(), "{taken:?}");
+        });
+    }
 
     #[test]
     fn output_is_kept_and_the_status_returned() {
