@@ -67,7 +67,7 @@ use crate::levels::LevelCodec;
 use directory::{Directory, GenerationName};
 use generations::{Forgotten, Generations, Opening};
 use queue::Order;
-use reader::{Read, Waiting};
+use reader::{Reach, Read, Waiting};
 use record::index_key;
 use shared::Shared;
 use stats::add;
@@ -82,7 +82,7 @@ pub use options::{
     BUDGET_BYTES_MIN, COMPACTION_PERCENT, DiskOptions, Durability, ROOM_WAIT, VALUE_LEN_LIMIT,
 };
 pub use reader::SlotPage;
-pub use record::Fact;
+pub use record::{ERASED, Fact};
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
 pub use tail::{TailPosition, TailRecord, Unread};
@@ -326,9 +326,31 @@ impl DiskTier {
     /// # Errors
     /// As [`DiskTier::find`].
     pub async fn newest(&self, space: Space, key: &[u8]) -> Result<Option<Version>, DiskError> {
+        self.newest_within(space, key, Reach::Below).await
+    }
+
+    /// As [`DiskTier::newest`], without the tier below.
+    ///
+    /// # Errors
+    /// As [`DiskTier::find`].
+    pub async fn newest_here(
+        &self,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Option<Version>, DiskError> {
+        self.newest_within(space, key, Reach::Here).await
+    }
+
+    async fn newest_within(
+        &self,
+        space: Space,
+        key: &[u8],
+        reach: Reach,
+    ) -> Result<Option<Version>, DiskError> {
         self.read(|answer| Read::Newest {
             space,
             key: key.into(),
+            reach,
             answer,
         })
         .await

@@ -22,7 +22,7 @@ use super::generation::Generation;
 use super::generations::Snapshot;
 use super::index::IndexError;
 use super::queue::Carry;
-use super::record::{Fact, IndexEntry, Record, index_key};
+use super::record::{ERASED, Fact, IndexEntry, Record, index_key};
 use super::stats::{DiskStats, add};
 use super::value::{self, Decoded, Undecodable};
 use super::{DiskEntry, DiskFound, Shared};
@@ -40,6 +40,7 @@ pub(crate) enum Read {
     Newest {
         space: Space,
         key: Box<[u8]>,
+        reach: Reach,
         answer: oneshot::Sender<Result<Option<Version>, DiskError>>,
     },
     Slots {
@@ -68,6 +69,15 @@ pub struct SlotPage {
 
 /// Keys that one step of a scan for slots looks at.
 const SLOT_SCAN_KEYS: usize = 16 * 1024;
+
+/// Which tiers a read asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The disk tier alone.
+    Here,
+    /// The disk tier, and the tier below it.
+    Below,
+}
 
 /// What waits for a thread.
 pub(crate) struct Waiting<T> {
@@ -159,8 +169,13 @@ fn serve(shared: &Shared, read: Read) {
         Read::Get { space, key, answer } if !answer.is_closed() => {
             let _ = answer.send(find(shared, space, &key));
         }
-        Read::Newest { space, key, answer } if !answer.is_closed() => {
-            let _ = answer.send(newest(shared, space, &key));
+        Read::Newest {
+            space,
+            key,
+            reach,
+            answer,
+        } if !answer.is_closed() => {
+            let _ = answer.send(newest(shared, space, &key, reach));
         }
         Read::Slots {
             slots,
@@ -307,22 +322,26 @@ fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version
     }
 }
 
-/// The highest version that the indexes here and below know of a key.
-fn newest(shared: &Shared, space: Space, key: &[u8]) -> Result<Option<Version>, DiskError> {
+/// The highest version that the indexes here, and below if these are asked, know of a key.
+fn newest(
+    shared: &Shared,
+    space: Space,
+    key: &[u8],
+    reach: Reach,
+) -> Result<Option<Version>, DiskError> {
     let found = shared.generations.find(&index_key(space, key));
     let found = found.map_err(|unreadable| DiskError::Index {
         generation: unreadable.generation,
         reason: unreadable.reason.to_string(),
     })?;
     let here = found.map(|found| found.entry.fact.version());
-    let below = shared
-        .below
-        .as_ref()
-        .and_then(|below| match below.find(space, key) {
-            Found::At(location) => Some(location.at().version),
-            Found::Tombstone(at) => Some(at.version),
-            Found::Absent => None,
-        });
+    let here = here.filter(|version| *version != ERASED);
+    let below = shared.below.as_ref().filter(|_| reach == Reach::Below);
+    let below = below.and_then(|below| match below.find(space, key) {
+        Found::At(location) => Some(location.at().version),
+        Found::Tombstone(at) => Some(at.version),
+        Found::Absent => None,
+    });
     Ok(here.max(below))
 }
 

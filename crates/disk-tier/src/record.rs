@@ -58,6 +58,10 @@ pub(crate) enum Named<'a> {
     Long,
 }
 
+/// The version of a tombstone that erases: whatever the key had before it in the log is as unknown
+/// as if it had been evicted, whatever its version. No write has this version.
+pub const ERASED: Version = 0;
+
 /// What a record or index entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {

@@ -13,7 +13,7 @@ use tracing::warn;
 use super::generation::Generation;
 use super::index::IndexError;
 use super::log::Stored;
-use super::record::{Fact, HEAD_LEN, IndexEntry, Lengths, index_key};
+use super::record::{ERASED, Fact, HEAD_LEN, IndexEntry, Lengths, index_key};
 use super::stats::add;
 use super::{DiskError, Shared};
 
@@ -142,7 +142,8 @@ pub(crate) fn read(
                 continue;
             };
             tailed.next.offset = records.position();
-            if is_newest(shared, generation, &stored)? {
+            // What lies below is not erased with it.
+            if stored.fact.version() != ERASED && is_newest(shared, generation, &stored)? {
                 bytes += stored.bytes.len();
                 tailed.records.push(TailRecord {
                     space: stored.space,
@@ -181,7 +182,8 @@ pub(crate) fn unread(shared: &Shared, from: TailPosition, horizon: u64) -> Unrea
         unread.entries += (generation.index.entries_approx() as f64 * share).ceil() as u64;
         if unread.oldest.is_none() {
             let head = generation.log.read(start, HEAD_LEN).ok();
-            unread.oldest = head.and_then(|head| Lengths::peek_version(&head));
+            let version = head.and_then(|head| Lengths::peek_version(&head));
+            unread.oldest = version.filter(|version| *version != ERASED);
         }
     }
     unread

@@ -18,7 +18,7 @@ use super::directory::{GenerationName, free_bytes};
 use super::generation::Generation;
 use super::options::Limits;
 use super::queue::Order;
-use super::record::index_key;
+use super::record::{ERASED, index_key};
 use super::shared::Buried;
 use super::stats::add;
 use super::{Shared, carry, tail};
@@ -124,6 +124,7 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) {
         };
         let newest = shared.generations.find(&key);
         if matches!(newest, Ok(Some(newest)) if newest.generation.id == oldest.id)
+            && entry.fact.version() != ERASED
             && let Ok(Some((space, user_key))) = oldest.key_of(&key, &entry)
         {
             leaving.push(Leaving {

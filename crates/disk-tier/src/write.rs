@@ -43,7 +43,7 @@ pub enum WriteKind {
     },
     /// Deletes the key.
     Tombstone {
-        /// The version of the deletion.
+        /// The version of the deletion. [`ERASED`](crate::ERASED) erases what the key has.
         version: Version,
     },
 }

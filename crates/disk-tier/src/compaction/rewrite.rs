@@ -12,7 +12,7 @@ use crate::Shared;
 use crate::generation::Generation;
 use crate::index::Checkpoint;
 use crate::log::Stored;
-use crate::record::{BOUND_FRAME_LEN, Fact, IndexEntry, IndexKey, index_key, write_head};
+use crate::record::{BOUND_FRAME_LEN, ERASED, Fact, IndexEntry, IndexKey, index_key, write_head};
 use crate::stats::add;
 use crate::tail::end_of;
 use crate::writer::INDEX_ENTRY_COST;
@@ -65,6 +65,9 @@ pub(super) fn usefulness(
                 Fact::Tombstone(_) => Use::Whole,
             });
         }
+    }
+    if entry.fact.version() == ERASED {
+        return Ok(Use::None);
     }
     // The tier below may have something older, until it was told.
     let hides_below = shared

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::Generation;
 use crate::index::{Checkpoint, IndexError, Known};
 use crate::log::{Damage, Stored};
-use crate::record::{IndexEntry, IndexKey, index_key};
+use crate::record::{ERASED, IndexEntry, IndexKey, index_key};
 
 /// Records that are put into an index in one batch.
 const REPLAY_BATCH: usize = 1024;
@@ -105,7 +105,8 @@ impl Generation {
                 Some(known) => Some(*known),
                 None => self.index.get(&key)?,
             };
-            if known.is_none_or(|known| known.fact.version() <= entry.fact.version()) {
+            let version = entry.fact.version();
+            if version == ERASED || known.is_none_or(|known| known.fact.version() <= version) {
                 newest.insert(key, entry);
             }
         }

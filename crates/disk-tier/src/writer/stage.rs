@@ -9,7 +9,7 @@ use super::{Staged, Staging, Writer};
 use crate::queue::Carry;
 use crate::reader::{Looked, look};
 use crate::record::{
-    BOUND_FRAME_LEN, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, write_head,
+    BOUND_FRAME_LEN, ERASED, Fact, HEAD_LEN, IndexKey, KEY_LEN_MAX, Record, index_key, write_head,
 };
 use crate::stats::add;
 use crate::value;
@@ -170,6 +170,10 @@ impl Writer<'_> {
     /// Whether a newer record of the key is in this batch or in the newest generation. Writes that
     /// overtake each other are close together, so older generations are not asked.
     fn is_superseded(&self, key: &IndexKey, version: u64) -> bool {
+        if version == ERASED {
+            // It is about what comes before it in the queue.
+            return false;
+        }
         if let Some(staged) = self.newest.get(key).and_then(|&at| self.staged.get(at)) {
             return staged.fact.version() > version;
         }
@@ -183,7 +187,8 @@ impl Writer<'_> {
             add(&self.shared.stats.writes_superseded, 1);
             return Staging::Nothing;
         }
-        if !self.shared.keeps_tombstones() && !self.has_value(&key, write) {
+        let is_needed = version == ERASED || self.shared.keeps_tombstones();
+        if !is_needed && !self.has_value(&key, write) {
             add(&self.shared.stats.tombstones_saved, 1);
             return Staging::Nothing;
         }
