@@ -119,7 +119,10 @@ pub(crate) fn step(
     for _ in 0..STEP_KEYS {
         let met = merged.next()?;
         let is_of_it = |met: &Met| met.space.namespace() == start.namespace();
-        let Some(Met { space, key, entry }) = met.filter(is_of_it) else {
+        let Some(Met {
+            space, key, entry, ..
+        }) = met.filter(is_of_it)
+        else {
             return Ok((census, None));
         };
         if let Fact::Put(meta) = entry.fact

@@ -45,6 +45,9 @@ pub enum DiskError {
     /// The tier was closed.
     #[error("the disk tier is closed")]
     Closed,
+    /// The log does not have all changes since a mark.
+    #[error("the log lost changes since the mark: copy the slots in full")]
+    FeedLost,
     /// An index cannot be read.
     #[error("cannot read generation {generation}: {reason}")]
     Index {

@@ -26,6 +26,7 @@ mod index;
 pub mod levels;
 mod locate;
 mod log;
+mod mark;
 mod newest;
 mod options;
 mod queue;
@@ -33,6 +34,7 @@ mod reader;
 mod record;
 mod room;
 mod shared;
+mod slots;
 mod state;
 mod stats;
 mod tail;
@@ -60,7 +62,6 @@ use tokio::sync::oneshot;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::reactor::{Reactor, TurnEnd, relayed};
 use fonn_cold_tier::Location;
-use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
 
 use crate::levels::LevelCodec;
@@ -77,12 +78,13 @@ pub use census::Census;
 pub use directory::has_generations as has_entries;
 pub use error::DiskError;
 pub use locate::{DiskLocation, DiskRecord, FrameFacts};
+pub use mark::Mark;
 pub use newest::{Newest, NewestEntry};
 pub use options::{
     BUDGET_BYTES_MIN, COMPACTION_PERCENT, DiskOptions, Durability, ROOM_WAIT, VALUE_LEN_LIMIT,
 };
-pub use reader::SlotPage;
 pub use record::{ERASED, Fact};
+pub use slots::SlotPage;
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
 pub use tail::{TailPosition, TailRecord, Unread};
@@ -197,6 +199,9 @@ impl DiskTier {
                 "state file is damaged, so what was flushed is not known: starting empty"
             );
             add(&stats.generations_broken, 1);
+        }
+        if directory.generations()?.is_empty() {
+            mark::void(directory.path())?;
         }
         let memory = options.index_memory();
         let reserve = RESERVE_BYTES_MIN.max(2 * memory.memtable_bytes());
@@ -367,26 +372,6 @@ impl DiskTier {
     /// still send an older copy of the key.
     pub fn keep_tombstones(&self) {
         self.handle.shared.keep_tombstones();
-    }
-
-    /// Keys of entries and tombstones of all spaces whose slot is in `slots`, from behind `after`
-    /// on, in the order of spaces and keys. Looks at a bounded number of keys; see [`SlotPage`].
-    ///
-    /// # Errors
-    /// As [`DiskTier::page`].
-    pub async fn scan_slots(
-        &self,
-        slots: &SlotSet,
-        after: Option<(Space, Vec<u8>)>,
-        keys_max: usize,
-    ) -> Result<SlotPage, DiskError> {
-        self.read(|answer| Read::Slots {
-            slots: slots.clone(),
-            after,
-            keys_max,
-            answer,
-        })
-        .await
     }
 
     /// Counts the live entries of a namespace on disk: neither expired nor flushed, the newest of

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use fonn_base::entry::Space;
 use fonn_proto::Failure;
 
+use super::mark::Place;
 use super::record::Fact;
 use super::write::Write;
 
@@ -43,6 +44,8 @@ pub(crate) enum Order {
     Write(Write),
     /// Answer when all before it is written.
     Barrier(oneshot::Sender<()>),
+    /// Answer with the end of the log when all before it is written, and nothing behind it.
+    Mark(oneshot::Sender<Place>),
     /// Begin a new generation.
     Roll,
 }
@@ -248,7 +251,12 @@ impl Queue {
             if let Order::Write(write) = &order {
                 bytes += write.cost();
             }
+            let is_mark = matches!(order, Order::Mark(_));
             batch.orders.push(order);
+            if is_mark {
+                // What follows is to be behind it.
+                break;
+            }
         }
         lanes.order_bytes = lanes.order_bytes.saturating_sub(bytes);
         batch.carries = lanes.take_carries();

@@ -14,15 +14,14 @@ use tracing::warn;
 use fonn_base::entry::Space;
 use fonn_cold_tier::Found;
 use fonn_proto::Version;
-use fonn_proto::peer::SlotSet;
 
 use super::census::{self, Census};
 use super::error::DiskError;
 use super::generation::Generation;
-use super::generations::Snapshot;
 use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{ERASED, Fact, IndexEntry, Record, index_key};
+use super::slots::{self, SlotPage, SlotScan};
 use super::stats::{DiskStats, add};
 use super::value::{self, Decoded, Undecodable};
 use super::{DiskEntry, DiskFound, Shared};
@@ -44,9 +43,7 @@ pub(crate) enum Read {
         answer: oneshot::Sender<Result<Option<Version>, DiskError>>,
     },
     Slots {
-        slots: SlotSet,
-        after: Option<(Space, Vec<u8>)>,
-        keys_max: usize,
+        scan: SlotScan,
         answer: oneshot::Sender<Result<SlotPage, DiskError>>,
     },
     /// Goes on with a census of a namespace, at a space and behind a key of it.
@@ -57,18 +54,6 @@ pub(crate) enum Read {
         answer: oneshot::Sender<Result<census::Step, DiskError>>,
     },
 }
-
-/// Keys of some slots.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SlotPage {
-    /// The keys found.
-    pub keys: Vec<(Space, Vec<u8>)>,
-    /// The last key that was looked at, to go on behind; None at the end.
-    pub last: Option<(Space, Vec<u8>)>,
-}
-
-/// Keys that one step of a scan for slots looks at.
-const SLOT_SCAN_KEYS: usize = 16 * 1024;
 
 /// Which tiers a read asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,14 +162,8 @@ fn serve(shared: &Shared, read: Read) {
         } if !answer.is_closed() => {
             let _ = answer.send(newest(shared, space, &key, reach));
         }
-        Read::Slots {
-            slots,
-            after,
-            keys_max,
-            answer,
-        } if !answer.is_closed() => {
-            let generations = shared.generations.snapshot();
-            let _ = answer.send(scan_slots(&generations, &slots, after, keys_max));
+        Read::Slots { scan, answer } if !answer.is_closed() => {
+            let _ = answer.send(slots::step(shared, scan));
         }
         Read::Census {
             census,
@@ -345,37 +324,6 @@ fn newest(
     Ok(here.max(below))
 }
 
-/// Walks over the keys of all spaces, and keeps those of some slots.
-fn scan_slots(
-    generations: &Snapshot,
-    slots: &SlotSet,
-    after: Option<(Space, Vec<u8>)>,
-    keys_max: usize,
-) -> Result<SlotPage, DiskError> {
-    let (space, key) = after.clone().unwrap_or_default();
-    let mut start = index_key(space, &key);
-    if after.is_some() {
-        // The first key behind it.
-        start.push(0);
-    }
-    let mut merged = Merged::open(generations, &start)?;
-    let mut page = SlotPage::default();
-    for _ in 0..SLOT_SCAN_KEYS {
-        let Some(met) = merged.next()? else {
-            return Ok(SlotPage { last: None, ..page });
-        };
-        let last = (met.space, met.key);
-        if slots.contains(fonn_proto::placement::slot(&last.1)) {
-            page.keys.push(last.clone());
-        }
-        page.last = Some(last);
-        if page.keys.len() >= keys_max {
-            break;
-        }
-    }
-    Ok(page)
-}
-
 /// An index key and its entry.
 type Keyed = (Vec<u8>, IndexEntry);
 
@@ -387,6 +335,8 @@ pub(super) struct Met {
     pub(super) space: Space,
     pub(super) key: Vec<u8>,
     pub(super) entry: IndexEntry,
+    /// Number of the generation that has it.
+    pub(super) generation: u64,
 }
 
 /// The entries of all generations, the newest of each key, in the order of their index keys. An
@@ -394,7 +344,7 @@ pub(super) struct Met {
 pub(super) struct Merged(Vec<Cursor>);
 
 impl Merged {
-    pub(super) fn open(generations: &Snapshot, start: &[u8]) -> Result<Self, DiskError> {
+    pub(super) fn open(generations: &[Arc<Generation>], start: &[u8]) -> Result<Self, DiskError> {
         let mut cursors = Vec::with_capacity(generations.len());
         for generation in generations.iter() {
             let mut cursor = Cursor {
@@ -419,7 +369,12 @@ impl Merged {
             })?;
             if let Some((space, key)) = named {
                 let key = key.into_owned();
-                return Ok(Some(Met { space, key, entry }));
+                return Ok(Some(Met {
+                    space,
+                    key,
+                    entry,
+                    generation: generation.id,
+                }));
             }
         }
         Ok(None)

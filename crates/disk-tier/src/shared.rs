@@ -19,6 +19,7 @@ use super::error::DiskError;
 use super::generation::Generation;
 use super::generations::Generations;
 use super::index::IndexMemory;
+use super::mark::StoreNumber;
 use super::options::{DiskOptions, Limits};
 use super::queue::Queue;
 use super::reader::{READS_MAX, Read, Waiting};
@@ -103,6 +104,8 @@ pub(crate) struct Shared {
     forgotten: AtomicU64,
     /// A tombstone is written even where there is nothing to hide.
     keeps_tombstones: AtomicBool,
+    /// The number that marks of this store carry.
+    pub(crate) marks: StoreNumber,
 }
 
 impl Shared {
@@ -114,6 +117,7 @@ impl Shared {
         (memory, reserve_bytes): (IndexMemory, u64),
     ) -> Self {
         let other_bytes = directory.other_bytes().unwrap_or(0);
+        let marks = StoreNumber::load(directory.path());
         Self {
             budget: AtomicU64::new(options.budget_bytes),
             fresh: LevelCodec::new(Level::Fresh, options.fresh, options.codec_min_bytes),
@@ -155,7 +159,9 @@ impl Shared {
             tail_wake: Notify::new(),
             leaving: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
-            keeps_tombstones: AtomicBool::new(false),
+            // The feed since a mark of before a restart consists of them too.
+            keeps_tombstones: AtomicBool::new(marks.is_known()),
+            marks,
         }
     }
 

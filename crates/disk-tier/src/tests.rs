@@ -6,6 +6,7 @@ mod corruption;
 mod damage;
 mod eviction;
 mod features;
+mod feed;
 mod forgotten;
 mod model;
 mod quota;

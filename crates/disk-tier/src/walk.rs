@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::error::DiskError;
 use super::generations::Snapshot;
+use super::mark::{self, Mark, Place};
 use super::reader::{Merged, Met};
 use super::record::{Fact, index_key};
 use super::stats::add;
@@ -89,6 +90,11 @@ pub(crate) enum Walk {
         now_ms: u64,
         answer: oneshot::Sender<Result<CountStep, DiskError>>,
     },
+    /// Makes the log durable up to a place, which takes as long as a sync.
+    Mark {
+        place: Place,
+        answer: oneshot::Sender<Result<Mark, DiskError>>,
+    },
 }
 
 /// Body of the thread that walks.
@@ -123,8 +129,11 @@ fn serve(shared: &Shared, walk: Walk) {
         } if !answer.is_closed() => {
             let _ = answer.send(count_on(shared, space, (count, after), now_ms));
         }
+        Walk::Mark { place, answer } if !answer.is_closed() => {
+            let _ = answer.send(mark::keep(shared, place));
+        }
         // The caller has gone.
-        Walk::Page { .. } | Walk::Count { .. } => {}
+        Walk::Page { .. } | Walk::Count { .. } | Walk::Mark { .. } => {}
     }
 }
 

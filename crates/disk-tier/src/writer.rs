@@ -23,6 +23,7 @@ use fonn_proto::{Failure, Version};
 use super::Shared;
 use super::generation::Generation;
 use super::index::Checkpoint;
+use super::mark::end_of_log;
 use super::options::{Durability, Limits};
 use super::queue::{Batch, Carry, Order};
 use super::record::{Fact, HEAD_LEN, IndexEntry, IndexKey, index_key_len};
@@ -145,11 +146,13 @@ impl<'a> Writer<'a> {
         let Batch { orders, carries } = batch;
         let mut writes = Vec::with_capacity(orders.len());
         let mut barriers = Vec::new();
+        let mut mark = None;
         let mut is_roll_asked = false;
         for order in orders {
             match order {
                 Order::Write(write) => writes.push(write),
                 Order::Barrier(answer) => barriers.push(answer),
+                Order::Mark(answer) => mark = Some(answer),
                 Order::Roll => is_roll_asked = true,
             }
         }
@@ -175,6 +178,9 @@ impl<'a> Writer<'a> {
         add(&self.shared.stats.writer_cpu_ns, used_ns);
         for answer in barriers {
             let _ = answer.send(());
+        }
+        if let Some(answer) = mark {
+            let _ = answer.send(end_of_log(&self.shared.generations.snapshot()));
         }
     }
 

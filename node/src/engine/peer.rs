@@ -521,7 +521,7 @@ impl Engine {
             }
             None => return Err(BAD_CURSOR),
         };
-        let found = disk.scan_slots(slots, after, PAGE_KEYS_MAX).await;
+        let found = disk.scan_slots(slots, None, after, PAGE_KEYS_MAX).await;
         let SlotPage { keys, last } = found.map_err(|error| {
             tracing::warn!(%error, "the iteration over the disk failed");
             Failure::Unavailable

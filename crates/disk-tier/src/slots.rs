@@ -1,0 +1,100 @@
+//! The keys of some slots, in pages: all of them, or those that have changed since a mark.
+
+use fonn_base::entry::Space;
+use fonn_proto::peer::SlotSet;
+use fonn_proto::placement;
+
+use super::error::DiskError;
+use super::mark::{self, Mark};
+use super::reader::{Merged, Read};
+use super::record::{ERASED, index_key};
+use super::{DiskTier, Shared};
+
+/// Keys that one step of a scan looks at, so that other reads need not wait for long.
+const STEP_KEYS: usize = 16 * 1024;
+
+/// Keys of some slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotPage {
+    /// The keys found.
+    pub keys: Vec<(Space, Vec<u8>)>,
+    /// The last key that was looked at, to go on behind; None at the end.
+    pub last: Option<(Space, Vec<u8>)>,
+}
+
+/// What a scan is about, and where it goes on.
+pub(crate) struct SlotScan {
+    slots: SlotSet,
+    since: Option<Mark>,
+    after: Option<(Space, Vec<u8>)>,
+    keys_max: usize,
+}
+
+impl DiskTier {
+    /// Keys of entries and tombstones of all spaces whose slot is in `slots`, from behind `after`
+    /// on, in the order of spaces and keys. With `since`, only keys whose newest record is behind
+    /// the mark, and perhaps more; older generations are not read then. Looks at a bounded number
+    /// of keys; see [`SlotPage`]. Keys that are written during the scan may be missing.
+    ///
+    /// # Errors
+    /// As [`DiskTier::page`]; [`DiskError::FeedLost`] if the log misses changes since the mark. A
+    /// caller that reads the values of a page asks [`DiskTier::holds`] afterwards: a generation may
+    /// have been dropped in between.
+    pub async fn scan_slots(
+        &self,
+        slots: &SlotSet,
+        since: Option<Mark>,
+        after: Option<(Space, Vec<u8>)>,
+        keys_max: usize,
+    ) -> Result<SlotPage, DiskError> {
+        let scan = SlotScan {
+            slots: slots.clone(),
+            since,
+            after,
+            keys_max,
+        };
+        self.read(|answer| Read::Slots { scan, answer }).await
+    }
+}
+
+/// One step of a scan: walks over the keys of all spaces, and keeps those of some slots.
+pub(crate) fn step(shared: &Shared, scan: SlotScan) -> Result<SlotPage, DiskError> {
+    let SlotScan {
+        slots,
+        since,
+        after,
+        keys_max,
+    } = scan;
+    let generations = shared.generations.snapshot();
+    let (count, offset) = match &since {
+        Some(mark) => mark::begin(shared, &generations, mark).ok_or(DiskError::FeedLost)?,
+        None => (generations.len(), 0),
+    };
+    let generations = generations.get(..count).unwrap_or(&generations);
+    // The oldest that is read: in it, what lies before the offset is before the mark.
+    let oldest = generations.last().map(|oldest| oldest.id);
+    let (space, key) = after.clone().unwrap_or_default();
+    let mut start = index_key(space, &key);
+    if after.is_some() {
+        // The first key behind it.
+        start.push(0);
+    }
+    let mut merged = Merged::open(generations, &start)?;
+    let mut page = SlotPage::default();
+    for _ in 0..STEP_KEYS {
+        let Some(met) = merged.next()? else {
+            return Ok(SlotPage { last: None, ..page });
+        };
+        let is_before = Some(met.generation) == oldest && met.entry.offset < offset;
+        let is_erased = met.entry.fact.version() == ERASED;
+        let last = (met.space, met.key);
+        if !is_before && !is_erased && slots.contains(placement::slot(&last.1)) {
+            page.keys.push(last.clone());
+        }
+        page.last = Some(last);
+        if page.keys.len() >= keys_max {
+            break;
+        }
+    }
+    Ok(page)
+}
