@@ -13,12 +13,14 @@
 //! the disk. Without a disk, a key that RAM gave up is forgotten with its version: what comes for
 //! such a key is kept only if its version is above that floor.
 
+mod feed;
+
 use std::time::Instant;
 
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
-use fonn_disk_tier::{DiskFound, DiskTier, SlotPage};
+use fonn_disk_tier::{DiskFound, DiskTier};
 use fonn_proto::command::RESP_KEY_LEN_MAX;
 use fonn_proto::outcome::Value;
 use fonn_proto::overlay::OVERLAY_PREFIX_LEN;
@@ -492,49 +494,6 @@ impl Engine {
             .newest_below(space, key)
             .await?
             .map(Transfer::tombstone))
-    }
-
-    /// Entries and tombstones of some slots, about `len_max` bytes of them, from `cursor` on, which
-    /// is empty or what the last page said. Entries that are written meanwhile may be missed. With
-    /// a disk, those that are in the bucket alone are not among them: every member has its index.
-    /// An entry that cannot be read now is named, without its value.
-    ///
-    /// # Errors
-    /// If the disk cannot be read or the cursor is none of ours.
-    pub async fn fetch_slots(
-        &self,
-        slots: &SlotSet,
-        cursor: &[u8],
-        len_max: usize,
-    ) -> Result<SlotEntries, PutError> {
-        let mut page = SlotEntries::default();
-        let Some(disk) = &self.disk else {
-            self.add_from_ram(&mut page, slots, cursor, len_max).await?;
-            return Ok(page);
-        };
-        let after = match cursor.split_first_chunk::<2>() {
-            Some((space, key)) => Some((Space(u16::from_be_bytes(*space)), key.to_vec())),
-            None if cursor.is_empty() => {
-                // What is in RAM only is on disk then.
-                disk.barrier().await;
-                None
-            }
-            None => return Err(BAD_CURSOR),
-        };
-        let found = disk.scan_slots(slots, None, after, PAGE_KEYS_MAX).await;
-        let SlotPage { keys, last } = found.map_err(|error| {
-            tracing::warn!(%error, "the iteration over the disk failed");
-            Failure::Unavailable
-        })?;
-        page.next = last.map_or_else(Vec::new, |(space, key)| position(space, &key));
-        for (space, key) in keys {
-            self.add_to(&mut page, space, &key).await?;
-            if page.entries.len() >= len_max {
-                page.next = position(space, &key);
-                break;
-            }
-        }
-        Ok(page)
     }
 
     /// A page without a disk; the cursor is RAM's.

@@ -25,17 +25,17 @@ use super::*;
 use crate::cold::ColdSetup;
 use crate::engine::{EngineOptions, Settings};
 
-const SPACE: Space = Space(3);
+pub(super) const SPACE: Space = Space(3);
 const KEYS: usize = 5;
 
 /// The first version that the tests give: a millisecond before their clock.
-const BASE: Version = (START_MS - 1) << 16;
+pub(super) const BASE: Version = (START_MS - 1) << 16;
 
 fn key(number: usize) -> String {
     format!("key-{number}")
 }
 
-fn value(version: Version) -> Vec<u8> {
+pub(super) fn value(version: Version) -> Vec<u8> {
     // Some inside a RAM slot, some outside, some that shrink.
     let len = [3, 200, 5000, 20_000][version as usize % 4];
     let mut value = format!("{version} ").repeat(len / 8 + 1).into_bytes();
@@ -43,7 +43,7 @@ fn value(version: Version) -> Vec<u8> {
     value
 }
 
-fn entry(key: &str, version: Version, is_tombstone: bool) -> peer::Entry<'_> {
+pub(super) fn entry(key: &str, version: Version, is_tombstone: bool) -> peer::Entry<'_> {
     let tombstone = peer::Entry::tombstone(SPACE.0, key.as_bytes(), version);
     if is_tombstone {
         return tombstone;
@@ -55,14 +55,14 @@ fn entry(key: &str, version: Version, is_tombstone: bool) -> peer::Entry<'_> {
     }
 }
 
-async fn put(engine: &Engine, entry: &peer::Entry<'_>) -> Result<bool, PutError> {
+pub(super) async fn put(engine: &Engine, entry: &peer::Entry<'_>) -> Result<bool, PutError> {
     let mut acks = Acks::default();
     let kept = engine.put_of_peer(entry, &mut acks).await;
     assert_eq!(acks.wait().await, []);
     kept
 }
 
-async fn fetch(engine: &Engine, key: &str) -> Option<Transfer> {
+pub(super) async fn fetch(engine: &Engine, key: &str) -> Option<Transfer> {
     engine
         .fetch_for_peer(SPACE, key.as_bytes())
         .await
@@ -70,7 +70,7 @@ async fn fetch(engine: &Engine, key: &str) -> Option<Transfer> {
 }
 
 /// The value of a transfer, decoded.
-fn decoded(transfer: &Transfer) -> Option<Vec<u8>> {
+pub(super) fn decoded(transfer: &Transfer) -> Option<Vec<u8>> {
     let (bytes, framing) = transfer.content.as_ref()?;
     Some(match framing {
         Framing::Plain => bytes.to_vec(),
