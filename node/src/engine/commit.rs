@@ -507,7 +507,7 @@ impl Engine {
     }
 
     /// Hands a write to the disk, with an acknowledgement if the durability mode asks for one.
-    fn enqueue(&self, mut write: Write, acks: &mut Acks) -> Result<(), Refused> {
+    pub(super) fn enqueue(&self, mut write: Write, acks: &mut Acks) -> Result<(), Refused> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };

@@ -13,6 +13,7 @@
 //! the disk. Without a disk, a key that RAM gave up is forgotten with its version: what comes for
 //! such a key is kept only if its version is above that floor.
 
+mod again;
 mod feed;
 
 use std::time::Instant;

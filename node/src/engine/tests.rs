@@ -154,6 +154,11 @@ impl Rig {
         self.engine.as_ref().unwrap()
     }
 
+    /// The engine, for another task. It must be dropped before the rig is opened again.
+    pub(super) fn shared(&self) -> Arc<Engine> {
+        Arc::clone(self.engine.as_ref().unwrap())
+    }
+
     pub(super) async fn set(&self, key: &str, value: &[u8]) {
         let outcome = self.run(&set(key, value)).await;
         assert!(matches!(outcome, Outcome::Stored(_)), "{outcome:?}");

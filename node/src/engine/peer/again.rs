@@ -1,0 +1,168 @@
+//! Writes that are sent once more after a change of the epoch.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use fonn_base::entry::{Meta, Space};
+use fonn_disk_tier::{DiskFound, DiskTier, Write, WriteKind};
+use fonn_proto::{Failure, Version, peer};
+use fonn_ram_tier::Found;
+
+use super::{Framing, PutError, in_ram};
+use crate::engine::commit::Refused;
+use crate::engine::{Acks, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
+
+/// The newest record of a key.
+#[derive(Clone)]
+enum Newest {
+    Entry(Meta, Bytes, Framing),
+    Tombstone(Version),
+    /// The bucket has it, and the log has nothing that counts.
+    Below,
+    /// It was evicted, or never there.
+    Unknown,
+}
+
+impl Newest {
+    fn in_ram(found: &Found<'_>) -> Self {
+        let transfer = in_ram(found);
+        match transfer.content {
+            Some((stored, framing)) => Self::Entry(transfer.meta, stored, framing),
+            None => Self::Tombstone(transfer.meta.version),
+        }
+    }
+
+    /// The same record as a write. None if there is none.
+    fn write(self) -> Option<WriteKind> {
+        match self {
+            // Written as it is stored on disk, if it is.
+            Self::Entry(meta, stored, framing) => Some(WriteKind::Facts {
+                meta,
+                of: meta.version,
+                stored,
+                framed: framing == Framing::Framed,
+            }),
+            Self::Tombstone(version) => Some(WriteKind::Tombstone { version }),
+            Self::Below | Self::Unknown => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Takes a write that may have been taken before. If it is newer than what is known of its key,
+    /// this is [`Engine::put_of_peer`], and true. Else the newest record of the key is appended to
+    /// the log once more, with its own version. So the key is behind every mark that was made
+    /// before, whichever write it has. A key that was evicted meanwhile gets a tombstone of the
+    /// write's version. Without a disk there is no log. Until `acks` are waited for, the answer is
+    /// provisional.
+    ///
+    /// It costs a read of the value from disk if RAM does not have it. The bucket recognises a
+    /// record that it has, and does not get it a second time.
+    ///
+    /// # Errors
+    /// If the write cannot be kept, or the record neither be read nor written; what was there
+    /// before still is.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the write may be taken or not.
+    pub async fn put_again(
+        &self,
+        entry: &peer::Entry<'_>,
+        acks: &mut Acks,
+    ) -> Result<bool, PutError> {
+        if self.put_of_peer(entry, acks).await? {
+            return Ok(true);
+        }
+        if let Some(disk) = &self.disk {
+            let key = (Space(entry.space), entry.key);
+            self.log_again(disk, key, entry.version, acks).await?;
+        }
+        Ok(false)
+    }
+
+    async fn log_again(
+        &self,
+        disk: &DiskTier,
+        (space, key): (Space, &[u8]),
+        version: Version,
+        acks: &mut Acks,
+    ) -> Result<(), Failure> {
+        let hash = self.hot.ram.hash(space, key);
+        let room_deadline = Instant::now() + ROOM_WAIT;
+        let mut read: Option<(Ticket, Newest)> = None;
+        for _ in 0..FETCHES_MAX {
+            let ticket;
+            let logged = {
+                let mut shard = self.hot.ram.lock(hash);
+                ticket = self.hot.ticket(hash);
+                let newest = match shard.find(hash, space, key) {
+                    Some(slot) => Some(Newest::in_ram(&shard.get(slot))),
+                    // No write came between.
+                    None => match &read {
+                        Some((then, newest)) if *then == ticket => Some(newest.clone()),
+                        _ => None,
+                    },
+                };
+                match newest {
+                    None => None,
+                    Some(Newest::Unknown) if self.hot.flushes.is_visible(space, version) => {
+                        // What the other owners have of it must not stay behind an older copy.
+                        let key = (hash, space, key);
+                        Some(self.remove_key(&mut shard, key, version, acks))
+                    }
+                    Some(newest) => match newest.write() {
+                        Some(kind) => {
+                            let write = Write {
+                                space,
+                                key: Bytes::copy_from_slice(key),
+                                kind,
+                                ack: None,
+                            };
+                            // Under the lock: no other write of the key overtakes it.
+                            Some(self.enqueue(write, acks))
+                        }
+                        None => Some(Ok(())),
+                    },
+                }
+            };
+            match logged {
+                None => read = Some((ticket, self.newest_on_disk(disk, space, key).await?)),
+                Some(Ok(())) => return Ok(()),
+                Some(Err(Refused::Full(cost))) => {
+                    if !self.wait_for_room(cost, room_deadline).await {
+                        return Err(Failure::Busy);
+                    }
+                }
+                Some(Err(Refused::Failed(failure))) => return Err(failure),
+            }
+        }
+        Err(Failure::Busy)
+    }
+
+    async fn newest_on_disk(
+        &self,
+        disk: &DiskTier,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Newest, Failure> {
+        let found = disk.find(space, key).await.map_err(|error| {
+            tracing::debug!(%error, "disk read failed");
+            Failure::Unavailable
+        })?;
+        Ok(match found {
+            DiskFound::Entry(entry) => match entry.frame {
+                Some(frame) => Newest::Entry(entry.meta, frame, Framing::Framed),
+                None => Newest::Entry(entry.meta, entry.value, Framing::Plain),
+            },
+            DiskFound::Below(_) => Newest::Below,
+            // Deleted, or damaged: older copies must stay hidden either way.
+            DiskFound::Absent => match self.newest_below(space, key).await? {
+                Some(version) => Newest::Tombstone(version),
+                None => Newest::Unknown,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
