@@ -15,13 +15,14 @@
 
 mod again;
 mod feed;
+mod hide;
 
 use std::time::Instant;
 
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
-use fonn_disk_tier::{DiskFound, DiskTier};
+use fonn_disk_tier::{DiskFound, DiskTier, ERASED};
 use fonn_proto::command::RESP_KEY_LEN_MAX;
 use fonn_proto::outcome::Value;
 use fonn_proto::overlay::OVERLAY_PREFIX_LEN;
@@ -166,6 +167,17 @@ impl Engine {
         entry: &peer::Entry<'_>,
         acks: &mut Acks,
     ) -> Result<bool, PutError> {
+        self.put_incoming(entry, None, acks).await
+    }
+
+    /// As [`Engine::put_of_peer`]. A copy of a slot that was hidden up to `hidden_to` may be older
+    /// than what was forgotten here.
+    async fn put_incoming(
+        &self,
+        entry: &peer::Entry<'_>,
+        hidden_to: Option<Version>,
+        acks: &mut Acks,
+    ) -> Result<bool, PutError> {
         let incoming = self.check_incoming(entry)?;
         self.keep_tombstones();
         let version = incoming.meta.version;
@@ -176,7 +188,7 @@ impl Engine {
             if version >= self.ledger.ceiling() {
                 self.reserve_versions().await?;
             }
-            match self.try_put(&incoming, known, acks) {
+            match self.try_put(&incoming, known, hidden_to, acks) {
                 Try::Kept => return Ok(true),
                 Try::NotNewer => return Ok(false),
                 Try::Failed(failure) => return Err(failure.into()),
@@ -248,6 +260,7 @@ impl Engine {
         &self,
         incoming: &Incoming<'_>,
         known: Option<(Ticket, Option<Version>)>,
+        hidden_to: Option<Version>,
         acks: &mut Acks,
     ) -> Try {
         let hot = &*self.hot;
@@ -260,14 +273,19 @@ impl Engine {
             Some(slot) => Some(shard.get(slot).meta.version),
             None => {
                 let floor = hot.floor(hash);
+                // Whatever else was known of it, and is forgotten, was hidden.
+                let unless_hidden =
+                    |version: Version| Some(version).filter(|it| Some(*it) > hidden_to);
                 match known {
                     // Most entries are as new as the moment: neither disk nor bucket can have a
                     // newer one, and need not be asked.
-                    _ if meta.version > floor || self.disk.is_none() => Some(floor),
+                    _ if meta.version > floor => Some(floor),
+                    _ if self.disk.is_none() => unless_hidden(floor),
                     // An unknown key may have been dropped with all that is as old.
-                    Some((ticket, newest)) if ticket == hot.ticket(hash) => {
-                        newest.or_else(|| self.disk.as_ref().map(DiskTier::forgotten))
-                    }
+                    Some((ticket, newest)) if ticket == hot.ticket(hash) => newest.or_else(|| {
+                        let forgotten = self.disk.as_ref().map(DiskTier::forgotten);
+                        forgotten.and_then(unless_hidden)
+                    }),
                     _ => return Try::Look(hot.ticket(hash)),
                 }
             }
@@ -321,6 +339,7 @@ impl Engine {
             slot.map(|slot| shard.get(slot).meta.version)
         };
         match in_ram {
+            Some(ERASED) => Ok(None),
             Some(version) => Ok(Some(version)),
             None => self.newest_below(space, key).await,
         }
@@ -438,7 +457,9 @@ impl Engine {
                 let shard = self.hot.ram.lock(hash);
                 if let Some(slot) = shard.find(hash, space, key) {
                     let found = shard.get(slot);
-                    return Ok(Some(self.hidden_or(space, in_ram(&found))));
+                    let is_erased = found.meta.version == ERASED;
+                    let transfer = (!is_erased).then(|| in_ram(&found));
+                    return Ok(transfer.map(|transfer| self.hidden_or(space, transfer)));
                 }
                 self.hot.ticket(hash)
             };
