@@ -462,10 +462,10 @@ async fn what_was_dropped_with_an_old_generation_does_not_come_back_as_an_older_
     assert_eq!(put(rig.engine(), &entry("k", newer, false)).await, Ok(true));
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store in `dir` above a bucket.
-fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
+pub(super) fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
     let none = CodecChoice::none();
     let options = ColdOptions {
         spill_age: SpillMode::WriteBehind(Duration::from_millis(1)),

@@ -2,7 +2,14 @@
 
 use fonn_proto::peer::SlotSet;
 
-use super::super::tests::{BASE, SPACE, decoded, entry, fetch, put, value};
+use std::sync::Arc;
+
+use fonn_base::clock::Clock;
+use fonn_base::tasks::Tasks;
+use fonn_cold_tier::store::fault::FaultStore;
+use fonn_cold_tier::store::memory::MemoryStore;
+
+use super::super::tests::{BASE, PATIENCE, SPACE, decoded, entry, fetch, open_above, put, value};
 use super::*;
 use crate::engine::tests::*;
 
@@ -160,4 +167,34 @@ async fn taking_writes_again_loses_no_write_of_others() {
         }
         rig.drop_and_open();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bucket_gets_a_write_once_that_is_taken_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(MemoryStore::new(Clock::system()));
+    let bucket = Arc::new(FaultStore::new(memory, 1));
+    let engine = open_above(dir.path(), &bucket);
+    let tasks = Tasks::new();
+    engine.start_cold(&tasks);
+    let version = (Clock::system().wall_ms() - 1) << 16;
+    let written = entry("k", version, false);
+    assert!(again(&engine, &written).await);
+    let spilled = async || {
+        engine.drain_cold(Instant::now() + PATIENCE).await;
+        engine
+            .cold()
+            .unwrap()
+            .tier()
+            .status()
+            .counts
+            .spilled_entries
+    };
+    assert_eq!(spilled().await, 1);
+    let mark = engine.mark().await.unwrap();
+    assert!(!again(&engine, &written).await);
+    assert_eq!(spilled().await, 1);
+    let logged = vec![("k".to_owned(), version)];
+    assert_eq!(changed(&engine, mark).await, logged);
+    engine.close(PATIENCE);
 }

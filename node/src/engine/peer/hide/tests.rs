@@ -1,11 +1,19 @@
 //! Slots that are hidden, and copied in full afterwards.
 
+mod model;
+
 use std::collections::BTreeSet;
 use std::task::{Context, Waker};
 
+use std::sync::Arc;
+
+use fonn_base::clock::Clock;
+use fonn_base::tasks::Tasks;
+use fonn_cold_tier::store::fault::FaultStore;
+use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_proto::Outcome;
 
-use super::super::tests::{BASE, SPACE, entry, fetch, put, value};
+use super::super::tests::{BASE, PATIENCE, SPACE, decoded, entry, fetch, open_above, put, value};
 use super::*;
 use crate::engine::tests::*;
 
@@ -369,4 +377,35 @@ async fn writes_during_the_hiding_stay() {
         }
         rig.drop_and_open();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_bucket_has_of_a_hidden_slot_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(MemoryStore::new(Clock::system()));
+    let bucket = Arc::new(FaultStore::new(memory, 1));
+    let engine = open_above(dir.path(), &bucket);
+    let tasks = Tasks::new();
+    engine.start_cold(&tasks);
+    let version = (Clock::system().wall_ms() - 1) << 16;
+    assert_eq!(put(&engine, &entry("k", version, false)).await, Ok(true));
+    let counts = async || {
+        engine.drain_cold(Instant::now() + PATIENCE).await;
+        engine.cold().unwrap().tier().status().counts
+    };
+    let before = counts().await;
+    hide(&engine, version).await;
+    // What erased it does not reach the bucket.
+    assert_eq!(counts().await.spilled_entries, before.spilled_entries);
+    assert_eq!(named(&engine).await, BTreeSet::new());
+    let found = fetch(&engine, "k").await.unwrap();
+    assert_eq!(decoded(&found), Some(value(version)));
+    // A copy is newer than what the bucket has, or is not kept.
+    let mut acks = Acks::default();
+    for (copied, is_kept) in [(version - 1, false), (version + 1, true)] {
+        let copied = entry("k", copied, false);
+        let kept = engine.put_copy(&copied, version, &mut acks).await;
+        assert_eq!(kept, Ok(is_kept));
+    }
+    engine.close(PATIENCE);
 }
