@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use fonn_base::clock::Clock;
@@ -463,6 +466,29 @@ async fn what_was_dropped_with_an_old_generation_does_not_come_back_as_an_older_
 }
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Notes that a future was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Polls a future that asks the disk, and returns when the disk has answered. The future has not
+/// seen the answer then.
+pub(super) async fn poll_until_answered(future: Pin<&mut impl Future>) {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+    let begun = Instant::now();
+    while !woken.0.load(Ordering::Acquire) {
+        assert!(begun.elapsed() < PATIENCE, "the disk does not answer");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
 
 /// A store in `dir` above a bucket.
 pub(super) fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {

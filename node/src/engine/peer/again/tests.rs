@@ -9,7 +9,9 @@ use fonn_base::tasks::Tasks;
 use fonn_cold_tier::store::fault::FaultStore;
 use fonn_cold_tier::store::memory::MemoryStore;
 
-use super::super::tests::{BASE, PATIENCE, SPACE, decoded, entry, fetch, open_above, put, value};
+use super::super::tests::{
+    BASE, PATIENCE, SPACE, decoded, entry, fetch, open_above, poll_until_answered, put, value,
+};
 use super::*;
 use crate::engine::tests::*;
 
@@ -197,4 +199,33 @@ async fn the_bucket_gets_a_write_once_that_is_taken_twice() {
     let logged = vec![("k".to_owned(), version)];
     assert_eq!(changed(&engine, mark).await, logged);
     engine.close(PATIENCE);
+}
+
+#[tokio::test]
+async fn a_deletion_between_the_look_at_a_key_and_its_logging_stays() {
+    let mut rig = Rig::new(Choice::default());
+    put(rig.engine(), &entry("k", BASE, false)).await.unwrap();
+    let mark = rig.engine().mark().await.unwrap();
+    evict_all(rig.engine());
+    let disk = rig.engine().disk().unwrap().clone();
+    let mut acks = Acks::default();
+    {
+        let key = (SPACE, &b"k"[..]);
+        let mut logging = Box::pin(rig.engine().log_again(&disk, key, BASE, &mut acks));
+        poll_until_answered(logging.as_mut()).await;
+        let deletion = entry("k", BASE + 1, true);
+        assert_eq!(put(rig.engine(), &deletion).await, Ok(true));
+        evict_all(rig.engine());
+        // The writer looks for newer records in the newest generation alone.
+        disk.compact_all().await;
+        logging.await.unwrap();
+    }
+    assert_eq!(acks.wait().await, []);
+    drop(disk);
+    for _ in 0..2 {
+        assert_eq!(rig.get("k").await, None);
+        let logged = vec![("k".to_owned(), BASE + 1)];
+        assert_eq!(changed(rig.engine(), mark).await, logged);
+        rig.drop_and_open();
+    }
 }

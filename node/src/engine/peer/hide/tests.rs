@@ -13,7 +13,9 @@ use fonn_cold_tier::store::fault::FaultStore;
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_proto::Outcome;
 
-use super::super::tests::{BASE, PATIENCE, SPACE, decoded, entry, fetch, open_above, put, value};
+use super::super::tests::{
+    BASE, PATIENCE, SPACE, decoded, entry, fetch, open_above, poll_until_answered, put, value,
+};
 use super::*;
 use crate::engine::tests::*;
 
@@ -408,4 +410,25 @@ async fn what_the_bucket_has_of_a_hidden_slot_is_found_again() {
         assert_eq!(kept, Ok(is_kept));
     }
     engine.close(PATIENCE);
+}
+
+#[tokio::test]
+async fn a_write_between_the_look_at_a_key_and_its_hiding_stays() {
+    let mut rig = Rig::new(Choice::default());
+    put(rig.engine(), &entry("k", BASE, false)).await.unwrap();
+    evict_all(rig.engine());
+    let mut acks = Acks::default();
+    {
+        let mut hiding = Box::pin(rig.engine().hide_key(SPACE, b"k", HIDDEN, &mut acks));
+        poll_until_answered(hiding.as_mut()).await;
+        let newer = entry("k", HIDDEN + 1, false);
+        assert_eq!(put(rig.engine(), &newer).await, Ok(true));
+        evict_all(rig.engine());
+        hiding.await.unwrap();
+    }
+    assert_eq!(acks.wait().await, []);
+    for _ in 0..2 {
+        assert_eq!(rig.get("k").await, Some(value(HIDDEN + 1)));
+        rig.drop_and_open();
+    }
 }
