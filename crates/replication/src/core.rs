@@ -305,6 +305,12 @@ impl<E: Clone> Core<E> {
 }
 
 impl<E> Core<E> {
+    /// The member itself.
+    #[must_use]
+    pub fn me(&self) -> MemberId {
+        self.config.me
+    }
+
     /// The epoch that the member has applied.
     #[must_use]
     pub fn applied(&self) -> Epoch {

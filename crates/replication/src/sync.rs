@@ -196,6 +196,13 @@ impl<E: Clone> Core<E> {
         }
     }
 
+    /// Whether the member waits for the page of a request under an epoch. A shell may store the
+    /// records of such a page before it passes the page on without them.
+    #[must_use]
+    pub fn wants_page(&self, epoch: Epoch, request: &PageRequest) -> bool {
+        epoch == self.applied && self.copying.iter().any(|copy| copy.request == *request)
+    }
+
     /// The learner stores a page, and asks for the next one.
     pub(crate) fn take_page(&mut self, now: Duration, page: Page<E>, out: &mut Vec<Command<E>>) {
         let found = self.copying.iter().position(|c| c.request == page.request);

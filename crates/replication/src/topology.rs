@@ -33,39 +33,61 @@ pub struct Member {
     pub incarnation: u64,
 }
 
-/// For each slot, the members in rank order. Placement computes it from members and weights.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// For each slot, its placed owners in rank order. Placement computes it from members and weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Layout {
-    ranks_per_slot: usize,
-    ranks: Vec<MemberId>,
+    /// How many owners placement gives to a slot.
+    replicas: usize,
+    /// The members that may stand in for the owners of any slot.
+    members: MemberSet,
+    /// One row of owners after the other.
+    owners: Vec<MemberId>,
 }
 
 impl Layout {
     /// A layout from rows of equal length, one row per slot. `None` if the rows differ in length.
+    /// `members` may stand in where none of the owners is left.
     #[must_use]
-    pub fn new(rows: &[Vec<MemberId>]) -> Option<Self> {
-        let ranks_per_slot = rows.first()?.len();
-        let equal = rows.iter().all(|row| row.len() == ranks_per_slot);
+    pub fn new(rows: &[Vec<MemberId>], members: MemberSet) -> Option<Self> {
+        let replicas = rows.first()?.len();
+        let equal = rows.iter().all(|row| row.len() == replicas);
         equal.then(|| Self {
-            ranks_per_slot,
-            ranks: rows.concat(),
+            replicas,
+            members,
+            owners: rows.concat(),
         })
     }
 
     /// How many slots there are.
     #[must_use]
     pub fn slots_len(&self) -> usize {
-        self.ranks.len() / self.ranks_per_slot.max(1)
+        self.owners.len() / self.replicas.max(1)
     }
 
-    /// The members of a slot in rank order.
+    /// The placed owners of a slot in rank order.
     #[must_use]
-    pub fn ranks(&self, slot: Slot) -> &[MemberId] {
-        let start = slot.index() * self.ranks_per_slot;
-        self.ranks
-            .get(start..start + self.ranks_per_slot)
+    pub fn owners(&self, slot: Slot) -> &[MemberId] {
+        let start = slot.index() * self.replicas;
+        self.owners
+            .get(start..start + self.replicas)
             .unwrap_or_default()
     }
+
+    /// The member that stands in for a slot, among some members: by rendezvous hashing, so that the
+    /// slots of a member that is down are spread over all others.
+    fn stand_in(&self, slot: Slot, among: impl Fn(MemberId) -> bool) -> Option<MemberId> {
+        let members = self.members.iter().filter(|&member| among(member));
+        members.max_by_key(|member| mix(u64::from(slot.0) << 8 | u64::from(member.0)))
+    }
+}
+
+/// The finalizer of MurmurHash3 (Austin Appleby, public domain).
+fn mix(mut value: u64) -> u64 {
+    value ^= value >> 33;
+    value = value.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    value ^= value >> 33;
+    value = value.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    value ^ (value >> 33)
 }
 
 /// A member that owns a slot because no placed owner is in sync.
@@ -85,8 +107,6 @@ pub struct Topology {
     /// R2: the versions of this epoch. Of two topologies of one epoch, the later has the higher
     /// ceiling, and nothing else differs.
     pub versions: VersionRange,
-    /// How many owners placement gives to a slot.
-    pub replicas: usize,
     /// The members, by their ids.
     pub members: Vec<Member>,
     /// The layout in force.
@@ -151,7 +171,7 @@ pub(crate) struct Placement {
 impl Topology {
     /// The first topology, in which no member is in sync.
     #[must_use]
-    pub fn first(replicas: usize, members_len: usize, layout: Arc<Layout>) -> Self {
+    pub fn first(members_len: usize, layout: Arc<Layout>) -> Self {
         let epoch = Epoch(1);
         let member = Member {
             status: Status::Syncing,
@@ -162,7 +182,6 @@ impl Topology {
         let mut first = Self {
             epoch,
             versions: VersionRange::default().next_epoch(),
-            replicas,
             members: vec![member; members_len],
             layout,
             next_layout: None,
@@ -193,6 +212,16 @@ impl Topology {
         self.placement(slot).owners
     }
 
+    /// The owners of a slot in rank order, the primary first.
+    pub fn ranked_owners(&self, slot: Slot) -> impl Iterator<Item = MemberId> {
+        let Placement {
+            primary, owners, ..
+        } = self.placement(slot);
+        let ranks = self.layout.owners(slot).iter().copied();
+        let others = ranks.filter(move |&m| owners.contains(m) && Some(m) != primary);
+        primary.into_iter().chain(others)
+    }
+
     /// The members that are not down.
     pub(crate) fn up(&self) -> impl Iterator<Item = MemberId> {
         (0u8..)
@@ -203,37 +232,49 @@ impl Topology {
 
     /// R3, R4: the owners and the learners of a slot.
     pub(crate) fn placement(&self, slot: Slot) -> Placement {
-        let ranks = self.layout.ranks(slot);
-        let placed = |ranks: &[MemberId], status| -> MemberSet {
-            let placed = ranks.iter().copied().take(self.replicas);
+        let placed = |layout: &Layout, status| -> MemberSet {
+            let placed = layout.owners(slot).iter().copied();
             placed.filter(|&m| self.status(m) == status).collect()
         };
-        let mut owners = placed(ranks, Status::InSync);
+        let mut owners = placed(&self.layout, Status::InSync);
         let stand_in = owners.is_empty().then(|| self.stand_ins.get(&slot));
         let stand_in = stand_in.flatten();
         if let Some(stand_in) = stand_in {
             owners.insert(stand_in.member);
         }
-        let mut learners = placed(ranks, Status::Syncing);
+        let mut learners = placed(&self.layout, Status::Syncing);
         if let Some(next) = &self.next_layout {
-            let next = next.ranks(slot);
             learners = learners.with(placed(next, Status::Syncing));
             learners = learners.with(placed(next, Status::InSync));
         }
+        let mut ranks = self.layout.owners(slot).iter().copied();
+        let primary = match stand_in {
+            Some(stand_in) => Some(stand_in.member),
+            None => ranks.find(|&member| owners.contains(member)),
+        };
         Placement {
-            primary: ranks.iter().copied().find(|&m| owners.contains(m)),
+            primary,
             owners,
             learners: learners.without(owners),
             stand_in: stand_in.map(|stand_in| stand_in.since),
         }
     }
 
-    /// R3: keeps each stand-in that is up, and chooses the next member in rank where none is left.
+    /// The topology with other members standing in where the last owner of a slot is gone, as of
+    /// the epoch that follows. For a member whose disk was lost.
+    #[must_use]
+    pub fn with_stand_ins(mut self, epoch: Epoch) -> Self {
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        self.choose_stand_ins();
+        self.epoch = before;
+        self
+    }
+
+    /// R3: keeps each stand-in that is up, and chooses another member where none is left.
     fn choose_stand_ins(&mut self) {
         let slots = u16::try_from(self.layout.slots_len()).unwrap_or(u16::MAX);
         for slot in (0..slots).map(Slot) {
-            let ranks = self.layout.ranks(slot);
-            let mut placed = ranks.iter().take(self.replicas);
+            let mut placed = self.layout.owners(slot).iter();
             if placed.any(|&member| self.status(member) == Status::InSync) {
                 self.stand_ins.remove(&slot);
                 continue;
@@ -242,7 +283,7 @@ impl Topology {
             if current.is_some_and(|current| self.status(current.member) != Status::Down) {
                 continue;
             }
-            let first = |status| ranks.iter().copied().find(|&m| self.status(m) == status);
+            let first = |status| self.layout.stand_in(slot, |m| self.status(m) == status);
             let chosen = first(Status::InSync).or_else(|| first(Status::Syncing));
             match chosen {
                 Some(member) => {
@@ -348,7 +389,7 @@ impl Topology {
         let slots = u16::try_from(layout.slots_len()).unwrap_or(u16::MAX);
         self.members.iter().all(ready)
             && (0..slots).map(Slot).all(|slot| {
-                let mut placed = layout.ranks(slot).iter().take(self.replicas);
+                let mut placed = layout.owners(slot).iter();
                 placed.any(|&member| self.status(member) == Status::InSync)
             })
     }
@@ -363,10 +404,15 @@ mod tests {
     const B: MemberId = MemberId(1);
     const C: MemberId = MemberId(2);
 
+    /// A layout of one slot with one owner.
+    fn layout(owner: MemberId) -> Arc<Layout> {
+        let members = [A, B, C].into_iter().collect();
+        Arc::new(Layout::new(&[vec![owner]], members).unwrap())
+    }
+
     /// Three members in sync, of which the first owns the only slot.
     fn in_sync() -> Topology {
-        let layout = Layout::new(&[vec![A, B, C]]).unwrap();
-        let mut topology = Topology::first(1, 3, Arc::new(layout));
+        let mut topology = Topology::first(3, layout(A));
         for member in [A, B, C] {
             topology = reports(&topology, member);
         }
@@ -402,7 +448,8 @@ mod tests {
     fn a_placed_owner_takes_its_slot_back_when_it_is_in_sync_and_not_before() {
         let down = in_sync().after(&Change::Down(A)).unwrap();
         let syncing = down.after(&asks_to_sync(A, down.epoch, 1)).unwrap();
-        assert_eq!(syncing.primary(SLOT), Some(B));
+        assert_eq!(syncing.primary(SLOT), down.primary(SLOT));
+        assert_ne!(syncing.primary(SLOT), Some(A));
         assert_eq!(reports(&syncing, A).primary(SLOT), Some(A));
     }
 
@@ -419,15 +466,15 @@ mod tests {
     #[test]
     fn a_stand_in_that_lost_its_writes_is_replaced() {
         let down = in_sync().after(&Change::Down(A)).unwrap();
-        assert_eq!(down.primary(SLOT), Some(B));
-        let lost = down.after(&asks_to_sync(B, down.epoch, 1)).unwrap();
-        assert_eq!(lost.primary(SLOT), Some(C));
+        let stand_in = down.primary(SLOT).unwrap();
+        let other = if stand_in == B { C } else { B };
+        let lost = down.after(&asks_to_sync(stand_in, down.epoch, 1)).unwrap();
+        assert_eq!(lost.primary(SLOT), Some(other));
     }
 
     #[test]
     fn a_layout_is_replaced_when_all_members_have_copied_their_slots() {
-        let layout = Layout::new(&[vec![B, C, A]]).unwrap();
-        let change = Change::ProposeLayout(Arc::new(layout));
+        let change = Change::ProposeLayout(layout(B));
         let mut topology = in_sync().after(&change).unwrap();
         for member in [A, B, C] {
             assert_eq!(topology.after(&Change::ReplaceLayout), None);

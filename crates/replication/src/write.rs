@@ -12,8 +12,9 @@ use crate::{
     SlotSet, Version,
 };
 
-/// What names a write: a flush has one version in many slots.
-pub(crate) type WriteId = (Version, Slot);
+/// What names a pending write. A flush has one version in many slots. Two requests that changed one
+/// key may both wait for the later version.
+pub(crate) type WriteId = (Version, Slot, RequestId);
 
 /// A write that waits for acknowledgements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -114,7 +115,10 @@ impl<E: Clone> Core<E> {
         if self.is_complete(&write) && self.may_answer(now) {
             self.finish(asked_by, Reply::Written, out);
         } else {
-            let id = (write.record.version, write.record.slot);
+            let request = match asked_by {
+                AskedBy::Write(request) | AskedBy::Flush(request) => request,
+            };
+            let id = (write.record.version, write.record.slot, request);
             self.pending.insert(id, write);
         }
     }
@@ -156,19 +160,20 @@ impl<E: Clone> Core<E> {
         &mut self,
         now: Duration,
         from: MemberId,
-        id: WriteId,
+        (version, slot): (Version, Slot),
         out: &mut Vec<Command<E>>,
     ) {
-        let Some(write) = self.pending.get_mut(&id) else {
-            return;
-        };
-        write.missing.remove(from);
-        let asked_by = write.asked_by;
-        let complete = self.pending.get(&id).is_some_and(|w| self.is_complete(w));
-        if complete && self.may_answer(now) {
-            self.pending.remove(&id);
-            self.finish(asked_by, Reply::Written, out);
+        let of_write = (version, slot, RequestId::MIN)..=(version, slot, RequestId::MAX);
+        for (_, write) in self.pending.range_mut(of_write.clone()) {
+            write.missing.remove(from);
         }
+        if !self.may_answer(now) {
+            return;
+        }
+        let complete = self.pending.range(of_write);
+        let complete = complete.filter(|(_, write)| self.is_complete(write));
+        let complete: Vec<WriteId> = complete.map(|(&id, _)| id).collect();
+        self.end_writes(complete, Reply::Written, out);
     }
 
     /// R1, R4: whether all owners and learners have a write, and no former owner can answer reads

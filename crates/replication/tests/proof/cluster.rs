@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_replication::{Config, Core, Epoch, Layout, Lease, MemberId, Saved, Slot, Version};
+use fonn_replication::{
+    Config, Core, Epoch, Layout, Lease, MemberId, Record, Saved, Slot, Version,
+};
 
 use super::judge::{Executed, Judge, Kind, Scope};
 use super::raft::Raft;
@@ -52,6 +54,8 @@ pub struct Open {
     pub kind: Kind,
     pub scope: Scope,
     pub executed: Option<Executed>,
+    /// What the store executed.
+    pub record: Option<Record<Entry>>,
 }
 
 /// A flush that a client sent to all members.
@@ -73,6 +77,8 @@ pub struct Cluster {
     pub cut_from_leader: Vec<u64>,
     pub no_leader_until: u64,
     pub open: HashMap<u64, Open>,
+    /// The requests of clients by those by which other members take their writes over.
+    pub adopted: HashMap<u64, u64>,
     pub flush_parts: HashMap<u64, (usize, u64)>,
     pub flushes: HashMap<u64, OpenFlush>,
     pub judge: Judge,
@@ -111,10 +117,13 @@ pub fn layout(setup: &Setup, random: &mut Random) -> Arc<Layout> {
                 })
                 .collect();
             scored.sort_by(|a, b| b.cmp(a));
-            scored.into_iter().map(|(_, _, member)| member).collect()
+            let ranked = scored.into_iter().map(|(_, _, member)| member);
+            ranked.take(setup.replicas).collect()
         })
         .collect();
-    Arc::new(Layout::new(&rows).expect("rows of equal length"))
+    // A member without a weight stands in as well, so that no slot is without an owner.
+    let members = (0..setup.members).map(|m| MemberId(m as u8)).collect();
+    Arc::new(Layout::new(&rows, members).expect("rows of equal length"))
 }
 
 impl Cluster {
@@ -137,7 +146,7 @@ impl Cluster {
         };
         let layout = layout(setup, random);
         Self {
-            raft: Raft::new(setup.replicas, members, layout),
+            raft: Raft::new(members, layout),
             topologies_seen: 1,
             nodes: (0..members).map(|me| node(me, random)).collect(),
             cut: vec![vec![0; members]; members],
@@ -145,6 +154,7 @@ impl Cluster {
             cut_from_leader: vec![0; members],
             no_leader_until: 0,
             open: HashMap::new(),
+            adopted: HashMap::new(),
             flush_parts: HashMap::new(),
             flushes: HashMap::new(),
             losses: HashSet::new(),

@@ -85,6 +85,17 @@ fn r1_a_write_that_is_answered_without_a_second_look_at_the_rights_is_lost() {
 }
 
 #[test]
+fn r1_a_primary_that_takes_over_a_write_in_spite_of_its_own_loses_one_of_both() {
+    let faults = [
+        Fault::Crash,
+        Fault::CutFromLeader,
+        Fault::Pause,
+        Fault::Layout,
+    ];
+    finds(|seed| Setup::with_shell(Shell::AdoptsReplaced, seed, 2, &faults));
+}
+
+#[test]
 fn r2_without_ranges_a_member_with_a_slow_clock_loses_its_writes() {
     let faults = [
         Fault::Crash,

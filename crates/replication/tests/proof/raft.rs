@@ -25,9 +25,9 @@ pub struct Raft {
 }
 
 impl Raft {
-    pub fn new(replicas: usize, members: usize, layout: Arc<Layout>) -> Self {
+    pub fn new(members: usize, layout: Arc<Layout>) -> Self {
         Self {
-            log: vec![Arc::new(Topology::first(replicas, members, layout))],
+            log: vec![Arc::new(Topology::first(members, layout))],
             available_since: Some(0),
             promised: vec![LEASE_MS; members],
             heard: vec![0; members],

@@ -26,7 +26,11 @@ struct Pair {
 
 impl Pair {
     fn new(rules: Rules) -> Self {
-        let layout = Layout::new(&[vec![MemberId(0), MemberId(1)]]).expect("one row");
+        let layout = Layout::new(
+            &[vec![MemberId(0)]],
+            [0, 1].map(MemberId).into_iter().collect(),
+        )
+        .expect("one row");
         let config = |me| Config {
             me: MemberId(me),
             slots_len: 1,
@@ -40,7 +44,7 @@ impl Pair {
         let mut pair = Self {
             cores: vec![Core::new(config(0)), Core::new(config(1))],
             stores: vec![Store::new(1), Store::new(1)],
-            topology: Topology::first(1, 2, Arc::new(layout)),
+            topology: Topology::first(2, Arc::new(layout)),
         };
         for member in [FAST, SLOW] {
             let start = Event::Start {

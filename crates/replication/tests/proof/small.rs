@@ -101,10 +101,11 @@ impl Small {
     fn layout(&self, turn: u8) -> Arc<Layout> {
         let row = |slot: u8| {
             let rank = |rank: u8| MemberId((slot + turn + rank) % self.members);
-            (0..self.members).map(rank).collect()
+            (0..self.replicas as u8).map(rank).collect()
         };
         let rows: Vec<Vec<MemberId>> = (0..self.slots as u8).map(row).collect();
-        Arc::new(Layout::new(&rows).expect("rows of equal length"))
+        let members = (0..self.members).map(MemberId).collect();
+        Arc::new(Layout::new(&rows, members).expect("rows of equal length"))
     }
 
     fn core(&self, me: u8) -> Core<Entry> {
@@ -135,7 +136,7 @@ impl Small {
         });
         let keys = usize::from(self.slots) * usize::from(self.keys_per_slot);
         let members_len = usize::from(self.members);
-        let first = Topology::first(self.replicas, members_len, self.layout(0));
+        let first = Topology::first(members_len, self.layout(0));
         let mut state = State {
             log: vec![Arc::new(first)],
             members: members.collect(),

@@ -23,9 +23,10 @@ fn slots(numbers: &[u16]) -> SlotSet {
 /// Three members with two owners a slot. A and C are in sync, and B copies all four slots: three
 /// from A, and one from C.
 fn topology() -> Topology {
-    let rows = [vec![A, B, C], vec![A, B, C], vec![A, B, C], vec![C, B, A]];
-    let layout = Layout::new(&rows).expect("rows of equal length");
-    let mut topology = Topology::first(2, 3, Arc::new(layout));
+    let rows = [vec![A, B], vec![A, B], vec![A, B], vec![C, B]];
+    let members = [A, B, C].into_iter().collect();
+    let layout = Layout::new(&rows, members).expect("rows of equal length");
+    let mut topology = Topology::first(3, Arc::new(layout));
     for member in [A, B, C] {
         let applied = topology.epoch;
         let asks = Change::Sync {

@@ -23,7 +23,7 @@ impl Entry {
         }
     }
 
-    fn key(self) -> Option<Key> {
+    pub fn key(self) -> Option<Key> {
         match self {
             Self::Value { key, .. } | Self::Delete { key, .. } => Some(key),
             Self::Flush { .. } => None,
@@ -147,6 +147,11 @@ impl Store {
             self.persist(record.clone(), now_ms);
         }
         Some(records)
+    }
+
+    /// Whether a floor hides records of a slot.
+    pub fn hides(&self, slot: Slot) -> bool {
+        self.slots[usize::from(slot.0)].hidden != Version(0)
     }
 
     /// Keeps the newer version, with the later of both epochs.

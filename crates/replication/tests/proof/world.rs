@@ -11,7 +11,7 @@ use fonn_replication::{
 };
 
 use super::bucket::Bucket;
-use super::clients::{Admitted, Request};
+use super::clients::{Admitted, Handover, Request};
 use super::cluster::Cluster;
 use super::raft::lost_slots;
 use super::random::Random;
@@ -31,6 +31,7 @@ pub enum Action {
     Request(At, Request),
     Execute(At, u64, Admitted),
     Report(At, u64, Admitted),
+    Adopt(At, Handover),
     Propose(usize, Change),
     Resume(At),
     Start(At),
@@ -116,7 +117,7 @@ impl World {
 
     pub fn act(&mut self, action: Action) -> Result<(), String> {
         let (at, incarnation) = match &action {
-            Action::Deliver(at, _) | Action::Request(at, _) => (*at, None),
+            Action::Deliver(at, _) | Action::Request(at, _) | Action::Adopt(at, _) => (*at, None),
             Action::Timer(at, i)
             | Action::Lease(at, i, _)
             | Action::PageRead(at, i, _, _)
@@ -141,6 +142,10 @@ impl World {
             }
             Action::Execute(_, _, admitted) => {
                 self.execute_write(at, admitted);
+                return Ok(());
+            }
+            Action::Adopt(_, handover) => {
+                self.adopt(at, handover);
                 return Ok(());
             }
             Action::Report(_, _, admitted) => {
