@@ -45,8 +45,9 @@ use crate::cluster::{self, Cluster};
 use crate::cold::{Cold, ColdSetup};
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
+use crate::replication::kept::note_stop;
+use crate::replication::{self, follow};
 use crate::server::{Identity, LiveSettings, Server, Shared, Tiers};
-use crate::sharing::{self, follow};
 use crate::users::Followed;
 use crate::writers::WriterFile;
 
@@ -213,7 +214,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         let started = Cluster::start(options, &cluster_tasks).await;
         cluster = Some(started.context("starting the cluster")?);
     }
-    let (mut sharing, mut views) = (None, None);
+    let (mut members_part, mut views) = (None, None);
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
         let followed = Arc::new(Views::new(cluster));
@@ -226,7 +227,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             metrics: peers,
         };
         let started = follow::start(cluster, &engine, clock.clone(), peers, &cluster_tasks);
-        sharing::metrics::register(&metrics, &started);
+        replication::metrics::register(&metrics, &started);
         if let Some(users) = security.users.clone() {
             let members = Arc::clone(&started);
             let tell = async move {
@@ -234,7 +235,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             };
             cluster_tasks.spawn("writers", OnShutdown::Abort, tell);
         }
-        sharing = Some(started);
+        members_part = Some(started);
         if let (Some(users), Some(_)) = (&security.users, cluster.tls()) {
             let followed = Followed::new(Arc::clone(users), Arc::clone(&engine), events.clone());
             followed.begin(cluster);
@@ -256,7 +257,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let shared = Shared::with_tuning(
         Arc::new(Tiers {
             engine: Arc::clone(&engine),
-            sharing,
+            replication: members_part,
             views,
             identity,
             live: Some(live),
@@ -355,13 +356,20 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         })
         .await?;
         engine.drain_cold(end - CLOSE_RESERVE).await;
+        let mut cluster_dir = None;
         if let Some(cluster) = cluster {
             cluster.stop().await;
             cluster_tasks.finish(Instant::now() + CLUSTER_GRACE).await;
+            cluster_dir = Some(cluster.dir().to_owned());
         }
         cold_tasks.finish(Instant::now()).await;
         tokio::task::spawn_blocking(move || {
-            engine.close(end.saturating_duration_since(Instant::now()));
+            let is_written = engine.close(end.saturating_duration_since(Instant::now()));
+            if let Some(dir) = cluster_dir.filter(|_| is_written)
+                && let Err(error) = note_stop(&dir)
+            {
+                tracing::debug!(%error, "the next start counts as one after a crash");
+            }
         })
         .await
     };

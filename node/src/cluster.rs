@@ -35,6 +35,7 @@ pub mod member;
 mod network;
 mod participant;
 mod peers;
+pub mod placing;
 mod reconcile;
 pub mod release;
 mod service;

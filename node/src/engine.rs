@@ -40,6 +40,7 @@ mod written;
 
 pub use self::hit::Moment;
 pub use self::locate::{Form, Located};
+pub use self::peer::feed::FeedError;
 pub use self::peer::{Framing, PutError, SlotEntries, Transfer};
 #[cfg(test)]
 pub(crate) use self::upkeep::CEILING_AHEAD_MS;
@@ -145,6 +146,8 @@ pub struct Settings {
 pub struct Acks {
     group: Option<Arc<AckGroup>>,
     count: usize,
+    /// The base of the range of versions by which the command was admitted, in a cluster.
+    admitted: Option<Version>,
 }
 
 impl Acks {
@@ -152,6 +155,12 @@ impl Acks {
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Has commands refused from now on as soon as versions are not given by this range any more:
+    /// another member may order the writes of their keys then.
+    pub fn admit(&mut self, base: Version) {
+        self.admitted = Some(base);
     }
 
     fn next(&mut self) -> Ack {
@@ -579,6 +588,9 @@ impl Engine {
             change = Change::Remove(self.ledger.hlc.next());
         }
         if let Some(version) = change.version() {
+            if self.is_late(acks) {
+                return Attempt::done(Outcome::Failed(Failure::Busy));
+            }
             if version >= self.ledger.ceiling() {
                 return Attempt::Ceiling;
             }

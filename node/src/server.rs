@@ -25,7 +25,7 @@ use fonn_server::{Budget, Client, Event, Execution, Job, Service};
 
 use crate::cluster::view::Views;
 use crate::engine::{Acks, Engine, Moment};
-use crate::sharing::{Later, Sharing};
+use crate::replication::{Later, PageAnswer, Replication};
 use crate::stats::Counter;
 
 pub use self::live::{LiveSettings, SettingsChange};
@@ -42,7 +42,7 @@ pub struct Tiers {
     /// Its own.
     pub engine: Arc<Engine>,
     /// Its part in a cluster, if it is in one.
-    pub sharing: Option<Arc<Sharing>>,
+    pub replication: Option<Arc<Replication>>,
     /// What clients are told of the cluster, if it is in one.
     pub views: Option<Arc<Views>>,
     /// Its member id.
@@ -59,7 +59,7 @@ impl Tiers {
     pub fn alone(engine: Arc<Engine>) -> Arc<Self> {
         Arc::new(Self {
             engine,
-            sharing: None,
+            replication: None,
             views: None,
             identity: Identity::default(),
             live: None,
@@ -82,7 +82,9 @@ impl Tiers {
     #[must_use]
     pub fn is_primary_of(&self, key: &[u8]) -> bool {
         let slot = placement::slot(key);
-        self.sharing.as_ref().is_none_or(|it| it.is_primary(slot))
+        self.replication
+            .as_ref()
+            .is_none_or(|it| it.is_primary(slot))
     }
 
     /// Where a client that goes to the owners of keys itself has to go.
@@ -91,9 +93,12 @@ impl Tiers {
             return None;
         }
         let slot = placement::slot(job.command.key());
-        let sharing = self.sharing.as_ref().filter(|it| !it.is_primary(slot))?;
+        let replication = self
+            .replication
+            .as_ref()
+            .filter(|it| !it.is_primary(slot))?;
         // A map that is just coming may say that the slot is here.
-        let views = self.views.as_ref().filter(|_| sharing.epoch() > 0)?;
+        let views = self.views.as_ref().filter(|_| replication.epoch() > 0)?;
         views.current().moved(slot, job.redirects)
     }
 }
@@ -169,8 +174,8 @@ impl Service for Tiers {
         scratch: &mut Vec<u8>,
         word: impl FnOnce(&Outcome<'_>),
     ) -> bool {
-        if let Some(sharing) = &self.sharing
-            && !sharing.answers(get.key)
+        if let Some(replication) = &self.replication
+            && !replication.answers(get.key)
         {
             return false;
         }
@@ -186,7 +191,7 @@ impl Service for Tiers {
         word: impl FnOnce(&Outcome<'_>),
     ) -> bool {
         // With other owners it is not done by storing it here.
-        if self.sharing.is_some() {
+        if self.replication.is_some() {
             return false;
         }
         self.engine.answer_store(job, moment, acks, word)
@@ -206,16 +211,20 @@ impl Service for Tiers {
         if let Some(moved) = self.moved(job) {
             return Execution::Done(Outcome::Moved(moved));
         }
-        match &self.sharing {
+        match &self.replication {
             None => Execution::Done(execute_here(&self.engine, job, acks, scratch).await),
             // Boxed: connections of nodes that are alone do not pay for it with memory.
-            Some(sharing) => Box::pin(sharing.execute(&self.engine, job, acks, scratch)).await,
+            Some(replication) => {
+                Box::pin(replication.execute(&self.engine, job, acks, scratch)).await
+            }
         }
     }
 
     async fn again(&self, job: &Job<'_>, again: Again) -> Came {
-        match &self.sharing {
-            Some(sharing) => Box::pin(sharing.execute_again(&self.engine, job, again)).await,
+        match &self.replication {
+            Some(replication) => {
+                Box::pin(replication.execute_again(&self.engine, job, again)).await
+            }
             // A node that is alone answers at once.
             None => Came::Known(Outcome::Failed(Failure::Unavailable)),
         }
@@ -226,12 +235,14 @@ impl Service for Tiers {
     }
 
     fn epoch(&self) -> u64 {
-        self.sharing.as_ref().map_or(0, |sharing| sharing.epoch())
+        self.replication
+            .as_ref()
+            .map_or(0, |replication| replication.epoch())
     }
 
     fn serves(&self, slot: u16, is_write: bool) -> bool {
-        let sharing = self.sharing.as_ref();
-        sharing.is_none_or(|sharing| sharing.serves(slot, is_write))
+        let replication = self.replication.as_ref();
+        replication.is_none_or(|replication| replication.serves(slot, is_write))
     }
 
     async fn execute_peer(
@@ -241,9 +252,34 @@ impl Service for Tiers {
         acks: &mut Acks,
         word: impl FnOnce(&Reply<'_>) + Send,
     ) {
-        match (request, &self.sharing) {
-            (Request::Sources { slots, is_owned }, Some(sharing)) => {
-                word(&Reply::Sources(sharing.sources(slots, *is_owned).sources()));
+        match (request, &self.replication) {
+            (Request::Put { entry, again }, Some(replication)) => {
+                match replication.take(&self.engine, entry, *again, acks).await {
+                    None => word(&Reply::WrongOwner),
+                    Some(Ok(true)) => word(&Reply::Applied),
+                    Some(Ok(false)) => word(&Reply::NotNewer),
+                    Some(Err(error)) => word(&peer::refused(error)),
+                }
+            }
+            (
+                Request::FetchSlots {
+                    slots,
+                    after,
+                    cursor,
+                    len_max,
+                },
+                Some(replication),
+            ) => {
+                let len_max = (*len_max as usize).min(peer::PAGE_LEN_MAX);
+                let page = replication.page(&self.engine, slots, *after, (cursor, len_max));
+                match page.await {
+                    Ok(PageAnswer::Page(found)) => {
+                        word(&Reply::Page(found.entries.page(&found.next)));
+                    }
+                    Ok(PageAnswer::Incomplete(slots)) => word(&Reply::Incomplete(slots)),
+                    Ok(PageAnswer::NotPrimary) => word(&Reply::WrongOwner),
+                    Err(error) => word(&peer::refused(error)),
+                }
             }
             (Request::Writers { names }, _) => {
                 if let Some(users) = &self.users {
@@ -261,34 +297,20 @@ impl Service for Tiers {
                     cutoff,
                     purge,
                 },
-                Some(sharing),
+                Some(replication),
             ) => {
                 let hidden = Hidden::of(space, *all_databases, *purge);
-                match sharing.flush_own(&self.engine, &hidden, *cutoff).await {
+                match replication.flush_own(&self.engine, &hidden, *cutoff).await {
                     Ok(cutoff) => word(&Reply::Version(cutoff)),
                     Err(Failure::Busy) => word(&Reply::WrongOwner),
                     Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),
                 }
             }
-            (Request::Copy { get }, Some(sharing)) => {
-                let read = sharing.read_copy(&self.engine, space, get, acks, word);
+            (Request::Copy { get }, Some(replication)) => {
+                let read = replication.read_copy(&self.engine, space, get, acks, word);
                 read.await;
             }
-            (Request::Version { key }, Some(sharing)) => {
-                match sharing.version_of(&self.engine, space, key).await {
-                    Some(version) => word(&Reply::Version(version)),
-                    None => word(&Reply::WrongOwner),
-                }
-            }
-            (_, sharing) => {
-                let floor = |key: &[u8]| {
-                    let inherited = sharing.as_ref().map(|it| it.floor(placement::slot(key)));
-                    inherited
-                        .unwrap_or(0)
-                        .max(self.engine.forgotten(space, key))
-                };
-                peer::execute(&self.engine, floor, space, request, acks, word).await;
-            }
+            _ => peer::execute(&self.engine, space, request, acks, word).await,
         }
     }
 
@@ -299,8 +321,8 @@ impl Service for Tiers {
         command: &ServerCommand<'_>,
         acks: &mut Acks,
     ) -> ServerOutcome {
-        match &self.sharing {
-            Some(sharing) => cluster::execute(server, sharing, client, command, acks).await,
+        match &self.replication {
+            Some(replication) => cluster::execute(server, replication, client, command, acks).await,
             None => commands::execute(server, client, command, acks).await,
         }
     }

@@ -38,9 +38,7 @@ pub use entry::{Content, Entry};
 pub use error::{DecodeError, FrameError, TooLong};
 pub use frame::{Step, next};
 pub use head::{CHECKED_LEN, Envelope, HEAD_LEN, Head, Kind};
-pub use reply::{
-    Flush, Flushes, FlushesBuilder, Page, PageBuilder, Refusal, Reply, Sources, SourcesBuilder,
-};
+pub use reply::{Flush, Flushes, FlushesBuilder, Page, PageBuilder, Refusal, Reply};
 pub use request::{Request, WriterNames, WriterNamesBuilder};
 pub use slots::SlotSet;
 

@@ -6,14 +6,13 @@
 //! follow from the list of members alone; a [`Table`] of them is made once for each epoch of the
 //! list.
 
-mod moves;
 mod owners;
+pub mod rows;
 mod score;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use moves::{Move, moves};
 pub use owners::Owners;
 pub use table::Table;
 

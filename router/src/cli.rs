@@ -296,6 +296,7 @@ pub fn shared(
 #[cfg(test)]
 mod tests {
     use fonn_proto::grpc::v1::{ClusterMap, ClusterMember, MemberState};
+    use fonn_proto::placement::{Owners, SLOT_COUNT, rows};
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -313,6 +314,7 @@ mod tests {
                 state: MemberState::Active.into(),
                 ..ClusterMember::default()
             }],
+            owners: rows::encode((0..SLOT_COUNT).map(|_| Owners::new(&[0]))),
             ..ClusterMap::default()
         }
     }

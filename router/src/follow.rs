@@ -16,7 +16,7 @@ use fonn_base::random::SplitMix64;
 use fonn_forward::{Map, Member, MemberState, Topology, TopologyError};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
-use fonn_proto::placement::{Placed, Table};
+use fonn_proto::placement::rows;
 use parking_lot::Mutex;
 use thiserror::Error;
 
@@ -208,24 +208,14 @@ pub fn topology(map: &v1::ClusterMap) -> Result<Topology, TopologyError> {
             },
         })
         .collect();
-    let placed: Vec<Placed<'_>> = members
-        .iter()
-        .map(|member| Placed {
-            id: &member.id,
-            zone: &member.zone,
-            weight: u16::try_from(member.share).unwrap_or(u16::MAX),
-        })
-        .collect();
-    let table = Table::new(&placed, usize::try_from(map.replicas).unwrap_or(1));
-    let table = table.ok_or(TopologyError::NoOwners)?;
-    let owners = (0..fonn_proto::placement::SLOT_COUNT)
-        .map(|slot| table.owners(slot))
-        .collect();
+    let owners = rows::decode(&map.owners)?;
     Topology::new(map.epoch, members, owners)
 }
 
 #[cfg(test)]
 mod tests {
+    use fonn_proto::placement::{Owners, SLOT_COUNT};
+
     use super::*;
 
     fn message(epoch: u64) -> v1::ClusterMap {
@@ -241,6 +231,7 @@ mod tests {
             cluster: 7,
             epoch,
             replicas: 1,
+            owners: rows::encode((0..SLOT_COUNT).map(|_| Owners::new(&[0]))),
             members: vec![
                 member("a", 1, v1::MemberState::Active, 100),
                 member("b", 2, v1::MemberState::Draining, 0),
@@ -250,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_placed_by_the_shares_of_the_message() {
+    fn slots_are_of_the_owners_in_the_message() {
         let topology = topology(&message(4)).unwrap();
         assert_eq!(topology.epoch(), 4);
         let served = |slot| topology.serving(slot).map(|member| member.id.as_str());
@@ -258,10 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_map_without_owners_is_refused() {
-        let mut message = message(4);
-        message.members.iter_mut().for_each(|it| it.share = 0);
-        assert_eq!(topology(&message), Err(TopologyError::NoOwners));
+    fn a_map_whose_owners_are_cut_off_or_no_members_is_refused() {
+        let mut cut = message(4);
+        cut.owners.pop();
+        assert!(matches!(topology(&cut), Err(TopologyError::Rows(_))));
+        let mut unknown = message(4);
+        unknown.owners = rows::encode((0..SLOT_COUNT).map(|_| Owners::new(&[3])));
+        assert!(topology(&unknown).is_err());
     }
 
     #[test]

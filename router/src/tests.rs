@@ -71,7 +71,9 @@ impl Cluster {
             weight: if is_down(member) { 0 } else { 100 },
         });
         let table = Table::new(&placed.collect::<Vec<_>>(), 1).unwrap();
-        let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
+        let owners = (0..SLOT_COUNT)
+            .map(|slot| Some(table.owners(slot)))
+            .collect();
         let topology = Topology::new(self.epoch, rows, owners).unwrap();
         self.members.iter().for_each(|it| it.hear(self.epoch));
         assert!(self.map.offer(topology));

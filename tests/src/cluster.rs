@@ -310,17 +310,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until the members but those in `absent` have taken over all slots that are theirs.
+    /// Waits until the members but those in `absent` have copied all slots that are theirs.
     ///
     /// # Errors
     /// When they have not within a minute.
     pub fn wait_settled(&self, absent: &[usize]) -> Result<()> {
         let begun = Instant::now();
         for (index, node) in self.nodes.iter().enumerate() {
-            while !absent.contains(&index) && filling(node)? > 0.0 {
+            while !absent.contains(&index) && moving(node)? > 0.0 {
                 ensure!(
                     begun.elapsed() < LIMIT,
-                    "{} has not taken all over",
+                    "{} still copies slots",
                     name(index)
                 );
                 std::thread::sleep(Duration::from_millis(20));
@@ -340,14 +340,14 @@ impl Cluster {
         while agreed < 3 {
             let views = self.nodes.iter().map(view).collect::<Result<Vec<_>>>()?;
             let first = views.first().context("no members")?;
-            let [_, active, filling, has_lease] = *first;
+            let [_, active, moving, has_lease] = *first;
             let is_agreed = active == self.nodes.len() as f64
-                && (filling, has_lease) == (0.0, 1.0)
+                && (moving, has_lease) == (0.0, 1.0)
                 && views.iter().all(|view| view == first);
             agreed = if is_agreed { agreed + 1 } else { 0 };
             ensure!(
                 begun.elapsed() < AGREEMENT_LIMIT,
-                "epochs, active members, lacking slots and leases are {views:?}"
+                "epochs, active members, slots to copy and leases are {views:?}"
             );
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -355,12 +355,12 @@ impl Cluster {
     }
 
     /// How often something happened between members, as the members that run count it
-    /// (`fonn_cluster_sharing_total`).
+    /// (`fonn_cluster_replication_total`).
     ///
     /// # Errors
     /// When one does not tell.
     pub fn shared(&self, event: &str) -> Result<f64> {
-        let series = format!("fonn_cluster_sharing_total{{event=\"{event}\"}}");
+        let series = format!("fonn_cluster_replication_total{{event=\"{event}\"}}");
         let counts = self.nodes.iter();
         counts
             .map(|node| sample(&node.http_get("/metrics")?.body, &series))
@@ -423,22 +423,24 @@ fn states(node: &FonnNode) -> Result<BTreeMap<String, String>> {
         .collect())
 }
 
-/// Slots of which the member lacks something yet.
-fn filling(node: &FonnNode) -> Result<f64> {
-    sample(
-        &node.http_get("/metrics")?.body,
-        "fonn_cluster_slots{part=\"filling\"}",
-    )
+/// The slots that a member copies, and one if a layout is due.
+fn moving(node: &FonnNode) -> Result<f64> {
+    to_copy(&node.http_get("/metrics")?.body)
 }
 
-/// The epoch of a member's map, how many are active by it, how many slots it lacks something of,
-/// and whether it answers for its own.
+fn to_copy(page: &str) -> Result<f64> {
+    let slots = sample(page, "fonn_cluster_slots{part=\"learner\"}")?;
+    Ok(slots + sample(page, "fonn_cluster_is_moving")?)
+}
+
+/// The epoch of a member's map, how many are active by it, how many slots it copies, and
+/// whether it answers for its own.
 fn view(node: &FonnNode) -> Result<[f64; 4]> {
     let page = node.http_get("/metrics")?.body;
     Ok([
         sample(&page, "fonn_cluster_epoch")?,
         sample(&page, "fonn_cluster_members{state=\"active\"}")?,
-        sample(&page, "fonn_cluster_slots{part=\"filling\"}")?,
+        to_copy(&page)?,
         sample(&page, "fonn_cluster_has_lease")?,
     ])
 }

@@ -140,10 +140,10 @@ impl Secured {
         [self.router.addr()].into_iter().chain(nodes)
     }
 
-    /// Waits until all members are active.
+    /// Waits until all members are active and own slots. Before that a member may ask to try again.
     ///
     /// # Errors
-    /// If they are not within a minute.
+    /// If they do not within a minute.
     pub fn wait_until_active(&self) -> Result<()> {
         let begun = Instant::now();
         for node in &self.nodes {
@@ -151,13 +151,14 @@ impl Secured {
                 let (_, map) = ctl(node.admin(), Some(("root", PASSWORD)), &["map", "--json"])?;
                 let found: Value = serde_json::from_str(&map).unwrap_or_default();
                 let members = found["members"].as_array().cloned().unwrap_or_default();
-                let active = members
-                    .iter()
-                    .filter(|it| it["member"]["state"] == "active");
-                if active.count() == self.nodes.len() {
+                let owners = members.iter().filter(|it| {
+                    let owned = it["slots_first"].as_u64().unwrap_or_default();
+                    it["member"]["state"] == "active" && owned > 0
+                });
+                if owners.count() == self.nodes.len() {
                     break;
                 }
-                ensure!(begun.elapsed() < LIMIT, "not active: {map}");
+                ensure!(begun.elapsed() < LIMIT, "they do not own slots: {map}");
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

@@ -22,7 +22,7 @@ use fonn_node::cluster::{self, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
 use fonn_node::namespaces::Known;
-use fonn_node::{cli, server, sharing};
+use fonn_node::{cli, replication, server};
 use fonn_router::follow::Follower;
 use fonn_rpc::PeerMetrics;
 
@@ -144,12 +144,12 @@ fn scrape() -> Result<String> {
         let member = Cluster::start(member, &tasks).await?;
         fonn_node::metrics::register_cluster(&metrics, &member);
         let peers = PeerMetrics::register(&metrics);
-        let peers = sharing::follow::Peers {
+        let peers = replication::follow::Peers {
             version: Release::this().peer_version,
             metrics: peers,
         };
-        let sharing = sharing::follow::start(&member, &engine, clock, peers, &tasks);
-        sharing::metrics::register(&metrics, &sharing);
+        let started = replication::follow::start(&member, &engine, clock, peers, &tasks);
+        replication::metrics::register(&metrics, &started);
         let text = metrics.render().context("rendering")?;
         member.stop().await;
         anyhow::Ok(text)

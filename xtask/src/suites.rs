@@ -23,19 +23,13 @@ struct Suite {
 const SUITES: &[Suite] = &[
     Suite {
         name: "simulations",
-        about: "the cluster and its replication with 500 seeds each, and maps that change under writers",
+        about: "the cluster and its replication with 500 seeds each",
         has_optimised_nodes: false,
         variables: &[
             ("FONN_SIMULATION_SEEDS", "500"),
             ("FONN_REPLICATION_SEEDS", "500"),
-            ("FONN_CHAOS_ROUNDS", "3"),
         ],
-        arguments: &[
-            "--",
-            "cluster::simulation",
-            "simulation::no_seed",
-            "sharing::tests::chaos",
-        ],
+        arguments: &["--", "cluster::simulation", "simulation::no_seed"],
     },
     Suite {
         name: "crash",

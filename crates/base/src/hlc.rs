@@ -66,6 +66,8 @@ pub struct VersionOutOfRange {
 #[derive(Debug)]
 pub struct Hlc {
     clock: Clock,
+    /// The base of the range; 0 for a node without a cluster.
+    base: AtomicU64,
     /// The ceiling of the range; `u64::MAX` for a node without a cluster.
     ceiling: AtomicU64,
     /// The last version given or observed.
@@ -93,6 +95,7 @@ impl Hlc {
         let timeline = Timeline::new(floor, clock.wall_ms(), clock.monotonic_ms());
         Ok(Self {
             clock,
+            base: AtomicU64::new(0),
             ceiling: AtomicU64::new(u64::MAX),
             last: AtomicU64::new(floor),
             heard: AtomicU64::new(0),
@@ -114,10 +117,11 @@ impl Hlc {
         loop {
             // 2^62 versions are left above the highest floor, so this does not wrap.
             let next = wall.max(last.wrapping_add(1));
-            // Relaxed suffices: the modification order of one atomic is all the order we promise.
+            // The modification order of one atomic is all the order among versions that we promise.
+            // Acquire is for [`Hlc::base`].
             match self
                 .last
-                .compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange_weak(last, next, Ordering::Acquire, Ordering::Relaxed)
             {
                 Ok(_) => return next,
                 Err(seen) => last = seen,
@@ -158,17 +162,26 @@ impl Hlc {
 
     /// Gives versions of a range from now on. To be called before the first write of its epoch.
     pub fn enter(&self, range: VersionRange) {
-        self.ceiling.store(range.ceiling, Ordering::Relaxed);
+        // What is read together with a version of the range is its base, or that of a later one.
+        self.base.store(range.base, Ordering::Relaxed);
+        self.ceiling.store(range.ceiling, Ordering::Release);
         let heard = self.heard.load(Ordering::Relaxed);
         let heard = if heard < range.ceiling { heard } else { 0 };
         self.last
-            .fetch_max(range.base.max(heard), Ordering::Relaxed);
+            .fetch_max(range.base.max(heard), Ordering::Release);
+    }
+
+    /// The base of the range. If it is the same before and after a version was given, that version
+    /// is of this range.
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.base.load(Ordering::Acquire)
     }
 
     /// Every version that this clock gives is below it; `u64::MAX` without a cluster.
     #[must_use]
     pub fn ceiling(&self) -> u64 {
-        self.ceiling.load(Ordering::Relaxed)
+        self.ceiling.load(Ordering::Acquire)
     }
 
     /// What a range has to contain so that versions follow the wall clock, and are above all that

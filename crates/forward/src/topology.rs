@@ -3,11 +3,12 @@
 //! A router only follows the map; changing it is the members' business. A [`Topology`] is checked
 //! once, when it is made, and never changes: lookups cannot fail.
 //!
-//! Invariants: member ids and addresses are unique, and every slot has one to three different
-//! owners, all of them members.
+//! Invariants: member ids and addresses are unique, and a slot has up to three different owners,
+//! all of them members. A slot has none while no member can stand in for its owners.
 
 use std::collections::HashSet;
 
+use fonn_proto::placement::rows::RowsError;
 use fonn_proto::placement::{Owners, SLOT_COUNT};
 
 /// A member of the cluster.
@@ -85,9 +86,9 @@ pub enum TopologyError {
         /// How many rows.
         count: usize,
     },
-    /// No member has a share of the slots.
-    #[error("no member has a share of the slots")]
-    NoOwners,
+    /// The owners of slots are not told as they should be.
+    #[error("the owners of slots are malformed: {0}")]
+    Rows(#[from] RowsError),
     /// A slot is owned by an unknown member.
     #[error("slot {slot} is owned by member number {position}, which does not exist")]
     UnknownOwner {
@@ -103,7 +104,7 @@ pub enum TopologyError {
 pub struct Topology {
     epoch: u64,
     members: Vec<Member>,
-    owners: Vec<Owners>,
+    owners: Vec<Option<Owners>>,
 }
 
 /// A run of neighboring slots with the same owners; both ends belong to it.
@@ -113,8 +114,8 @@ pub struct SlotRange {
     pub first: u16,
     /// Last slot.
     pub last: u16,
-    /// Their owners.
-    pub owners: Owners,
+    /// Their owners, if they have any.
+    pub owners: Option<Owners>,
 }
 
 impl Topology {
@@ -125,7 +126,7 @@ impl Topology {
     pub fn new(
         epoch: u64,
         members: Vec<Member>,
-        owners: Vec<Owners>,
+        owners: Vec<Option<Owners>>,
     ) -> Result<Self, TopologyError> {
         check_members(&members)?;
         if owners.len() != usize::from(SLOT_COUNT) {
@@ -135,7 +136,8 @@ impl Topology {
         }
         for (slot, row) in (0..SLOT_COUNT).zip(&owners) {
             let is_unknown = |position: &&u16| usize::from(**position) >= members.len();
-            if let Some(&position) = row.positions().iter().find(is_unknown) {
+            let positions = row.as_ref().map(Owners::positions).unwrap_or_default();
+            if let Some(&position) = positions.iter().find(is_unknown) {
                 return Err(TopologyError::UnknownOwner { slot, position });
             }
         }
@@ -174,7 +176,7 @@ impl Topology {
     /// The owners of a slot by rank, as positions in the list of members.
     #[must_use]
     pub fn positions(&self, slot: u16) -> &[u16] {
-        let row = self.owners.get(usize::from(slot));
+        let row = self.owners.get(usize::from(slot)).and_then(Option::as_ref);
         row.map(Owners::positions).unwrap_or_default()
     }
 

@@ -415,13 +415,11 @@ fn value_len(request: &Request<'_>) -> usize {
         Request::Command(_)
         | Request::Fetch { .. }
         | Request::Copy { .. }
-        | Request::Version { .. }
         | Request::Flushes
         | Request::Flush { .. }
         | Request::Ping => 0,
-        Request::Put(entry) => entry.content.len(),
+        Request::Put { entry, .. } => entry.content.len(),
         Request::Writers { names } => names.iter().map(str::len).sum(),
-        Request::Sources { .. } => fonn_proto::peer::SlotSet::LEN,
         Request::FetchSlots { cursor, .. } => {
             fonn_proto::peer::SlotSet::LEN.saturating_add(cursor.len())
         }
@@ -445,12 +443,11 @@ fn value_len(request: &Request<'_>) -> usize {
 fn key_len(request: &Request<'_>) -> usize {
     match request {
         Request::Command(command) => command.key().len(),
-        Request::Put(entry) => entry.key.len(),
-        Request::Fetch { key } | Request::Version { key } => key.len(),
+        Request::Put { entry, .. } => entry.key.len(),
+        Request::Fetch { key } => key.len(),
         Request::Copy { get, .. } => get.key.len(),
         Request::Server(_)
         | Request::FetchSlots { .. }
-        | Request::Sources { .. }
         | Request::Flushes
         | Request::Flush { .. }
         | Request::Writers { .. }
@@ -467,15 +464,11 @@ fn answers_once_only(request: &Request<'_>) -> bool {
             get.want_value && (get.delete || get.claim || get.recache_below_s.is_some())
         }
         Request::Command(Command::Store(store)) => store.want_previous,
-        Request::Server(_)
-        | Request::FetchSlots { .. }
-        | Request::Sources { .. }
-        | Request::Flushes => true,
+        Request::Server(_) | Request::FetchSlots { .. } | Request::Flushes => true,
         Request::Command(_)
-        | Request::Put(_)
+        | Request::Put { .. }
         | Request::Fetch { .. }
         | Request::Copy { .. }
-        | Request::Version { .. }
         | Request::Flush { .. }
         | Request::Writers { .. }
         | Request::Ping => false,

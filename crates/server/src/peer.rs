@@ -427,8 +427,10 @@ impl<'c, S: Service> Peer<'c, S> {
                 Some(key.unwrap_or_else(|| self.key(&head, command.key())))
             }
             Request::Ping => return self.answer(&head, &Reply::Pong),
-            // A member with an older map may not be the primary any more.
-            Request::Put(_) if head.envelope.epoch < self.shared.service.epoch() => {
+            // Both have to mean the same topology.
+            Request::Put { .. } | Request::FetchSlots { .. }
+                if head.envelope.epoch != self.shared.service.epoch() =>
+            {
                 return self.answer(&head, &Reply::WrongOwner);
             }
             _ => None,

@@ -238,9 +238,9 @@ pub trait Service: Send + Sync + Sized + 'static {
     }
 
     /// Answers what only members ask of each other ([`peer::Request::Put`],
-    /// [`peer::Request::Fetch`], [`peer::Request::FetchSlots`], [`peer::Request::Sources`],
-    /// [`peer::Request::Flush`] …): gives the reply to `word`, once. It is provisional until the
-    /// acknowledgements that were added have come.
+    /// [`peer::Request::Fetch`], [`peer::Request::FetchSlots`], [`peer::Request::Flush`] …): gives
+    /// the reply to `word`, once. It is provisional until the acknowledgements that were added have
+    /// come.
     fn execute_peer(
         &self,
         _space: Space,

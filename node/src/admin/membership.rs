@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::membership_server;
-use fonn_proto::placement::SLOT_COUNT;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;
@@ -16,7 +15,8 @@ use crate::cluster::{Cluster, map_member, member_state};
 
 /// How long an agreement may take: an election and then some.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
-/// How long this member may be behind what was agreed on.
+/// How long this member may be behind what was agreed on, and the members may copy slots, before
+/// the caller is told.
 const FOLLOW_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The service.
@@ -37,9 +37,8 @@ impl MembershipService {
     /// without owners there is no map, and all members would go on by the last map.
     fn check_slots_stay(&self, node: &str) -> Result<(), Status> {
         let map = self.cluster()?.map().borrow().clone();
-        let owns = |it: &MapMember| it.share > 0;
-        let could_own = |it: &MapMember| owns(it) && it.state == MemberState::Active;
-        let is_owner = map.member(node).is_some_and(owns);
+        let could_own = |it: &MapMember| it.weight > 0 && it.state == MemberState::Active;
+        let is_owner = map.member(node).is_some_and(|it| it.share > 0);
         if !is_owner || map.members.iter().any(|it| it.id != node && could_own(it)) {
             return Ok(());
         }
@@ -49,8 +48,8 @@ impl MembershipService {
         )))
     }
 
-    /// Has a change agreed on; answers when this member knows it too, with what `tell` says of its
-    /// map.
+    /// Has a change agreed on; answers when this member knows it too and the slots have moved, with
+    /// what `tell` says of its map. Where slots are still copied after two seconds it says so.
     async fn change(
         &self,
         change: Change,
@@ -60,14 +59,17 @@ impl MembershipService {
         tracing::info!(?change, "asked for by the admin service");
         let epoch = cluster.propose(change, CHANGE_DEADLINE).await?;
         let mut maps = cluster.map();
-        let follow = maps.wait_for(|map| map.epoch >= epoch);
-        let known = match tokio::time::timeout(FOLLOW_DEADLINE, follow).await {
-            Ok(Ok(map)) => Some(Arc::clone(&map)),
-            _ => None,
-        };
-        let message = match known {
-            Some(map) => tell(&map),
-            None => "agreed on; this member does not know the new map yet".to_owned(),
+        let follow = maps.wait_for(|map| map.epoch >= epoch && !map.is_moving);
+        // What there is at the end is told either way.
+        let _ = tokio::time::timeout(FOLLOW_DEADLINE, follow).await;
+        let map = Arc::clone(&maps.borrow());
+        let message = match (map.epoch >= epoch, map.is_moving) {
+            (true, false) => tell(&map),
+            (true, true) => format!(
+                "{}; the members still copy slots: fonnctl map shows what each owns",
+                tell(&map)
+            ),
+            (false, _) => "agreed on; this member does not know the new map yet".to_owned(),
         };
         Ok(Response::new(v1::MembershipChangeResponse {
             epoch,
@@ -105,13 +107,11 @@ pub(super) fn status(cluster: &Cluster) -> v1::ClusterStatus {
 /// The members with what each owns.
 fn entries(map: &Map) -> Vec<v1::MapEntry> {
     let mut owned = vec![(0, 0); map.members.len()];
-    if let Some(table) = &map.table {
-        for slot in 0..SLOT_COUNT {
-            for (rank, position) in table.owners(slot).positions().iter().enumerate() {
-                if let Some((first, any)) = owned.get_mut(usize::from(*position)) {
-                    *first += u32::from(rank == 0);
-                    *any += 1;
-                }
+    for owners in map.owners.iter().flatten() {
+        for (rank, position) in owners.positions().iter().enumerate() {
+            if let Some((first, any)) = owned.get_mut(usize::from(*position)) {
+                *first += u32::from(rank == 0);
+                *any += 1;
             }
         }
     }
@@ -122,6 +122,11 @@ fn entries(map: &Map) -> Vec<v1::MapEntry> {
         slots,
     };
     members.map(entry).collect()
+}
+
+fn other_owners(map: &Map, node: &str) -> usize {
+    let others = map.members.iter().filter(|it| it.id != node);
+    others.filter(|it| it.share > 0).count()
 }
 
 fn slots(map: &Map, node: &str) -> u32 {
@@ -173,7 +178,7 @@ impl membership_server::Membership for MembershipService {
         }
         let change = Change::Drain { id: node.clone() };
         self.change(change, |map| {
-            let others = match map.members.iter().filter(|it| it.share > 0).count() {
+            let others = match other_owners(map, &node) {
                 1 => "1 other owns".to_owned(),
                 others => format!("{others} others own"),
             };
@@ -195,12 +200,8 @@ impl membership_server::Membership for MembershipService {
             let why = format!("there is no member `{node}`");
             return Err(Status::failed_precondition(why));
         }
-        let sharing = self.0.node()?.shared.service.sharing.as_ref();
-        let sharing = sharing.ok_or_else(|| Status::internal("the node shares nothing"))?;
-        let needed = sharing.needed_from(&node, map.epoch).await;
-        let slots_needed = needed.map_err(|silent| {
-            Status::unavailable(format!("{silent} does not say what it needs; try again"))
-        })?;
+        // A member that is draining owns its slots until the others have copied them.
+        let slots_needed = slots(&map, &node);
         Ok(Response::new(v1::LeavingResponse {
             slots_owned: slots(&map, &node),
             slots_needed,
@@ -260,11 +261,8 @@ impl membership_server::Membership for MembershipService {
             )));
         };
         self.change(Change::SetReplicas(replicas), |map| {
-            let owners = map
-                .table
-                .as_ref()
-                .map_or(0, |table| table.owners(0).positions().len());
-            format!("each slot has {owners} owners, of {replicas} wanted")
+            let owners = map.owners(0).count();
+            format!("each slot has {owners} owners now, {replicas} are wanted")
         })
         .await
     }

@@ -92,8 +92,8 @@ async fn run(
 /// # Errors
 /// UNAVAILABLE, FAILED_PRECONDITION.
 pub(super) async fn purge(tiers: &Tiers, purge: PurgeScope) -> Result<(), Status> {
-    let purged = match &tiers.sharing {
-        Some(sharing) => sharing.purge(&tiers.engine, purge).await,
+    let purged = match &tiers.replication {
+        Some(replication) => replication.purge(&tiers.engine, purge).await,
         None => tiers.engine.purge_now(purge).await.map(|_| ()),
     };
     purged.map_err(|failure| match failure {

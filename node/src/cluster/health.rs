@@ -16,6 +16,7 @@ use fonn_proto::grpc::v1::PingRequest;
 use super::ChangeError;
 use super::detector::{ANSWER_DEADLINE, Detector};
 use super::lease::{Grants, Role};
+use super::member::Member;
 use super::participant::{Participant, client, leads};
 use super::state::{Change, State};
 use super::types::RaftId;
@@ -92,7 +93,7 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
         // Only now: a member that is not failing any more is down in it.
         let state = participant.state();
         let member = state.by_raft_id(raft_id);
-        let is_down = member.is_none_or(|it| it.is_down);
+        let is_down = member.is_none_or(Member::is_down);
         let granted = role.promises().then(|| grants.granted(raft_id, is_down));
         let since = member.map_or(state.epoch, |it| it.since);
         (since, grants.question(), granted.unwrap_or(0))
@@ -143,8 +144,8 @@ pub(super) async fn decide(participant: Arc<Participant>) {
         }
         // One after the other: a member that is named later may be heard again meanwhile.
         while let Some(change) = next_change(&participant) {
-            tracing::info!(?change, "the state of a member changes");
-            let Change::SetDown { raft_id, .. } = change else {
+            tracing::info!(?change, "a member does not answer");
+            let Change::Down { raft_id, .. } = change else {
                 break;
             };
             match participant.propose_here(change, CHANGE_DEADLINE).await {
@@ -169,12 +170,12 @@ fn next_change(participant: &Participant) -> Option<Change> {
     let mut detector = participant.detector.lock();
     let mut grants = participant.grants.lock();
     let watched = (&mut *detector, &mut *grants);
-    fall_or_return(&state, participant.raft_id(), watched, Instant::now())
+    failed(&state, participant.raft_id(), watched, Instant::now())
 }
 
-/// A member whose state, as the leader `own` sees it, differs from the agreed one. A failing one is
-/// promised nothing from here on.
-pub(super) fn fall_or_return(
+/// A member that is not declared down yet and does not answer, as the leader `own` sees it. It gets
+/// no lease from here on.
+pub(super) fn failed(
     state: &State,
     own: RaftId,
     (detector, grants): (&mut Detector, &mut Grants),
@@ -184,22 +185,13 @@ pub(super) fn fall_or_return(
     detector.tick(now);
     for member in state.live() {
         let raft_id = member.info.raft_id;
-        let is_down = raft_id != own && detector.is_down(raft_id, member.is_down, now);
-        if member.is_down {
+        let is_down = raft_id != own && detector.is_down(raft_id, member.is_down(), now);
+        if member.is_down() {
             grants.settle(raft_id);
-        }
-        if is_down != member.is_down {
-            if is_down {
-                if !grants.may_fall(raft_id, detector.silence_max(), now) {
-                    continue;
-                }
-                grants.fall(raft_id);
-            }
-            return Some(Change::SetDown {
-                id: member.info.id.clone(),
-                raft_id,
-                is_down,
-            });
+        } else if is_down && grants.may_fall(raft_id, detector.silence_max(), now) {
+            grants.fall(raft_id);
+            let id = member.info.id.clone();
+            return Some(Change::Down { id, raft_id });
         }
     }
     None

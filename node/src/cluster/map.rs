@@ -2,10 +2,13 @@
 //!
 //! Members and routers serve by the last map that they have, also while no agreement is possible.
 
-use fonn_base::hlc::VersionRange;
-use fonn_proto::placement::{Placed, Table};
+use std::collections::BTreeMap;
 
-use super::member::{Member, MemberState, Phase};
+use fonn_base::hlc::VersionRange;
+use fonn_proto::placement::{Owners, SLOT_COUNT};
+use fonn_replication::Slot;
+
+use super::member::{Member, MemberState};
 use super::state::State;
 
 /// The members and the owners of every slot at one epoch.
@@ -19,10 +22,13 @@ pub struct Map {
     pub versions: VersionRange,
     /// Owners that each slot should have.
     pub replicas: u8,
-    /// All members but those removed, by name. The positions in [`Map::table`] are positions here.
+    /// Whether the members copy slots for another layout, or another one is due.
+    pub is_moving: bool,
+    /// All members but those removed, by name. The positions in [`Map::owners`] are positions here.
     pub members: Vec<MapMember>,
-    /// The owners; none before the cluster is formed and where no member has a weight.
-    pub table: Option<Table>,
+    /// The owners of each slot that are in sync, by rank. Empty before the cluster is formed; a
+    /// slot has none while no member can stand in.
+    pub owners: Vec<Option<Owners>>,
 }
 
 /// A member in a [`Map`].
@@ -56,33 +62,41 @@ impl Map {
     #[must_use]
     pub fn new(state: &State) -> Self {
         let members = members(state);
-        let placed: Vec<Placed<'_>> = members
-            .iter()
-            .map(|member| Placed {
-                id: &member.id,
-                zone: &member.zone,
-                weight: member.share,
-            })
-            .collect();
-        let table = Table::new(&placed, usize::from(state.replicas));
+        let positions: BTreeMap<u8, u16> = state.live().map(|it| it.number).zip(0..).collect();
+        let topology = state.topology();
+        let owners = |slot| {
+            let ranked = topology.ranked_owners(Slot(slot));
+            let ranked = ranked.filter_map(|member| positions.get(&member.0).copied());
+            Owners::new(&ranked.take(Owners::COUNT_MAX).collect::<Vec<_>>())
+        };
+        let owners = match state.cluster {
+            0 => Vec::new(),
+            _ => (0..SLOT_COUNT).map(owners).collect(),
+        };
         Self {
             cluster: state.cluster,
             epoch: state.epoch,
             versions: state.versions,
             replicas: state.replicas,
+            is_moving: state.is_moving(),
             members,
-            table,
+            owners,
         }
     }
 
     /// The owners of a slot by rank; none before the cluster is formed.
     pub fn owners(&self, slot: u16) -> impl Iterator<Item = &MapMember> {
-        let owners = self.table.as_ref().map(|table| table.owners(slot));
-        let count = owners.map_or(0, |owners| owners.positions().len());
-        (0..count).filter_map(move |rank| {
-            let position = *owners.as_ref()?.positions().get(rank)?;
-            self.members.get(usize::from(position))
-        })
+        let owners = self.owners.get(usize::from(slot)).and_then(Option::as_ref);
+        let positions = owners.map(Owners::positions).unwrap_or_default();
+        positions
+            .iter()
+            .filter_map(|position| self.members.get(usize::from(*position)))
+    }
+
+    /// The names of the owners of a slot, by rank.
+    #[cfg(test)]
+    pub fn owner_ids(&self, slot: u16) -> Vec<&str> {
+        self.owners(slot).map(|it| it.id.as_str()).collect()
     }
 
     /// The member of that name.
@@ -94,18 +108,13 @@ impl Map {
 
 /// What the map shows of the members, by name.
 pub(super) fn members(state: &State) -> Vec<MapMember> {
-    let is_active = |member: &Member| member.phase == Phase::Active && member.info.weight > 0;
-    let any_up = state.live().any(|it| is_active(it) && !it.is_down);
-    // With no member up the slots stay where they are: a map without owners would serve no client
-    // when the first of them returns.
-    let owns = |member: &Member| is_active(member) && (!member.is_down || !any_up);
     let shown = |member: &Member| MapMember {
         id: member.info.id.clone(),
         client_address: member.info.client_address.clone(),
         cluster_address: member.info.cluster_address.clone(),
         zone: member.info.zone.clone(),
         weight: member.info.weight,
-        share: if owns(member) { member.info.weight } else { 0 },
+        share: state.placing.weight(member.number),
         state: member.state(),
         since: member.since,
         incarnation: member.incarnation,

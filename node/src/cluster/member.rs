@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use fonn_replication::Status;
 use serde::{Deserialize, Serialize};
 
 use super::types::RaftId;
@@ -134,25 +135,71 @@ pub struct Member {
     pub info: MemberInfo,
     /// 1 for its first disk, one more for each further one.
     pub incarnation: u64,
+    /// By which layouts and the replication core name it. A number is given to another member when
+    /// no layout has it any more.
+    pub number: u8,
     /// How far it is.
     pub phase: Phase,
-    /// Whether the failure detector holds it for dead.
-    pub is_down: bool,
-    /// The epoch since which it has been active and reachable without a break.
+    /// Whether it is in sync, copies what it missed, or is down.
+    pub status: SyncStatus,
+    /// The epoch of the last change of its status. A lease holds for members that have applied it.
     pub since: u64,
+    /// Whether it has copied all slots that the next layout gives to it.
+    pub is_ready: bool,
+    /// The start of its process with which it last asked to sync.
+    pub started: u64,
+    /// It has been down for so long that the next layout is without it.
+    pub is_missed: bool,
+}
+
+/// Whether a member has what it should have ([`fonn_replication::Status`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SyncStatus {
+    /// It has every acknowledged write of its slots.
+    InSync,
+    /// It answers, and copies what it missed.
+    Syncing,
+    /// It does not answer, and its leases are over.
+    Down,
+}
+
+impl From<Status> for SyncStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::InSync => Self::InSync,
+            Status::Syncing => Self::Syncing,
+            Status::Down => Self::Down,
+        }
+    }
+}
+
+impl From<SyncStatus> for Status {
+    fn from(status: SyncStatus) -> Self {
+        match status {
+            SyncStatus::InSync => Self::InSync,
+            SyncStatus::Syncing => Self::Syncing,
+            SyncStatus::Down => Self::Down,
+        }
+    }
 }
 
 impl Member {
     /// Phase and reachability in one.
     #[must_use]
     pub const fn state(&self) -> MemberState {
-        match (self.phase, self.is_down) {
+        match (self.phase, self.is_down()) {
             (Phase::Removed, _) => MemberState::Removed,
             (Phase::Joining, _) => MemberState::Joining,
             (_, true) => MemberState::Down,
             (Phase::Active, false) => MemberState::Active,
             (Phase::Draining, false) => MemberState::Draining,
         }
+    }
+
+    /// Whether it is declared down.
+    #[must_use]
+    pub const fn is_down(&self) -> bool {
+        matches!(self.status, SyncStatus::Down)
     }
 
     /// Whether it takes part: all but those removed.

@@ -206,6 +206,9 @@ impl Participant {
         // not to find in its log what it does not know.
         let known = self.state().check_known(&change);
         known.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+        if let Change::Sync { id, raft_id, .. } = &change {
+            self.check_answers(id, *raft_id)?;
+        }
         if let Change::ExtendVersions { ceiling } = &change {
             self.check_ceiling(*ceiling)?;
         }
@@ -242,6 +245,20 @@ impl Participant {
         }
     }
 
+    /// Refuses, as the leader, that a member is back which has not answered for long enough.
+    fn check_answers(&self, id: &str, raft_id: RaftId) -> Result<(), ChangeError> {
+        // A member that has just joined has not failed.
+        let has_failed = |it: &Member| it.is_down() && it.started > 0;
+        let is_down = self.state().by_raft_id(raft_id).is_some_and(has_failed);
+        let now = Instant::now();
+        if is_down && raft_id != self.raft_id() && self.detector.lock().is_down(raft_id, true, now)
+        {
+            let why = format!("member {id} has not answered for long enough yet");
+            return Err(ChangeError::Unavailable(why));
+        }
+        Ok(())
+    }
+
     /// Waits, as the leader, until nothing is promised any more to a member that is to be removed:
     /// others own its slots as soon as that is agreed on, and it may not hear of it. Nothing is
     /// promised to it while what is returned exists. None if nothing is promised to it anyway.
@@ -256,7 +273,7 @@ impl Participant {
             return Err(ChangeError::Refused(refusal.to_string()));
         }
         let answers = |member: &&Member| {
-            member.is_live() && !member.is_down && member.phase != Phase::Joining
+            member.is_live() && !member.is_down() && member.phase != Phase::Joining
         };
         let Some(member) = state.members.get(id).filter(answers) else {
             return Ok(None);
@@ -275,7 +292,7 @@ impl Participant {
             if !leads(&self.metrics()) || now > until {
                 return Err(ChangeError::no_leader());
             }
-            let is_down = self.state().by_raft_id(raft_id).is_none_or(|it| it.is_down);
+            let is_down = self.state().by_raft_id(raft_id).is_none_or(Member::is_down);
             if is_down || self.grants.lock().is_over(raft_id, silence, now) {
                 return Ok(Some(leaving));
             }

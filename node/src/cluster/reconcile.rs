@@ -143,8 +143,8 @@ impl Sighting<'_> {
             let matched = replicated.and_then(|all| all.get(&raft_id).copied().flatten());
             let is_near = matched.is_some_and(|matched| matched.index + LAG_MAX >= last);
             Sight {
-                is_ready: is_near && !member.is_down && silence < self.silence,
-                is_lost: member.is_down && silence >= self.replace_voter_after,
+                is_ready: is_near && !member.is_down() && silence < self.silence,
+                is_lost: member.is_down() && silence >= self.replace_voter_after,
             }
         };
         state
@@ -220,9 +220,21 @@ pub(super) fn next_step(
     }
     let joined = state
         .live()
-        .find(|it| it.phase == Phase::Joining && sight(it.info.raft_id).is_ready)?;
-    Some(Step::State(Change::Activate {
+        .find(|it| it.phase == Phase::Joining && sight(it.info.raft_id).is_ready);
+    let activate = joined.map(|joined| Change::Activate {
         id: joined.info.id.clone(),
         raft_id: joined.info.raft_id,
-    }))
+    });
+    let lost = state.live().find(|it| {
+        let is_placed = it.phase == Phase::Active && !it.is_missed;
+        is_placed && sight(it.info.raft_id).is_lost
+    });
+    let miss = lost.map(|lost| Change::Miss {
+        id: lost.info.id.clone(),
+        raft_id: lost.info.raft_id,
+    });
+    activate
+        .or(miss)
+        .or_else(|| state.next_layout_change())
+        .map(Step::State)
 }

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_server::Members;
 use fonn_proto::grpc::v1::raft_server::Raft;
+use fonn_proto::placement::rows;
 
 use super::election::Voter;
 use super::lease::Question;
@@ -321,6 +322,7 @@ pub(super) fn message(map: &Map) -> v1::ClusterMap {
         epoch: map.epoch,
         replicas: map.replicas.into(),
         members: map.members.iter().map(map_member).collect(),
+        owners: rows::encode(map.owners.iter().copied()),
     }
 }
 

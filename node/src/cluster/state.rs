@@ -10,33 +10,29 @@
 //!   with no other.
 //! - The ranges of versions of two epochs do not overlap, and grow (ADR 0038).
 
+mod layouts;
+mod records;
+#[cfg(test)]
+pub(super) mod settle;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use fonn_base::hlc::{COUNT_RESERVE, COUNTER_BITS, VERSION_MAX, VersionRange};
+use fonn_replication::{Change as SlotChange, Epoch, MemberId};
 use serde::{Deserialize, Serialize};
 
-use super::member::{Member, MemberInfo, Phase};
+use super::member::{Member, MemberInfo, Phase, SyncStatus};
+use super::placing::{Place, Placing};
 use super::release::Release;
 use super::types::RaftId;
 
-/// Most members, those removed not counted.
-pub const MEMBERS_MAX: usize = 512;
+/// Most members, those removed not counted: as many as there are numbers for the replication core.
+pub const MEMBERS_MAX: usize = fonn_replication::MemberSet::MEMBERS_MAX;
 /// Most removed members that are remembered; the one removed first is forgotten first.
 const REMOVED_MAX: usize = 128;
-/// Most records of each kind.
-const RECORDS_MAX: usize = 4096;
-/// Longest name of a record, in bytes.
-const RECORD_NAME_LEN_MAX: usize = 256;
-/// Longest text of a record, in bytes.
-const RECORD_LEN_MAX: usize = 16 << 10;
-/// Most bytes of all records of a kind, names included.
-const RECORDS_LEN_MAX: usize = 2 << 20;
-/// Most records that are changed together.
-const TOGETHER_MAX: usize = 16;
 
 /// The leader raises the ceiling of versions when less than this is left above the clock, without
 /// the reserve.
@@ -53,8 +49,17 @@ pub struct State {
     pub epoch: u64,
     /// The versions that members may give by this epoch.
     pub versions: VersionRange,
-    /// Owners of each slot, 1 to 3; 0 only before the cluster is formed.
+    /// Owners that each slot should have, 1 to 3; 0 only before the cluster is formed.
     pub replicas: u8,
+    /// What the layout in force follows from.
+    pub placing: Placing,
+    /// What the layout follows from that replaces it when its owners have copied their slots.
+    pub next: Option<Placing>,
+    /// The epoch at which the latest of the two layouts was proposed.
+    pub proposed: u64,
+    /// The slots of which no placed owner is in sync, by the number of the member that stands in,
+    /// and since when.
+    pub stand_ins: BTreeMap<u16, (u8, u64)>,
     /// Members by name, with those removed.
     pub members: BTreeMap<String, Member>,
     /// Raft ids that may not come back, the first removed first.
@@ -111,23 +116,56 @@ pub enum Change {
     /// Takes a member in, or notes what is new about one. Another raft id under a known name is a
     /// new incarnation with an empty disk.
     Join(MemberInfo),
-    /// Gives a member its slots: one that joined and follows the log, or one that was draining.
+    /// Has a member get its slots by the next layout: one that joined and follows the log, or one
+    /// that was draining.
     Activate {
         /// The name.
         id: String,
         /// Which incarnation is meant.
         raft_id: RaftId,
     },
-    /// Notes what the failure detector found.
-    SetDown {
+    /// A member does not answer, and its leases are over.
+    Down {
         /// The name.
         id: String,
         /// Which incarnation is meant.
         raft_id: RaftId,
-        /// Whether it is held for dead.
-        is_down: bool,
     },
-    /// Takes the slots from a member, which goes on answering.
+    /// A member has been down for so long that other members should get its slots, until it is
+    /// back.
+    Miss {
+        /// The name.
+        id: String,
+        /// Which incarnation is meant.
+        raft_id: RaftId,
+    },
+    /// A member asks to sync: it was down, or it may have lost acknowledged writes. It asks itself,
+    /// after it has applied the epoch at which it was declared down.
+    Sync {
+        /// The name.
+        id: String,
+        /// Which incarnation is meant.
+        raft_id: RaftId,
+        /// The epoch that it had applied.
+        applied: u64,
+        /// The start of its process.
+        started: u64,
+    },
+    /// A member has copied all its slots. It says so itself.
+    InSync {
+        /// The name.
+        id: String,
+        /// Which incarnation is meant.
+        raft_id: RaftId,
+        /// The epoch that it had applied.
+        applied: u64,
+    },
+    /// The members should copy what the layout gives to them that follows from the active members
+    /// and their weights. Where it is the layout in force, the next one is given up.
+    ProposeLayout,
+    /// The next layout replaces the one in force, if its owners have copied their slots.
+    ReplaceLayout,
+    /// Has the next layout be without a member, which goes on answering until then.
     Drain {
         /// The name.
         id: String,
@@ -177,7 +215,12 @@ impl Change {
             Self::Form { .. }
             | Self::Join(_)
             | Self::Activate { .. }
-            | Self::SetDown { .. }
+            | Self::Down { .. }
+            | Self::Miss { .. }
+            | Self::Sync { .. }
+            | Self::InSync { .. }
+            | Self::ProposeLayout
+            | Self::ReplaceLayout
             | Self::Drain { .. }
             | Self::Remove { .. }
             | Self::SetWeight { .. }
@@ -380,28 +423,44 @@ impl State {
             Change::Form { .. } => Err(Refusal::AlreadyFormed),
             Change::Join(info) => self.join(info),
             Change::Activate { id, raft_id } => {
-                let next = self.epoch + 1;
                 let member = self.incarnation(&id, raft_id)?;
-                let effect = set(&mut member.phase, Phase::Active);
-                if matches!(effect, Effect::Map) {
-                    member.since = next;
-                }
-                Ok(effect)
+                Ok(set(&mut member.phase, Phase::Active))
             }
-            Change::SetDown {
+            Change::Down { id, raft_id } => {
+                let member = MemberId(self.incarnation(&id, raft_id)?.number);
+                Ok(self.change_slots(&SlotChange::Down(member)))
+            }
+            Change::Miss { id, raft_id } => {
+                let member = self.incarnation(&id, raft_id)?;
+                let is_missed = member.is_down();
+                Ok(set(&mut member.is_missed, is_missed))
+            }
+            Change::Sync {
                 id,
                 raft_id,
-                is_down,
+                applied,
+                started,
             } => {
-                let next = self.epoch + 1;
-                let member = self.incarnation(&id, raft_id)?;
-                let joining = member.phase == Phase::Joining;
-                let effect = set(&mut member.is_down, is_down);
-                if matches!(effect, Effect::Map) && !is_down && !joining {
-                    member.since = next;
-                }
-                Ok(if joining { Effect::Unseen } else { effect })
+                let change = SlotChange::Sync {
+                    member: MemberId(self.incarnation(&id, raft_id)?.number),
+                    applied: Epoch(applied),
+                    incarnation: started,
+                };
+                Ok(self.change_slots(&change))
             }
+            Change::InSync {
+                id,
+                raft_id,
+                applied,
+            } => {
+                let change = SlotChange::InSync {
+                    member: MemberId(self.incarnation(&id, raft_id)?.number),
+                    applied: Epoch(applied),
+                };
+                Ok(self.change_slots(&change))
+            }
+            Change::ProposeLayout => Ok(self.propose_layout()),
+            Change::ReplaceLayout => Ok(self.change_slots(&SlotChange::ReplaceLayout)),
             Change::Drain { id } => self.drain(&id),
             Change::Remove { id } => self.remove(&id),
             Change::SetWeight { id, weight } => Ok(set(&mut self.member(&id)?.info.weight, weight)),
@@ -442,11 +501,23 @@ impl State {
         self.cluster = cluster;
         self.versions.ceiling = version.min(VERSION_MAX);
         self.replicas = 1;
+        let place = Place {
+            number: 0,
+            id: founder.id.clone(),
+            zone: founder.zone.clone(),
+            weight: founder.weight.max(1),
+        };
+        self.placing = Placing::new(1, vec![place]);
+        // What it has is all that there is.
         let member = Member {
             incarnation: 1,
+            number: 0,
             phase: Phase::Active,
-            is_down: false,
+            status: SyncStatus::InSync,
             since: 1,
+            is_ready: false,
+            started: 0,
+            is_missed: false,
             info: founder,
         };
         self.members.insert(member.info.id.clone(), member);
@@ -473,35 +544,41 @@ impl State {
                 "its raft directory belongs to a member of another name: start it under that one";
             return Err(Refusal::Invalid(why.to_owned()));
         }
-        let live = self.live().count();
-        let known = self.members.get_mut(&info.id);
-        if live >= MEMBERS_MAX && !known.as_ref().is_some_and(|member| member.is_live()) {
-            return Err(full("members", MEMBERS_MAX));
+        let known = self.members.get(&info.id);
+        let is_live = known.is_some_and(Member::is_live);
+        if is_live && known.is_some_and(|member| member.info.raft_id == info.raft_id) {
+            return Ok(set(&mut self.member(&info.id.clone())?.info, info));
         }
-        match known {
-            Some(member) if member.is_live() && member.info.raft_id == info.raft_id => {
-                Ok(set(&mut member.info, info))
-            }
-            Some(member) => {
-                // Its old disk is gone, so it has to follow the log anew before it owns anything.
-                member.incarnation += 1;
-                member.phase = Phase::Joining;
-                member.is_down = false;
-                member.info = info;
-                Ok(Effect::Map)
-            }
-            None => {
-                let member = Member {
-                    incarnation: 1,
-                    phase: Phase::Joining,
-                    is_down: false,
-                    since: 0,
-                    info,
-                };
-                self.members.insert(member.info.id.clone(), member);
-                Ok(Effect::Map)
-            }
-        }
+        let number = match known.filter(|_| is_live) {
+            Some(member) => member.number,
+            None => self.free_number().ok_or(full("members", MEMBERS_MAX))?,
+        };
+        let member = Member {
+            incarnation: known.map_or(1, |member| member.incarnation + 1),
+            number,
+            // A lost disk changes no layout: the member copies its slots again.
+            phase: known
+                .filter(|_| is_live)
+                .map_or(Phase::Joining, |it| it.phase),
+            status: SyncStatus::Down,
+            since: self.epoch + 1,
+            is_ready: false,
+            started: 0,
+            is_missed: false,
+            info,
+        };
+        self.stand_ins
+            .retain(|_, (stand_in, _)| *stand_in != number);
+        self.members.insert(member.info.id.clone(), member);
+        Ok(self.choose_stand_ins())
+    }
+
+    /// A number that no member and no layout has.
+    fn free_number(&self) -> Option<u8> {
+        let placings = std::iter::once(&self.placing).chain(&self.next);
+        let placed = placings.flat_map(|it| it.places.iter().map(|place| place.number));
+        let taken: BTreeSet<u8> = self.live().map(|it| it.number).chain(placed).collect();
+        (0..MEMBERS_MAX as u8).find(|number| !taken.contains(number))
     }
 
     fn drain(&mut self, id: &str) -> Result<Effect, Refusal> {
@@ -515,6 +592,8 @@ impl State {
             return Ok(Effect::Unseen);
         }
         self.keep_an_active_one(id)?;
+        let number = MemberId(self.member(id)?.number);
+        self.change_slots(&SlotChange::Down(number));
         let member = self.member(id)?;
         member.phase = Phase::Removed;
         let raft_id = member.info.raft_id;
@@ -534,82 +613,6 @@ impl State {
             (Some(only), None) if only.info.id == id => Err(Refusal::LastActive(id.to_owned())),
             _ => Ok(()),
         }
-    }
-
-    fn put_together(&mut self, revision: u64, puts: Vec<Put>) -> Result<Effect, Refusal> {
-        if puts.len() > TOGETHER_MAX {
-            return Err(full("records that change together", TOGETHER_MAX));
-        }
-        let is_so = |it: &Put| self.records(it.kind).get(&it.name) == it.record.as_ref();
-        if puts.iter().all(is_so) {
-            return Ok(Effect::Unseen);
-        }
-        if revision != self.users_revision {
-            return Err(Refusal::Stale);
-        }
-        let mut changed = self.clone();
-        for put in puts {
-            changed.put(put)?;
-        }
-        *self = changed;
-        Ok(Effect::Unseen)
-    }
-
-    fn put(&mut self, put: Put) -> Result<(), Refusal> {
-        let Put { kind, name, record } = put;
-        let old = self.records(kind).get(&name);
-        if old == record.as_ref() {
-            return Ok(());
-        }
-        if let Some(record) = &record {
-            self.check_record(kind, &name, record)?;
-        }
-        let records = match kind {
-            RecordKind::Namespace => &mut self.namespaces,
-            RecordKind::User => &mut self.users,
-            RecordKind::Setting => &mut self.settings,
-        };
-        match record {
-            Some(record) => records.insert(name, record),
-            None => records.remove(&name),
-        };
-        if kind != RecordKind::Setting {
-            self.users_revision += 1;
-        }
-        Ok(())
-    }
-
-    const fn records(&self, kind: RecordKind) -> &BTreeMap<String, Record> {
-        match kind {
-            RecordKind::Namespace => &self.namespaces,
-            RecordKind::User => &self.users,
-            RecordKind::Setting => &self.settings,
-        }
-    }
-
-    /// Refuses what would not stay within bounds.
-    fn check_record(&self, kind: RecordKind, name: &str, record: &Record) -> Result<(), Refusal> {
-        let len = record.0.len();
-        if name.is_empty() || name.len() > RECORD_NAME_LEN_MAX || len > RECORD_LEN_MAX {
-            let why = format!(
-                "a record has a name of 1 to {RECORD_NAME_LEN_MAX} bytes and a text of at most {RECORD_LEN_MAX}"
-            );
-            return Err(Refusal::Invalid(why));
-        }
-        let others = self
-            .records(kind)
-            .iter()
-            .filter(|(other, _)| *other != name);
-        let (count, bytes) = others.fold((0, 0), |(count, bytes), (name, record)| {
-            (count + 1, bytes + name.len() + record.0.len())
-        });
-        if count >= RECORDS_MAX {
-            return Err(full("records of a kind", RECORDS_MAX));
-        }
-        if bytes + name.len() + len > RECORDS_LEN_MAX {
-            return Err(full("bytes of records of a kind", RECORDS_LEN_MAX));
-        }
-        Ok(())
     }
 
     fn member(&mut self, id: &str) -> Result<&mut Member, Refusal> {

@@ -117,7 +117,7 @@ fn view(map: &Map, own: &Own) -> ClusterView {
         u16::try_from(members.len() - 1).ok()
     });
     let owners = |slot| {
-        let owners = map.table.as_ref()?.owners(slot);
+        let owners = map.owners.get(usize::from(slot))?.as_ref()?;
         let serving = owners
             .positions()
             .iter()
@@ -133,9 +133,9 @@ fn view(map: &Map, own: &Own) -> ClusterView {
         }
         Owners::new(ranked.get(..count)?)
     };
-    let ranges: Vec<SlotRange> = match map.table {
-        Some(_) => cluster::ranges(owners),
-        None => Vec::new(),
+    let ranges: Vec<SlotRange> = match map.owners.is_empty() {
+        true => Vec::new(),
+        false => cluster::ranges(owners),
     };
     let epoch = map.epoch;
     let view = ClusterView::new(epoch, me.unwrap_or(0), members, ranges);

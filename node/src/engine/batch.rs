@@ -59,6 +59,8 @@ enum Blocked {
     Prepare,
     /// Versions must be reserved first.
     Ceiling,
+    /// Another range of versions was entered since the batch was admitted.
+    Late,
     /// A watched key is another one.
     Changed,
     /// The steps would make too many bytes of long values under the locks.
@@ -125,6 +127,7 @@ impl Engine {
                     }
                     return ServerOutcome::Outcomes(outcomes);
                 }
+                Err(Blocked::Late) => return ServerOutcome::Failed(Failure::Busy),
                 Err(Blocked::Changed) => return ServerOutcome::Changed,
                 Err(Blocked::TooMuch) => return ServerOutcome::Failed(Failure::TooLarge),
                 Err(Blocked::Prepare) => {
@@ -179,6 +182,10 @@ impl Engine {
         grown: &mut Vec<(u64, Space)>,
     ) -> Result<Vec<Outcome<'static>>, Blocked> {
         let hot = &*self.hot;
+        let _stays = self.ledger.entering.read();
+        if self.is_late(acks) {
+            return Err(Blocked::Late);
+        }
         let mut shards = hot.ram.lock_many(plan.keys.iter().map(|it| it.hash));
         let mut wanted = Vec::new();
         for (index, it) in plan.keys.iter().enumerate() {

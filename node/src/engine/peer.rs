@@ -14,7 +14,7 @@
 //! such a key is kept only if its version is above that floor.
 
 mod again;
-mod feed;
+pub(super) mod feed;
 mod hide;
 
 use std::time::Instant;
@@ -115,6 +115,20 @@ impl Transfer {
         Self {
             meta: Meta::new(version, 0, 0),
             content: None,
+        }
+    }
+
+    /// The facts of an entry that was received.
+    #[must_use]
+    pub fn meta_of(entry: &peer::Entry<'_>) -> Meta {
+        Meta {
+            version: entry.version,
+            cas_override: entry.cas,
+            flags: entry.flags,
+            expires_at_ms: entry.expires_at_ms.unwrap_or(0),
+            stale: entry.is_stale,
+            token_sent: entry.is_token_given,
+            writer: entry.writer,
         }
     }
 
@@ -232,15 +246,7 @@ impl Engine {
         Ok(Incoming {
             space: Space(entry.space),
             key: entry.key,
-            meta: Meta {
-                version: entry.version,
-                cas_override: entry.cas,
-                flags: entry.flags,
-                expires_at_ms: entry.expires_at_ms.unwrap_or(0),
-                stale: entry.is_stale,
-                token_sent: entry.is_token_given,
-                writer: entry.writer,
-            },
+            meta: Transfer::meta_of(entry),
             content,
         })
     }

@@ -214,6 +214,10 @@ impl Engine {
             writer,
         } = pairs;
         let now_ms = hot.clock.wall_ms();
+        let _stays = self.ledger.entering.read();
+        if self.is_late(acks) {
+            return Err(Blocked::Failed(Failure::Busy));
+        }
         let mut shards = hot.ram.lock_many(hashes.iter().copied());
         let mut wanted = Vec::new();
         for (index, (key, _)) in pairs.iter().enumerate() {

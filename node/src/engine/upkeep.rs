@@ -12,13 +12,15 @@ use fonn_codec::policy::Signals;
 use fonn_cold_tier::segment::FlushMark as ColdMark;
 use fonn_cold_tier::{ColdError, ColdTier};
 use fonn_disk_tier::levels::{CodecChoice, Cpu, Level, LevelCodec};
-use fonn_disk_tier::{DiskError, DiskOptions, DiskTier, FlushMark, StoreState, Write, WriteKind};
+use fonn_disk_tier::{
+    DiskError, DiskOptions, DiskTier, Durability, FlushMark, StoreState, Write, WriteKind,
+};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
 use fonn_ram_tier::{RamOptions, RamTier};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
-use super::{Engine, Hot, MUTATION_STRIPES, Settings, commit, iterate, pressure};
+use super::{Acks, Engine, Hot, MUTATION_STRIPES, Settings, commit, iterate, pressure};
 use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
 use crate::namespaces::Namespaces;
@@ -160,6 +162,7 @@ impl Engine {
                 Some(_) => state.version_ceiling,
                 None => Version::MAX,
             }),
+            entering: RwLock::new(()),
             one_at_a_time: Mutex::new(()),
         };
         if is_due {
@@ -228,32 +231,50 @@ impl Engine {
         }
     }
 
+    /// When a write is acknowledged. `None` without a disk tier.
+    #[must_use]
+    pub fn durability(&self) -> Option<Durability> {
+        self.disk.as_ref().map(|_| self.settings.durability)
+    }
+
     /// The clock that gives its versions.
     #[must_use]
     pub fn versions(&self) -> Arc<Hlc> {
         Arc::clone(&self.ledger.hlc)
     }
 
-    /// Gives versions of the range of an epoch from now on. Blocks on the disk. Writes go on by the
+    /// Reserves versions of a range that is entered next. Blocks on the disk. Writes go on by the
     /// range before meanwhile, and none waits for it.
-    pub fn enter_versions(&self, range: VersionRange) {
-        let hlc = &self.ledger.hlc;
+    pub fn reserve_range(&self, range: VersionRange) {
         // The clock moves to the base. What it gives there is reserved before.
         let enough = range.base.saturating_add(hlc::COUNT_RESERVE / 4);
-        if hlc.last() < range.base
+        if self.ledger.hlc.last() < range.base
             && let Err(error) = self.ledger.reserve_to(enough)
         {
             tracing::warn!(%error, "the state of the store could not be saved");
         }
+    }
+
+    /// Gives versions of the range of an epoch from now on. Writes go on by the range before until
+    /// then. What is not [reserved](Engine::reserve_range) is reserved by the first write.
+    pub fn enter_versions(&self, range: VersionRange) {
+        let hlc = &self.ledger.hlc;
         // An empty store does not know which versions it gave before it was emptied.
         let is_empty = hlc.last() == 0;
-        hlc.enter(range);
+        {
+            let _alone = self.ledger.entering.write();
+            hlc.enter(range);
+        }
         if is_empty {
             hlc.advance(range.ceiling.saturating_sub(hlc::COUNT_RESERVE / 2));
         }
-        if let Err(error) = self.ledger.reserve(hlc.newest()) {
-            tracing::warn!(%error, "the state of the store could not be saved");
-        }
+    }
+
+    /// Whether another range of versions was entered since a command was admitted. To be asked when
+    /// its version is given.
+    pub fn is_late(&self, acks: &Acks) -> bool {
+        let admitted = acks.admitted;
+        admitted.is_some_and(|base| base != self.ledger.hlc.base())
     }
 
     /// Does what is due, again and again; runs until it is dropped.
@@ -489,16 +510,19 @@ impl Engine {
     }
 
     /// Writes out all that is queued and closes the disk tier; waits no longer than `deadline`.
-    pub fn close(&self, deadline: Duration) {
-        let Some(disk) = &self.disk else { return };
+    /// False if something is left.
+    pub fn close(&self, deadline: Duration) -> bool {
+        let Some(disk) = &self.disk else { return false };
         self.settle();
-        if !disk.clone().close(deadline) {
+        let is_written = disk.clone().close(deadline);
+        if !is_written {
             tracing::warn!("left before everything queued was written");
         }
         // The disk takes no more, so no version above the last one will ever be on it.
         if let Err(error) = self.ledger.save_last() {
             tracing::warn!(%error, "the state of the store could not be saved at the end");
         }
+        is_written
     }
 }
 
@@ -512,6 +536,9 @@ pub(super) struct Ledger {
     known: AtomicU64,
     /// Versions below it may be used: it is saved, and a restart begins above it.
     ceiling: AtomicU64,
+    /// Written while another range of versions is entered. What gives several versions reads it:
+    /// all of them are of one range.
+    pub entering: RwLock<()>,
     /// Held from a change until it is saved, so that what is saved last is the newest.
     one_at_a_time: Mutex<()>,
 }

@@ -33,6 +33,11 @@ pub(super) fn cluster(snapshot: &mut Snapshot, cluster: &Cluster) {
         map.epoch as f64,
     );
     gauge(
+        "fonn_cluster_is_moving",
+        "1 while members copy slots for the next layout, or one is due.",
+        flag(map.is_moving),
+    );
+    gauge(
         "fonn_cluster_is_leader",
         "1 while this node leads and a majority follows.",
         flag(status.is_leading),

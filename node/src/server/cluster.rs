@@ -11,7 +11,7 @@ use fonn_server::Client;
 
 use super::{Shared, commands};
 use crate::engine::Acks;
-use crate::sharing::Sharing;
+use crate::replication::Replication;
 
 /// How long another member may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Statistics, counts and scans are of this member alone.
 pub(super) async fn execute(
     shared: &Shared,
-    sharing: &Sharing,
+    replication: &Replication,
     client: Client<'_>,
     command: &ServerCommand<'_>,
     acks: &mut Acks,
@@ -35,7 +35,7 @@ pub(super) async fn execute(
         } if !client.is_routed => {
             let engine = &shared.service.engine;
             // Boxed: connections do not pay for it with memory.
-            let flushed = Box::pin(sharing.flush(engine, client.space, *all_databases)).await;
+            let flushed = Box::pin(replication.flush(engine, client.space, *all_databases)).await;
             match flushed {
                 Ok(()) => ServerOutcome::Done,
                 Err(failure) => ServerOutcome::Failed(failure),
@@ -51,7 +51,7 @@ pub(super) async fn execute(
                 if own == ServerOutcome::Failed(Failure::Unavailable) {
                     return own;
                 }
-                let others = sharing.others();
+                let others = replication.others();
                 let asked = others
                     .iter()
                     .map(|target| ask(target, (client.space, client.writer), 0, command));
@@ -75,32 +75,31 @@ pub(super) async fn execute(
                 writer: client.writer,
                 ..batch.clone()
             };
-            Box::pin(carry_out(shared, sharing, client, batch, acks)).await
+            Box::pin(carry_out(shared, replication, client, batch, acks)).await
         }
         ServerCommand::StoreAllIfNone(pairs) => {
             let mut slots: Vec<u16> = pairs.iter().map(|(key, _)| placement::slot(key)).collect();
             slots.sort_unstable();
             slots.dedup();
-            let since = sharing.epoch();
-            let is_here = || slots.iter().all(|slot| sharing.is_settled_primary(*slot));
-            if is_here() {
-                for slot in &slots {
-                    if let Err(failure) = sharing.check_standing(*slot).await {
+            let Some((since, base)) = replication.epoch_and_base() else {
+                return ServerOutcome::Failed(Failure::Busy);
+            };
+            if slots.iter().all(|slot| replication.serves(*slot, true)) {
+                for (key, _) in pairs {
+                    let hidden = replication.hide_key(&shared.service.engine, client.space, key);
+                    if let Err(failure) = hidden.await {
                         return ServerOutcome::Failed(failure);
                     }
                 }
-                // Another one may own them after a long wait.
-                if !is_here() || sharing.epoch() != since {
-                    return ServerOutcome::Failed(Failure::Busy);
-                }
-                return store_all(shared, sharing, client, command, (&slots, since), acks).await;
+                acks.admit(base);
+                return store_all(shared, replication, client, command, since, acks).await;
             }
             // All or nothing works on one member.
             let unavailable = ServerOutcome::Failed(Failure::Unavailable);
             let [slot] = slots.as_slice() else {
                 return unavailable;
             };
-            match sharing.forwarder().upstreams().owner(*slot, 0) {
+            match replication.forwarder().upstreams().owner(*slot, 0) {
                 Some(target) if !client.is_routed => {
                     ask(&target, (client.space, client.writer), *slot, command).await
                 }
@@ -111,71 +110,40 @@ pub(super) async fn execute(
     }
 }
 
-/// Stores several keys whose slots, all `slots`, are here by the map of epoch `since`, and gives
-/// them to the other owners.
+/// Stores several keys of which this member is the primary by the epoch `since`, and has the other
+/// owners take them.
 async fn store_all(
     shared: &Shared,
-    sharing: &Sharing,
+    replication: &Replication,
     client: Client<'_>,
     command: &ServerCommand<'_>,
-    (slots, since): (&[u16], u64),
+    since: u64,
     acks: &mut Acks,
 ) -> ServerOutcome {
     let ServerCommand::StoreAllIfNone(pairs) = command else {
         return ServerOutcome::Failed(Failure::Unavailable);
     };
     let outcome = commands::execute(shared, client, command, acks).await;
-    // From here on the pairs are here, and others may lack them: nothing may be awaited before
-    // this.
-    let mut unspread = Unspread {
-        sharing,
-        space: client.space,
-        pairs,
-        is_spread: outcome != ServerOutcome::Integer(1),
-    };
-    // Others may own them since, if this process stood still.
-    if let Err(failure) = sharing.all_stood(slots, since).await {
-        return ServerOutcome::Failed(failure);
-    }
-    if matches!(outcome, ServerOutcome::Failed(_)) {
+    if outcome != ServerOutcome::Integer(1) {
         return outcome;
     }
     let engine = &shared.service.engine;
-    let keys = pairs.iter().map(|(key, _)| *key);
-    match sharing.spread_all(engine, client.space, keys, since).await {
-        Ok(()) => {
-            unspread.is_spread = true;
-            outcome
-        }
-        Err(failure) => ServerOutcome::Failed(failure),
-    }
-}
-
-/// Pairs that were stored here and that other owners may lack. If the command ends before they have
-/// them, because its client has gone or an owner does not answer, the owners are brought together
-/// later.
-struct Unspread<'a> {
-    sharing: &'a Sharing,
-    space: Space,
-    pairs: &'a [(&'a [u8], &'a [u8])],
-    is_spread: bool,
-}
-
-impl Drop for Unspread<'_> {
-    fn drop(&mut self) {
-        if !self.is_spread {
-            for (key, _) in self.pairs {
-                self.sharing.note_disagreement(self.space, key);
-            }
+    for (key, _) in pairs {
+        let replicated = replication
+            .replicate(engine, client.space, key, since)
+            .await;
+        if let Err(failure) = replicated {
+            return ServerOutcome::Failed(failure);
         }
     }
+    outcome
 }
 
 /// Carries a batch out here, or has the primary of its slot do it. A member that is not the primary
 /// did nothing, so another one is asked once the topology says which.
 async fn carry_out(
     shared: &Shared,
-    sharing: &Sharing,
+    replication: &Replication,
     client: Client<'_>,
     batch: Batch<'_>,
     acks: &mut Acks,
@@ -191,14 +159,14 @@ async fn carry_out(
         let ServerCommand::Atomic(batch) = &command else {
             return busy;
         };
-        let here = sharing.execute_batch(engine, client.space, (slot, batch), acks);
+        let here = replication.execute_batch(engine, client.space, (slot, batch), acks);
         if let Some(outcome) = here.await {
             return outcome;
         }
         if client.is_routed {
             return busy;
         }
-        let outcome = match sharing.forwarder().upstreams().owner(slot, 0) {
+        let outcome = match replication.forwarder().upstreams().owner(slot, 0) {
             Some(target) => ask(&target, (client.space, client.writer), slot, &command).await,
             None => busy.clone(),
         };

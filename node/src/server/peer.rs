@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use fonn_base::entry::Space;
 use fonn_proto::peer::hello::{Hello, Rejection};
-use fonn_proto::peer::{self, Entry, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
-use fonn_proto::{Failure, Outcome, Version};
+use fonn_proto::peer::{self, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
+use fonn_proto::{Failure, Outcome};
 
 use crate::engine::{Acks, Engine, PutError};
 
 /// Bytes of entries that one page has at most, about.
-const PAGE_LEN_MAX: usize = 4 << 20;
+pub(super) const PAGE_LEN_MAX: usize = 4 << 20;
 
 /// The member id of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,28 +60,22 @@ pub(super) fn greet(
     (hello, verdict)
 }
 
-/// Executes what only members ask of each other. `floor` is the version up to which something about
-/// a key may have been forgotten.
+/// Executes what only members ask of each other, as far as a node without a cluster can.
 pub(super) async fn execute(
     engine: &Engine,
-    floor: impl Fn(&[u8]) -> Version + Send,
     space: Space,
     request: &Request<'_>,
     acks: &mut Acks,
     word: impl FnOnce(&Reply<'_>) + Send,
 ) {
     match request {
-        Request::Put(entry) => match engine.put_of_peer(entry, acks).await {
+        Request::Put { entry, .. } => match engine.put_of_peer(entry, acks).await {
             Ok(true) => word(&Reply::Applied),
             Ok(false) => word(&Reply::NotNewer),
             Err(error) => word(&refused(error)),
         },
         Request::Fetch { key } => match engine.fetch_for_peer(space, key).await {
-            // What was forgotten may have been newer than the copy that others have.
-            Ok(None) => match floor(key) {
-                0 => word(&Reply::Unknown),
-                floor => word(&Reply::Entry(Entry::tombstone(space.0, key, floor))),
-            },
+            Ok(None) => word(&Reply::Unknown),
             Ok(Some(transfer)) => {
                 word(&Reply::Entry(transfer.entry(space, key, usize::MAX)));
             }
@@ -91,6 +85,7 @@ pub(super) async fn execute(
             slots,
             cursor,
             len_max,
+            ..
         } => {
             let len_max = (*len_max as usize).min(PAGE_LEN_MAX);
             match engine.fetch_slots(slots, cursor, len_max).await {
@@ -100,19 +95,17 @@ pub(super) async fn execute(
         }
         Request::Command(_)
         | Request::Server(_)
-        | Request::Sources { .. }
         | Request::Flushes
         | Request::Flush { .. }
         | Request::Writers { .. }
         | Request::Copy { .. }
-        | Request::Version { .. }
         | Request::Ping => {
             word(&Reply::Refused(Refusal::Unsupported));
         }
     }
 }
 
-fn refused(error: PutError) -> Reply<'static> {
+pub(super) fn refused(error: PutError) -> Reply<'static> {
     match error {
         PutError::Malformed(what) => {
             tracing::warn!(what, "a member sent a malformed request");

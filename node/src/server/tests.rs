@@ -84,7 +84,7 @@ impl Node {
         let shared = Shared::with_tuning(
             Arc::new(Tiers {
                 engine,
-                sharing: None,
+                replication: None,
                 views: options.views,
                 identity: Identity::default(),
                 live: None,

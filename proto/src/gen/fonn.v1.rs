@@ -2039,10 +2039,13 @@ pub struct ClusterMap {
     /// Owners that each slot should have, 1 to 3.
     #[prost(uint32, tag = "3")]
     pub replicas: u32,
-    /// Everybody but those removed, by name. The owners of a slot are what fonn_proto::placement makes of
-    /// id, zone and share in this order.
+    /// All members but those removed, by name.
     #[prost(message, repeated, tag = "4")]
     pub members: ::prost::alloc::vec::Vec<ClusterMember>,
+    /// For each of the 16,384 slots in order: the number of its owners (1 byte, 0 to 3), then the position of each owner in the list of
+    /// members (2 bytes, little endian), the primary first.
+    #[prost(bytes = "vec", tag = "5")]
+    pub owners: ::prost::alloc::vec::Vec<u8>,
 }
 /// A member in a map.
 #[derive(serde::Serialize)]

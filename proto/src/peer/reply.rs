@@ -7,18 +7,16 @@ mod flushes;
 mod outcome;
 mod page;
 mod server;
-mod sources;
 
 use bytes::Bytes;
 
 pub use flushes::{Flush, Flushes, FlushesBuilder};
 pub use page::{Page, PageBuilder};
-pub use sources::{Sources, SourcesBuilder};
 
 use super::entry::Entry;
 use super::field::{Flags, Reader, Sealed, Writer};
 use super::head::{Envelope, Head, Kind};
-use super::{DecodeError, TooLong};
+use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
 use crate::request::ServerOutcome;
 use crate::{Out, Outcome, Version};
@@ -31,7 +29,7 @@ const PAGE: u8 = 0x44;
 const PONG: u8 = 0x45;
 const WRONG_OWNER: u8 = 0x46;
 const REFUSED: u8 = 0x47;
-const SOURCES: u8 = 0x48;
+const INCOMPLETE: u8 = 0x48;
 const VERSION: u8 = 0x49;
 const FLUSHES: u8 = 0x4A;
 
@@ -52,8 +50,9 @@ pub enum Reply<'a> {
     Unknown,
     /// A part of some slots.
     Page(Page<'a>),
-    /// The other members to ask about some slots.
-    Sources(Sources<'a>),
+    /// The log has lost changes of these slots since the epoch of the request. They have to be
+    /// copied in full.
+    Incomplete(SlotSet),
     /// The member answers.
     Pong,
     /// The member does not own the key's slot by its map, whose epoch the envelope has.
@@ -153,7 +152,7 @@ impl<'a> Reply<'a> {
                 writer.short(page.next, "a cursor")?;
                 (PAGE, 0, Value::Copied(page.entries))
             }
-            Self::Sources(sources) => (SOURCES, 0, Value::Copied(sources.as_bytes())),
+            Self::Incomplete(slots) => (INCOMPLETE, 0, Value::Copied(slots.as_bytes())),
             Self::Flushes(flushes) => (FLUSHES, 0, Value::Copied(flushes.as_bytes())),
             Self::Pong => (PONG, 0, nothing),
             Self::WrongOwner => (WRONG_OWNER, 0, nothing),
@@ -211,7 +210,10 @@ impl<'a> Reply<'a> {
                 next: reader.short("cursor")?,
                 entries: reader.rest(),
             }),
-            SOURCES => Self::Sources(Sources::from_bytes(reader.rest())),
+            INCOMPLETE => Self::Incomplete(
+                SlotSet::from_bytes(reader.take(SlotSet::LEN, "slots")?)
+                    .ok_or(DecodeError::Truncated("slots"))?,
+            ),
             FLUSHES => Self::Flushes(Flushes::from_bytes(reader.rest())?),
             PONG => Self::Pong,
             WRONG_OWNER => Self::WrongOwner,

@@ -21,14 +21,14 @@ const PUT: u8 = 0x40;
 const FETCH: u8 = 0x41;
 const FETCH_SLOTS: u8 = 0x42;
 const PING: u8 = 0x43;
-const SOURCES: u8 = 0x44;
 const COPY: u8 = 0x45;
-const VERSION: u8 = 0x46;
 const FLUSHES: u8 = 0x47;
 const FLUSH: u8 = 0x48;
 const WRITERS: u8 = 0x49;
 
-const SOURCES_OWNED: u16 = 1;
+const PUT_AGAIN: u16 = 1;
+
+const FETCH_SLOTS_CHANGED: u16 = 1;
 
 const FLUSH_ALL_DATABASES: u16 = 1;
 const FLUSH_CUTOFF: u16 = 2;
@@ -42,32 +42,34 @@ pub enum Request<'a> {
     Command(Command<'a>),
     /// About the whole store. Answered with [`Reply::Server`](super::Reply::Server).
     Server(ServerCommand<'a>),
-    /// An entry with its version: to be kept if it is newer than what is there. Answered with
-    /// `Applied` or `NotNewer`, so repeating it does no harm.
-    Put(Entry<'a>),
+    /// A write of the primary. An owner or learner that has applied the epoch of the envelope keeps
+    /// it if it is newer than what is there. Answered with `Applied` or `NotNewer`, so repeating it
+    /// does no harm, or with `WrongOwner`.
+    Put {
+        /// The entry with its version.
+        entry: Entry<'a>,
+        /// The member may have it already, and has to log it once more: it counts as written in the
+        /// epoch of the envelope.
+        again: bool,
+    },
     /// The newest entry or tombstone of a key, whichever member owns its slot. Answered with
     /// `Entry` or `Unknown`. It is no use of the entry.
     Fetch {
         /// The key.
         key: &'a [u8],
     },
-    /// Entries and tombstones of some slots. Answered with `Page`.
+    /// Entries and tombstones of some slots, asked of their primary by a member that copies them.
+    /// Answered with `Page`, with `Incomplete` where the log of the primary has lost changes, or
+    /// with `WrongOwner` by a member that has applied another epoch.
     FetchSlots {
         /// Which slots.
         slots: SlotSet,
+        /// Only what was written after this epoch; all there is without it.
+        after: Option<u64>,
         /// Empty, or what the last page said.
         cursor: &'a [u8],
         /// About how many bytes of entries the page may have.
         len_max: u32,
-    },
-    /// The members that may know more of some slots than the asked member, because it has not taken
-    /// them over completely or had not when it lost them; of those that are down too, which no
-    /// member could ask. Answered with `Sources`.
-    Sources {
-        /// Which slots.
-        slots: SlotSet,
-        /// Of these only what the member owns, and only of those that are up.
-        is_owned: bool,
     },
     /// Answered with `Pong`: whether the member answers at all.
     Ping,
@@ -77,12 +79,6 @@ pub enum Request<'a> {
     Copy {
         /// What is read.
         get: Get<'a>,
-    },
-    /// The version of the entry that a get would find. Answered with `Version`, or `WrongOwner` by
-    /// every member but the slot's primary.
-    Version {
-        /// The key.
-        key: &'a [u8],
     },
     /// What was flushed, as far as the member knows. Answered with `Flushes`.
     Flushes,
@@ -150,23 +146,22 @@ impl<'a> Request<'a> {
         Ok(match self {
             Self::Command(command) => return command::write(command, writer, source),
             Self::Server(command) => return server::write(command, writer),
-            Self::Put(entry) => {
+            Self::Put { entry, again } => {
                 entry.write(writer)?;
-                (PUT, 0, entry.content.payload())
+                (PUT, bit(*again, PUT_AGAIN), entry.content.payload())
             }
             Self::Fetch { key } => (FETCH, 0, Value::Copied(key)),
             Self::FetchSlots {
                 slots,
+                after,
                 cursor,
                 len_max,
             } => {
                 writer.u32(*len_max);
+                writer.optional(*after, Writer::u64);
                 writer.put(slots.as_bytes());
-                (FETCH_SLOTS, 0, Value::Copied(cursor))
-            }
-            Self::Sources { slots, is_owned } => {
-                writer.put(slots.as_bytes());
-                (SOURCES, bit(*is_owned, SOURCES_OWNED), Value::Copied(&[]))
+                let flags = bit(after.is_some(), FETCH_SLOTS_CHANGED);
+                (FETCH_SLOTS, flags, Value::Copied(cursor))
             }
             Self::Ping => (PING, 0, Value::Copied(&[])),
             Self::Flushes => (FLUSHES, 0, Value::Copied(&[])),
@@ -187,7 +182,6 @@ impl<'a> Request<'a> {
                 let flags = command::write_get(get, writer);
                 (COPY, flags, Value::Copied(get.key))
             }
-            Self::Version { key } => (VERSION, 0, Value::Copied(key)),
         })
     }
 
@@ -235,23 +229,22 @@ impl<'a> Request<'a> {
                         value: u64::from(entry.space),
                     });
                 }
-                Self::Put(entry)
+                Self::Put {
+                    entry,
+                    again: flags.has(PUT_AGAIN),
+                }
             }
             FETCH => Self::Fetch { key: reader.rest() },
             FETCH_SLOTS => {
                 let len_max = reader.u32("length")?;
+                let after =
+                    reader.optional(flags.has(FETCH_SLOTS_CHANGED), |it| it.u64("epoch"))?;
                 let slots = reader.take(SlotSet::LEN, "slots")?;
                 Self::FetchSlots {
+                    after,
                     slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
                     cursor: reader.rest(),
                     len_max,
-                }
-            }
-            SOURCES => {
-                let slots = reader.take(SlotSet::LEN, "slots")?;
-                Self::Sources {
-                    is_owned: flags.has(SOURCES_OWNED),
-                    slots: SlotSet::from_bytes(slots).ok_or(DecodeError::Truncated("slots"))?,
                 }
             }
             PING => Self::Ping,
@@ -267,7 +260,6 @@ impl<'a> Request<'a> {
             COPY => Self::Copy {
                 get: command::read_get(&mut flags, &mut reader)?,
             },
-            VERSION => Self::Version { key: reader.rest() },
             opcode => return Err(DecodeError::UnknownOpcode(opcode)),
         };
         flags.end()?;

@@ -1,7 +1,10 @@
+mod moves;
+
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
+use self::moves::{Move, moves};
 use super::*;
 
 #[test]

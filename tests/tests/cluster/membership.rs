@@ -100,11 +100,18 @@ impl Three {
             "all are active",
             are(&[("a", "active"), ("b", "active"), ("c", "active")]),
         )?;
+        three.wait_moved(&[0, 1, 2])?;
         Ok(three)
     }
 
     fn all(&self) -> Vec<&FonnNode> {
         self.nodes.iter().collect()
+    }
+
+    /// Waits until slots are where they belong.
+    fn wait_moved(&self, present: &[usize]) -> Result<()> {
+        let nodes: Vec<_> = present.iter().map(|at| &self.nodes[*at]).collect();
+        wait_metric(&nodes, "fonn_cluster_is_moving", 0.0)
     }
 
     fn without(&self, absent: usize) -> Vec<&FonnNode> {
@@ -215,8 +222,11 @@ fn three_nodes_form_a_cluster_and_notice_failures_and_returns() -> Result<()> {
         "it is active again",
         are(&[("a", "active"), ("b", "active"), ("c", "active")]),
     )?;
-    // It owns what it owned.
-    assert_eq!(slots(&map(&three.nodes[0])?, &leader), owned[fallen]);
+    wait(
+        &three.all(),
+        "it owns what it owned, once it has what it missed",
+        |map| slots(map, &leader) == owned[fallen],
+    )?;
     for node in &mut three.nodes {
         node.stop()?;
     }
@@ -323,4 +333,33 @@ fn a_node_alone_says_how_it_would_come_into_a_cluster() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn the_slots_of_a_member_that_stays_away_get_other_owners() -> Result<()> {
+    undisturbed(|| {
+        let mut three = Three::form()?;
+        text(&admin(&three.nodes[0]), &["replicas", "2"])?;
+        three.wait_moved(&[0, 1, 2])?;
+        let owned = |map: &Value| {
+            let entries = map["members"].as_array().into_iter().flatten();
+            let slots = entries.filter_map(|it| it["slots"].as_u64());
+            slots.sum::<u64>()
+        };
+        assert_eq!(owned(&map(&three.nodes[0])?), 2 * SLOTS);
+        three.nodes[2].kill9()?;
+        let others = three.without(2);
+        wait(&others, "its slots have one owner", |map| {
+            owned(map) < 2 * SLOTS && slots(map, "c") == 0
+        })?;
+        let took = wait(&others, "two members own all slots", |map| {
+            owned(map) == 2 * SLOTS && slots(map, "c") == 0
+        })?;
+        eprintln!("another owner after {took:?}");
+        three.nodes[2].start_again()?;
+        wait(&three.all(), "it owns slots again", |map| {
+            owned(map) == 2 * SLOTS && slots(map, "c") > 0
+        })?;
+        Ok(())
+    })
 }

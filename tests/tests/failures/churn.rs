@@ -93,10 +93,8 @@ fn what_members_leave_that_come_and_go_again_and_again_is_taken_over() -> Result
     let slots = |part: &str| cluster.slots(part);
     let all = f64::from(SLOT_COUNT);
     ensure!(slots("primary")? == all, "{:?} are owned", slots("primary"));
-    ensure!(slots("replica")? == all, "{:?} twice", slots("replica"));
-    ensure!(slots("filling")? == 0.0, "{:?} lack", slots("filling"));
-    let left_out = cluster.shared("source_left_out")?;
-    ensure!(left_out == 0.0, "{left_out} sources were left out");
+    ensure!(slots("owner")? == all, "{:?} twice", slots("owner"));
+    ensure!(slots("learner")? == 0.0, "{:?} lack", slots("learner"));
     let members = cluster.nodes.iter().map(|it| it.addr());
     for address in addresses.into_iter().chain(members) {
         let begun = Instant::now();

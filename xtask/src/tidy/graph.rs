@@ -96,6 +96,7 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 25] = [
             "fonn-server",
             "fonn-forward",
             "fonn-program",
+            "fonn-replication",
             "fonn-ram-tier",
             "fonn-disk-tier",
             "fonn-cold-tier",

@@ -46,7 +46,9 @@ fn topology(epoch: u64, nodes: &[&Node], down: Option<usize>) -> Topology {
         },
     };
     let members = NAMES.into_iter().zip(nodes).enumerate().map(member);
-    let owners = (0..SLOT_COUNT).map(|slot| table.owners(slot)).collect();
+    let owners = (0..SLOT_COUNT)
+        .map(|slot| Some(table.owners(slot)))
+        .collect();
     Topology::new(epoch, members.collect(), owners).unwrap()
 }
 

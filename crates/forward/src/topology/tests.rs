@@ -18,11 +18,11 @@ fn three() -> Vec<Member> {
     vec![member("a", 1), member("b", 2), member("c", 3)]
 }
 
-fn row(positions: &[u16]) -> Owners {
-    Owners::new(positions).unwrap()
+fn row(positions: &[u16]) -> Option<Owners> {
+    Owners::new(positions)
 }
 
-fn rows(slot_owners: impl Fn(u16) -> Vec<u16>) -> Vec<Owners> {
+fn rows(slot_owners: impl Fn(u16) -> Vec<u16>) -> Vec<Option<Owners>> {
     (0..SLOT_COUNT)
         .map(|slot| row(&slot_owners(slot)))
         .collect()
@@ -64,6 +64,16 @@ fn the_next_in_rank_serves_for_a_member_that_is_down() {
     assert_eq!(topology.serving(0), None);
     assert_eq!(topology.serving(9000).unwrap().id, "c");
     assert_eq!(topology.serving(SLOT_COUNT), None);
+}
+
+#[test]
+fn a_slot_without_owners_is_served_by_no_member() {
+    let owners = rows(|slot| if slot == 5 { vec![] } else { vec![1] });
+    let topology = Topology::new(7, three(), owners).unwrap();
+    assert_eq!(topology.serving(5), None);
+    assert_eq!(topology.serving(6).unwrap().id, "b");
+    let owned: Vec<_> = topology.ranges().map(|it| it.owners.is_some()).collect();
+    assert_eq!(owned, [true, false, true]);
 }
 
 #[test]
@@ -181,7 +191,7 @@ proptest! {
         for range in topology.ranges() {
             prop_assert_eq!(range.first, next);
             for slot in range.first..=range.last {
-                prop_assert_eq!(range.owners.positions(), &[owner(slot)][..]);
+                prop_assert_eq!(range.owners, row(&[owner(slot)]));
             }
             next = range.last + 1;
         }

@@ -2,6 +2,7 @@ use openraft::{Membership, StoredMembership};
 
 use super::*;
 use crate::cluster::member::MemberInfo;
+use crate::cluster::state::settle::settle;
 
 fn info(id: &str, raft_id: RaftId) -> MemberInfo {
     MemberInfo {
@@ -29,6 +30,7 @@ fn three() -> State {
         let id = id.to_owned();
         state.apply(Change::Activate { id, raft_id });
     }
+    settle(&mut state);
     state
 }
 

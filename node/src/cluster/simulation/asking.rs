@@ -7,8 +7,10 @@ use super::log::Payload;
 use super::message::Message;
 use super::node::{CHANGE_DEADLINE, Node, detector_options};
 use crate::cluster::detector::ANSWER_DEADLINE;
-use crate::cluster::health::fall_or_return;
+use crate::cluster::health::failed;
 use crate::cluster::lease::{Question, Role};
+use crate::cluster::member::{Member, SyncStatus};
+use crate::cluster::state::Change;
 use crate::cluster::types::RaftId;
 
 impl Node {
@@ -35,7 +37,7 @@ impl Node {
             };
             free.insert(now);
             let member = self.state.by_raft_id(id);
-            let is_down = member.is_none_or(|member| member.is_down);
+            let is_down = member.is_none_or(Member::is_down);
             let granted = role.promises().then(|| self.grants.granted(id, is_down));
             let question = Question {
                 from: self.id(),
@@ -47,22 +49,73 @@ impl Node {
             let message = Message::Ping {
                 sent: now,
                 question,
-                version: self.data.newest_here(),
             };
             self.out.push((id, message));
         }
-        self.ask_for_slot();
+        self.ask_for_status();
+    }
+
+    /// Asks the leader to note what this member knows about itself, as the replication core does.
+    /// It has nothing to copy here.
+    fn ask_for_status(&mut self) {
+        let Some(member) = self.state.by_raft_id(self.id()) else {
+            return;
+        };
+        let (id, raft_id, applied) = (member.info.id.clone(), self.id(), self.state.epoch);
+        let change = match member.status {
+            SyncStatus::Down => Change::Sync {
+                id,
+                raft_id,
+                applied,
+                started: 1,
+            },
+            SyncStatus::InSync if self.state.next.is_none() || member.is_ready => return,
+            SyncStatus::Syncing | SyncStatus::InSync => Change::InSync {
+                id,
+                raft_id,
+                applied,
+            },
+        };
+        match self.leader {
+            Some(leader) if leader != raft_id && !self.is_leader() => {
+                self.out.push((leader, Message::Propose(change)));
+            }
+            _ => self.wished = Some(change),
+        }
+    }
+
+    /// Proposes, as the leader, what a member says about itself.
+    pub(super) fn propose_status(&mut self, change: Change, now: Instant) {
+        if !self.is_leading(now) {
+            return;
+        }
+        if let Change::Sync { raft_id, .. } = &change {
+            let is_down = |it: &Member| it.is_down();
+            let is_silent = *raft_id != self.id()
+                && self.state.by_raft_id(*raft_id).is_some_and(is_down)
+                && self.detector.is_down(*raft_id, true, now);
+            let falls = |it: &Payload| matches!(it, Payload::Change(Change::Down { raft_id: id, .. }) if id == raft_id);
+            // A late request has no effect once the fall is applied.
+            let open = &self.disk.log[self.applied..];
+            if is_silent || open.iter().any(|it| falls(&it.payload)) {
+                return;
+            }
+        }
+        let change = Payload::Change(change);
+        let open = self.disk.log[self.applied..].iter();
+        if !open.map(|it| &it.payload).any(|it| *it == change) {
+            self.append(change, now);
+            self.heartbeat(now);
+        }
     }
 
     /// Answers a question.
-    pub(super) fn answer(&mut self, sent: Instant, question: Question, version: u64, now: Instant) {
-        self.data.hear(version);
+    pub(super) fn answer(&mut self, sent: Instant, question: Question, now: Instant) {
         let silence = detector_options().silence;
         self.lease.hear(question, self.leader, silence, now);
         let answer = Message::Pong {
             sent,
             sequence: question.sequence,
-            version: self.data.newest_here(),
         };
         self.out.push((question.from, answer));
     }
@@ -71,12 +124,11 @@ impl Node {
     pub(super) fn answered(
         &mut self,
         from: RaftId,
-        (sent, sequence, version): (Instant, u64, u64),
+        (sent, sequence): (Instant, u64),
         now: Instant,
     ) {
         if self.asked.get(&from) == Some(&sent) && now - sent < ANSWER_DEADLINE {
             self.asked.remove(&from);
-            self.data.hear(version);
             self.grants.answered(from, sequence);
             self.detector.answered(from, now);
         }
@@ -87,17 +139,13 @@ impl Node {
         let last = self.disk.log.last().map(|entry| entry.leader);
         let role = Role::of(&self.metrics(now));
         self.grants.look(role, (self.id(), last), now);
-        self.go_on_with_removal(now);
         if !self.is_leading(now) || self.is_waiting(now, CHANGE_DEADLINE, |it| &mut it.deciding) {
             return;
         }
-        if let Some(change) = self.state.extension(self.data.wanted()) {
-            let at = self.append(Payload::Change(change), now);
-            return self.wait_for(at, now, |it| &mut it.deciding);
-        }
         let own = self.id();
         let watched = (&mut self.detector, &mut self.grants);
-        if let Some(change) = fall_or_return(&self.state, own, watched, now) {
+        let change = failed(&self.state, own, watched, now).or_else(|| self.wished.take());
+        if let Some(change) = change {
             let at = self.append(Payload::Change(change), now);
             self.wait_for(at, now, |it| &mut it.deciding);
         }

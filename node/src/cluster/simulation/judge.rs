@@ -46,11 +46,10 @@ impl World {
         for entry in node.disk.log.iter().take(node.applied).skip(self.judged) {
             self.judged += 1;
             let (term, made) = (entry.term, entry.made);
-            let Payload::Change(Change::SetDown {
-                raft_id, is_down, ..
-            }) = entry.payload
-            else {
-                continue;
+            let (raft_id, is_down) = match entry.payload {
+                Payload::Change(Change::Down { raft_id, .. }) => (raft_id, true),
+                Payload::Change(Change::Sync { raft_id, .. }) => (raft_id, false),
+                _ => continue,
             };
             let last = self.verdicts.iter().rev().find(|it| it.raft_id == raft_id);
             // Another leader has its own view; the same one does not change its mind so soon.

@@ -6,8 +6,6 @@ use std::time::Instant;
 
 use openraft::BasicNode;
 
-use super::data::Held;
-use super::missing::Noted;
 use crate::cluster::state::Change;
 use crate::cluster::types::RaftId;
 
@@ -56,15 +54,6 @@ pub(super) struct Disk {
     pub(super) term: u64,
     pub(super) voted: Option<RaftId>,
     pub(super) log: Vec<Entry>,
-    /// Moment and time of its wall clock, which goes on with the member down.
-    pub(super) wall: Option<(Instant, u64)>,
-    /// What it has of the key, and up to where versions are reserved.
-    pub(super) held: Option<Held>,
-    pub(super) ceiling: u64,
-    /// What is below was flushed.
-    pub(super) cutoff: u64,
-    /// The missing members.
-    pub(super) noted: Noted,
 }
 
 impl Disk {

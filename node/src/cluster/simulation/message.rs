@@ -1,13 +1,12 @@
 //! What simulated members say to each other.
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::data::Held;
 use super::log::Entry;
 use crate::cluster::lease::Question;
 use crate::cluster::member::MemberInfo;
-use crate::cluster::types::{LogId, RaftId};
+use crate::cluster::state::Change;
+use crate::cluster::types::LogId;
 
 #[derive(Clone, Debug)]
 pub(super) enum Message {
@@ -34,34 +33,14 @@ pub(super) enum Message {
     Ping {
         sent: Instant,
         question: Question,
-        version: u64,
     },
     Pong {
         sent: Instant,
         sequence: u64,
-        version: u64,
     },
     Join(MemberInfo),
-    /// The new owner of the slot asks what others have of it.
-    Fetch {
-        epoch: u64,
-    },
-    Fetched {
-        epoch: u64,
-        held: Option<Held>,
-        cutoff: u64,
-        missing: BTreeSet<RaftId>,
-    },
-    /// What there is is flushed, or what is below a cutoff.
-    Flush {
-        number: u64,
-        epoch: u64,
-        cutoff: Option<u64>,
-    },
-    Flushed {
-        number: u64,
-        cutoff: u64,
-    },
+    /// A member asks the leader for a change of its own status.
+    Propose(Change),
 }
 
 /// What a leader adds to the logs of others, behind what they have.
@@ -72,17 +51,4 @@ pub(super) struct Append {
     pub(super) previous_term: u64,
     pub(super) entries: Vec<Entry>,
     pub(super) commit: usize,
-}
-
-impl Message {
-    /// How late it may come, where others may come so late. Every other flush is quick: clocks have
-    /// not been told again by then.
-    pub(super) fn late_max(&self, late_max: Duration) -> Duration {
-        match self {
-            Self::Flush { number, .. } | Self::Flushed { number, .. } if number % 2 == 0 => {
-                late_max / 40
-            }
-            _ => late_max,
-        }
-    }
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use fonn_base::random::SplitMix64;
 use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerState};
 
-use super::data::Data;
 use super::log::{Config, Disk, Entry, Payload};
 use super::message::Message;
 use crate::cluster::detector::{self, Detector};
@@ -74,13 +73,13 @@ pub(super) struct Node {
     pub(super) lease: Lease,
     pub(super) leader: Option<RaftId>,
     pub(super) asked: BTreeMap<RaftId, Instant>,
-    pub(super) data: Data,
+    /// What it says about itself while it leads.
+    pub(super) wished: Option<Change>,
     pub(super) out: Vec<(RaftId, Message)>,
 }
 
 impl Node {
     pub(super) fn new(info: MemberInfo, disk: Disk, seed: u64, now: Instant) -> Self {
-        let data = Data::new(&disk, now);
         Self {
             info,
             disk,
@@ -95,7 +94,7 @@ impl Node {
             lease: Lease::default(),
             leader: None,
             asked: BTreeMap::new(),
-            data,
+            wished: None,
             out: Vec::new(),
         }
     }
@@ -124,7 +123,6 @@ impl Node {
                 entry(Payload::Config(Arc::new(config))),
                 entry(Payload::Change(form)),
             ],
-            ..Disk::default()
         }
     }
 
@@ -305,35 +303,10 @@ impl Node {
                 matched,
                 sent,
             } => self.appended(from, (term, matched, sent), now),
-            Message::Ping {
-                sent,
-                question,
-                version,
-            } => self.answer(sent, question, version, now),
-            Message::Pong {
-                sent,
-                sequence,
-                version,
-            } => self.answered(from, (sent, sequence, version), now),
+            Message::Ping { sent, question } => self.answer(sent, question, now),
+            Message::Pong { sent, sequence } => self.answered(from, (sent, sequence), now),
+            Message::Propose(change) => self.propose_status(change, now),
             Message::Join(info) => self.admit(info, now),
-            Message::Fetch { epoch } => self.tell(from, epoch),
-            Message::Fetched {
-                epoch,
-                held,
-                cutoff,
-                missing,
-            } => {
-                if epoch >= self.data.epoch {
-                    self.hear_of_missing(from, &missing);
-                }
-                self.told(from, (epoch, held, cutoff));
-            }
-            Message::Flush {
-                number,
-                epoch,
-                cutoff,
-            } => self.take_part(from, (number, epoch, cutoff), now),
-            Message::Flushed { number, cutoff } => self.took_part(from, number, cutoff),
         }
     }
 
@@ -364,7 +337,7 @@ impl Node {
         let live = self
             .state
             .live()
-            .filter(|it| it.phase == Phase::Active && !it.is_down);
+            .filter(|it| it.phase == Phase::Active && !it.is_down());
         live.map(|it| it.info.id.clone()).collect()
     }
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use fonn_base::random::SplitMix64;
 
 use super::FORMED;
-use super::data::Clients;
 use super::judge::Verdict;
 use super::log::Disk;
 use super::message::Message;
@@ -36,12 +35,6 @@ pub(super) enum Event {
         from: RaftId,
         to: RaftId,
         message: Message,
-    },
-    /// A client asks for something.
-    Operate,
-    /// A client flushes, and will again.
-    Flush {
-        again: bool,
     },
 }
 
@@ -75,7 +68,6 @@ pub(super) struct World {
     /// The members declared down, and up again, in the order in which it was agreed on.
     pub(super) verdicts: Vec<Verdict>,
     pub(super) judged: usize,
-    pub(super) clients: Clients,
 }
 
 /// A place for a member: it runs or it does not.
@@ -86,8 +78,6 @@ pub(super) struct Slot {
     life: u32,
     /// What it had applied when it was looked at last.
     pub(super) looked: usize,
-    /// Until then it stands still; what comes waits.
-    pub(super) paused_until: Instant,
 }
 
 fn info(at: usize, raft_id: RaftId) -> MemberInfo {
@@ -122,7 +112,6 @@ impl World {
             leaders: BTreeMap::new(),
             verdicts: Vec::new(),
             judged: 0,
-            clients: Clients::default(),
         };
         for at in 0..count {
             let info = info(at, 1 + at as u64);
@@ -136,7 +125,6 @@ impl World {
                 disk,
                 life: 0,
                 looked: 0,
-                paused_until: start,
             });
             world.wake(at);
         }
@@ -170,7 +158,6 @@ impl World {
         slot.looked = 0;
         slot.node = Some(Node::new(slot.info.clone(), slot.disk.clone(), seed, now));
         let life = slot.life;
-        self.rule(at);
         for tick in [
             Tick::Campaign,
             Tick::Heartbeat,
@@ -220,8 +207,6 @@ impl World {
             match *next.remove() {
                 Event::Tick { at, life, tick } => self.tick(at, life, tick),
                 Event::Message { from, to, message } => self.deliver(from, to, message),
-                Event::Operate => self.operate(),
-                Event::Flush { again } => self.flush(again),
             }
         }
         self.now = end;
@@ -233,11 +218,6 @@ impl World {
         let Some(node) = slot.node.as_mut().filter(|_| slot.life == life) else {
             return;
         };
-        if slot.paused_until > now {
-            let until = slot.paused_until;
-            return self.schedule(until, Event::Tick { at, life, tick });
-        }
-        node.turn(now);
         let next = match tick {
             Tick::Campaign => {
                 node.campaign(now);
@@ -278,12 +258,7 @@ impl World {
     fn deliver(&mut self, from: RaftId, to: RaftId, message: Message) {
         let now = self.now;
         let Some(at) = self.place(to) else { return };
-        let until = self.nodes[at].paused_until;
-        if until > now {
-            return self.schedule(until, Event::Message { from, to, message });
-        }
         if let Some(node) = &mut self.nodes[at].node {
-            node.turn(now);
             node.receive(from, message, now);
             self.collect(at);
         }
@@ -298,7 +273,6 @@ impl World {
         for (to, message) in std::mem::take(&mut node.out) {
             self.send(own, to, message);
         }
-        self.hear_of_flushes(at);
         self.judge(at);
     }
 
@@ -310,7 +284,7 @@ impl World {
         if self.cut.contains(&(source, target)) || is_lost {
             return;
         }
-        let late_max = message.late_max(self.weather.late_max);
+        let late_max = self.weather.late_max;
         let late = self.random.below(late_max.as_micros() as u64 + 1);
         let at = self.now + Duration::from_micros(200 + late);
         self.schedule(at, Event::Message { from, to, message });

@@ -3,6 +3,8 @@ use std::collections::BTreeSet;
 use fonn_base::hlc;
 use proptest::prelude::*;
 
+use super::records::{RECORD_LEN_MAX, RECORDS_LEN_MAX, RECORDS_MAX, TOGETHER_MAX};
+use super::settle::{asks_to_sync, reports, settle, settle_up};
 use super::*;
 use crate::cluster::map::{self, Map};
 use crate::cluster::member::MemberState;
@@ -36,13 +38,18 @@ fn activate(id: &str, raft_id: RaftId) -> Change {
     Change::Activate { id, raft_id }
 }
 
-fn down(id: &str, raft_id: RaftId, is_down: bool) -> Change {
+fn down(id: &str, raft_id: RaftId) -> Change {
     let id = id.to_owned();
-    Change::SetDown {
-        id,
-        raft_id,
-        is_down,
-    }
+    Change::Down { id, raft_id }
+}
+
+/// The members that own slots.
+fn owners(state: &State) -> BTreeSet<String> {
+    let map = Map::new(state);
+    let slots = 0..fonn_proto::placement::SLOT_COUNT;
+    slots
+        .flat_map(|slot| map.owners(slot).map(|it| it.id.clone()).collect::<Vec<_>>())
+        .collect()
 }
 
 fn state_of(state: &State, id: &str) -> MemberState {
@@ -50,15 +57,57 @@ fn state_of(state: &State, id: &str) -> MemberState {
 }
 
 #[test]
+fn the_slots_of_a_member_that_is_missed_get_other_owners_until_it_is_back() {
+    let mut state = formed();
+    for (id, raft_id) in [("b", 2), ("c", 3)] {
+        state.apply(Change::Join(info(id, raft_id)));
+        state.apply(activate(id, raft_id));
+    }
+    state.apply(Change::SetReplicas(2));
+    settle(&mut state);
+    let miss = Change::Miss {
+        id: "c".to_owned(),
+        raft_id: 3,
+    };
+    let before = state.clone();
+    state.apply(miss.clone());
+    assert_eq!(state, before, "it is not down");
+    let owners_of = |state: &State, slot| Map::new(state).owners(slot).count();
+    state.apply(down("c", 3));
+    assert!((0..100).any(|slot| owners_of(&state, slot) == 1));
+    state.apply(miss);
+    assert!(state.is_moving());
+    settle_up(&mut state);
+    assert!((0..100).all(|slot| owners_of(&state, slot) == 2));
+    assert_eq!(owners(&state), ["a", "b"].map(str::to_owned).into());
+    settle(&mut state);
+    assert_eq!(owners(&state).len(), 3);
+}
+
+#[test]
 fn a_member_joins_becomes_active_falls_returns_drains_and_goes() {
     let mut state = formed();
+    let (id, raft_id) = ("b".to_owned(), 2);
+    let sync = |applied| Change::Sync {
+        id: id.clone(),
+        raft_id,
+        applied,
+        started: 1,
+    };
+    let in_sync = |applied| Change::InSync {
+        id: id.clone(),
+        raft_id,
+        applied,
+    };
     for (change, expected, epoch) in [
         (Change::Join(info("b", 2)), MemberState::Joining, 2),
-        (activate("b", 2), MemberState::Active, 3),
-        (down("b", 2, true), MemberState::Down, 4),
-        (down("b", 2, false), MemberState::Active, 5),
-        (Change::Drain { id: "b".into() }, MemberState::Draining, 6),
-        (Change::Remove { id: "b".into() }, MemberState::Removed, 7),
+        (sync(2), MemberState::Joining, 3),
+        (in_sync(3), MemberState::Joining, 4),
+        (activate("b", 2), MemberState::Active, 5),
+        (down("b", 2), MemberState::Down, 6),
+        (sync(6), MemberState::Active, 7),
+        (Change::Drain { id: "b".into() }, MemberState::Draining, 8),
+        (Change::Remove { id: "b".into() }, MemberState::Removed, 9),
     ] {
         // Twice: the second time it holds already.
         for _ in 0..2 {
@@ -88,7 +137,7 @@ fn a_change_that_one_member_does_not_know_is_refused_and_names_it() {
         "{refused}"
     );
     // A member that is down comes back as it was.
-    state.apply(down("a", 1, true));
+    state.apply(down("a", 1));
     state.check_release(Release(0, 2)).unwrap_err();
     state.apply(Change::Join(MemberInfo {
         version: "0.2.0".to_owned(),
@@ -161,12 +210,18 @@ fn an_empty_disk_is_a_new_incarnation_that_old_decisions_do_not_reach() {
     let mut state = formed();
     state.apply(Change::Join(info("b", 2)));
     state.apply(activate("b", 2));
+    settle(&mut state);
+    let number = state.members["b"].number;
     state.apply(Change::Join(info("b", 3)));
-    assert_eq!(state_of(&state, "b"), MemberState::Joining);
+    // It keeps its place in the layout, and copies its slots before it owns them again.
+    assert_eq!(state_of(&state, "b"), MemberState::Down);
+    assert_eq!(state.members["b"].number, number);
+    assert_eq!(owners(&state), ["a".to_owned()].into());
     let unknown = Outcome::Refused(Refusal::UnknownMember("b".into()));
-    assert_eq!(state.apply(down("b", 2, true)), unknown);
+    assert_eq!(state.apply(down("b", 2)), unknown);
     assert_eq!(state.apply(activate("b", 2)), unknown);
-    assert!(!state.members["b"].is_down);
+    settle(&mut state);
+    assert_eq!(owners(&state), ["a", "b"].map(String::from).into());
 }
 
 #[test]
@@ -369,22 +424,59 @@ fn removed_members_are_remembered_within_bounds() {
 }
 
 #[test]
-fn a_fallen_member_owns_nothing_unless_all_have_fallen() {
+fn a_member_owns_slots_when_it_has_copied_them_and_no_longer_when_it_is_down() {
     let mut state = formed();
     state.apply(Change::Join(info("b", 2)));
     state.apply(activate("b", 2));
-    let owners = |state: &State| {
-        let map = Map::new(state);
-        let slots = 0..fonn_proto::placement::SLOT_COUNT;
-        slots
-            .flat_map(|slot| map.owners(slot).map(|it| it.id.clone()).collect::<Vec<_>>())
-            .collect::<BTreeSet<_>>()
-    };
-    assert_eq!(owners(&state), ["a", "b"].map(String::from).into());
-    state.apply(down("b", 2, true));
-    assert_eq!(owners(&state), ["a"].map(String::from).into());
-    state.apply(down("a", 1, true));
-    assert_eq!(owners(&state), ["a", "b"].map(String::from).into());
+    state.apply(Change::ProposeLayout);
+    let (only, both) = (["a".to_owned()].into(), ["a", "b"].map(String::from).into());
+    // The layout waits for the member, which is not even up.
+    state.apply(Change::ReplaceLayout);
+    assert_eq!(owners(&state), only);
+    settle(&mut state);
+    assert_eq!(owners(&state), both);
+    state.apply(down("b", 2));
+    assert_eq!(owners(&state), only);
+    state.apply(down("a", 1));
+    assert_eq!(owners(&state), BTreeSet::new());
+    // The first to return stands in for all slots.
+    state.apply(asks_to_sync(&state, "b"));
+    assert_eq!(owners(&state), ["b".to_owned()].into());
+    settle(&mut state);
+    assert_eq!(owners(&state), both);
+}
+
+#[test]
+fn a_drained_member_owns_its_slots_until_the_others_have_copied_them() {
+    let mut state = formed();
+    for (id, raft_id) in [("b", 2), ("c", 3)] {
+        state.apply(Change::Join(info(id, raft_id)));
+        state.apply(activate(id, raft_id));
+    }
+    settle(&mut state);
+    state.apply(Change::Drain { id: "b".into() });
+    state.apply(Change::ProposeLayout);
+    for id in ["a", "b"] {
+        state.apply(reports(&state, id));
+    }
+    state.apply(Change::ReplaceLayout);
+    assert!(owners(&state).contains("b"), "c has not reported");
+    settle(&mut state);
+    assert_eq!(owners(&state), ["a", "c"].map(String::from).into());
+}
+
+#[test]
+fn the_number_of_a_removed_member_is_given_again_when_no_layout_has_it() {
+    let mut state = formed();
+    state.apply(Change::Join(info("b", 2)));
+    state.apply(activate("b", 2));
+    settle(&mut state);
+    state.apply(Change::Remove { id: "b".into() });
+    state.apply(Change::Join(info("c", 3)));
+    assert_eq!(state.members["c"].number, 2, "the layout has the number 1");
+    settle(&mut state);
+    state.apply(Change::Join(info("d", 4)));
+    assert_eq!(state.members["d"].number, 1);
 }
 
 fn changes() -> impl Strategy<Value = Change> {
@@ -411,17 +503,29 @@ fn changes() -> impl Strategy<Value = Change> {
         }),
         any_info.prop_map(Change::Join),
         (id(), raft_id()).prop_map(|(id, raft_id)| Change::Activate { id, raft_id }),
-        (id(), raft_id(), any::<bool>()).prop_map(|(id, raft_id, is_down)| Change::SetDown {
+        (id(), raft_id()).prop_map(|(id, raft_id)| Change::Down { id, raft_id }),
+        (id(), raft_id(), 0..40u64, 0..3u64).prop_map(|(id, raft_id, applied, started)| {
+            Change::Sync {
+                id,
+                raft_id,
+                applied,
+                started,
+            }
+        }),
+        (id(), raft_id(), 0..40u64).prop_map(|(id, raft_id, applied)| Change::InSync {
             id,
             raft_id,
-            is_down
+            applied,
         }),
+        Just(Change::ProposeLayout),
+        Just(Change::ReplaceLayout),
         id().prop_map(|id| Change::Drain { id }),
         id().prop_map(|id| Change::Remove { id }),
         (id(), 0..3u16).prop_map(|(id, weight)| Change::SetWeight { id, weight }),
         (0..5u8).prop_map(Change::SetReplicas),
         any::<u64>().prop_map(|ceiling| Change::ExtendVersions { ceiling }),
         put.clone().prop_map(Change::Put),
+        (id(), raft_id()).prop_map(|(id, raft_id)| Change::Miss { id, raft_id }),
         (0..4u64, prop::collection::vec(put, 0..4))
             .prop_map(|(revision, puts)| Change::PutTogether { revision, puts }),
     ]
@@ -438,8 +542,12 @@ proptest! {
         for change in changes {
             let before = state.clone();
             let outcome = state.apply(change.clone());
-            // The table is made from these alone.
-            let seen = |state: &State| (state.cluster, state.replicas, map::members(state));
+            let seen = |state: &State| {
+                let placed = (state.placing.clone(), state.next.clone(), state.stand_ins.clone());
+                let status = |it: &Member| (it.number, it.phase, it.status, it.is_ready, it.started, it.is_missed);
+                let statuses: Vec<_> = state.live().map(status).collect();
+                (state.cluster, state.replicas, map::members(state), placed, statuses)
+            };
             let users = |state: &State| (state.users.clone(), state.namespaces.clone());
             let (then, now) = (before.users_revision, state.users_revision);
             prop_assert!(then <= now && (users(&before) == users(&state) || then < now));

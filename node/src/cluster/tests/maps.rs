@@ -1,7 +1,7 @@
 //! Maps made by hand, as members have them.
 
 use fonn_base::hlc::VersionRange;
-use fonn_proto::placement::{Placed, Table};
+use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 
 use crate::cluster::map::{Map, MapMember};
 use crate::cluster::member::MemberState;
@@ -37,7 +37,13 @@ pub fn map(epoch: u64, replicas: u8, members: Vec<MapMember>) -> Map {
         epoch,
         versions: VersionRange::default(),
         replicas,
-        table: Table::new(&placed, usize::from(replicas)),
+        is_moving: false,
+        owners: match Table::new(&placed, usize::from(replicas)) {
+            Some(table) => (0..SLOT_COUNT)
+                .map(|slot| Some(table.owners(slot)))
+                .collect(),
+            None => Vec::new(),
+        },
         members,
     }
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use fonn_base::tasks::Tasks;
+use fonn_base::tasks::{OnShutdown, Tasks};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::faults::Links;
 use crate::cluster::map::{Map, MapMember};
-use crate::cluster::member::MemberState;
+use crate::cluster::member::{MemberState, SyncStatus};
 use crate::cluster::participant::Participant;
 use crate::cluster::state::Change;
 use crate::cluster::{ChangeError, Cluster, Options, Standing, Start, Status};
@@ -77,6 +77,8 @@ impl World {
         let tasks = Tasks::new();
         let id = options.id.clone();
         let cluster = Cluster::start(options, &tasks).await.unwrap();
+        let reports = report(cluster.clone(), id.clone());
+        tasks.spawn("reports", OnShutdown::Abort, reports);
         Node { cluster, tasks, id }
     }
 
@@ -107,6 +109,38 @@ impl World {
             node.status(|status| status.cluster != 0).await;
         }
         nodes
+    }
+}
+
+/// Says of a member what its replication would if no member had any entries.
+async fn report(cluster: Cluster, id: String) {
+    let states = cluster.state();
+    loop {
+        let state = states.borrow().clone();
+        let own = state.members.get(&id).filter(|it| it.is_live());
+        if let Some(member) = own {
+            let raft_id = member.info.raft_id;
+            let (id, applied) = (id.clone(), state.epoch);
+            let change = match member.status {
+                SyncStatus::Down => Some(Change::Sync {
+                    id,
+                    raft_id,
+                    applied,
+                    started: 1,
+                }),
+                SyncStatus::InSync if state.next.is_none() || member.is_ready => None,
+                SyncStatus::Syncing | SyncStatus::InSync => Some(Change::InSync {
+                    id,
+                    raft_id,
+                    applied,
+                }),
+            };
+            if let Some(change) = change {
+                // It is tried again.
+                let _ = cluster.propose(change, LOOK_EVERY * 50).await;
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

@@ -145,6 +145,7 @@ async fn one_node_hands_its_entries_over_to_another() {
         let slots = SlotSet::all();
         let request = Request::FetchSlots {
             slots,
+            after: None,
             cursor: &cursor,
             len_max: 20_000,
         };
@@ -187,9 +188,15 @@ async fn one_node_hands_its_entries_over_to_another() {
     assert_eq!(unknown.reply().unwrap(), Reply::Unknown);
 }
 
+fn put_of(entry: Entry<'_>) -> Request<'_> {
+    Request::Put {
+        entry,
+        again: false,
+    }
+}
+
 async fn put(to: &Client, entry: Entry<'_>) -> usize {
-    let request = Request::Put(entry);
-    match call(to, &request).await.reply().unwrap() {
+    match call(to, &put_of(entry)).await.reply().unwrap() {
         Reply::Applied => 1,
         Reply::NotNewer => 0,
         other => panic!("{other:?}"),
@@ -202,7 +209,7 @@ async fn malformed_fields_are_refused() {
     let node = node(&dir);
     let client = client(&node);
     let entry = Entry::tombstone(0, b"k", u64::MAX);
-    let refused = call(&client, &Request::Put(entry.clone())).await;
+    let refused = call(&client, &put_of(entry.clone())).await;
     let malformed = Reply::Refused(peer::Refusal::Malformed);
     assert_eq!(refused.reply().unwrap(), malformed);
     let long = vec![1; VALUE_LEN_MAX + 1];
@@ -211,7 +218,7 @@ async fn malformed_fields_are_refused() {
         content: Content::Value(Value::Copied(&long)),
         ..entry
     };
-    let refused = call(&client, &Request::Put(entry)).await;
+    let refused = call(&client, &put_of(entry)).await;
     let too_large = Reply::Outcome(Outcome::Failed(Failure::TooLarge));
     assert_eq!(refused.reply().unwrap(), too_large);
 }

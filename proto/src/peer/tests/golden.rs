@@ -171,20 +171,17 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
         ("count-in-slot", server(ServerCommand::CountInSlot(0x0201))),
         (
             "put-tombstone",
-            Request::Put(Entry::tombstone(ENVELOPE.space, b"key", 8)),
+            put(Entry::tombstone(ENVELOPE.space, b"key", 8)),
         ),
         (
             "put-value",
-            Request::Put(entry(Content::Value(Value::Copied(b"value")))),
+            put(entry(Content::Value(Value::Copied(b"value")))),
         ),
         (
             "put-frame",
-            Request::Put(entry(Content::Frame(Value::Copied(b"frame")))),
+            put(entry(Content::Frame(Value::Copied(b"frame")))),
         ),
-        (
-            "put-omitted",
-            Request::Put(entry(Content::Omitted { len: 9 })),
-        ),
+        ("put-omitted", put(entry(Content::Omitted { len: 9 }))),
         ("fetch", Request::Fetch { key: b"key" }),
         ("ping", Request::Ping),
         (
@@ -193,7 +190,6 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
                 get: Get::new(b"key"),
             },
         ),
-        ("version", Request::Version { key: b"key" }),
         (
             "flush-now",
             Request::Flush {
@@ -211,6 +207,12 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
             },
         ),
     ]
+}
+
+/// A write of the primary.
+fn put(entry: Entry<'_>) -> Request<'_> {
+    let again = false;
+    Request::Put { entry, again }
 }
 
 fn batch() -> Batch<'static> {
@@ -424,16 +426,30 @@ fn every_frame_has_the_bytes_that_it_always_had() {
 fn a_request_for_slots_has_the_bytes_that_it_always_had() {
     let mut out = Out::new();
     let slots = [0, 9, 16_383].into_iter().collect();
-    let request = Request::FetchSlots {
+    let mut request = Request::FetchSlots {
         slots,
+        after: None,
         cursor: b"at",
         len_max: 0x0100,
     };
     request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
     let bytes = out.to_vec();
     assert_eq!((bytes[1], bytes.len()), (0x42, 32 + 4 + 2048 + 2));
-    assert_eq!(&bytes[32..38], &[0, 1, 0, 0, 1, 2]);
+    assert_eq!(
+        (&bytes[2..4], &bytes[32..38]),
+        (&[0, 0][..], &[0, 1, 0, 0, 1, 2][..])
+    );
     assert_eq!(&bytes[32 + 4 + 2047..], &[0x80, b'a', b't']);
+    if let Request::FetchSlots { after, .. } = &mut request {
+        *after = Some(7);
+    }
+    let mut out = Out::new();
+    request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
+    let bytes = out.to_vec();
+    assert_eq!(
+        (&bytes[2..4], &bytes[32..38]),
+        (&[1, 0][..], &[0, 1, 0, 0, 7, 0][..])
+    );
 }
 
 #[test]
@@ -459,24 +475,12 @@ fn flushes_have_the_bytes_that_they_always_had() {
 }
 
 #[test]
-fn sources_have_the_bytes_that_they_always_had() {
+fn slots_that_are_incomplete_have_the_bytes_that_they_always_had() {
     let slots: SlotSet = [0, 9, 16_383].into_iter().collect();
     let mut out = Out::new();
-    let request = Request::Sources {
-        slots: slots.clone(),
-        is_owned: true,
-    };
-    request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
-    let bytes = out.to_vec();
-    assert_eq!((bytes[1], bytes.len()), (0x44, 32 + 2048));
-    assert_eq!((&bytes[2..4], &bytes[32..34]), (&[1, 0][..], &[1, 2][..]));
-    assert_eq!(bytes[32 + 2047], 0x80);
-    let mut sources = SourcesBuilder::default();
-    sources.push("node-1", &slots).unwrap();
-    let mut out = Out::new();
-    let reply = Reply::Sources(sources.sources());
+    let reply = Reply::Incomplete(slots);
     reply.encode(ENVELOPE.reply(9), u32::MAX, &mut out).unwrap();
     let bytes = out.to_vec();
-    assert_eq!((bytes[1], bytes.len()), (0x48, 32 + 1 + 6 + 2048));
-    assert_eq!(&bytes[32..41], b"\x06node-1\x01\x02");
+    assert_eq!((bytes[1], bytes.len()), (0x48, 32 + 2048));
+    assert_eq!((bytes[32], bytes[33], bytes[32 + 2047]), (1, 2, 0x80));
 }

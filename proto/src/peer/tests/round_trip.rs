@@ -56,7 +56,10 @@ fn check_request(request: &Request<'_>, envelope: Envelope, source: Option<&Byte
 /// The same request with its values copied, to compare by content.
 fn plain(request: Request<'_>) -> Request<'_> {
     match request {
-        Request::Put(entry) => Request::Put(plain_entry(entry)),
+        Request::Put { entry, again } => Request::Put {
+            entry: plain_entry(entry),
+            again,
+        },
         other => other,
     }
 }
@@ -119,11 +122,10 @@ proptest! {
         slots in slot_sets(),
     ) {
         let entry = entry(number, envelope.space, &hit, &pool);
-        check_request(&Request::Put(entry), envelope, None);
+        check_request(&Request::Put { entry, again: hit.won }, envelope, None);
         check_request(&Request::Fetch { key: &pool.key }, envelope, None);
-        let is_owned = hit.stale;
-        check_request(&Request::Sources { slots: slots.clone(), is_owned }, envelope, None);
-        let fetch = Request::FetchSlots { slots, cursor: &pool.key, len_max: hit.flags };
+        let after = hit.stale.then_some(hit.version);
+        let fetch = Request::FetchSlots { slots, after, cursor: &pool.key, len_max: hit.flags };
         check_request(&fetch, envelope, None);
         check_request(&Request::Ping, envelope, None);
         check_request(&Request::Flushes, envelope, None);
@@ -141,7 +143,6 @@ proptest! {
                 check_request(&flush, envelope, None);
             }
         }
-        check_request(&Request::Version { key: &pool.key }, envelope, None);
         let get = Get { want_value: hit.won, bump: hit.lost, ..Get::new(&pool.key) };
         check_request(&Request::Copy { get }, envelope, None);
     }
@@ -193,18 +194,8 @@ proptest! {
     }
 
     #[test]
-    fn sources_come_back(
-        envelope in envelopes(), members in vec(("[a-z]{0,20}", slot_sets()), 0..3),
-    ) {
-        let mut sources = SourcesBuilder::default();
-        for (name, slots) in &members {
-            sources.push(name, slots).unwrap();
-        }
-        let sources = sources.sources();
-        check_reply(&Reply::Sources(sources), envelope);
-        let found: Result<Vec<_>, _> = sources.iter().collect();
-        let wanted: Vec<_> = members.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
-        prop_assert_eq!(found.unwrap(), wanted);
+    fn incomplete_slots_come_back(envelope in envelopes(), slots in slot_sets()) {
+        check_reply(&Reply::Incomplete(slots), envelope);
     }
 
     #[test]

@@ -131,13 +131,9 @@ impl Node {
         while self.applied < self.commit {
             if let Payload::Change(change) = &self.disk.log[self.applied].payload {
                 self.state.apply(change.clone());
-                if self.data.epoch != 0 {
-                    self.go_by();
-                }
             }
             self.applied += 1;
         }
-        self.go_by();
     }
 
     /// A higher term ends what this member was in a lower one.

@@ -131,8 +131,14 @@ impl Model {
             Step::Roll => roll(&self.rig).await,
             Step::Mark => self.marks.push((engine.mark().await.unwrap(), self.now)),
             Step::Feed { which } => self.check_feed(which).await,
-            Step::Reopen => self.rig.reopen(),
-            Step::Kill => self.rig.drop_and_open(),
+            Step::Reopen => {
+                self.rig.reopen();
+                self.rig.engine().keep_tombstones();
+            }
+            Step::Kill => {
+                self.rig.drop_and_open();
+                self.rig.engine().keep_tombstones();
+            }
         }
     }
 

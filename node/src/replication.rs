@@ -1,0 +1,424 @@
+//! Replication of slots between the members of a cluster: the shell around the pure core
+//! (`fonn_replication`, `docs/replication.md`).
+//!
+//! The core decides which member may answer for a slot, which members need a write, and what has to
+//! be copied. This module passes events to it and executes its commands: it sends requests to other
+//! members, marks the log, saves the states of slots, and removes what a floor hides.
+//!
+//! What it is not: it decides nothing about ownership. The request path reads a table of rights
+//! ([`rights`]) without a lock, and locks the core for writes that other members need.
+//!
+//! Invariants:
+//! - An epoch is published to the request path after the core has applied it, the log is marked and
+//!   the states are durable ([`follow`]).
+//! - What was executed by an epoch that is not the published one any more is passed to the core
+//!   ([`write`]).
+
+mod batch;
+mod beat;
+pub mod copies;
+mod copying;
+mod execute;
+mod flushes;
+pub mod follow;
+mod inbox;
+pub(crate) mod kept;
+pub mod metrics;
+mod rights;
+mod saved;
+mod serve;
+mod write;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fonn_base::clock::Clock;
+use fonn_base::entry::Space;
+use fonn_base::hlc::VersionRange;
+use fonn_base::tasks::Tasks;
+use fonn_disk_tier::Mark;
+use fonn_forward::{Forwarder, Target, Topology};
+use fonn_proto::{Command, Failure, Outcome};
+use fonn_replication::{
+    Command as CoreCommand, Core, Epoch, Event as CoreEvent, MemberId, Page, Reply, RequestId,
+};
+use fonn_server::Job;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use self::copying::Removal;
+pub use self::execute::Later;
+use self::inbox::Inbox;
+use self::metrics::{Event, Events};
+use self::rights::RightsTable;
+pub(crate) use self::serve::PageAnswer;
+use self::write::Sending;
+use crate::engine::{Engine, PutError, Transfer};
+
+/// How long a write waits for the other owners. Longer than it takes until a member that failed is
+/// declared down.
+const OWNERS_WAIT: Duration = Duration::from_secs(3);
+
+/// Writes that wait for other members at most. Further ones are refused.
+const PENDING_MAX: usize = 1 << 14;
+
+/// Groups of slots that are copied side by side.
+const COPIES_MAX: usize = 2;
+
+/// No range of versions begins here.
+const NO_BASE: u64 = u64::MAX;
+
+/// What a write carries.
+#[derive(Clone, Debug, PartialEq)]
+struct Written {
+    space: Space,
+    key: Box<[u8]>,
+    transfer: Transfer,
+}
+
+/// What the task of [`follow`] has to do.
+#[derive(Debug)]
+enum Task {
+    Commands(Vec<CoreCommand<Entry>>),
+    /// A page that a member sent when it had applied an epoch.
+    Page(MemberId, Epoch, Page<Entry>),
+}
+
+/// What the core copies of a write: cheap to clone.
+type Entry = Arc<Written>;
+
+/// A member's part in the replication of its cluster.
+#[derive(Debug)]
+pub struct Replication {
+    /// The name of this member.
+    own: String,
+    forwarder: Forwarder,
+    clock: Clock,
+    /// [`OWNERS_WAIT`], which tests change.
+    owners_wait: Duration,
+    rights: RightsTable,
+    core: Mutex<CoreCell>,
+    /// The epoch that is published to the request path.
+    epoch_now: AtomicU64,
+    /// The base of its versions; [`NO_BASE`] while another epoch is published.
+    base_now: AtomicU64,
+    /// Where the log was when each epoch was applied, the oldest first.
+    marks: Mutex<VecDeque<(Epoch, Mark)>>,
+    /// The epoch that each member has told to have applied, by its number.
+    told: Mutex<HashMap<u8, u64>>,
+    /// The names of the members, by their numbers.
+    names: Mutex<Arc<[Option<String>]>>,
+    /// The writes whose answers are awaited.
+    waiting: Mutex<HashMap<RequestId, oneshot::Sender<Reply>>>,
+    last_request: AtomicU64,
+    /// What is sent and not answered.
+    sending: Mutex<HashSet<Sending>>,
+    /// What the task of [`follow`] has to do. It follows from writes, of which there are
+    /// [`PENDING_MAX`] at most, from copies, of which there are [`COPIES_MAX`], and from the beat.
+    tasks: Inbox<Task>,
+    /// What this member has to remove.
+    removals: Inbox<Removal>,
+    /// Where the states of slots are saved.
+    dir: PathBuf,
+    /// The tasks that send.
+    group: Tasks,
+    events: Events,
+}
+
+/// The core, and what waits for it.
+#[derive(Debug, Default)]
+struct CoreCell {
+    /// None before the first topology that has this member.
+    core: Option<Core<Entry>>,
+    /// Whether the core has applied an epoch that is not published yet.
+    is_applying: bool,
+    /// What happened meanwhile.
+    deferred: Vec<CoreEvent<Entry>>,
+}
+
+impl Replication {
+    /// The part of the member `own`, which sends to others through `forwarder`. Without a topology
+    /// it owns nothing.
+    fn new(own: &str, forwarder: Forwarder, clock: Clock, (dir, group): (PathBuf, Tasks)) -> Self {
+        Self {
+            own: own.to_owned(),
+            forwarder,
+            clock,
+            owners_wait: OWNERS_WAIT,
+            rights: RightsTable::new(),
+            core: Mutex::default(),
+            epoch_now: AtomicU64::new(0),
+            base_now: AtomicU64::new(NO_BASE),
+            marks: Mutex::default(),
+            told: Mutex::default(),
+            names: Mutex::new(Arc::from(Vec::new())),
+            waiting: Mutex::default(),
+            last_request: AtomicU64::new(0),
+            sending: Mutex::default(),
+            tasks: Inbox::default(),
+            removals: Inbox::default(),
+            dir,
+            group,
+            events: Events::default(),
+        }
+    }
+
+    /// The epoch that the request path goes by; 0 before the first.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch_now.load(Ordering::SeqCst)
+    }
+
+    /// The epoch that the request path goes by, and the base of its versions. `None` while another
+    /// epoch is published, and before the first.
+    pub(crate) fn epoch_and_base(&self) -> Option<(u64, u64)> {
+        let epoch = self.epoch();
+        let base = self.base_now.load(Ordering::SeqCst);
+        // Between these two looks no other epoch was published, so the base is not another's.
+        (epoch == self.epoch() && base != NO_BASE).then_some((epoch, base))
+    }
+
+    /// Goes by another epoch from now on.
+    fn publish_epoch(&self, epoch: u64, versions: VersionRange, engine: &Engine) {
+        self.base_now.store(NO_BASE, Ordering::SeqCst);
+        self.epoch_now.store(epoch, Ordering::SeqCst);
+        engine.enter_versions(versions);
+        self.base_now.store(versions.base, Ordering::SeqCst);
+    }
+
+    /// The topology by which requests are forwarded.
+    #[must_use]
+    pub fn topology(&self) -> Option<Arc<Topology>> {
+        self.forwarder.upstreams().map().topology()
+    }
+
+    /// The other members that serve.
+    #[must_use]
+    pub fn others(&self) -> Vec<Target> {
+        let all = self.forwarder.upstreams().all();
+        all.into_iter().map(|(_, target)| target).collect()
+    }
+
+    /// The way to other members.
+    #[must_use]
+    pub fn forwarder(&self) -> &Forwarder {
+        &self.forwarder
+    }
+
+    /// Whether this member is the primary of a slot by the topology.
+    #[must_use]
+    pub fn is_primary(&self, slot: u16) -> bool {
+        self.rights.is_primary(slot)
+    }
+
+    /// Whether this member executes a command of a slot that another process sent. A read may come
+    /// to any owner: its sender could not reach the primary.
+    #[must_use]
+    pub fn serves(&self, slot: u16, is_write: bool) -> bool {
+        let has_right = match is_write {
+            true => self.rights.writes(slot),
+            false => self.rights.hedges(slot),
+        };
+        has_right && self.holds_lease()
+    }
+
+    /// Whether this member executes a command here.
+    fn serves_job(&self, slot: u16, job: &Job<'_>) -> bool {
+        match job.command.is_write() || job.is_routed {
+            true => self.serves(slot, job.command.is_write()),
+            false => self.rights.reads(slot) && self.holds_lease(),
+        }
+    }
+
+    /// Whether reads of a key may be answered from RAM.
+    #[must_use]
+    pub fn answers(&self, key: &[u8]) -> bool {
+        self.rights.reads_at_once(fonn_proto::placement::slot(key)) && self.holds_lease()
+    }
+
+    /// Whether this member may answer for its slots now.
+    fn holds_lease(&self) -> bool {
+        self.rights.holds_lease(self.clock.coarse_monotonic_ms())
+    }
+
+    /// The time of the core's clock.
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.clock.coarse_monotonic_ms())
+    }
+
+    /// Whether the core waits for a page.
+    fn wants_page(&self, epoch: Epoch, page: &Page<Entry>) -> bool {
+        let cell = self.core.lock();
+        let core = cell.core.as_ref();
+        core.is_some_and(|core| core.wants_page(epoch, &page.request))
+    }
+
+    /// The number of this member; that of no member before the first topology.
+    fn me(&self) -> MemberId {
+        let cell = self.core.lock();
+        cell.core.as_ref().map_or(MemberId(u8::MAX), Core::me)
+    }
+
+    /// Whether the topology has this member alone.
+    fn is_alone(&self) -> bool {
+        let topology = self.topology();
+        topology.is_some_and(|it| it.members().iter().all(|member| member.id == self.own))
+    }
+
+    /// The epoch that a member has told to have applied.
+    fn told(&self, member: MemberId) -> u64 {
+        self.told.lock().get(&member.0).copied().unwrap_or(0)
+    }
+
+    /// Where the log was when this member applied the epoch after `epoch`. `None` if that is not
+    /// known any more.
+    fn mark_after(&self, epoch: Epoch) -> Option<Mark> {
+        let marks = self.marks.lock();
+        let first = marks.front().filter(|(first, _)| *first <= epoch.next());
+        first?;
+        let after = marks.iter().find(|(applied, _)| *applied > epoch);
+        after.map(|(_, mark)| *mark)
+    }
+
+    /// Another member, if it serves.
+    fn member(&self, member: MemberId) -> Option<Target> {
+        let names = Arc::clone(&self.names.lock());
+        let name = names.get(usize::from(member.0))?.as_ref()?;
+        self.forwarder.upstreams().member(name)
+    }
+
+    /// Passes an event to the core. What the core commands is executed by the task of [`follow`],
+    /// but for answers, which are given at once.
+    fn handle(&self, event: CoreEvent<Entry>) {
+        if let CoreEvent::Message(message) = &event {
+            let mut told = self.told.lock();
+            let epoch = told.entry(message.from.0).or_default();
+            *epoch = message.epoch.0.max(*epoch);
+        }
+        let commands = self.decide(event);
+        if !commands.is_empty() {
+            self.give_task(Task::Commands(commands));
+        }
+    }
+
+    fn give_task(&self, task: Task) {
+        self.tasks.put(task);
+    }
+
+    /// Passes an event to the core, and returns what it commands besides answers, which are given.
+    /// Nothing is done before the first topology; while an epoch is applied the event is deferred.
+    fn decide(&self, event: CoreEvent<Entry>) -> Vec<CoreCommand<Entry>> {
+        let mut commands = Vec::new();
+        {
+            let mut cell = self.core.lock();
+            if cell.is_applying {
+                cell.deferred.push(event);
+                return commands;
+            }
+            let Some(core) = cell.core.as_mut() else {
+                return commands;
+            };
+            let revision = core.revision();
+            core.handle(self.now(), event, &mut commands);
+            if core.revision() != revision {
+                self.rights.publish(core);
+            }
+        }
+        self.answer(&mut commands);
+        commands
+    }
+
+    /// Gives the answers among the commands, and takes them out, unless something has to be stored
+    /// before.
+    fn answer(&self, commands: &mut Vec<CoreCommand<Entry>>) {
+        let is_persist = |command: &CoreCommand<Entry>| matches!(command, CoreCommand::Persist(_));
+        if commands.iter().any(is_persist) {
+            return;
+        }
+        commands.retain(|command| {
+            let CoreCommand::Answer(request, reply) = command else {
+                return true;
+            };
+            self.give(*request, *reply);
+            false
+        });
+    }
+
+    /// Gives an answer to the request that waits for it.
+    fn give(&self, request: RequestId, reply: Reply) {
+        if let Some(waiting) = self.waiting.lock().remove(&request) {
+            // The client may have gone.
+            let _ = waiting.send(reply);
+        }
+    }
+
+    /// Slots by what this member has to do with them: as primary, as another owner, and those that
+    /// it copies.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 3] {
+        use fonn_replication::Role;
+        let cell = self.core.lock();
+        let mut counts = [0; 3];
+        for state in cell.core.iter().flat_map(Core::slots) {
+            let place = match state.role {
+                Role::None => continue,
+                Role::Primary => 0,
+                Role::Owner => 1,
+                Role::Learner => 2,
+            };
+            if let Some(count) = counts.get_mut(place) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
+    fn count(&self, event: Event) {
+        self.events.count(event);
+    }
+}
+
+fn failure(error: PutError) -> Failure {
+    match error {
+        PutError::Failed(failure) => failure,
+        PutError::Malformed(what) => {
+            tracing::warn!(what, "malformed entry from another member");
+            Failure::Unavailable
+        }
+    }
+}
+
+/// Whether the client holds the key for deleted when nothing was found.
+fn removes(command: &Command<'_>) -> bool {
+    match command {
+        Command::Delete(_) => true,
+        Command::Get(get) => get.delete,
+        _ => false,
+    }
+}
+
+/// Nothing changed, so no member has to be told.
+fn is_unchanged(outcome: &Outcome<'_>) -> bool {
+    matches!(
+        outcome,
+        Outcome::Miss
+            | Outcome::NotStored(_)
+            | Outcome::Exists
+            | Outcome::NotFound
+            | Outcome::NotANumber
+            | Outcome::Overflow
+            | Outcome::Failed(_)
+    )
+}
+
+/// The answer to a command that no member can execute at the moment: better no value than an old
+/// one.
+fn refused(command: &Command<'_>) -> Outcome<'static> {
+    match command.is_write() {
+        true => Outcome::Failed(Failure::Busy),
+        false => Outcome::Miss,
+    }
+}

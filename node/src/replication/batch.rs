@@ -1,0 +1,146 @@
+//! Batches: several steps on keys of one slot, carried out by its primary (ADR 0003).
+//!
+//! The primary carries the steps out as one. The other owners get the entries one by one, before
+//! the client has its answer; a read of a replica may meet some of them before the others.
+
+use fonn_proto::peer::Entry;
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Batch, BatchStep, Failure, Outcome, Space, Version};
+
+use super::{Replication, is_unchanged, removes};
+use crate::engine::{Acks, Engine};
+
+/// A key that the other owners have to hear of.
+struct Changed<'b> {
+    space: Space,
+    key: &'b [u8],
+    /// Nothing was found, from this version on: the other owners may have something.
+    absent_at: Option<Version>,
+}
+
+impl Replication {
+    /// Carries out a batch on keys of a slot, if this member is the slot's primary. None if it is
+    /// not; nothing was done then.
+    pub(crate) async fn execute_batch(
+        &self,
+        engine: &Engine,
+        space: Space,
+        (slot, batch): (u16, &Batch<'_>),
+        acks: &mut Acks,
+    ) -> Option<ServerOutcome> {
+        let (since, base) = self.epoch_and_base()?;
+        if !self.serves(slot, true) {
+            return None;
+        }
+        if let Some(floor) = self.rights.floor(slot) {
+            for (space, key) in spaces(space, batch) {
+                if let Err(failure) = engine.hide_copy(space, key, floor).await {
+                    return Some(ServerOutcome::Failed(failure));
+                }
+            }
+        }
+        // Another member may own the slot after a long wait.
+        if since != self.epoch() || !self.holds_lease() {
+            return None;
+        }
+        acks.admit(base);
+        // Drawn before, so that what another client stores meanwhile is newer.
+        let absent_at = (!self.rights.completes(slot)).then(|| engine.versions().next());
+        let outcome = engine.execute_batch(space, batch, acks).await;
+        let ServerOutcome::Outcomes(outcomes) = &outcome else {
+            let is_late = outcome == ServerOutcome::Failed(Failure::Busy) && engine.is_late(acks);
+            // Nothing was done: another epoch came between.
+            return (!is_late).then_some(outcome);
+        };
+        // It was carried out, and may be lost: the client must not take it for refused.
+        let failed = Some(ServerOutcome::Failed(Failure::Unavailable));
+        for changed in changed(space, batch, outcomes, absent_at) {
+            let Changed { space, key, .. } = changed;
+            if let Some(version) = changed.absent_at {
+                if engine.is_late(acks) {
+                    return failed;
+                }
+                let gone = Entry::tombstone(space.0, key, version);
+                if engine.put_of_peer(&gone, acks).await.is_err() {
+                    return failed;
+                }
+            }
+            if self.replicate(engine, space, key, since).await.is_err() {
+                return failed;
+            }
+        }
+        Some(outcome)
+    }
+}
+
+/// The keys of a batch with their spaces.
+fn spaces<'b>(space: Space, batch: &Batch<'b>) -> Vec<(Space, &'b [u8])> {
+    let database = |number| Space::new(space.namespace(), number);
+    let mut keys: Vec<_> = batch
+        .watched
+        .iter()
+        .map(|it| (database(it.database), it.key))
+        .collect();
+    for step in &batch.steps {
+        match step {
+            BatchStep::Command(command) => keys.push((space, command.key())),
+            BatchStep::Transfer(transfer) => {
+                keys.push((space, transfer.from));
+                keys.push((database(transfer.database), transfer.to));
+            }
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// What the steps changed, each key once.
+fn changed<'b>(
+    space: Space,
+    batch: &Batch<'b>,
+    outcomes: &[Outcome<'_>],
+    absent_at: Option<Version>,
+) -> Vec<Changed<'b>> {
+    let mut changed: Vec<Changed<'b>> = Vec::new();
+    let mut add = |space, key, absent_at: Option<Version>| {
+        match changed
+            .iter_mut()
+            .find(|it| it.space == space && it.key == key)
+        {
+            // What is there now is given, whatever was found missing before.
+            Some(known) => known.absent_at = known.absent_at.and(absent_at),
+            None => changed.push(Changed {
+                space,
+                key,
+                absent_at,
+            }),
+        }
+    };
+    for (step, outcome) in batch.steps.iter().zip(outcomes) {
+        match step {
+            BatchStep::Command(command) => {
+                let is_absent = matches!(outcome, Outcome::NotFound | Outcome::Miss);
+                if removes(command) && is_absent {
+                    if absent_at.is_some() {
+                        add(space, command.key(), absent_at);
+                    }
+                } else if command.is_write() && !is_unchanged(outcome) {
+                    add(space, command.key(), None);
+                }
+            }
+            BatchStep::Transfer(transfer) if !is_unchanged(outcome) => {
+                add(
+                    Space::new(space.namespace(), transfer.database),
+                    transfer.to,
+                    None,
+                );
+                if transfer.removes {
+                    add(space, transfer.from, None);
+                }
+            }
+            BatchStep::Transfer(_) => {}
+        }
+    }
+    changed
+}

@@ -1,0 +1,185 @@
+//! The beat: whether this member may answer for its slots, looked at again and again.
+//!
+//! It has a task of its own, so that a slow disk does not cost the lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_replication::{Event as CoreEvent, Lease};
+
+use super::Replication;
+use crate::cluster::{Cluster, Standing};
+use crate::engine::Engine;
+
+/// How often the lease is looked at.
+pub(super) const BEAT: Duration = Duration::from_millis(100);
+
+/// A member that has heard no leader for so long goes on by its last topology.
+const LEADER_WAIT: Duration = Duration::from_secs(3);
+
+/// Between two beats of a process that was not stopped. It is less than the time after which a
+/// member is declared down.
+const BREAK_MIN: Duration = Duration::from_secs(1);
+
+/// From the leader's first word after a break until what raft knows is of after the break too.
+const MAP_WAIT: Duration = Duration::from_millis(300);
+
+/// A lease is taken to end earlier by this: two clocks are read, one of which stands still between
+/// ticks of the kernel.
+const LEASE_GUARD: Duration = Duration::from_millis(50);
+
+/// Runs until it is dropped.
+pub(super) async fn run(replication: Arc<Replication>, engine: Arc<Engine>, cluster: Cluster) {
+    let mut ticks = tokio::time::interval(BEAT);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut pulse = Pulse::new(replication.now());
+    loop {
+        ticks.tick().await;
+        let epoch = replication.epoch();
+        // Read before the standing: a stop in between makes the lease shorter, not longer.
+        let now = replication.now();
+        let standing = cluster.standing(epoch);
+        let lease = match replication.is_alone() {
+            // No other member could take its slots over.
+            true => Lease::NoQuorum,
+            false => pulse.lease(standing, now),
+        };
+        replication.beat(&engine, lease, (epoch, cluster.versions_of(epoch)));
+    }
+}
+
+/// Whether the process has run without a break.
+///
+/// A member that was stopped (SIGSTOP, a frozen machine) may have been declared down meanwhile.
+/// What it knows of its lease and of raft is from before. So it answers for no slot until it has
+/// heard the leader since then, and a moment longer, or has heard none for long enough.
+#[derive(Debug)]
+struct Pulse {
+    last: Duration,
+    /// When a break ended after which the member does not answer yet.
+    woke: Option<Duration>,
+    /// When the leader was heard first since then.
+    heard: Option<Duration>,
+}
+
+impl Pulse {
+    fn new(now: Duration) -> Self {
+        Self {
+            last: now,
+            woke: None,
+            heard: None,
+        }
+    }
+
+    /// The lease as the core has it.
+    fn lease(&mut self, standing: Standing, now: Duration) -> Lease {
+        if now.saturating_sub(self.last) >= BREAK_MIN {
+            (self.woke, self.heard) = (Some(now), None);
+        }
+        self.last = now;
+        if let Some(woke) = self.woke {
+            let awake = now.saturating_sub(woke);
+            if standing.leader_silence < awake {
+                self.heard.get_or_insert(now);
+            }
+            let is_told = |heard| now.saturating_sub(heard) >= MAP_WAIT;
+            if awake < LEADER_WAIT && !self.heard.is_some_and(is_told) {
+                return Lease::None;
+            }
+            self.woke = None;
+        }
+        match standing.lease {
+            // It ends with the beats, so a process that is stopped does not go on by it.
+            _ if standing.leader_silence >= LEADER_WAIT => Lease::Until(now + BREAK_MIN),
+            Some(left) if left > LEASE_GUARD => Lease::Until(now + left - LEASE_GUARD),
+            _ => Lease::None,
+        }
+    }
+}
+
+impl Replication {
+    /// Takes over a lease, and lets versions follow the clock as far as the range of the epoch
+    /// goes.
+    fn beat(
+        &self,
+        engine: &Engine,
+        lease: Lease,
+        (epoch, versions): (u64, Option<fonn_base::hlc::VersionRange>),
+    ) {
+        let end_ms = match lease {
+            Lease::None => 0,
+            Lease::Until(end) => u64::try_from(end.as_millis()).unwrap_or(u64::MAX),
+            Lease::NoQuorum => u64::MAX,
+        };
+        self.rights.extend_lease(end_ms);
+        {
+            // No other epoch is published meanwhile.
+            let _cell = self.core.lock();
+            if let Some(range) = versions.filter(|_| self.epoch() == epoch) {
+                engine.versions().enter(range);
+            }
+        }
+        self.handle(CoreEvent::Lease(lease));
+        self.handle(CoreEvent::Timer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn standing(silence: Duration, left: Option<Duration>) -> Standing {
+        Standing {
+            leader_silence: silence,
+            lease: left,
+        }
+    }
+
+    #[test]
+    fn a_lease_ends_before_that_of_the_leader() {
+        let mut pulse = Pulse::new(Duration::ZERO);
+        let lease = pulse.lease(standing(Duration::ZERO, Some(SECOND)), BEAT);
+        assert_eq!(lease, Lease::Until(BEAT + SECOND - LEASE_GUARD));
+        let lease = pulse.lease(standing(Duration::ZERO, Some(LEASE_GUARD)), BEAT);
+        assert_eq!(lease, Lease::None);
+    }
+
+    #[test]
+    fn without_a_leader_a_member_goes_on_for_as_long_as_it_runs() {
+        let mut pulse = Pulse::new(Duration::ZERO);
+        let lease = pulse.lease(standing(2 * SECOND, None), BEAT);
+        assert_eq!(lease, Lease::None);
+        let lease = pulse.lease(standing(LEADER_WAIT, None), 2 * BEAT);
+        assert_eq!(lease, Lease::Until(2 * BEAT + BREAK_MIN));
+        // It was stopped, and may have been declared down.
+        let woken = 2 * BEAT + 5 * SECOND;
+        assert!(!lease.permits(woken));
+        let mut refused = 0;
+        while pulse.lease(standing(10 * SECOND, None), woken + refused * BEAT) == Lease::None {
+            refused += 1;
+        }
+        assert_eq!(refused * BEAT, LEADER_WAIT);
+    }
+
+    #[test]
+    fn after_a_break_the_leader_has_to_be_heard_before_a_lease_counts() {
+        let mut pulse = Pulse::new(Duration::ZERO);
+        let old = standing(Duration::ZERO, Some(SECOND));
+        assert!(pulse.lease(old, BEAT).permits(BEAT));
+        // What is known of the lease is of before.
+        let woken = BEAT + 2 * SECOND;
+        assert_eq!(pulse.lease(old, woken), Lease::None);
+        let silent = standing(2 * SECOND, Some(SECOND));
+        assert_eq!(pulse.lease(silent, woken + 5 * BEAT), Lease::None);
+        let heard = woken + 6 * BEAT;
+        assert_eq!(pulse.lease(old, heard), Lease::None);
+        assert_eq!(pulse.lease(old, heard + 2 * BEAT), Lease::None);
+        let told = heard + MAP_WAIT;
+        assert_eq!(
+            pulse.lease(old, told),
+            Lease::Until(told + SECOND - LEASE_GUARD)
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! How a learner gets pages of slots from their primary, and what becomes of what it had before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fonn_base::entry::Space;
+use fonn_forward::{Target, envelope};
+use fonn_proto::outcome::Value;
+use fonn_proto::peer::{self, Content, Request, SlotSet};
+use fonn_proto::{Failure, Outcome, Version as EntryVersion, placement};
+use fonn_replication::{
+    Attempt, Body, Epoch, Event as CoreEvent, MemberId, Message, Page, PageRequest, Record, Slot,
+    SlotSet as CoreSlots, Version,
+};
+use thiserror::Error;
+
+use super::metrics::Event;
+use super::{Entry, Replication, Task, Written};
+use crate::engine::{Acks, Engine, Framing, Transfer};
+
+/// Bytes of entries that one page has, about.
+const PAGE_LEN: u32 = 1 << 20;
+
+/// Bytes a second that are copied at most: clients come first.
+const RATE: u64 = 64 << 20;
+
+/// How long a page may take.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// From a failed removal of what a slot had to the next try.
+const CLEAR_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a member has of some slots and has to remove.
+#[derive(Debug)]
+pub(super) struct Removal {
+    pub(super) slots: CoreSlots,
+    /// The highest version that is removed.
+    pub(super) up_to: EntryVersion,
+    /// The attempt to copy the slots that waits for it.
+    pub(super) attempt: Option<Attempt>,
+}
+
+/// Why a page is not here yet. The core asks again.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+enum PageError {
+    #[error("the member does not answer")]
+    Silent,
+    #[error("malformed reply")]
+    Malformed,
+    #[error("the flushes of the member could not be kept")]
+    Flushes,
+}
+
+/// What a primary answered to a request for a page.
+enum Answered {
+    Page(Page<Entry>),
+    Incomplete(CoreSlots),
+    /// It has applied this epoch, and answers nothing else.
+    Epoch(Epoch),
+}
+
+impl Replication {
+    /// Asks the primary for a page, and passes on what it answers.
+    pub(super) async fn ask_page(
+        self: Arc<Self>,
+        engine: Arc<Engine>,
+        to: MemberId,
+        epoch: Epoch,
+        request: PageRequest,
+    ) {
+        let answered = self.fetch_page(&engine, to, epoch, &request).await;
+        let (epoch, body) = match answered {
+            Ok(Answered::Page(page)) => return self.give_task(Task::Page(to, epoch, page)),
+            Ok(Answered::Incomplete(slots)) => (epoch, Body::Incomplete { request, slots }),
+            Ok(Answered::Epoch(told)) => (told, Body::Status),
+            Err(error) => {
+                tracing::debug!(%error, member = to.0, "no page of the slots to copy yet");
+                return;
+            }
+        };
+        self.handle(CoreEvent::Message(Message {
+            from: to,
+            epoch,
+            body,
+        }));
+    }
+
+    async fn fetch_page(
+        &self,
+        engine: &Engine,
+        to: MemberId,
+        epoch: Epoch,
+        request: &PageRequest,
+    ) -> Result<Answered, PageError> {
+        let target = self.member(to).ok_or(PageError::Silent)?;
+        if request.cursor.is_empty() && !self.learn_flushes(engine, &target, epoch).await {
+            return Err(PageError::Flushes);
+        }
+        let slots = request.slots.iter().map(|slot| slot.0).collect();
+        let asked = Request::FetchSlots {
+            slots,
+            after: request.after.map(|epoch| epoch.0),
+            cursor: &request.cursor,
+            len_max: PAGE_LEN,
+        };
+        let envelope = envelope(0, Space::default(), epoch.0);
+        let call = target.client.call(&asked, envelope, None, PAGE_TIMEOUT);
+        let answer = call.await.map_err(|_| PageError::Silent)?;
+        let told = Epoch(answer.head().envelope.epoch);
+        if told != epoch {
+            return Ok(Answered::Epoch(told));
+        }
+        let page = match answer.reply() {
+            Ok(peer::Reply::Page(page)) => page,
+            Ok(peer::Reply::Incomplete(slots)) => {
+                return Ok(Answered::Incomplete(super::follow::core_slots(&slots)));
+            }
+            _ => return Err(PageError::Malformed),
+        };
+        let mut records = Vec::new();
+        for entry in page.iter() {
+            let entry = entry.map_err(|_| PageError::Malformed)?;
+            if let Some(record) = self.record(&target, epoch, &entry).await? {
+                records.push(record);
+            }
+        }
+        pace(page.entries.len() as u64).await;
+        Ok(Answered::Page(Page {
+            request: request.clone(),
+            records,
+            next: (!page.next.is_empty()).then(|| page.next.into()),
+        }))
+    }
+
+    /// A record of a page; a value that is only named is fetched. `None` if there is none any more.
+    async fn record(
+        &self,
+        target: &Target,
+        epoch: Epoch,
+        entry: &peer::Entry<'_>,
+    ) -> Result<Option<Record<Entry>>, PageError> {
+        let space = Space(entry.space);
+        let Content::Omitted { len } = entry.content else {
+            return Ok(Some(record(epoch, entry)));
+        };
+        let request = Request::Fetch { key: entry.key };
+        let envelope = envelope(placement::slot(entry.key), space, epoch.0);
+        let call = target
+            .client
+            .call(&request, envelope, None, self.owners_wait);
+        let answer = call.await.map_err(|_| PageError::Silent)?;
+        pace(len.min(PACED_LEN_MAX)).await;
+        match answer.reply() {
+            Ok(peer::Reply::Entry(found)) if !matches!(found.content, Content::Omitted { .. }) => {
+                Ok(Some(record(epoch, &found)))
+            }
+            Ok(peer::Reply::Unknown) => Ok(None),
+            // Neither when it was named nor now. What is older must not show; in the bucket it is
+            // found.
+            Ok(peer::Reply::Outcome(Outcome::Failed(Failure::Unavailable))) if len == 0 => {
+                let gone = peer::Entry::tombstone(entry.space, entry.key, entry.version);
+                Ok(Some(record(epoch, &gone)))
+            }
+            _ => Err(PageError::Silent),
+        }
+    }
+
+    /// Stores the records of a page. `base` is that of the applied epoch: copies are below it, live
+    /// writes above.
+    ///
+    /// False if one of them could not be stored.
+    pub(super) async fn store(
+        &self,
+        engine: &Engine,
+        records: &[Record<Entry>],
+        base: EntryVersion,
+    ) -> bool {
+        let (mut acks, mut is_stored) = (Acks::default(), true);
+        for record in records {
+            let Written {
+                space,
+                key,
+                transfer,
+            } = &*record.entry;
+            let entry = transfer.entry(*space, key, usize::MAX);
+            // A live write that is stored again is above the base, and a copy is below it.
+            let kept = match entry.version < base {
+                true => engine.put_copy(&entry, base, &mut acks).await,
+                false => engine.put_again(&entry, &mut acks).await,
+            };
+            match kept {
+                Ok(true) => self.count(Event::Taken),
+                Ok(false) => self.count(Event::Known),
+                Err(error) => {
+                    is_stored = false;
+                    self.count(Event::NotTaken);
+                    tracing::warn!(%error, "a copy of another member could not be kept");
+                }
+            }
+        }
+        for (_, failure) in acks.wait().await {
+            is_stored = false;
+            self.count(Event::NotTaken);
+            tracing::warn!(?failure, "a copy of another member could not be written");
+        }
+        is_stored
+    }
+
+    /// Removes what has to be removed, one after the other: a full copy begins when all earlier
+    /// removals of its slots are over.
+    pub(super) async fn run_removals(self: Arc<Self>, engine: Arc<Engine>) {
+        loop {
+            let removal = self.removals.next().await;
+            self.clear(&engine, removal).await;
+        }
+    }
+
+    /// Removes what this member has of some slots up to a version, until that is done.
+    async fn clear(&self, engine: &Engine, removal: Removal) {
+        let Removal {
+            slots,
+            up_to,
+            attempt,
+        } = removal;
+        let set: SlotSet = slots.iter().map(|slot| slot.0).collect();
+        while let Err(failure) = engine.hide_slots(&set, up_to).await {
+            tracing::debug!(?failure, "older copies are not removed yet");
+            tokio::time::sleep(CLEAR_AGAIN).await;
+        }
+        for slot in slots.iter() {
+            self.rights.clear_floor(slot.0, up_to);
+        }
+        if let Some(attempt) = attempt {
+            self.handle(CoreEvent::Cleared(attempt));
+        }
+    }
+}
+
+/// A value counts for the pace up to this length: what a member says about it is not to be waited
+/// for without bounds.
+const PACED_LEN_MAX: u64 = 256 << 20;
+
+fn record(epoch: Epoch, entry: &peer::Entry<'_>) -> Record<Entry> {
+    let content = match &entry.content {
+        Content::Value(value) => Some((owned(value), Framing::Plain)),
+        Content::Frame(frame) => Some((owned(frame), Framing::Framed)),
+        Content::Tombstone | Content::Omitted { .. } => None,
+    };
+    Record {
+        slot: Slot(placement::slot(entry.key)),
+        version: Version(entry.version),
+        epoch,
+        entry: Arc::new(Written {
+            space: Space(entry.space),
+            key: entry.key.into(),
+            transfer: Transfer {
+                meta: Transfer::meta_of(entry),
+                content,
+            },
+        }),
+    }
+}
+
+fn owned(value: &Value<'_>) -> bytes::Bytes {
+    match value {
+        Value::Copied(bytes) => bytes::Bytes::copy_from_slice(bytes),
+        Value::Shared(bytes) => bytes.clone(),
+    }
+}
+
+/// Waits as long as so many bytes may take.
+async fn pace(len: u64) {
+    let ms = len.saturating_mul(1000) / RATE;
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}

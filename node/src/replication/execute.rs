@@ -1,0 +1,307 @@
+//! Executing the command of a client, or of another member: here if this member is the primary of
+//! the slot, else there.
+//!
+//! A client's command answers later ([`Later`]) while another member executes it, or while other
+//! owners take a write. The requests behind it in the same connection begin meanwhile, as they do
+//! through a router.
+//!
+//! A command that another process sent is never forwarded once more. Its sender may have given this
+//! member up as down, repeated the command at the next owner and acknowledged it. Forwarded later,
+//! it would undo newer writes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use fonn_base::entry::Space;
+use fonn_base::tasks::OnShutdown;
+use fonn_forward::{Again, Came, Forwarded};
+use fonn_proto::peer::Entry as PeerEntry;
+use fonn_proto::{Failure, Outcome, placement};
+use fonn_server::{Execution, Job};
+
+use super::metrics::Event;
+use super::{Replication, is_unchanged, refused, removes};
+use crate::engine::{Acks, Engine};
+
+/// Between looks while this member is the primary and may not answer yet.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// What a member answers later.
+pub enum Later {
+    /// A command that another member executes.
+    Forwarded(Box<Forwarded>),
+    /// A write that this member executed and that the other owners take.
+    Spread(Pin<Box<dyn Future<Output = Outcome<'static>> + Send>>),
+}
+
+impl Future for Later {
+    type Output = Result<Came, Again>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Forwarded(forwarded) => Pin::new(forwarded).poll(cx),
+            Self::Spread(spread) => spread.as_mut().poll(cx).map(|it| Ok(Came::Known(it))),
+        }
+    }
+}
+
+/// A write that was executed here, and that the other owners take.
+struct Write {
+    space: Space,
+    key: Box<[u8]>,
+    /// The epoch by which it was executed.
+    since: u64,
+    outcome: Outcome<'static>,
+}
+
+/// A write whose client may go before the other owners have it. Without them this member alone
+/// would show it.
+struct Unreplicated {
+    replication: Arc<Replication>,
+    engine: Arc<Engine>,
+    write: Option<Write>,
+}
+
+impl Drop for Unreplicated {
+    fn drop(&mut self) {
+        let Some(write) = self.write.take() else {
+            return;
+        };
+        let (replication, engine) = (Arc::clone(&self.replication), Arc::clone(&self.engine));
+        // At the end of the process there is none.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let tasks = replication.group.clone();
+        let rest = async move {
+            let Write {
+                space, key, since, ..
+            } = write;
+            // Whether it fails, no client waits to hear.
+            let _ = replication.replicate(&engine, space, &key, since).await;
+        };
+        tasks.spawn_on(&runtime, "replication-rest", OnShutdown::Abort, rest);
+    }
+}
+
+impl Replication {
+    /// Executes a command, here or at the owner of its slot.
+    pub async fn execute<'s>(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        job: &Job<'_>,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Execution<'s, Later> {
+        let deadline = Instant::now() + self.owners_wait;
+        let tried = self.try_execute(engine, job, deadline, acks, scratch);
+        if let Some(execution) = tried.await {
+            return execution;
+        }
+        loop {
+            let mut scratch = Vec::new();
+            let tried = self.try_execute(engine, job, deadline, acks, &mut scratch);
+            match tried.await {
+                None => {}
+                Some(Execution::Done(outcome)) => return Execution::Done(outcome.into_owned()),
+                Some(Execution::Later(later)) => return Execution::Later(later),
+                Some(Execution::WrongOwner) => return Execution::WrongOwner,
+            }
+        }
+    }
+
+    /// One try of [`Self::execute`]. `None` if another epoch came before anything was done.
+    async fn try_execute<'s>(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        job: &Job<'_>,
+        deadline: Instant,
+        acks: &mut Acks,
+        scratch: &'s mut Vec<u8>,
+    ) -> Option<Execution<'s, Later>> {
+        let slot = placement::slot(job.command.key());
+        let since = match self.admit(engine, job, deadline, acks).await {
+            Ok(since) => since,
+            Err(execution) => return Some(execution),
+        };
+        // Drawn before, so that what another client stores meanwhile is newer.
+        let absent_at = (removes(job.command) && !self.rights.completes(slot))
+            .then(|| engine.versions().next());
+        let outcome = crate::server::execute_here(engine, job, acks, scratch).await;
+        if outcome == Outcome::Failed(Failure::Busy) && engine.is_late(acks) {
+            return None;
+        }
+        match absent_at {
+            Some(version) if matches!(outcome, Outcome::NotFound | Outcome::Miss) => {
+                if engine.is_late(acks) {
+                    return None;
+                }
+                let gone = PeerEntry::tombstone(job.space.0, job.command.key(), version);
+                let kept = Box::pin(engine.put_of_peer(&gone, acks)).await;
+                if let Err(error) = kept {
+                    let failure = super::failure(error);
+                    return Some(Execution::Done(Outcome::Failed(failure)));
+                }
+            }
+            _ if job.command.is_write() && !is_unchanged(&outcome) => {}
+            // What was read since the lease ended may be stale.
+            _ if self.serves_job(slot, job) => return Some(Execution::Done(outcome)),
+            _ => return Some(Execution::Done(refused(job.command))),
+        }
+        if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
+            return Some(Execution::Done(outcome));
+        }
+        let write = Write {
+            space: job.space,
+            key: job.command.key().into(),
+            since,
+            outcome: outcome.into_owned(),
+        };
+        let mut complete = Box::pin(Arc::clone(self).complete(Arc::clone(engine), write));
+        if job.is_routed {
+            return Some(Execution::Done(complete.await));
+        }
+        // The other owners are asked now, and not when the answer's turn has come.
+        let begun = complete
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        Some(match begun {
+            Poll::Ready(outcome) => Execution::Done(outcome),
+            Poll::Pending => Execution::Later(Later::Spread(complete)),
+        })
+    }
+
+    /// Waits until this member may execute a command, and returns the epoch by which it may.
+    ///
+    /// # Errors
+    /// The execution elsewhere, or the refusal.
+    async fn admit(
+        &self,
+        engine: &Engine,
+        job: &Job<'_>,
+        deadline: Instant,
+        acks: &mut Acks,
+    ) -> Result<u64, Execution<'static, Later>> {
+        let slot = placement::slot(job.command.key());
+        loop {
+            if let Some((since, base)) = self.epoch_and_base() {
+                if self.serves_job(slot, job) {
+                    let hidden = self.hide_below_floor(engine, job).await;
+                    hidden.map_err(Execution::Done)?;
+                    if since == self.epoch() && self.holds_lease() {
+                        acks.admit(base);
+                        return Ok(since);
+                    }
+                } else if job.is_routed {
+                    return Err(Execution::WrongOwner);
+                } else if !self.is_primary(slot) {
+                    self.count(Event::Forwarded);
+                    let forwarded = Box::new(self.forwarder.begin(job));
+                    return Err(Execution::Later(Later::Forwarded(forwarded)));
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(Execution::Done(refused(job.command)));
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Has the other owners take a write.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the other owners take it all the same.
+    async fn complete(self: Arc<Self>, engine: Arc<Engine>, write: Write) -> Outcome<'static> {
+        let mut unreplicated = Unreplicated {
+            replication: Arc::clone(&self),
+            engine: Arc::clone(&engine),
+            write: Some(write),
+        };
+        let Some(write) = &unreplicated.write else {
+            return Outcome::Failed(Failure::Unavailable);
+        };
+        let replicated = self.replicate(&engine, write.space, &write.key, write.since);
+        let replicated = replicated.await;
+        match (replicated, unreplicated.write.take()) {
+            (Ok(()), Some(write)) => write.outcome,
+            (Err(failure), _) => Outcome::Failed(failure),
+            (Ok(()), None) => Outcome::Failed(Failure::Unavailable),
+        }
+    }
+
+    /// Hides what is below the floor of a slot before a command meets it.
+    ///
+    /// # Errors
+    /// The answer, if it cannot be read.
+    pub(super) async fn hide_below_floor(
+        &self,
+        engine: &Engine,
+        job: &Job<'_>,
+    ) -> Result<(), Outcome<'static>> {
+        let key = job.command.key();
+        let base = job.base.map(|base| (base.space, base.key(key)));
+        for (space, key) in std::iter::once((job.space, key)).chain(base) {
+            let hidden = self.hide_key(engine, space, key).await;
+            hidden.map_err(|failure| match job.command.is_write() {
+                true => Outcome::Failed(failure),
+                false => Outcome::Miss,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Hides what this member has of a key below the floor of its slot, if there is one.
+    ///
+    /// # Errors
+    /// If the disk cannot be read.
+    pub(crate) async fn hide_key(
+        &self,
+        engine: &Engine,
+        space: Space,
+        key: &[u8],
+    ) -> Result<(), Failure> {
+        match self.rights.floor(placement::slot(key)) {
+            Some(floor) => engine.hide_copy(space, key, floor).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Finds an answer for a client's command that was begun and came to nothing.
+    pub async fn execute_again(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        job: &Job<'_>,
+        mut again: Again,
+    ) -> Came {
+        let deadline = Instant::now() + self.forwarder.timeout();
+        loop {
+            match self.forwarder.again(job, again).await {
+                Came::Here => {}
+                came => return came,
+            }
+            // Meanwhile this member has become the primary.
+            let (mut acks, mut scratch) = (Acks::default(), Vec::new());
+            let execution = self.execute(engine, job, &mut acks, &mut scratch).await;
+            let outcome = match execution {
+                Execution::Done(outcome) => outcome.into_owned(),
+                Execution::Later(Later::Spread(spread)) => spread.await,
+                Execution::Later(Later::Forwarded(forwarded)) => match forwarded.await {
+                    Ok(came) => return came,
+                    Err(next) if Instant::now() < deadline => {
+                        again = next;
+                        continue;
+                    }
+                    Err(_) => return Came::Known(refused(job.command)),
+                },
+                Execution::WrongOwner => refused(job.command),
+            };
+            return Came::Known(match acks.wait().await.first() {
+                None => outcome,
+                Some((_, failure)) => Outcome::Failed(*failure),
+            });
+        }
+    }
+}

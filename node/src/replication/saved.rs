@@ -1,0 +1,210 @@
+//! What a member saves of replication: the file `slots` in the directory of raft.
+//!
+//! | bytes | type | meaning |
+//! |---|---|---|
+//! | 8 | `FNSLOTS1` | what the file is |
+//! | 8 | u64 | the incarnation: the number of the start that wrote it |
+//! | 16 | id | the boot id of the kernel under which that process ran; zero if it is not known |
+//! | 8 | u64 | the applied epoch |
+//! | 2 | u16 | how many marks follow |
+//! | 32 each | u64, mark | an epoch, and where the log was when the member applied it |
+//! | 42 each | slot | for each slot in order: role (1), flags (1), synced epoch (8), floor epoch (8), led since (8), handed over (8), hidden below this version (8) |
+//! | 4 | u32 | CRC-32C of all bytes before it |
+//!
+//! Numbers are little endian. The file is written under another name, synced, and renamed.
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use fonn_codec::checksum;
+use fonn_disk_tier::Mark;
+use fonn_proto::placement::SLOT_COUNT;
+use fonn_replication::{Epoch, Role, SlotState};
+
+use super::kept::BootId;
+
+const FILE: &str = "slots";
+const FILE_NEW: &str = "slots.new";
+const MAGIC: [u8; 8] = *b"FNSLOTS1";
+const SLOT_LEN: usize = 42;
+const MARK_LEN: usize = 8 + Mark::LEN;
+
+const STAND_IN: u8 = 1;
+const IN_SYNC: u8 = 2;
+const SYNCED: u8 = 4;
+
+/// Most marks that are kept: a member that was away for more epochs copies its slots in full.
+pub(super) const MARKS_MAX: usize = 256;
+
+/// What is saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SavedSlots {
+    pub(super) incarnation: u64,
+    pub(super) boot: BootId,
+    pub(super) applied: Epoch,
+    /// Where the log was when each epoch was applied, the oldest first.
+    pub(super) marks: VecDeque<(Epoch, Mark)>,
+    pub(super) slots: Vec<SlotState>,
+    /// For each slot, the version below which its entries are hidden and not removed yet; 0 for
+    /// none.
+    pub(super) hidden: Vec<u64>,
+}
+
+/// Reads what was saved last. `None` if there is nothing that can be believed.
+pub(super) fn load(dir: &Path) -> Option<SavedSlots> {
+    parse(&std::fs::read(dir.join(FILE)).ok()?)
+}
+
+/// Saves; durable when it returns.
+///
+/// # Errors
+/// What the operating system said.
+pub(super) fn save(dir: &Path, saved: &SavedSlots) -> io::Result<()> {
+    let (path, new) = (dir.join(FILE), dir.join(FILE_NEW));
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(&to_bytes(saved))?;
+    file.sync_all()?;
+    std::fs::rename(&new, &path)?;
+    std::fs::File::open(dir)?.sync_all()
+}
+
+fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
+    let slots = saved.slots.iter().zip(&saved.hidden);
+    let mut out = Vec::with_capacity(64 + saved.slots.len() * SLOT_LEN);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&saved.incarnation.to_le_bytes());
+    out.extend_from_slice(&saved.boot);
+    out.extend_from_slice(&saved.applied.0.to_le_bytes());
+    // At most MARKS_MAX.
+    out.extend_from_slice(&(saved.marks.len() as u16).to_le_bytes());
+    for (epoch, mark) in &saved.marks {
+        out.extend_from_slice(&epoch.0.to_le_bytes());
+        out.extend_from_slice(&mark.to_bytes());
+    }
+    for (state, hidden) in slots {
+        out.push(role_number(state.role));
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        out.push(
+            flag(state.stand_in, STAND_IN)
+                | flag(state.in_sync, IN_SYNC)
+                | flag(state.synced.is_some(), SYNCED),
+        );
+        let synced = state.synced.unwrap_or_default();
+        for epoch in [synced, state.floor, state.led_since, state.handed_over] {
+            out.extend_from_slice(&epoch.0.to_le_bytes());
+        }
+        out.extend_from_slice(&hidden.to_le_bytes());
+    }
+    out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
+    out
+}
+
+fn parse(bytes: &[u8]) -> Option<SavedSlots> {
+    let (body, crc) = bytes.split_last_chunk::<4>()?;
+    if checksum::crc32c(body).to_le_bytes() != *crc {
+        return None;
+    }
+    let (magic, rest) = body.split_first_chunk::<8>()?;
+    let (incarnation, rest) = rest.split_first_chunk::<8>()?;
+    let (boot, rest) = rest.split_first_chunk::<16>()?;
+    let (applied, rest) = rest.split_first_chunk::<8>()?;
+    let (count, rest) = rest.split_first_chunk::<2>()?;
+    let marks_len = MARK_LEN * usize::from(u16::from_le_bytes(*count));
+    let (marks, rest) = rest.split_at_checked(marks_len)?;
+    let (rows, rest) = rest.as_chunks::<SLOT_LEN>();
+    if *magic != MAGIC || !rest.is_empty() || rows.len() != usize::from(SLOT_COUNT) {
+        return None;
+    }
+    let mark = |bytes: &[u8; MARK_LEN]| {
+        let (epoch, mark) = bytes.split_first_chunk::<8>()?;
+        Some((Epoch(u64::from_le_bytes(*epoch)), Mark::parse(mark)?))
+    };
+    let rows = rows.iter().map(slot).collect::<Option<Vec<_>>>()?;
+    let (slots, hidden) = rows.into_iter().unzip();
+    Some(SavedSlots {
+        incarnation: u64::from_le_bytes(*incarnation),
+        boot: *boot,
+        applied: Epoch(u64::from_le_bytes(*applied)),
+        marks: marks
+            .as_chunks()
+            .0
+            .iter()
+            .map(mark)
+            .collect::<Option<_>>()?,
+        slots,
+        hidden,
+    })
+}
+
+fn slot(bytes: &[u8; SLOT_LEN]) -> Option<(SlotState, u64)> {
+    let ([role, flags], numbers) = bytes.split_first_chunk::<2>()?;
+    let (numbers, _) = numbers.as_chunks::<8>();
+    let mut numbers = numbers.iter().map(|number| u64::from_le_bytes(*number));
+    let synced = Epoch(numbers.next()?);
+    let state = SlotState {
+        role: role_of(*role)?,
+        stand_in: flags & STAND_IN != 0,
+        in_sync: flags & IN_SYNC != 0,
+        synced: (flags & SYNCED != 0).then_some(synced),
+        floor: Epoch(numbers.next()?),
+        led_since: Epoch(numbers.next()?),
+        handed_over: Epoch(numbers.next()?),
+    };
+    Some((state, numbers.next()?))
+}
+
+const ROLES: [Role; 4] = [Role::None, Role::Learner, Role::Owner, Role::Primary];
+
+fn role_number(role: Role) -> u8 {
+    let at = ROLES.iter().position(|known| *known == role);
+    at.unwrap_or_default() as u8
+}
+
+fn role_of(number: u8) -> Option<Role> {
+    ROLES.get(usize::from(number)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved() -> SavedSlots {
+        let mark = Mark::parse(&[7; Mark::LEN]).unwrap();
+        let mut slots = vec![SlotState::default(); usize::from(SLOT_COUNT)];
+        slots[3] = SlotState {
+            role: Role::Owner,
+            stand_in: true,
+            in_sync: true,
+            synced: Some(Epoch(9)),
+            floor: Epoch(5),
+            led_since: Epoch(6),
+            handed_over: Epoch(7),
+        };
+        let mut hidden = vec![0; usize::from(SLOT_COUNT)];
+        hidden[3] = 1 << 50;
+        SavedSlots {
+            incarnation: 4,
+            boot: [5; 16],
+            applied: Epoch(9),
+            marks: [(Epoch(8), mark), (Epoch(9), mark)].into(),
+            slots,
+            hidden,
+        }
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded_and_damage_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(load(dir.path()), None);
+        save(dir.path(), &saved()).unwrap();
+        assert_eq!(load(dir.path()), Some(saved()));
+        let bytes = to_bytes(&saved());
+        for at in [0, 9, 30, 100, bytes.len() - 1] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert_eq!(parse(&damaged), None, "byte {at}");
+            assert_eq!(parse(&bytes[..at]), None, "cut at {at}");
+        }
+    }
+}

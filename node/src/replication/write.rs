@@ -1,0 +1,310 @@
+//! Writes that other members need before they are acknowledged.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use fonn_base::entry::Space;
+use fonn_forward::envelope;
+use fonn_proto::peer::{self, Request};
+use fonn_proto::{Failure, Outcome, placement};
+use fonn_replication::{
+    Attempt, Body, Command as CoreCommand, Epoch, Event as CoreEvent, MemberId, Message, Record,
+    Reply, Slot, Version,
+};
+use fonn_rpc::CallError;
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+
+use super::metrics::Event;
+use super::{Entry, PENDING_MAX, Replication, Task, Written};
+use crate::engine::{Acks, Engine, Transfer};
+
+/// Between tries to hand a write over.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// What is sent to a member and not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Sending {
+    /// A write, by member, slot and version.
+    Write(u8, u16, u64),
+    Status(u8),
+    Page(Attempt),
+}
+
+/// What a member answered to a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    No,
+    TooLong,
+}
+
+impl Replication {
+    /// Has the other owners and the learners of a slot take what there is of a key now, and returns
+    /// when the write is acknowledged. `since` is the epoch by which it was executed.
+    ///
+    /// # Errors
+    /// [`Failure::Unavailable`] if not all of them took it in time: it may show later.
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses the answer.
+    pub(crate) async fn replicate(
+        &self,
+        engine: &Engine,
+        space: Space,
+        key: &[u8],
+        since: u64,
+    ) -> Result<(), Failure> {
+        let slot = placement::slot(key);
+        if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
+            return Ok(());
+        }
+        let transfer = match engine.fetch_for_peer(space, key).await? {
+            Some(transfer) => transfer,
+            None => self.forget(engine, space, key).await?,
+        };
+        self.replicate_entry(space, key, transfer, since).await
+    }
+
+    /// Notes that nothing is known of a key any more: what was written was evicted at once. The
+    /// other owners forget the key too.
+    async fn forget(&self, engine: &Engine, space: Space, key: &[u8]) -> Result<Transfer, Failure> {
+        let mut acks = Acks::default();
+        let version = engine.versions().next();
+        let gone = peer::Entry::tombstone(space.0, key, version);
+        let kept = engine.put_of_peer(&gone, &mut acks).await;
+        kept.map_err(super::failure)?;
+        if !acks.wait().await.is_empty() {
+            return Err(Failure::Unavailable);
+        }
+        let newest = engine.fetch_for_peer(space, key).await?;
+        Ok(newest.unwrap_or_else(|| Transfer {
+            meta: Transfer::meta_of(&gone),
+            content: None,
+        }))
+    }
+
+    /// As [`Self::replicate`], for an entry in hand.
+    pub(super) async fn replicate_entry(
+        &self,
+        space: Space,
+        key: &[u8],
+        transfer: Transfer,
+        since: u64,
+    ) -> Result<(), Failure> {
+        let slot = placement::slot(key);
+        let written = Arc::new(Written {
+            space,
+            key: key.into(),
+            transfer,
+        });
+        let record = Record {
+            slot: Slot(slot),
+            version: Version(written.transfer.meta.version),
+            epoch: Epoch(since),
+            entry: Arc::clone(&written),
+        };
+        let request = self.last_request.fetch_add(1, Ordering::Relaxed) + 1;
+        let (answer, mut answered) = oneshot::channel();
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.len() >= PENDING_MAX {
+                return Err(Failure::Busy);
+            }
+            waiting.insert(request, answer);
+        }
+        let commands = self.decide(CoreEvent::Write { request, record });
+        let too_long = self.send_writes(commands, since).await;
+        let reply = match answered.try_recv() {
+            Ok(reply) => Ok(reply),
+            Err(_) if too_long => {
+                self.waiting.lock().remove(&request);
+                return Err(Failure::TooLarge);
+            }
+            // The core repeats what was not answered, and refuses it in time.
+            Err(_) => tokio::time::timeout(2 * self.owners_wait, answered)
+                .await
+                .unwrap_or(Ok(Reply::Refused)),
+        };
+        self.waiting.lock().remove(&request);
+        match reply {
+            Ok(Reply::Written) => return Ok(()),
+            Ok(Reply::Refused) if self.hand_over(&written, since).await => return Ok(()),
+            _ => {}
+        }
+        self.count(Event::NotReplicated);
+        Err(Failure::Unavailable)
+    }
+
+    /// Gives a write that was executed here to the member that leads the slot since then. False if
+    /// there is none, or it does not take the write over in time.
+    async fn hand_over(&self, written: &Written, since: u64) -> bool {
+        let Written {
+            space,
+            key,
+            transfer,
+        } = written;
+        let slot = placement::slot(key);
+        if self.epoch() == since || self.is_primary(slot) {
+            return false;
+        }
+        let deadline = Instant::now() + self.owners_wait;
+        loop {
+            let target = self.forwarder.upstreams().owner(slot, 0);
+            if let Some(target) = target {
+                let entry = transfer.entry(*space, key, usize::MAX);
+                let request = Request::Put { entry, again: true };
+                let envelope = envelope(slot, *space, self.epoch());
+                let call = target
+                    .client
+                    .call(&request, envelope, None, self.owners_wait);
+                if let Ok(answer) = call.await {
+                    match answer.reply() {
+                        Ok(peer::Reply::Applied) => {
+                            self.count(Event::HandedOver);
+                            return true;
+                        }
+                        // It has applied another epoch.
+                        Ok(peer::Reply::WrongOwner) => {}
+                        _ => return false,
+                    }
+                }
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Sends the writes among the commands at once, and leaves the rest to the task of
+    /// [`follow`](super::follow). True if a member takes no request that is so long.
+    async fn send_writes(&self, commands: Vec<CoreCommand<Entry>>, since: u64) -> bool {
+        let mut writes = Vec::new();
+        let mut rest = Vec::new();
+        for command in commands {
+            match command {
+                CoreCommand::Send(to, message) if matches!(message.body, Body::Write(_)) => {
+                    writes.push((to, message));
+                }
+                command => rest.push(command),
+            }
+        }
+        if !rest.is_empty() {
+            self.give_task(Task::Commands(rest));
+        }
+        let sent = writes.into_iter().map(|(to, message)| async move {
+            let Body::Write(record) = message.body else {
+                return Taken::No;
+            };
+            // By a later epoch than that of its execution, a member may have it already.
+            let again = message.epoch.0 != since;
+            self.send_write(to, message.epoch, &record, again).await
+        });
+        let taken = join_all(sent).await;
+        taken.contains(&Taken::TooLong)
+    }
+
+    /// Sends a write to a member, and tells the core what it answered. `again` says that the member
+    /// may have it by an earlier epoch.
+    async fn send_write(
+        &self,
+        to: MemberId,
+        epoch: Epoch,
+        record: &Record<Entry>,
+        again: bool,
+    ) -> Taken {
+        let Some(target) = self.member(to) else {
+            return Taken::No;
+        };
+        let Written {
+            space,
+            key,
+            transfer,
+        } = &*record.entry;
+        let entry = transfer.entry(*space, key, usize::MAX);
+        let request = Request::Put { entry, again };
+        let envelope = envelope(record.slot.0, *space, epoch.0);
+        let call = target
+            .client
+            .call(&request, envelope, None, self.owners_wait);
+        let answer = match call.await {
+            Ok(answer) => answer,
+            Err(CallError::TooLong) => return Taken::TooLong,
+            Err(_) => return Taken::No,
+        };
+        let told = Epoch(answer.head().envelope.epoch);
+        let (body, taken) = match answer.reply() {
+            // It took the write before it applied any later epoch.
+            Ok(peer::Reply::Applied | peer::Reply::NotNewer) if told == epoch => {
+                self.count(Event::Replicated);
+                let ack = Body::Ack {
+                    slot: record.slot,
+                    version: record.version,
+                };
+                (ack, Taken::Yes)
+            }
+            Ok(peer::Reply::Outcome(Outcome::Failed(Failure::TooLarge))) => {
+                return Taken::TooLong;
+            }
+            _ => (Body::Status, Taken::No),
+        };
+        self.handle(CoreEvent::Message(Message {
+            from: to,
+            epoch: told,
+            body,
+        }));
+        taken
+    }
+
+    /// Sends a message of the core, and passes on what comes of it.
+    pub(super) async fn send(
+        self: Arc<Self>,
+        engine: Arc<Engine>,
+        to: MemberId,
+        message: Message<Entry>,
+    ) {
+        let sending = match &message.body {
+            Body::Write(record) => Sending::Write(to.0, record.slot.0, record.version.0),
+            Body::Status => Sending::Status(to.0),
+            Body::PageRequest(request) => Sending::Page(request.attempt),
+            // These answer requests, and are sent as replies ([`serve`](super::serve)).
+            Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => return,
+        };
+        // The core repeats what is not answered; one at a time is under way.
+        if !self.sending.lock().insert(sending) {
+            return;
+        }
+        match message.body {
+            Body::Write(record) => {
+                self.send_write(to, message.epoch, &record, true).await;
+            }
+            Body::Status => self.ask_epoch(to, message.epoch).await,
+            Body::PageRequest(request) => {
+                Arc::clone(&self)
+                    .ask_page(engine, to, message.epoch, request)
+                    .await;
+            }
+            Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => {}
+        }
+        self.sending.lock().remove(&sending);
+    }
+
+    /// Asks a member which epoch it has applied.
+    async fn ask_epoch(&self, to: MemberId, epoch: Epoch) {
+        let Some(target) = self.member(to) else {
+            return;
+        };
+        let envelope = envelope(0, Space::default(), epoch.0);
+        let call = target
+            .client
+            .call(&Request::Ping, envelope, None, self.owners_wait);
+        let Ok(answer) = call.await else { return };
+        self.handle(CoreEvent::Message(Message {
+            from: to,
+            epoch: Epoch(answer.head().envelope.epoch),
+            body: Body::Status,
+        }));
+    }
+}
