@@ -166,13 +166,13 @@ impl Replication {
         }
     }
 
-    /// The epoch that the request path goes by; 0 before the first.
+    /// The epoch by which requests are admitted; 0 before the first.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch_now.load(Ordering::SeqCst)
     }
 
-    /// The epoch that the request path goes by, and the base of its versions. `None` while another
+    /// The epoch by which requests are admitted, and the base of its versions. `None` while another
     /// epoch is published, and before the first.
     pub(crate) fn epoch_and_base(&self) -> Option<(u64, u64)> {
         let epoch = self.epoch();
@@ -181,7 +181,7 @@ impl Replication {
         (epoch == self.epoch() && base != NO_BASE).then_some((epoch, base))
     }
 
-    /// Goes by another epoch from now on.
+    /// Publishes another epoch: requests are admitted by it from now on.
     fn publish_epoch(&self, epoch: u64, versions: VersionRange, engine: &Engine) {
         self.base_now.store(NO_BASE, Ordering::SeqCst);
         self.epoch_now.store(epoch, Ordering::SeqCst);

@@ -234,7 +234,7 @@ impl Driver {
         self.execute(commands).await;
     }
 
-    /// Goes by an epoch from now on, and passes on what came meanwhile.
+    /// Publishes an epoch, and passes the deferred events to the core.
     fn publish(&self, state: &State, topology: Topology) {
         let replication = &self.replication;
         let mut names = vec![None; usize::from(u8::MAX) + 1];
