@@ -48,7 +48,7 @@ impl Replication {
     }
 
     /// Takes over a write of the former primary: it is taken by all owners when this returns true.
-    async fn adopt(
+    pub(super) async fn adopt(
         &self,
         engine: &Engine,
         entry: &PeerEntry<'_>,

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
-use fonn_forward::envelope;
-use fonn_proto::peer::{self, Request};
+use fonn_forward::{Target, envelope};
+use fonn_proto::peer::{self, Entry as PeerEntry, Request};
 use fonn_proto::{Failure, Outcome, placement};
 use fonn_replication::{
     Attempt, Body, Command as CoreCommand, Epoch, Event as CoreEvent, MemberId, Message, Record,
@@ -64,7 +64,8 @@ impl Replication {
             Some(transfer) => transfer,
             None => self.forget(engine, space, key).await?,
         };
-        self.replicate_entry(space, key, transfer, since).await
+        self.replicate_entry(engine, (space, key), transfer, since)
+            .await
     }
 
     /// Notes that nothing is known of a key any more: what was written was evicted at once. The
@@ -88,8 +89,8 @@ impl Replication {
     /// As [`Self::replicate`], for an entry in hand.
     pub(super) async fn replicate_entry(
         &self,
-        space: Space,
-        key: &[u8],
+        engine: &Engine,
+        (space, key): (Space, &[u8]),
         transfer: Transfer,
         since: u64,
     ) -> Result<(), Failure> {
@@ -130,51 +131,62 @@ impl Replication {
         self.waiting.lock().remove(&request);
         match reply {
             Ok(Reply::Written) => return Ok(()),
-            Ok(Reply::Refused) if self.hand_over(&written, since).await => return Ok(()),
+            Ok(Reply::Refused) if self.hand_over(engine, &written, since).await => return Ok(()),
             _ => {}
         }
         self.count(Event::NotReplicated);
         Err(Failure::Unavailable)
     }
 
-    /// Gives a write that was executed here to the member that leads the slot since then. False if
-    /// there is none, or it does not take the write over in time.
-    async fn hand_over(&self, written: &Written, since: u64) -> bool {
+    /// Gives a write that was executed here to the member that leads the slot since then, which may
+    /// be this one again. False if that has something newer of the key, or does not take the write
+    /// over in time.
+    async fn hand_over(&self, engine: &Engine, written: &Written, since: u64) -> bool {
         let Written {
             space,
             key,
             transfer,
         } = written;
         let slot = placement::slot(key);
-        if self.epoch() == since || self.is_primary(slot) {
-            return false;
-        }
         let deadline = Instant::now() + self.owners_wait;
-        loop {
-            let target = self.forwarder.upstreams().owner(slot, 0);
-            if let Some(target) = target {
-                let entry = transfer.entry(*space, key, usize::MAX);
-                let request = Request::Put { entry, again: true };
-                let envelope = envelope(slot, *space, self.epoch());
-                let call = target
-                    .client
-                    .call(&request, envelope, None, self.owners_wait);
-                if let Ok(answer) = call.await {
-                    match answer.reply() {
-                        Ok(peer::Reply::Applied) => {
-                            self.count(Event::HandedOver);
-                            return true;
-                        }
-                        // It has applied another epoch.
-                        Ok(peer::Reply::WrongOwner) => {}
-                        _ => return false,
+        while self.epoch() != since && Instant::now() < deadline {
+            let entry = transfer.entry(*space, key, usize::MAX);
+            let taken = match self.forwarder.upstreams().owner(slot, 0) {
+                Some(primary) => self.offer(&primary, entry).await,
+                None if self.is_primary(slot) => {
+                    let mut acks = Acks::default();
+                    // It replicates the write, which may be handed over once more.
+                    let adopted = Box::pin(self.adopt(engine, &entry, &mut acks)).await;
+                    match adopted {
+                        Ok(adopted) => Some(adopted && acks.wait().await.is_empty()),
+                        Err(_) => None,
                     }
                 }
-            }
-            if Instant::now() >= deadline {
-                return false;
+                None => None,
+            };
+            if let Some(taken) = taken {
+                if taken {
+                    self.count(Event::HandedOver);
+                }
+                return taken;
             }
             tokio::time::sleep(RETRY).await;
+        }
+        false
+    }
+
+    /// Offers a write to the member that leads its slot. `None` if it may take it later.
+    async fn offer(&self, primary: &Target, entry: PeerEntry<'_>) -> Option<bool> {
+        let envelope = envelope(placement::slot(entry.key), Space(entry.space), self.epoch());
+        let request = Request::Put { entry, again: true };
+        let call = primary
+            .client
+            .call(&request, envelope, None, self.owners_wait);
+        match call.await.ok()?.reply() {
+            Ok(peer::Reply::Applied) => Some(true),
+            Ok(peer::Reply::NotNewer) => Some(false),
+            // It has applied another epoch, or one came while it took the write.
+            _ => None,
         }
     }
 
