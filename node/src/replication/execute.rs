@@ -113,7 +113,8 @@ impl Replication {
         }
     }
 
-    /// One try of [`Self::execute`]. `None` if another epoch came before anything was done.
+    /// One try of [`Self::execute`]. `None` if nothing was done and another epoch came, or the
+    /// lease ended.
     async fn try_execute<'s>(
         self: &Arc<Self>,
         engine: &Arc<Engine>,
@@ -147,9 +148,9 @@ impl Replication {
                 }
             }
             _ if job.command.is_write() && !is_unchanged(&outcome) => {}
-            // What was read since the lease ended may be stale.
             _ if self.serves_job(slot, job) => return Some(Execution::Done(outcome)),
-            _ => return Some(Execution::Done(refused(job.command))),
+            // What was read since the lease ended may be stale.
+            _ => return None,
         }
         if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
             return Some(Execution::Done(outcome));
