@@ -410,6 +410,7 @@ fn cluster_options(
     options.advertise = cluster.advertise.clone();
     options.zone = cluster.zone.clone();
     options.weight = cluster.weight;
+    options.detector.silence = cluster.down_after.get();
     Ok(Some(options))
 }
 

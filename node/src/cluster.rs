@@ -441,6 +441,12 @@ impl Cluster {
         self.participant.options.tls.clone()
     }
 
+    /// The silence after which a member is down (`--down-after` of this process).
+    #[must_use]
+    pub fn down_after(&self) -> Duration {
+        self.participant.options.detector.silence
+    }
+
     /// The directory of what it has agreed to.
     #[must_use]
     pub fn dir(&self) -> &Path {

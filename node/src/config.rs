@@ -212,6 +212,10 @@ fonn_base::layer! {
         /// Share of the slots relative to other members, 0 to 65535; 0 owns none [default: 100]
         #[arg(long, value_name = "N", env = "FONN_WEIGHT", help_heading = "Cluster")]
         pub weight: Option<u16>,
+        /// Silence after which a member is down; what the member that forms the cluster says holds
+        /// for all. Longer where machines stand still at times, 1s to 1m [default: 1500ms]
+        #[arg(long, value_name = "DURATION", env = "FONN_DOWN_AFTER", help_heading = "Cluster")]
+        pub down_after: Option<Span>,
 
         /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
         #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]

@@ -58,10 +58,6 @@ pub(crate) use self::serve::PageAnswer;
 use self::write::Sending;
 use crate::engine::{Engine, PutError, Transfer};
 
-/// How long a write waits for the other owners. Longer than it takes until a member that failed is
-/// declared down.
-const OWNERS_WAIT: Duration = Duration::from_secs(3);
-
 /// Writes that wait for other members at most. Further ones are refused.
 const PENDING_MAX: usize = 1 << 14;
 
@@ -97,7 +93,8 @@ pub struct Replication {
     own: String,
     forwarder: Forwarder,
     clock: Clock,
-    /// [`OWNERS_WAIT`], which tests change.
+    /// How long a write waits for the other owners: longer than it takes until a member that
+    /// failed is down.
     owners_wait: Duration,
     rights: RightsTable,
     core: Mutex<CoreCell>,
@@ -142,12 +139,18 @@ struct CoreCell {
 impl Replication {
     /// The part of the member `own`, which sends to others through `forwarder`. Without a topology
     /// it owns nothing.
-    fn new(own: &str, forwarder: Forwarder, clock: Clock, (dir, group): (PathBuf, Tasks)) -> Self {
+    fn new(
+        own: &str,
+        forwarder: Forwarder,
+        owners_wait: Duration,
+        clock: Clock,
+        (dir, group): (PathBuf, Tasks),
+    ) -> Self {
         Self {
             own: own.to_owned(),
             forwarder,
             clock,
-            owners_wait: OWNERS_WAIT,
+            owners_wait,
             rights: RightsTable::new(),
             core: Mutex::default(),
             epoch_now: AtomicU64::new(0),

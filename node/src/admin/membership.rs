@@ -57,7 +57,9 @@ impl MembershipService {
     ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
         let cluster = self.cluster()?;
         tracing::info!(?change, "asked for by the admin service");
-        let epoch = cluster.propose(change, CHANGE_DEADLINE).await?;
+        // A member that is removed without a drain may go on for that long.
+        let deadline = CHANGE_DEADLINE + cluster.down_after();
+        let epoch = cluster.propose(change, deadline).await?;
         let mut maps = cluster.map();
         let follow = maps.wait_for(|map| map.epoch >= epoch && !map.is_moving);
         // What there is at the end is told either way.

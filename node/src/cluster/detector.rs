@@ -68,8 +68,10 @@ impl Detector {
         }
     }
 
-    /// Sets the watched members. A new one has the whole silence before the first answer is due.
-    pub(super) fn watch(&mut self, ids: &BTreeSet<RaftId>, now: Instant) {
+    /// Sets the watched members, and the silence after which one is down. A new one has the whole
+    /// silence before the first answer is due.
+    pub(super) fn watch(&mut self, ids: &BTreeSet<RaftId>, silence: Duration, now: Instant) {
+        self.options.silence = silence;
         self.watched.retain(|id, _| ids.contains(id));
         for id in ids {
             self.watched.entry(*id).or_insert(Watched {
@@ -132,11 +134,6 @@ impl Detector {
         let is_stable =
             answering.is_some_and(|since| now.saturating_duration_since(since) >= stable);
         is_down && !is_stable
-    }
-
-    /// Silence after which a member is down.
-    pub(super) const fn silence_max(&self) -> Duration {
-        self.options.silence
     }
 
     /// For how long a member has not answered.

@@ -39,7 +39,8 @@ pub(super) async fn ask(participant: Arc<Participant>) {
                 let now = Instant::now();
                 {
                     let mut detector = participant.detector.lock();
-                    detector.watch(&targets.keys().copied().collect(), now);
+                    let silence = participant.state().down_after();
+                    detector.watch(&targets.keys().copied().collect(), silence, now);
                     detector.tick(now);
                     let is_there = |id| id == participant.raft_id() || targets.contains_key(&id);
                     participant.grants.lock().watch(is_there);
@@ -188,7 +189,7 @@ pub(super) fn failed(
         let is_down = raft_id != own && detector.is_down(raft_id, member.is_down(), now);
         if member.is_down() {
             grants.settle(raft_id);
-        } else if is_down && grants.may_fall(raft_id, detector.silence_max(), now) {
+        } else if is_down && grants.may_fall(raft_id, state.down_after(), now) {
             grants.fall(raft_id);
             let id = member.info.id.clone();
             return Some(Change::Down { id, raft_id });

@@ -37,8 +37,9 @@ const CEILING_MARGIN: u64 = 60_000 << COUNTER_BITS;
 const LEADER_WAIT: Duration = Duration::from_millis(100);
 /// How often it is looked whether what was promised to a member that is to be removed is over.
 const LEAVING_PERIOD: Duration = Duration::from_millis(50);
-/// That is over long before, unless this member ceases to lead.
-const LEAVING_MAX: Duration = Duration::from_secs(5);
+/// Beyond twice the silence after which a member is down: the promise is over long before, unless
+/// this member ceases to lead.
+const LEAVING_EXTRA: Duration = Duration::from_secs(2);
 /// A leader that a majority has answered within this time decides; past it, it may be cut off.
 pub(super) const QUORUM_FRESH: Duration = Duration::from_secs(1);
 
@@ -103,7 +104,7 @@ impl Participant {
     /// Takes in what a question promises.
     pub(super) fn hear_question(&self, question: Question) {
         let leader = self.raft.metrics().borrow().current_leader;
-        let silence = self.options.detector.silence;
+        let silence = self.state().down_after();
         let mut lease = self.lease.lock();
         lease.hear(question, leader, silence, Instant::now());
     }
@@ -285,8 +286,8 @@ impl Participant {
             id: raft_id,
             is_open: false,
         };
-        let until = Instant::now() + LEAVING_MAX;
-        let silence = self.options.detector.silence;
+        let silence = state.down_after();
+        let until = Instant::now() + 2 * silence + LEAVING_EXTRA;
         loop {
             let now = Instant::now();
             if !leads(&self.metrics()) || now > until {
@@ -318,7 +319,7 @@ impl Participant {
         {
             let old = member.info.raft_id;
             let silence = self.detector.lock().silence(old, Instant::now());
-            let silence_max = self.options.detector.silence;
+            let silence_max = state.down_after();
             let grants = &self.grants;
             let may_fall = grants.lock().may_fall(old, silence_max, Instant::now());
             let is_alive = silence.is_some_and(|it| it < silence_max) || !may_fall;

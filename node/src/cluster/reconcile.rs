@@ -102,14 +102,13 @@ async fn extend_versions(participant: &Participant) {
 }
 
 fn sights(participant: &Participant, metrics: &Metrics) -> BTreeMap<RaftId, Sight> {
-    let options = &participant.options;
+    let state = participant.state();
     let sighting = Sighting {
         metrics,
-        silence: options.detector.silence,
-        replace_voter_after: options.replace_voter_after,
+        silence: state.down_after(),
+        replace_voter_after: participant.options.replace_voter_after,
         now: Instant::now(),
     };
-    let state = participant.state();
     sighting.of(&state, &participant.detector.lock())
 }
 

@@ -19,6 +19,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use fonn_base::hlc::{COUNT_RESERVE, COUNTER_BITS, VERSION_MAX, VersionRange};
 use fonn_replication::{Change as SlotChange, Epoch, MemberId};
@@ -40,6 +42,9 @@ const VERSIONS_LOW: u64 = 10_000 << COUNTER_BITS;
 /// How far above the clock it raises the ceiling, without the reserve.
 const VERSIONS_AHEAD: u64 = 2 * VERSIONS_LOW;
 
+/// What the silence may be after which a member is down. Two answers to a probe have to fit in.
+pub const DOWN_AFTER_MS: RangeInclusive<u32> = 1_000..=60_000;
+
 /// The state of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -51,6 +56,9 @@ pub struct State {
     pub versions: VersionRange,
     /// Owners that each slot should have, 1 to 3; 0 only before the cluster is formed.
     pub replicas: u8,
+    /// Silence after which a member is down, in milliseconds. Leases follow from it, so all members
+    /// go by one. 0 only before the cluster is formed.
+    pub down_after_ms: u32,
     /// What the layout in force follows from.
     pub placing: Placing,
     /// What the layout follows from that replaces it when its owners have copied their slots.
@@ -112,6 +120,8 @@ pub enum Change {
         founder: MemberInfo,
         /// A version that is no lower than any that the founder has given.
         version: u64,
+        /// Silence after which a member is down, in milliseconds: [`DOWN_AFTER_MS`].
+        down_after_ms: u32,
     },
     /// Takes a member in, or notes what is new about one. Another raft id under a known name is a
     /// new incarnation with an empty disk.
@@ -361,6 +371,12 @@ impl State {
         self.members.values().filter(|member| member.is_live())
     }
 
+    /// Silence after which a member is down.
+    #[must_use]
+    pub fn down_after(&self) -> Duration {
+        Duration::from_millis(self.down_after_ms.max(*DOWN_AFTER_MS.start()).into())
+    }
+
     /// The member that runs as `raft_id`, if it takes part.
     #[must_use]
     pub fn by_raft_id(&self, raft_id: RaftId) -> Option<&Member> {
@@ -412,9 +428,10 @@ impl State {
             cluster,
             founder,
             version,
+            down_after_ms,
         } = change
         {
-            return self.form(cluster, founder, version);
+            return self.form(cluster, founder, (version, down_after_ms));
         }
         if self.cluster == 0 {
             return Err(Refusal::NotFormed);
@@ -483,7 +500,12 @@ impl State {
         }
     }
 
-    fn form(&mut self, cluster: u64, founder: MemberInfo, version: u64) -> Result<Effect, Refusal> {
+    fn form(
+        &mut self,
+        cluster: u64,
+        founder: MemberInfo,
+        (version, down_after_ms): (u64, u32),
+    ) -> Result<Effect, Refusal> {
         let again = self.members.get(&founder.id);
         if self.cluster != 0 {
             let same = self.cluster == cluster
@@ -498,8 +520,13 @@ impl State {
         if cluster == 0 {
             return Err(Refusal::Invalid("cluster id must not be 0".to_owned()));
         }
+        if !DOWN_AFTER_MS.contains(&down_after_ms) {
+            let why = format!("{down_after_ms} ms are no time after which a member may be down");
+            return Err(Refusal::Invalid(why));
+        }
         self.cluster = cluster;
         self.versions.ceiling = version.min(VERSION_MAX);
+        self.down_after_ms = down_after_ms;
         self.replicas = 1;
         let place = Place {
             number: 0,

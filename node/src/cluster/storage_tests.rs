@@ -63,6 +63,7 @@ fn form() -> Entry {
             cluster: 3,
             founder,
             version: 0,
+            down_after_ms: 1500,
         }),
     }
 }

@@ -140,6 +140,7 @@ mod tests {
             cluster: 7,
             founder,
             version: 0,
+            down_after_ms: 1500,
         });
         state
     }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use fonn_base::config::ConfigError;
+use fonn_base::duration::Span;
 use fonn_program::security::SecurityConfig;
 use fonn_proto::cluster::is_loopback;
 use fonn_server::ListenAddr;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use super::Settings;
 use crate::cluster::Start;
 use crate::cluster::member::{is_name, is_reachable};
+use crate::cluster::state::DOWN_AFTER_MS;
 
 /// In the place of what is not given.
 const NONE: &str = "none";
@@ -36,6 +38,8 @@ pub struct ClusterConfig {
     pub zone: String,
     /// Share of the slots relative to others.
     pub weight: u16,
+    /// Silence after which a member is down, if this one forms the cluster.
+    pub down_after: Span,
 }
 
 /// The settings of the cluster with defaults; None if the node is to be alone.
@@ -128,6 +132,15 @@ pub(super) fn resolve(
              or --advertise-client HOST:PORT",
         ));
     }
+    let down_after = settings.down_after.unwrap_or(Span::from_millis(1500));
+    let millis = u32::try_from(down_after.get().as_millis());
+    if !millis.is_ok_and(|millis| DOWN_AFTER_MS.contains(&millis)) {
+        return Err(ConfigError::invalid(
+            "--down-after",
+            down_after.to_string(),
+            "1s to 1m",
+        ));
+    }
     Ok(Some(ClusterConfig {
         node_id,
         listen,
@@ -136,6 +149,7 @@ pub(super) fn resolve(
         start,
         zone,
         weight: settings.weight.unwrap_or(100),
+        down_after,
     }))
 }
 
@@ -171,6 +185,7 @@ impl ClusterConfig {
             ("bootstrap", bootstrap.to_string()),
             ("zone", self.zone.clone()),
             ("weight", self.weight.to_string()),
+            ("down_after", self.down_after.to_string()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
@@ -287,7 +302,21 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_the_flag_and_the_remedy() {
         let open = || Some("0.0.0.0:11290".parse().unwrap());
-        let cases: [(Settings, &[&str]); 14] = [
+        let cases: [(Settings, &[&str]); 16] = [
+            (
+                Settings {
+                    down_after: Some(Span::from_millis(999)),
+                    ..member()
+                },
+                &["--down-after", "999ms", "1s to 1m"],
+            ),
+            (
+                Settings {
+                    down_after: Some(Span::from_secs(61)),
+                    ..member()
+                },
+                &["--down-after", "61s"],
+            ),
             (
                 Settings {
                     cluster_listen: Some("10.0.0.7:11290".parse().unwrap()),

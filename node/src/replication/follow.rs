@@ -22,14 +22,11 @@ use fonn_rpc::{Options, PeerMetrics};
 use super::beat::{self, BEAT};
 use super::copying::Removal;
 use super::saved::{self, MARKS_MAX, SavedSlots};
-use super::{COPIES_MAX, Entry, OWNERS_WAIT, PENDING_MAX, Replication, Task, flushes, kept};
+use super::{COPIES_MAX, Entry, PENDING_MAX, Replication, Task, flushes, kept};
 use crate::cluster::map::Map;
 use crate::cluster::state::{Change, State};
 use crate::cluster::{Cluster, member};
 use crate::engine::Engine;
-
-/// From the arrival of a command to its answer, when another member has to answer it.
-const FORWARD_TIMEOUT: Duration = OWNERS_WAIT.saturating_mul(2);
 
 /// How long an agreement on a proposal of the core may take. The core repeats it.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(2);
@@ -61,10 +58,13 @@ pub fn start(
         ..Options::new("", own)
     };
     let upstreams = Upstreams::new(Arc::new(route::Map::default()), options, peers.metrics);
-    let forwarder = Forwarder::new(upstreams.of_member(own), FORWARD_TIMEOUT);
+    // A member that is silent is down by then, and another one executes the command.
+    let owners_wait = 2 * cluster.down_after();
+    let forwarder = Forwarder::new(upstreams.of_member(own), 2 * owners_wait);
     let replication = Replication::new(
         own,
         forwarder,
+        owners_wait,
         clock,
         (cluster.dir().to_owned(), tasks.clone()),
     );
@@ -273,7 +273,7 @@ impl Driver {
             copies_max: COPIES_MAX,
             tick: BEAT,
             suspect_after: Duration::from_secs(1),
-            refuse_after: OWNERS_WAIT,
+            refuse_after: self.replication.owners_wait,
             rules: Rules::default(),
         });
         // The founder goes on with what it had as a single node, since the first epoch.

@@ -17,7 +17,7 @@ impl Simulation {
     fn new() -> Self {
         let start = Instant::now();
         let mut detector = Detector::new(Options::default());
-        detector.watch(&BTreeSet::from([ID]), start);
+        detector.watch(&BTreeSet::from([ID]), Options::default().silence, start);
         Self {
             detector,
             start,

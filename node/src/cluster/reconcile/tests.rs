@@ -24,6 +24,7 @@ fn three() -> State {
         cluster: 1,
         founder,
         version: 0,
+        down_after_ms: 1500,
     });
     for (id, raft_id) in [("b", 2), ("c", 3)] {
         state.apply(Change::Join(info(id, raft_id)));

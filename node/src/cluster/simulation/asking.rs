@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::log::Payload;
 use super::message::Message;
-use super::node::{CHANGE_DEADLINE, Node, detector_options};
+use super::node::{CHANGE_DEADLINE, Node};
 use crate::cluster::detector::ANSWER_DEADLINE;
 use crate::cluster::health::failed;
 use crate::cluster::lease::{Question, Role};
@@ -26,7 +26,7 @@ impl Node {
                 .collect(),
             false => BTreeSet::new(),
         };
-        self.detector.watch(&targets, now);
+        self.detector.watch(&targets, self.state.down_after(), now);
         self.detector.tick(now);
         self.grants.watch(|id| targets.contains(&id));
         self.asked.retain(|_, sent| now - *sent < ANSWER_DEADLINE);
@@ -111,7 +111,7 @@ impl Node {
 
     /// Answers a question.
     pub(super) fn answer(&mut self, sent: Instant, question: Question, now: Instant) {
-        let silence = detector_options().silence;
+        let silence = self.state.down_after();
         self.lease.hear(question, self.leader, silence, now);
         let answer = Message::Pong {
             sent,

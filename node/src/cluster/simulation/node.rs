@@ -109,6 +109,7 @@ impl Node {
             cluster: 1,
             founder: info.clone(),
             version: 0,
+            down_after_ms: 1500,
         };
         let entry = |payload| Entry {
             term: 1,
@@ -222,7 +223,7 @@ impl Node {
         let metrics = self.full_metrics(now);
         let sighting = Sighting {
             metrics: &metrics,
-            silence: detector_options().silence,
+            silence: self.state.down_after(),
             replace_voter_after: REPLACE_VOTER_AFTER,
             now,
         };
@@ -318,7 +319,7 @@ impl Node {
         let known = self.state.members.get(&info.id).filter(|it| it.is_live());
         if let Some(member) = known.filter(|it| it.info.raft_id != info.raft_id) {
             let silence = self.detector.silence(member.info.raft_id, now);
-            if silence.is_some_and(|it| it < detector_options().silence) {
+            if silence.is_some_and(|it| it < self.state.down_after()) {
                 return;
             }
         }

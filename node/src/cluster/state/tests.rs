@@ -28,6 +28,7 @@ fn formed() -> State {
         cluster: 9,
         founder,
         version: 0,
+        down_after_ms: 1500,
     });
     assert_eq!(outcome, Outcome::Applied { epoch: 1 });
     state
@@ -248,6 +249,7 @@ fn a_cluster_is_formed_once_and_first() {
         cluster: 8,
         founder: info("b", 2),
         version: 0,
+        down_after_ms: 1500,
     };
     assert_eq!(state.apply(again), Outcome::Refused(Refusal::AlreadyFormed));
 }
@@ -393,6 +395,7 @@ fn the_leader_extends_the_range_of_versions_before_the_clock_reaches_its_end() {
         cluster: 9,
         founder: info("a", 1),
         version: hlc::at_ms(1_000_000),
+        down_after_ms: 1500,
     });
     let range = state.versions;
     assert_eq!(range.base, hlc::at_ms(1_000_000));
@@ -499,6 +502,7 @@ fn changes() -> impl Strategy<Value = Change> {
                 cluster,
                 founder,
                 version,
+                down_after_ms: 1500,
             }
         }),
         any_info.prop_map(Change::Join),

@@ -36,6 +36,7 @@ fn hundred() -> State {
         cluster,
         founder,
         version: 0,
+        down_after_ms: 1500,
     });
     for number in 1..100 {
         state.apply(Change::Join(info(number)));
