@@ -1,10 +1,7 @@
 //! Several nodes as one cluster, and routers in front of them.
 
-#![allow(clippy::print_stderr, reason = "a test that begins anew must say so")]
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,7 +12,7 @@ use crate::bucket::Bucket;
 use crate::ctl::{fonnctl, text};
 use crate::links::Links;
 use crate::node::{FonnNode, NodeOptions};
-use crate::process::{free_address, take_logs};
+use crate::process::free_address;
 use crate::release;
 use crate::router::FonnRouter;
 
@@ -23,51 +20,6 @@ use crate::router::FonnRouter;
 const LIMIT: Duration = Duration::from_secs(60);
 /// A member that was down often has to answer for a minute before it is up again.
 const AGREEMENT_LIMIT: Duration = Duration::from_secs(300);
-
-/// How often a test begins at most that other work disturbed.
-const BEGUN_MAX: usize = 3;
-
-/// What members and routers log where one of them did not answer for a second or more.
-const SIGNS: [&str; 3] = [
-    " is down, was ",
-    "no leader is heard",
-    "does not answer in time",
-];
-/// What they tell clients then.
-const REFUSALS: [&str; 2] = ["TRYAGAIN", "SERVER_ERROR busy"];
-
-/// Runs a test that has no member fall. A member that is silent for a second and a half counts as
-/// down, and what it alone has is missed; an owner that does not take a write within seconds makes
-/// it fail, to be tried again: that is promised, and on a machine that stands still for longer it
-/// happens to members of which nothing is wrong. A test that fails after that, by what members log
-/// and tell, begins anew.
-///
-/// # Errors
-/// As the test, if nothing of that kind happened, or it did each time.
-///
-/// # Panics
-/// As the test, likewise.
-pub fn undisturbed(test: impl Fn() -> Result<()>) -> Result<()> {
-    for _ in 1..BEGUN_MAX {
-        drop(take_logs());
-        let ended = catch_unwind(AssertUnwindSafe(&test));
-        let told = match &ended {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => format!("{error:#}"),
-            Err(panic) => panic.downcast_ref::<String>().cloned().unwrap_or_default(),
-        };
-        let logs = take_logs().into_iter();
-        let has = |text: &str, signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
-        let logged = logs
-            .flat_map(|log| log.lines())
-            .find(|line| has(line, &SIGNS));
-        if logged.is_none() && !has(&told, &REFUSALS) {
-            return ended.unwrap_or_else(|panic| resume_unwind(panic));
-        }
-        eprintln!("BEGUN ANEW, since a member was silent: {logged:?}; it ended with {told}");
-    }
-    test()
-}
 
 /// A cluster; the members' names are `a`, `b`, `c`, … in the order of their start.
 #[derive(Debug)]
@@ -89,6 +41,14 @@ impl Cluster {
     pub fn form(count: usize, bucket: Option<&Bucket>) -> Result<Self> {
         let environment = bucket.map(Bucket::environment);
         Self::form_in(count, bucket, environment.unwrap_or_default(), None)
+    }
+
+    /// Forms one without a bucket, whose members are patient ([`NodeOptions::patient`]).
+    ///
+    /// # Errors
+    /// As [`Cluster::form`].
+    pub fn form_patient(count: usize) -> Result<Self> {
+        Self::form_with(count, Self::options().patient(), None)
     }
 
     /// The same, with the bucket at another `endpoint`: that of a proxy in front of it.
@@ -127,15 +87,19 @@ impl Cluster {
         Self::form_with(count, options, None)
     }
 
+    fn options() -> NodeOptions {
+        NodeOptions::new()
+            .flag("--ram-budget", "64m")
+            .flag("--disk-budget", "512m")
+    }
+
     fn form_in(
         count: usize,
         bucket: Option<&Bucket>,
         environment: Vec<(&'static str, String)>,
         links: Option<Links>,
     ) -> Result<Self> {
-        let mut options = NodeOptions::new()
-            .flag("--ram-budget", "64m")
-            .flag("--disk-budget", "512m");
+        let mut options = Self::options();
         if let Some(bucket) = bucket {
             for (name, value) in [
                 ("--cold-tier", bucket.url()),
@@ -452,57 +416,4 @@ fn sample(page: &str, series: &str) -> Result<f64> {
         .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     let value = value.with_context(|| format!("no metric {series}"))?;
     Ok(value.parse()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::process::Command;
-
-    use super::*;
-    use crate::process::Daemon;
-
-    /// How often a test begins that fails the first `failures` times, each time after a member said
-    /// `line`; and how it ends.
-    fn begun(failures: usize, line: &str) -> (usize, Result<()>) {
-        let count = Cell::new(0);
-        let ended = undisturbed(|| {
-            count.set(count.get() + 1);
-            let mut member = Daemon::spawn("sh", Command::new("sh").args(["-c", line]))?;
-            ensure!(member.wait_exit(LIMIT)?.success());
-            ensure!(count.get() > failures, "failure {}", count.get());
-            Ok(())
-        });
-        (count.get(), ended)
-    }
-
-    #[test]
-    fn a_test_begins_anew_where_a_client_was_told_to_try_again() {
-        let count = Cell::new(0);
-        let ended = undisturbed(|| {
-            count.set(count.get() + 1);
-            ensure!(count.get() > 1, "TRYAGAIN the server is busy");
-            Ok(())
-        });
-        assert!(count.get() == 2 && ended.is_ok(), "{count:?}: {ended:?}");
-    }
-
-    #[test]
-    fn a_test_begins_anew_where_a_member_fell_and_nowhere_else() {
-        let fall = "echo INFO member b is down, was active";
-        let (count, ended) = begun(1, fall);
-        assert!(count == 2 && ended.is_ok(), "{count}: {ended:?}");
-        let (count, ended) = begun(usize::MAX, fall);
-        assert!(count == BEGUN_MAX && ended.is_err(), "{count}: {ended:?}");
-        let (count, ended) = begun(1, "echo INFO member b is active, was joining");
-        assert!(count == 1 && ended.is_err(), "{count}: {ended:?}");
-        let (count, ended) = begun(0, fall);
-        assert!(count == 1 && ended.is_ok(), "{count}: {ended:?}");
-    }
-
-    #[test]
-    #[should_panic(expected = "as it is")]
-    fn a_panic_goes_on_where_no_member_fell() {
-        let _ = undisturbed(|| panic!("as it is"));
-    }
 }

@@ -51,6 +51,13 @@ impl NodeOptions {
         self
     }
 
+    /// Holds no member of its cluster for down that is silent for less than ten seconds, as each is
+    /// at times on a machine that is busy with other tests. For tests in which no member falls.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        self.flag("--down-after", "10s")
+    }
+
     /// Serves HTTP for build tools too, on a free port.
     #[must_use]
     pub const fn with_http(mut self) -> Self {

@@ -1,7 +1,6 @@
 //! Processes under test: started with their output kept, awaited with a deadline, and gone when
 //! the test is.
 
-use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -58,17 +57,6 @@ impl Log {
     }
 }
 
-thread_local! {
-    /// Those of the processes that this thread has started; a test is a thread.
-    static LOGS: RefCell<Vec<Log>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The logs of all processes that this thread has started since it last asked, also of those that
-/// are gone.
-pub fn take_logs() -> Vec<Log> {
-    LOGS.take()
-}
-
 /// A running process; killed and reaped when dropped.
 pub struct Daemon {
     name: String,
@@ -97,7 +85,6 @@ impl Daemon {
             .spawn()
             .with_context(|| format!("starting {name}: {command:?}"))?;
         let log = Log::default();
-        LOGS.with_borrow_mut(|logs| logs.push(log.clone()));
         let mut readers = Vec::new();
         if let Some(stdout) = child.stdout.take() {
             readers.push(keep_lines(stdout, log.clone()));

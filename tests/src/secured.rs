@@ -182,6 +182,7 @@ fn member(
     for (flag, value) in flags {
         options = options.flag(flag, value);
     }
+    options = options.patient();
     options = match listens.first() {
         None => options.flag("--bootstrap", "true"),
         Some(first) => options.flag("--join", first.to_string()),

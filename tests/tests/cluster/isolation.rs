@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 
 use fonn_tests::client::{RespClient, RespReply};
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::secured::{PASSWORD, Secured, log_in};
 
 const KEYS: usize = 50;
@@ -53,52 +52,50 @@ fn scanned(client: &mut RespClient) -> Result<usize> {
 
 #[test]
 fn users_are_told_of_their_own_namespace_alone_at_routers_and_members() -> Result<()> {
-    undisturbed(|| {
-        let secured = Secured::start()?;
-        let router = secured.router.addr();
-        let mut ci = resp(router, "ci")?;
-        for number in 0..KEYS {
-            ci.command(&format!("SET k{number} v"))?.ok()?;
-            ci.command(&format!("GET k{number}"))?.bulk()?;
+    let secured = Secured::start()?;
+    let router = secured.router.addr();
+    let mut ci = resp(router, "ci")?;
+    for number in 0..KEYS {
+        ci.command(&format!("SET k{number} v"))?.ok()?;
+        ci.command(&format!("GET k{number}"))?.bulk()?;
+    }
+    for door in secured.doors() {
+        let told = stats(door, "other", "stats")?;
+        for name in ["get_hits", "get_misses", "cmd_set", "curr_items"] {
+            let found = number(&told, name);
+            ensure!(found == Some(0), "{name} is {found:?} at {door}: {told:?}");
         }
-        for door in secured.doors() {
-            let told = stats(door, "other", "stats")?;
-            for name in ["get_hits", "get_misses", "cmd_set", "curr_items"] {
-                let found = number(&told, name);
-                ensure!(found == Some(0), "{name} is {found:?} at {door}: {told:?}");
-            }
-            for name in ["bytes", "limit_maxbytes", "curr_connections", "evictions"] {
-                ensure!(!told.contains_key(name), "{name} at {door}: {told:?}");
-            }
-            let items = stats(door, "other", "stats items")?;
-            let none = BTreeMap::from([("items:1:number".to_owned(), "0".to_owned())]);
-            ensure!(items == none, "{items:?}");
-            let info = info(door, "other")?;
-            for (part, is_told) in [
-                ("keyspace_hits:0\r\n", true),
-                ("used_memory", false),
-                ("connected_clients", false),
-                ("evicted_keys", false),
-                ("keys=", false),
-            ] {
-                ensure!(info.contains(part) == is_told, "{part} at {door}: {info}");
-            }
-            let mut other = resp(door, "other")?;
-            ensure!(other.command("DBSIZE")?.integer()? == 0, "keys at {door}");
-            ensure!(other.command("RANDOMKEY")?.bulk()?.is_none(), "at {door}");
-            ensure!(scanned(&mut other)? == 0, "keys at {door}");
+        for name in ["bytes", "limit_maxbytes", "curr_connections", "evictions"] {
+            ensure!(!told.contains_key(name), "{name} at {door}: {told:?}");
         }
-        // The router says of the own namespace what all members together have.
-        let own = stats(router, "dev", "stats")?;
-        for name in ["get_hits", "cmd_set", "curr_items"] {
-            let found = number(&own, name);
-            ensure!(found >= Some(KEYS), "{name} is {found:?}: {own:?}");
+        let items = stats(door, "other", "stats items")?;
+        let none = BTreeMap::from([("items:1:number".to_owned(), "0".to_owned())]);
+        ensure!(items == none, "{items:?}");
+        let info = info(door, "other")?;
+        for (part, is_told) in [
+            ("keyspace_hits:0\r\n", true),
+            ("used_memory", false),
+            ("connected_clients", false),
+            ("evicted_keys", false),
+            ("keys=", false),
+        ] {
+            ensure!(info.contains(part) == is_told, "{part} at {door}: {info}");
         }
-        ensure!(scanned(&mut resp(router, "dev")?)? >= KEYS);
-        let all = stats(router, "root", "stats")?;
-        for name in ["bytes", "limit_maxbytes", "curr_connections"] {
-            ensure!(number(&all, name) > Some(0), "{name}: {all:?}");
-        }
-        Ok(())
-    })
+        let mut other = resp(door, "other")?;
+        ensure!(other.command("DBSIZE")?.integer()? == 0, "keys at {door}");
+        ensure!(other.command("RANDOMKEY")?.bulk()?.is_none(), "at {door}");
+        ensure!(scanned(&mut other)? == 0, "keys at {door}");
+    }
+    // The router says of the own namespace what all members together have.
+    let own = stats(router, "dev", "stats")?;
+    for name in ["get_hits", "cmd_set", "curr_items"] {
+        let found = number(&own, name);
+        ensure!(found >= Some(KEYS), "{name} is {found:?}: {own:?}");
+    }
+    ensure!(scanned(&mut resp(router, "dev")?)? >= KEYS);
+    let all = stats(router, "root", "stats")?;
+    for name in ["bytes", "limit_maxbytes", "curr_connections"] {
+        ensure!(number(&all, name) > Some(0), "{name}: {all:?}");
+    }
+    Ok(())
 }

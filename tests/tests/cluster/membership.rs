@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::ctl::{failure, fonnctl, json, text};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::free_address;
@@ -81,10 +80,14 @@ struct Three {
 
 impl Three {
     fn form() -> Result<Self> {
+        Self::form_of(&NodeOptions::new())
+    }
+
+    fn form_of(options: &NodeOptions) -> Result<Self> {
         let first = free_address()?.to_string();
         let member = |name: &str, listen: &str| {
-            NodeOptions::new()
-                .flag("--node-id", name)
+            let options = options.clone().flag("--node-id", name);
+            options
                 .flag("--cluster-listen", listen)
                 .flag("--ram-budget", "32m")
                 .flag("--disk-budget", "256m")
@@ -235,86 +238,82 @@ fn three_nodes_form_a_cluster_and_notice_failures_and_returns() -> Result<()> {
 
 #[test]
 fn any_member_takes_changes_and_all_follow() -> Result<()> {
-    undisturbed(|| {
-        let three = Three::form()?;
-        let before = map(&three.nodes[0])?;
-        // Each is asked at another member.
-        let told = text(&admin(&three.nodes[1]), &["weight", "b", "50"])?;
-        let epoch = |map: &Value| map["status"]["epoch"].as_u64().unwrap_or(0);
-        wait(&three.all(), "b has another weight", |map| {
-            epoch(map) > epoch(&before) && slots(map, "b") < slots(&before, "b") * 2 / 3
-        })?;
-        let owned = slots(&map(&three.nodes[0])?, "b");
-        assert!(told.contains(&format!("b owns {owned} slots")), "{told}");
-        text(&admin(&three.nodes[2]), &["replicas", "2"])?;
-        wait(&three.all(), "every slot has two owners", |map| {
-            map["replicas"] == 2
-        })?;
+    let three = Three::form_of(&NodeOptions::new().patient())?;
+    let before = map(&three.nodes[0])?;
+    // Each is asked at another member.
+    let told = text(&admin(&three.nodes[1]), &["weight", "b", "50"])?;
+    let epoch = |map: &Value| map["status"]["epoch"].as_u64().unwrap_or(0);
+    wait(&three.all(), "b has another weight", |map| {
+        epoch(map) > epoch(&before) && slots(map, "b") < slots(&before, "b") * 2 / 3
+    })?;
+    let owned = slots(&map(&three.nodes[0])?, "b");
+    assert!(told.contains(&format!("b owns {owned} slots")), "{told}");
+    text(&admin(&three.nodes[2]), &["replicas", "2"])?;
+    wait(&three.all(), "every slot has two owners", |map| {
+        map["replicas"] == 2
+    })?;
 
-        let told = text(&admin(&three.nodes[0]), &["drain", "c"])?;
-        assert!(told.contains("c owns 0 slots"), "{told}");
-        wait(
-            &three.all(),
-            "c is draining",
-            are(&[("a", "active"), ("b", "active"), ("c", "draining")]),
-        )?;
-        let told = text(&admin(&three.nodes[0]), &["status"])?;
-        assert!(
-            told.contains("cluster ") && told.contains("3 of 3 members up"),
-            "{told}"
-        );
-        text(&admin(&three.nodes[1]), &["drain", "c", "--undo"])?;
-        wait(&three.all(), "c has slots again", |map| slots(map, "c") > 0)?;
+    let told = text(&admin(&three.nodes[0]), &["drain", "c"])?;
+    assert!(told.contains("c owns 0 slots"), "{told}");
+    wait(
+        &three.all(),
+        "c is draining",
+        are(&[("a", "active"), ("b", "active"), ("c", "draining")]),
+    )?;
+    let told = text(&admin(&three.nodes[0]), &["status"])?;
+    assert!(
+        told.contains("cluster ") && told.contains("3 of 3 members up"),
+        "{told}"
+    );
+    text(&admin(&three.nodes[1]), &["drain", "c", "--undo"])?;
+    wait(&three.all(), "c has slots again", |map| slots(map, "c") > 0)?;
 
-        text(&admin(&three.nodes[0]), &["remove", "c", "--yes"])?;
-        wait(
-            &three.without(2),
-            "c is gone",
-            are(&[("a", "active"), ("b", "active")]),
-        )?;
-        for (arguments, word) in [
-            (&["weight", "nobody", "3"][..], "nobody"),
-            (&["drain", "nobody", "--undo"], "nobody"),
-            (&["remove", "nobody", "--yes"], "nobody"),
-        ] {
-            let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
-            assert_eq!(code, Some(1), "{arguments:?}");
-            assert!(error.contains(word), "{error}");
-        }
-        assert_eq!(
-            failure(&admin(&three.nodes[0]), &["remove", "b"])?.0,
-            Some(2)
-        );
-        Ok(())
-    })
+    text(&admin(&three.nodes[0]), &["remove", "c", "--yes"])?;
+    wait(
+        &three.without(2),
+        "c is gone",
+        are(&[("a", "active"), ("b", "active")]),
+    )?;
+    for (arguments, word) in [
+        (&["weight", "nobody", "3"][..], "nobody"),
+        (&["drain", "nobody", "--undo"], "nobody"),
+        (&["remove", "nobody", "--yes"], "nobody"),
+    ] {
+        let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(error.contains(word), "{error}");
+    }
+    assert_eq!(
+        failure(&admin(&three.nodes[0]), &["remove", "b"])?.0,
+        Some(2)
+    );
+    Ok(())
 }
 
 #[test]
 fn the_last_member_that_can_own_slots_keeps_them() -> Result<()> {
-    undisturbed(|| {
-        let three = Three::form()?;
-        for node in ["a", "b"] {
-            text(&admin(&three.nodes[2]), &["weight", node, "0"])?;
-        }
-        wait(&three.all(), "c owns all", |map| {
-            slots(map, "a") == 0 && slots(map, "b") == 0 && slots(map, "c") > 0
-        })?;
-        for arguments in [
-            &["weight", "c", "0"][..],
-            &["drain", "c"],
-            &["remove", "c", "--yes"],
-        ] {
-            let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
-            assert_eq!(code, Some(1), "{arguments:?}");
-            assert!(error.contains("nobody would own its slots"), "{error}");
-        }
-        assert!(slots(&map(&three.nodes[0])?, "c") > 0);
-        text(&admin(&three.nodes[1]), &["weight", "a", "1"])?;
-        wait(&three.all(), "a owns some", |map| slots(map, "a") > 0)?;
-        text(&admin(&three.nodes[0]), &["weight", "c", "0"])?;
-        wait(&three.all(), "a owns all", |map| slots(map, "c") == 0)?;
-        Ok(())
-    })
+    let three = Three::form_of(&NodeOptions::new().patient())?;
+    for node in ["a", "b"] {
+        text(&admin(&three.nodes[2]), &["weight", node, "0"])?;
+    }
+    wait(&three.all(), "c owns all", |map| {
+        slots(map, "a") == 0 && slots(map, "b") == 0 && slots(map, "c") > 0
+    })?;
+    for arguments in [
+        &["weight", "c", "0"][..],
+        &["drain", "c"],
+        &["remove", "c", "--yes"],
+    ] {
+        let (code, error) = failure(&admin(&three.nodes[0]), arguments)?;
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(error.contains("nobody would own its slots"), "{error}");
+    }
+    assert!(slots(&map(&three.nodes[0])?, "c") > 0);
+    text(&admin(&three.nodes[1]), &["weight", "a", "1"])?;
+    wait(&three.all(), "a owns some", |map| slots(map, "a") > 0)?;
+    text(&admin(&three.nodes[0]), &["weight", "c", "0"])?;
+    wait(&three.all(), "a owns all", |map| slots(map, "c") == 0)?;
+    Ok(())
 }
 
 #[test]
@@ -337,29 +336,27 @@ fn a_node_alone_says_how_it_would_come_into_a_cluster() -> Result<()> {
 
 #[test]
 fn the_slots_of_a_member_that_stays_away_get_other_owners() -> Result<()> {
-    undisturbed(|| {
-        let mut three = Three::form()?;
-        text(&admin(&three.nodes[0]), &["replicas", "2"])?;
-        three.wait_moved(&[0, 1, 2])?;
-        let owned = |map: &Value| {
-            let entries = map["members"].as_array().into_iter().flatten();
-            let slots = entries.filter_map(|it| it["slots"].as_u64());
-            slots.sum::<u64>()
-        };
-        assert_eq!(owned(&map(&three.nodes[0])?), 2 * SLOTS);
-        three.nodes[2].kill9()?;
-        let others = three.without(2);
-        wait(&others, "its slots have one owner", |map| {
-            owned(map) < 2 * SLOTS && slots(map, "c") == 0
-        })?;
-        let took = wait(&others, "two members own all slots", |map| {
-            owned(map) == 2 * SLOTS && slots(map, "c") == 0
-        })?;
-        eprintln!("another owner after {took:?}");
-        three.nodes[2].start_again()?;
-        wait(&three.all(), "it owns slots again", |map| {
-            owned(map) == 2 * SLOTS && slots(map, "c") > 0
-        })?;
-        Ok(())
-    })
+    let mut three = Three::form()?;
+    text(&admin(&three.nodes[0]), &["replicas", "2"])?;
+    three.wait_moved(&[0, 1, 2])?;
+    let owned = |map: &Value| {
+        let entries = map["members"].as_array().into_iter().flatten();
+        let slots = entries.filter_map(|it| it["slots"].as_u64());
+        slots.sum::<u64>()
+    };
+    assert_eq!(owned(&map(&three.nodes[0])?), 2 * SLOTS);
+    three.nodes[2].kill9()?;
+    let others = three.without(2);
+    wait(&others, "its slots have one owner", |map| {
+        owned(map) < 2 * SLOTS && slots(map, "c") == 0
+    })?;
+    let took = wait(&others, "two members own all slots", |map| {
+        owned(map) == 2 * SLOTS && slots(map, "c") == 0
+    })?;
+    eprintln!("another owner after {took:?}");
+    three.nodes[2].start_again()?;
+    wait(&three.all(), "it owns slots again", |map| {
+        owned(map) == 2 * SLOTS && slots(map, "c") > 0
+    })?;
+    Ok(())
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use fonn_tests::client::{BinaryClient, MetaClient, RespClient, RespReply, TextClient};
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::node::FonnNode;
 use fonn_tests::secured::{PASSWORD, Secured, ctl_with, log_in};
 use fonn_tests::values::{Content, ValuePool};
@@ -120,54 +119,52 @@ impl Overlay {
 
 #[test]
 fn no_command_of_an_overlay_changes_its_base_in_any_protocol() -> Result<()> {
-    undisturbed(|| {
-        let secured = Secured::start()?;
-        put_overlay(&secured)?;
-        for door in [secured.router.addr(), secured.nodes[0].addr()] {
-            let mut ci = user_of_base(door)?;
-            // A number, so that arithmetic would not fail for what it is.
-            ensure!(ci.text().store("set k 5 100000 2", b"70")? == "STORED");
-            let base = seen(&mut ci)?;
-            let token = base.facts.iter().find_map(|fact| fact.strip_prefix('c'));
-            let token = token.context("no token")?.to_owned();
-            let mut unchanged = |command: &str| -> Result<()> {
-                let now = seen(&mut ci)?;
-                let is_same = (&now.facts, &now.value) == (&base.facts, &base.value);
-                let elapsed = base.left_s - now.left_s;
-                ensure!(
-                    is_same && (0..=300).contains(&elapsed),
-                    "{command} at {door}: {base:?} became {now:?}"
-                );
-                Ok(())
-            };
-            let mut overlay = Overlay::log_in(door)?;
-            let of_base = format!("cas k 0 0 1 {token}\r\nx");
-            let texts = TEXT.iter().filter(|(needs, _)| *needs == Needs::Write);
-            let more = [of_base.as_str(), "mg k v T0", "md k I T1", "ms k 1 MA\r\nx"];
-            for command in texts.map(|(_, command)| *command).chain(more) {
-                overlay.say(command)?;
-                unchanged(command)?;
-                overlay.forget()?;
-            }
-            for (_, command) in RESP.iter().filter(|(needs, _)| *needs == Needs::Write) {
-                overlay.resp.command(command)?;
-                unchanged(command)?;
-                overlay.forget()?;
-            }
-            for (needs, (code, key, extras, value)) in BINARY {
-                if *needs == Needs::Write {
-                    overlay.binary.answers(*code, key, extras, value)?;
-                    unchanged(&format!("{code:#04x}"))?;
-                    overlay.forget()?;
-                }
-            }
-            // What it writes it has to itself.
-            ensure!(overlay.text.store("set k 0 0 3", b"own")? == "STORED");
-            ensure!(overlay.text.items("get k")?[0].value == b"own");
-            unchanged("set")?;
+    let secured = Secured::start()?;
+    put_overlay(&secured)?;
+    for door in [secured.router.addr(), secured.nodes[0].addr()] {
+        let mut ci = user_of_base(door)?;
+        // A number, so that arithmetic would not fail for what it is.
+        ensure!(ci.text().store("set k 5 100000 2", b"70")? == "STORED");
+        let base = seen(&mut ci)?;
+        let token = base.facts.iter().find_map(|fact| fact.strip_prefix('c'));
+        let token = token.context("no token")?.to_owned();
+        let mut unchanged = |command: &str| -> Result<()> {
+            let now = seen(&mut ci)?;
+            let is_same = (&now.facts, &now.value) == (&base.facts, &base.value);
+            let elapsed = base.left_s - now.left_s;
+            ensure!(
+                is_same && (0..=300).contains(&elapsed),
+                "{command} at {door}: {base:?} became {now:?}"
+            );
+            Ok(())
+        };
+        let mut overlay = Overlay::log_in(door)?;
+        let of_base = format!("cas k 0 0 1 {token}\r\nx");
+        let texts = TEXT.iter().filter(|(needs, _)| *needs == Needs::Write);
+        let more = [of_base.as_str(), "mg k v T0", "md k I T1", "ms k 1 MA\r\nx"];
+        for command in texts.map(|(_, command)| *command).chain(more) {
+            overlay.say(command)?;
+            unchanged(command)?;
+            overlay.forget()?;
         }
-        Ok(())
-    })
+        for (_, command) in RESP.iter().filter(|(needs, _)| *needs == Needs::Write) {
+            overlay.resp.command(command)?;
+            unchanged(command)?;
+            overlay.forget()?;
+        }
+        for (needs, (code, key, extras, value)) in BINARY {
+            if *needs == Needs::Write {
+                overlay.binary.answers(*code, key, extras, value)?;
+                unchanged(&format!("{code:#04x}"))?;
+                overlay.forget()?;
+            }
+        }
+        // What it writes it has to itself.
+        ensure!(overlay.text.store("set k 0 0 3", b"own")? == "STORED");
+        ensure!(overlay.text.items("get k")?[0].value == b"own");
+        unchanged("set")?;
+    }
+    Ok(())
 }
 
 /// The value of a metric of the overlay's namespace.
@@ -181,64 +178,62 @@ fn metric(node: &FonnNode, name: &str) -> Result<f64> {
 
 #[test]
 fn each_member_keeps_the_quota_of_what_is_written_through_a_router() -> Result<()> {
-    undisturbed(|| {
-        const VALUE_LEN: usize = 50_000;
-        const COUNT: u64 = 1500;
-        let secured = Secured::start()?;
-        put_overlay(&secured)?;
-        let router = secured.router.addr();
-        let mut ci = log_in(router, "ci")?;
-        let pool = ValuePool::new(Content::Random, VALUE_LEN);
-        for number in 0..50 {
-            let value = pool.value(number, VALUE_LEN).to_vec();
-            let stored = ci.store(&format!("set base{number} 0 0 {VALUE_LEN}"), &value)?;
-            ensure!(stored == "STORED", "{stored}");
+    const VALUE_LEN: usize = 50_000;
+    const COUNT: u64 = 1500;
+    let secured = Secured::start()?;
+    put_overlay(&secured)?;
+    let router = secured.router.addr();
+    let mut ci = log_in(router, "ci")?;
+    let pool = ValuePool::new(Content::Random, VALUE_LEN);
+    for number in 0..50 {
+        let value = pool.value(number, VALUE_LEN).to_vec();
+        let stored = ci.store(&format!("set base{number} 0 0 {VALUE_LEN}"), &value)?;
+        ensure!(stored == "STORED", "{stored}");
+    }
+    let mut pr = RespClient::connect(router)?;
+    pr.command(&format!("AUTH pr {PASSWORD}"))?.ok()?;
+    for number in 0..COUNT {
+        let begun = Instant::now();
+        let (key, value) = (
+            format!("own{number}"),
+            pool.value(number, VALUE_LEN).to_vec(),
+        );
+        // A member that is too far past it refuses for as long as it counts, and a machine with
+        // much to do is late.
+        while let RespReply::Error(error) = pr.call(&[b"SET", key.as_bytes(), &value])? {
+            let is_for_now = error.starts_with("OOM") || error.starts_with("TRYAGAIN");
+            ensure!(is_for_now, "{error}");
+            ensure!(begun.elapsed() < LIMIT, "refused for ever: {error}");
+            std::thread::sleep(Duration::from_millis(10));
         }
-        let mut pr = RespClient::connect(router)?;
-        pr.command(&format!("AUTH pr {PASSWORD}"))?.ok()?;
-        for number in 0..COUNT {
-            let begun = Instant::now();
-            let (key, value) = (
-                format!("own{number}"),
-                pool.value(number, VALUE_LEN).to_vec(),
-            );
-            // A member that is too far past it refuses for as long as it counts, and a machine with
-            // much to do is late.
-            while let RespReply::Error(error) = pr.call(&[b"SET", key.as_bytes(), &value])? {
-                let is_for_now = error.starts_with("OOM") || error.starts_with("TRYAGAIN");
-                ensure!(is_for_now, "{error}");
-                ensure!(begun.elapsed() < LIMIT, "refused for ever: {error}");
-                std::thread::sleep(Duration::from_millis(10));
-            }
+    }
+    for node in &secured.nodes {
+        ensure!(metric(node, "quota_bytes")? == QUOTA as f64);
+        let begun = Instant::now();
+        while metric(node, "used_bytes")? > QUOTA as f64 {
+            ensure!(begun.elapsed() < LIMIT, "a member stays past its quota");
+            std::thread::sleep(Duration::from_millis(20));
         }
-        for node in &secured.nodes {
-            ensure!(metric(node, "quota_bytes")? == QUOTA as f64);
-            let begun = Instant::now();
-            while metric(node, "used_bytes")? > QUOTA as f64 {
-                ensure!(begun.elapsed() < LIMIT, "a member stays past its quota");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let evicted = metric(node, "quota_evictions_total")?;
-            ensure!(evicted > 0.0, "a third of all fits a member's quota");
+        let evicted = metric(node, "quota_evictions_total")?;
+        ensure!(evicted > 0.0, "a third of all fits a member's quota");
+    }
+    let mut left = 0;
+    for number in 0..COUNT {
+        let key = format!("own{number}");
+        if let Some(found) = pr.call(&[b"GET", key.as_bytes()])?.bulk()? {
+            pool.value(number, VALUE_LEN).check(&found)?;
+            left += 1;
         }
-        let mut left = 0;
-        for number in 0..COUNT {
-            let key = format!("own{number}");
-            if let Some(found) = pr.call(&[b"GET", key.as_bytes()])?.bulk()? {
-                pool.value(number, VALUE_LEN).check(&found)?;
-                left += 1;
-            }
-        }
-        // What three members may hold, and no less than an eighth below.
-        let most = 3 * QUOTA / VALUE_LEN as u64;
-        ensure!((most * 6 / 10..=most).contains(&left), "{left} of {most}");
-        for number in 0..50 {
-            let items = ci.items(&format!("get base{number}"))?;
-            let item = items
-                .first()
-                .context("an entry of the base was pushed out")?;
-            pool.value(number, VALUE_LEN).check(&item.value)?;
-        }
-        Ok(())
-    })
+    }
+    // What three members may hold, and no less than an eighth below.
+    let most = 3 * QUOTA / VALUE_LEN as u64;
+    ensure!((most * 6 / 10..=most).contains(&left), "{left} of {most}");
+    for number in 0..50 {
+        let items = ci.items(&format!("get base{number}"))?;
+        let item = items
+            .first()
+            .context("an entry of the base was pushed out")?;
+        pool.value(number, VALUE_LEN).check(&item.value)?;
+    }
+    Ok(())
 }

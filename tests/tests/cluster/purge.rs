@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use fonn_tests::client::{HttpClient, RespClient};
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::ctl::text;
 use fonn_tests::issuer::Issuer;
 use fonn_tests::process::free_address;
@@ -81,104 +80,102 @@ fn find(secured: &Secured, secret: &[u8], prefix: &str, is_there: bool) -> Resul
 
 #[test]
 fn what_a_leaked_identity_wrote_is_named_and_purged_in_the_whole_cluster() -> Result<()> {
-    undisturbed(|| {
-        let dir = tempfile::tempdir()?;
-        let entry = dir.path().join("tokens.toml").display().to_string();
-        let arguments = ["token", "create", "leaked", "--role", "read-write"];
-        let place = ["--namespace", "main", "--entry", &entry];
-        let leaked = text("127.0.0.1:1", &[&arguments[..], &place].concat())?;
-        let leaked = leaked.trim_end().as_bytes();
-        let issuer = Issuer::new()?;
-        let tables = std::fs::read_to_string(&entry)? + &issuer.tables();
-        let mut secured = Secured::start_with_tokens(&tables)?;
-        let http = free_address()?;
-        let router = secured.router_with_http(http)?;
-        let admin = router.admin();
-        let job = issuer.token(http, "refs/heads/main")?;
+    let dir = tempfile::tempdir()?;
+    let entry = dir.path().join("tokens.toml").display().to_string();
+    let arguments = ["token", "create", "leaked", "--role", "read-write"];
+    let place = ["--namespace", "main", "--entry", &entry];
+    let leaked = text("127.0.0.1:1", &[&arguments[..], &place].concat())?;
+    let leaked = leaked.trim_end().as_bytes();
+    let issuer = Issuer::new()?;
+    let tables = std::fs::read_to_string(&entry)? + &issuer.tables();
+    let mut secured = Secured::start_with_tokens(&tables)?;
+    let http = free_address()?;
+    let router = secured.router_with_http(http)?;
+    let admin = router.admin();
+    let job = issuer.token(http, "refs/heads/main")?;
 
-        let doors: Vec<SocketAddr> = secured.doors().collect();
-        for number in 0..KEYS {
-            let door = doors[number % doors.len()];
-            let mut ci = open(door, PASSWORD.as_bytes())?;
-            let mut bad = open(door, leaked)?;
-            for (key, writers) in [("good", "c"), ("overwritten", "cb"), ("mended", "bc")] {
-                for writer in writers.chars() {
-                    let client = if writer == 'c' { &mut ci } else { &mut bad };
-                    client.command(&format!("SET {key}-{number} v"))?.ok()?;
-                }
+    let doors: Vec<SocketAddr> = secured.doors().collect();
+    for number in 0..KEYS {
+        let door = doors[number % doors.len()];
+        let mut ci = open(door, PASSWORD.as_bytes())?;
+        let mut bad = open(door, leaked)?;
+        for (key, writers) in [("good", "c"), ("overwritten", "cb"), ("mended", "bc")] {
+            for writer in writers.chars() {
+                let client = if writer == 'c' { &mut ci } else { &mut bad };
+                client.command(&format!("SET {key}-{number} v"))?.ok()?;
             }
-            // In one transaction, and by a command about several keys.
-            bad.command("MULTI")?;
-            bad.command(&format!("SET bad-{number} v"))?;
-            bad.command("EXEC")?.array()?;
-            let stored = bad.command(&format!("MSETNX worse-{number} v"))?;
-            ensure!(stored.integer()? == 1, "worse-{number}");
-            let login = format!("Bearer {job}");
-            let put = HttpClient::connect(http)?.request(
-                "PUT",
-                &format!("/artifact-{number}"),
-                &[("authorization", &login)],
-                b"v",
-            )?;
-            ensure!(matches!(put.status, 200 | 201), "{put:?}");
         }
-        for number in 0..KEYS {
-            wait_for_writer(admin, "main", &format!("good-{number}"), "ci")?;
-            wait_for_writer(admin, "main", &format!("mended-{number}"), "ci")?;
-            for key in ["bad", "worse", "overwritten"] {
-                wait_for_writer(admin, "main", &format!("{key}-{number}"), "leaked")?;
-            }
-            wait_for_writer(admin, "acme", &format!("artifact-{number}"), MAIN)?;
-        }
-
-        // It is for admins.
-        let token = std::str::from_utf8(leaked)?;
-        let refused = ["purge", "--writer", "ci", "--yes"];
-        let (code, told) = ctl(admin, Some(("any", token)), &refused)?;
-        ensure!(code != Some(0), "{told}");
-        find(&secured, leaked, "good", true)?;
-
-        let of_leaked = 3 * KEYS as u64;
-        ensure!(purge(admin, "leaked", &["--dry-run"])? == of_leaked);
-        ensure!(purge(admin, "leaked", &["--namespace", "acme", "--yes"])? == 0);
-        ensure!(
-            purge(
-                admin,
-                "leaked",
-                &["--since", "2099-01-01T00:00:00Z", "--yes"]
-            )? == 0
-        );
-        find(&secured, leaked, "bad", true)?;
-        ensure!(purge(admin, "leaked", &["--yes"])? == of_leaked);
-        let check = |secured: &Secured| -> Result<()> {
-            for prefix in ["bad", "worse", "overwritten"] {
-                find(secured, leaked, prefix, false)?;
-            }
-            find(secured, leaked, "good", true)?;
-            find(secured, leaked, "mended", true)
-        };
-        check(&secured)?;
-        ensure!(purge(admin, "leaked", &["--yes"])? == 0, "it is done");
-
-        // A member that comes back with its disk knows it.
-        secured.nodes[1].kill9()?;
-        secured.nodes[1].start_again()?;
-        secured.wait_until_active()?;
-        check(&secured)?;
-
-        // At a member, of an identity of an issuer.
-        ensure!(purge(secured.nodes[2].admin(), MAIN, &["--yes"])? == KEYS as u64);
+        // In one transaction, and by a command about several keys.
+        bad.command("MULTI")?;
+        bad.command(&format!("SET bad-{number} v"))?;
+        bad.command("EXEC")?.array()?;
+        let stored = bad.command(&format!("MSETNX worse-{number} v"))?;
+        ensure!(stored.integer()? == 1, "worse-{number}");
         let login = format!("Bearer {job}");
-        for number in 0..KEYS {
-            let path = format!("/artifact-{number}");
-            let headers = [("authorization", &*login)];
-            let found = HttpClient::connect(http)?.request("GET", &path, &headers, b"")?;
-            ensure!(found.status == 404, "{path}: {found:?}");
+        let put = HttpClient::connect(http)?.request(
+            "PUT",
+            &format!("/artifact-{number}"),
+            &[("authorization", &login)],
+            b"v",
+        )?;
+        ensure!(matches!(put.status, 200 | 201), "{put:?}");
+    }
+    for number in 0..KEYS {
+        wait_for_writer(admin, "main", &format!("good-{number}"), "ci")?;
+        wait_for_writer(admin, "main", &format!("mended-{number}"), "ci")?;
+        for key in ["bad", "worse", "overwritten"] {
+            wait_for_writer(admin, "main", &format!("{key}-{number}"), "leaked")?;
         }
-        // What it writes later counts.
-        open(doors[0], leaked)?.command("SET bad-0 v")?.ok()?;
-        let found = open(doors[1], leaked)?.command("GET bad-0")?.bulk()?;
-        ensure!(found.is_some(), "written after the purge");
-        Ok(())
-    })
+        wait_for_writer(admin, "acme", &format!("artifact-{number}"), MAIN)?;
+    }
+
+    // It is for admins.
+    let token = std::str::from_utf8(leaked)?;
+    let refused = ["purge", "--writer", "ci", "--yes"];
+    let (code, told) = ctl(admin, Some(("any", token)), &refused)?;
+    ensure!(code != Some(0), "{told}");
+    find(&secured, leaked, "good", true)?;
+
+    let of_leaked = 3 * KEYS as u64;
+    ensure!(purge(admin, "leaked", &["--dry-run"])? == of_leaked);
+    ensure!(purge(admin, "leaked", &["--namespace", "acme", "--yes"])? == 0);
+    ensure!(
+        purge(
+            admin,
+            "leaked",
+            &["--since", "2099-01-01T00:00:00Z", "--yes"]
+        )? == 0
+    );
+    find(&secured, leaked, "bad", true)?;
+    ensure!(purge(admin, "leaked", &["--yes"])? == of_leaked);
+    let check = |secured: &Secured| -> Result<()> {
+        for prefix in ["bad", "worse", "overwritten"] {
+            find(secured, leaked, prefix, false)?;
+        }
+        find(secured, leaked, "good", true)?;
+        find(secured, leaked, "mended", true)
+    };
+    check(&secured)?;
+    ensure!(purge(admin, "leaked", &["--yes"])? == 0, "it is done");
+
+    // A member that comes back with its disk knows it.
+    secured.nodes[1].kill9()?;
+    secured.nodes[1].start_again()?;
+    secured.wait_until_active()?;
+    check(&secured)?;
+
+    // At a member, of an identity of an issuer.
+    ensure!(purge(secured.nodes[2].admin(), MAIN, &["--yes"])? == KEYS as u64);
+    let login = format!("Bearer {job}");
+    for number in 0..KEYS {
+        let path = format!("/artifact-{number}");
+        let headers = [("authorization", &*login)];
+        let found = HttpClient::connect(http)?.request("GET", &path, &headers, b"")?;
+        ensure!(found.status == 404, "{path}: {found:?}");
+    }
+    // What it writes later counts.
+    open(doors[0], leaked)?.command("SET bad-0 v")?.ok()?;
+    let found = open(doors[1], leaked)?.command("GET bad-0")?.bulk()?;
+    ensure!(found.is_some(), "written after the purge");
+    Ok(())
 }

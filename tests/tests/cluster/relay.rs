@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::ctl::{failure, json, lines};
 use fonn_tests::node::http_get;
 use fonn_tests::promised::at_most;
@@ -82,39 +82,37 @@ fn a_router_and_every_member_answer_for_all_members() -> Result<()> {
 
 #[test]
 fn a_key_is_looked_for_at_its_owners_whichever_member_is_asked() -> Result<()> {
-    undisturbed(|| {
-        let cluster = Cluster::form(3, None)?;
-        let router = cluster.router()?;
-        cluster.wait_agreed()?;
-        let own = cluster.nodes[0].admin().to_string();
-        let mut client = cluster.nodes[0].text()?;
-        let mut elsewhere = 0;
-        for n in 0..12 {
-            let key = format!("k{n}");
-            ensure!(client.store(&format!("set {key} 0 0 1"), b"v")? == "STORED");
-            // Good although the member that is asked may not have it.
-            let (code, text) = failure(&own, &["key", &key])?;
-            ensure!(code == Some(0), "{key}: {text}");
-            let found = lines(&own, &["key", &key])?;
-            let owner = &found[0]["owners"][0];
-            let has_it = |it: &&Value| it["copies"].as_array().is_some_and(|it| !it.is_empty());
-            let having: Vec<&Value> = found
-                .iter()
-                .filter(has_it)
-                .map(|it| &it["member"])
-                .collect();
-            ensure!(having == [owner], "{key}: {found:?}");
-            let through_router = lines(router.admin().to_string().as_str(), &["key", &key])?;
-            let says_so = |it: &Value| it["owners"][0] == *owner;
-            ensure!(through_router.iter().all(says_so), "{through_router:?}");
-            // One that is named answers for itself alone.
-            let (code, _) = failure(&own, &["key", &key, "--member", "a"])?;
-            ensure!(code == Some(i32::from(owner != "a")), "{key}: {code:?}");
-            elsewhere += u32::from(owner != "a");
-        }
-        ensure!(elsewhere > 0, "all keys are the asked member's own");
-        let (code, _) = failure(&own, &["key", "absent"])?;
-        ensure!(code == Some(1), "{code:?}");
-        Ok(())
-    })
+    let cluster = Cluster::form_patient(3)?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let own = cluster.nodes[0].admin().to_string();
+    let mut client = cluster.nodes[0].text()?;
+    let mut elsewhere = 0;
+    for n in 0..12 {
+        let key = format!("k{n}");
+        ensure!(client.store(&format!("set {key} 0 0 1"), b"v")? == "STORED");
+        // Good although the member that is asked may not have it.
+        let (code, text) = failure(&own, &["key", &key])?;
+        ensure!(code == Some(0), "{key}: {text}");
+        let found = lines(&own, &["key", &key])?;
+        let owner = &found[0]["owners"][0];
+        let has_it = |it: &&Value| it["copies"].as_array().is_some_and(|it| !it.is_empty());
+        let having: Vec<&Value> = found
+            .iter()
+            .filter(has_it)
+            .map(|it| &it["member"])
+            .collect();
+        ensure!(having == [owner], "{key}: {found:?}");
+        let through_router = lines(router.admin().to_string().as_str(), &["key", &key])?;
+        let says_so = |it: &Value| it["owners"][0] == *owner;
+        ensure!(through_router.iter().all(says_so), "{through_router:?}");
+        // One that is named answers for itself alone.
+        let (code, _) = failure(&own, &["key", &key, "--member", "a"])?;
+        ensure!(code == Some(i32::from(owner != "a")), "{key}: {code:?}");
+        elsewhere += u32::from(owner != "a");
+    }
+    ensure!(elsewhere > 0, "all keys are the asked member's own");
+    let (code, _) = failure(&own, &["key", "absent"])?;
+    ensure!(code == Some(1), "{code:?}");
+    Ok(())
 }

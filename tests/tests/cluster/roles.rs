@@ -8,7 +8,6 @@ use prost_reflect::MethodDescriptor;
 use tonic::Code;
 
 use fonn_tests::client::{BinaryClient, RespClient, RespReply, TextClient, opcode, status};
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::reflection::Reflected;
 use fonn_tests::secured::{PASSWORD, Secured, log_in};
 
@@ -335,21 +334,19 @@ fn differences(door: SocketAddr, user: Option<&str>, has: Needs) -> Result<Vec<S
 
 #[test]
 fn each_role_may_do_what_it_may_in_every_protocol_at_routers_and_members() -> Result<()> {
-    undisturbed(|| {
-        let secured = Secured::start()?;
-        let doors = [
-            ("the router", secured.router.addr()),
-            ("a member", secured.nodes[0].addr()),
-        ];
-        for (what, door) in doors {
-            for (user, has) in USERS {
-                let wrong =
-                    differences(door, user, has).with_context(|| format!("{user:?} at {what}"))?;
-                ensure!(wrong.is_empty(), "{user:?} at {what}: {wrong:#?}");
-            }
+    let secured = Secured::start()?;
+    let doors = [
+        ("the router", secured.router.addr()),
+        ("a member", secured.nodes[0].addr()),
+    ];
+    for (what, door) in doors {
+        for (user, has) in USERS {
+            let wrong =
+                differences(door, user, has).with_context(|| format!("{user:?} at {what}"))?;
+            ensure!(wrong.is_empty(), "{user:?} at {what}: {wrong:#?}");
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// The commands that a server describes, containers by their subcommands: `CONFIG GET`.
@@ -374,37 +371,35 @@ fn described(client: &mut RespClient) -> Result<BTreeSet<String>> {
 
 #[test]
 fn no_command_that_is_known_is_missing_from_the_tables() -> Result<()> {
-    undisturbed(|| {
-        let secured = Secured::start()?;
-        for door in [secured.router.addr(), secured.nodes[0].addr()] {
-            let mut client = RespClient::connect(door)?;
-            client.command(&format!("AUTH root {PASSWORD}"))?.ok()?;
-            let names = described(&mut client)?;
-            ensure!(names.len() > 60, "{names:?}");
-            let rows = RESP.iter().map(|(_, command)| *command).chain(RESP_APART);
-            let rows: Vec<&str> = rows.collect();
-            let has_row = |name: &&String| {
-                let is_of = |row: &&str| row.strip_prefix(name.as_str()).is_some_and(is_end);
-                rows.iter().any(is_of)
-            };
-            let missing: Vec<_> = names.iter().filter(|name| !has_row(name)).collect();
-            ensure!(missing.is_empty(), "no rows at {door}: {missing:?}");
+    let secured = Secured::start()?;
+    for door in [secured.router.addr(), secured.nodes[0].addr()] {
+        let mut client = RespClient::connect(door)?;
+        client.command(&format!("AUTH root {PASSWORD}"))?.ok()?;
+        let names = described(&mut client)?;
+        ensure!(names.len() > 60, "{names:?}");
+        let rows = RESP.iter().map(|(_, command)| *command).chain(RESP_APART);
+        let rows: Vec<&str> = rows.collect();
+        let has_row = |name: &&String| {
+            let is_of = |row: &&str| row.strip_prefix(name.as_str()).is_some_and(is_end);
+            rows.iter().any(is_of)
+        };
+        let missing: Vec<_> = names.iter().filter(|name| !has_row(name)).collect();
+        ensure!(missing.is_empty(), "no rows at {door}: {missing:?}");
 
-            let mut client = BinaryClient::connect(door)?;
-            let login = format!("\0root\0{PASSWORD}");
-            let reply = client.call(SASL_AUTH, "PLAIN", &[], login.as_bytes(), 0)?;
-            ensure!(reply.status == 0, "{reply:?}");
-            for code in (0..=u8::MAX).filter(|code| !BINARY_APART.contains(code)) {
-                let answers = client.answers(code, "", &[], &[])?;
-                let is_unknown = answers
-                    .iter()
-                    .any(|it| it.status == status::UNKNOWN_COMMAND);
-                let has_row = BINARY.iter().any(|(_, row)| row.0 == code);
-                ensure!(is_unknown != has_row, "{code:#04x} at {door}: {answers:?}");
-            }
+        let mut client = BinaryClient::connect(door)?;
+        let login = format!("\0root\0{PASSWORD}");
+        let reply = client.call(SASL_AUTH, "PLAIN", &[], login.as_bytes(), 0)?;
+        ensure!(reply.status == 0, "{reply:?}");
+        for code in (0..=u8::MAX).filter(|code| !BINARY_APART.contains(code)) {
+            let answers = client.answers(code, "", &[], &[])?;
+            let is_unknown = answers
+                .iter()
+                .any(|it| it.status == status::UNKNOWN_COMMAND);
+            let has_row = BINARY.iter().any(|(_, row)| row.0 == code);
+            ensure!(is_unknown != has_row, "{code:#04x} at {door}: {answers:?}");
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Whether a command's name ends before this.
@@ -427,51 +422,49 @@ fn path(method: &MethodDescriptor) -> String {
 
 #[test]
 fn each_role_may_call_what_it_may_at_routers_and_members_and_by_way_of_them() -> Result<()> {
-    undisturbed(|| {
-        let secured = Secured::start()?;
-        let (router, member) = (secured.router.admin(), secured.nodes[0].admin());
-        for (what, door, asked) in [
-            ("the router", router, None),
-            ("the router, of `b`", router, Some("b")),
-            ("a member", member, None),
-            ("a member, of `b`", member, Some("b")),
-        ] {
-            let door = door.to_string();
-            let listed = methods(&Reflected::connect(&door, Some(("root", PASSWORD)))?)?;
-            let found: BTreeSet<String> = listed.iter().map(path).collect();
-            let is_router = door == router.to_string();
-            let rows = CALLS
-                .iter()
-                .filter(|(_, name)| is_router || !name.starts_with(ROUTER))
-                .map(|(_, name)| (*name).to_owned());
-            ensure!(
-                found == rows.collect::<BTreeSet<_>>(),
-                "{what} lists {found:?}"
-            );
-            for (user, has) in USERS {
-                let mut port = Reflected::connect(&door, user.map(|user| (user, PASSWORD)))?;
-                if let Some(asked) = asked {
-                    port = port.for_member(asked)?;
-                }
-                let refusal = match has {
-                    Nothing => Code::Unauthenticated,
-                    _ => Code::PermissionDenied,
-                };
-                // A member has no service of routers.
-                let is_here = |name: &str| asked.is_none() || !name.starts_with(ROUTER);
-                for method in listed.iter().filter(|it| is_here(&path(it))) {
-                    let name = path(method);
-                    let row = CALLS.iter().find(|(_, row)| *row == name);
-                    let (needs, _) = row.context("no row")?;
-                    let code = port.begin(method)?;
-                    let is_refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
-                    ensure!(
-                        is_refused == (has < *needs) && (!is_refused || code == refusal),
-                        "{name} as {user:?} at {what}: {code:?}"
-                    );
-                }
+    let secured = Secured::start()?;
+    let (router, member) = (secured.router.admin(), secured.nodes[0].admin());
+    for (what, door, asked) in [
+        ("the router", router, None),
+        ("the router, of `b`", router, Some("b")),
+        ("a member", member, None),
+        ("a member, of `b`", member, Some("b")),
+    ] {
+        let door = door.to_string();
+        let listed = methods(&Reflected::connect(&door, Some(("root", PASSWORD)))?)?;
+        let found: BTreeSet<String> = listed.iter().map(path).collect();
+        let is_router = door == router.to_string();
+        let rows = CALLS
+            .iter()
+            .filter(|(_, name)| is_router || !name.starts_with(ROUTER))
+            .map(|(_, name)| (*name).to_owned());
+        ensure!(
+            found == rows.collect::<BTreeSet<_>>(),
+            "{what} lists {found:?}"
+        );
+        for (user, has) in USERS {
+            let mut port = Reflected::connect(&door, user.map(|user| (user, PASSWORD)))?;
+            if let Some(asked) = asked {
+                port = port.for_member(asked)?;
+            }
+            let refusal = match has {
+                Nothing => Code::Unauthenticated,
+                _ => Code::PermissionDenied,
+            };
+            // A member has no service of routers.
+            let is_here = |name: &str| asked.is_none() || !name.starts_with(ROUTER);
+            for method in listed.iter().filter(|it| is_here(&path(it))) {
+                let name = path(method);
+                let row = CALLS.iter().find(|(_, row)| *row == name);
+                let (needs, _) = row.context("no row")?;
+                let code = port.begin(method)?;
+                let is_refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
+                ensure!(
+                    is_refused == (has < *needs) && (!is_refused || code == refusal),
+                    "{name} as {user:?} at {what}: {code:?}"
+                );
             }
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }

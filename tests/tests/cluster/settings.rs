@@ -7,7 +7,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use fonn_tests::client::{RespClient, RespReply};
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::ctl::{lines, with_input};
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
@@ -34,45 +33,43 @@ fn setting(config: &Value, key: &str) -> Option<(Value, Value)> {
 
 #[test]
 fn a_router_tells_admins_its_own_settings_and_those_of_each_member() -> Result<()> {
-    undisturbed(|| {
-        let secured = Secured::start()?;
-        let all = told(&secured, &["config"])?;
-        let [router, members @ ..] = &all[..] else {
-            anyhow::bail!("nothing is told");
-        };
-        ensure!(router["member"].is_null(), "{router}");
-        let (_, origin) = setting(router, "cluster").context("a router has a cluster")?;
-        ensure!(origin == "flag", "{router}");
-        ensure!(setting(router, "data_dir").is_none(), "{router}");
-        let names: Vec<&Value> = members.iter().map(|it| &it["member"]).collect();
-        ensure!(names == ["a", "b", "c"], "{names:?}");
-        for member in members {
-            let name = setting(member, "node_id").context("no node_id")?;
-            ensure!(
-                name == (member["member"].clone(), "flag".into()),
-                "{member}"
-            );
-        }
-        let one = told(&secured, &["config", "--member", "b"])?;
-        let is_b = one.len() == 1 && setting(&one[0], "node_id").is_some_and(|it| it.0 == "b");
-        ensure!(is_b, "{one:?}");
+    let secured = Secured::start()?;
+    let all = told(&secured, &["config"])?;
+    let [router, members @ ..] = &all[..] else {
+        anyhow::bail!("nothing is told");
+    };
+    ensure!(router["member"].is_null(), "{router}");
+    let (_, origin) = setting(router, "cluster").context("a router has a cluster")?;
+    ensure!(origin == "flag", "{router}");
+    ensure!(setting(router, "data_dir").is_none(), "{router}");
+    let names: Vec<&Value> = members.iter().map(|it| &it["member"]).collect();
+    ensure!(names == ["a", "b", "c"], "{names:?}");
+    for member in members {
+        let name = setting(member, "node_id").context("no node_id")?;
+        ensure!(
+            name == (member["member"].clone(), "flag".into()),
+            "{member}"
+        );
+    }
+    let one = told(&secured, &["config", "--member", "b"])?;
+    let is_b = one.len() == 1 && setting(&one[0], "node_id").is_some_and(|it| it.0 == "b");
+    ensure!(is_b, "{one:?}");
 
-        let events = told(&secured, &["events"])?;
-        for name in ["a", "b", "c"] {
-            ensure!(events.iter().any(|it| it["member"] == name), "{events:?}");
-        }
-        let at = |event: &Value| event["at_ms"].as_u64();
-        ensure!(events.is_sorted_by_key(at), "{events:?}");
+    let events = told(&secured, &["events"])?;
+    for name in ["a", "b", "c"] {
+        ensure!(events.iter().any(|it| it["member"] == name), "{events:?}");
+    }
+    let at = |event: &Value| event["at_ms"].as_u64();
+    ensure!(events.is_sorted_by_key(at), "{events:?}");
 
-        for (user, code) in [("dev", 3), ("ci", 3), ("root", 0)] {
-            let login = Some((user, PASSWORD));
-            for door in [secured.router.admin(), secured.nodes[0].admin()] {
-                let (found, text) = ctl(door, login, &["config"])?;
-                ensure!(found == Some(code), "{user}: {found:?} {text}");
-            }
+    for (user, code) in [("dev", 3), ("ci", 3), ("root", 0)] {
+        let login = Some((user, PASSWORD));
+        for door in [secured.router.admin(), secured.nodes[0].admin()] {
+            let (found, text) = ctl(door, login, &["config"])?;
+            ensure!(found == Some(code), "{user}: {found:?} {text}");
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 #[test]

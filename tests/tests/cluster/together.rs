@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use fonn_tests::bucket::Bucket;
 use fonn_tests::client::TextClient;
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::ctl::{failure, fonnctl, json, lines, text};
 
 /// A busy machine needs its time.
@@ -127,97 +127,93 @@ fn top_at_a_router_shows_all_members_together_and_each() -> Result<()> {
 
 #[test]
 fn a_key_is_looked_for_and_a_codec_set_at_every_member_of_a_router() -> Result<()> {
-    undisturbed(|| {
-        let cluster = Cluster::form(3, None)?;
-        let router = cluster.router()?;
-        cluster.wait_agreed()?;
-        let door = router.admin().to_string();
-        let mut client = TextClient::connect(router.addr())?;
-        for n in 0..12 {
-            let key = format!("k{n}");
-            client.store(&format!("set {key} 0 0 1"), b"v")?;
-            let found = lines(&door, &["key", &key])?;
-            let asked: Vec<&str> = found
-                .iter()
-                .filter_map(|it| it["member"].as_str())
-                .collect();
-            ensure!(asked == NAMES, "{found:?}");
-            // One owner has it, whichever it is.
-            let has = |it: &&Value| it["copies"].as_array().is_some_and(|it| !it.is_empty());
-            ensure!(found.iter().filter(has).count() == 1, "{found:?}");
-            text(&door, &["key", &key])?;
-        }
-        let (code, _) = failure(&door, &["key", "absent"])?;
-        ensure!(code == Some(1), "{code:?}");
+    let cluster = Cluster::form_patient(3)?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let door = router.admin().to_string();
+    let mut client = TextClient::connect(router.addr())?;
+    for n in 0..12 {
+        let key = format!("k{n}");
+        client.store(&format!("set {key} 0 0 1"), b"v")?;
+        let found = lines(&door, &["key", &key])?;
+        let asked: Vec<&str> = found
+            .iter()
+            .filter_map(|it| it["member"].as_str())
+            .collect();
+        ensure!(asked == NAMES, "{found:?}");
+        // One owner has it, whichever it is.
+        let has = |it: &&Value| it["copies"].as_array().is_some_and(|it| !it.is_empty());
+        ensure!(found.iter().filter(has).count() == 1, "{found:?}");
+        text(&door, &["key", &key])?;
+    }
+    let (code, _) = failure(&door, &["key", "absent"])?;
+    ensure!(code == Some(1), "{code:?}");
 
-        let changed = text(&door, &["codec", "compacted=zlib:4"])?;
-        for name in NAMES {
-            ensure!(changed.contains(&format!("member {name}\n")), "{changed}");
-            let of = json(&door, &["codec", "--member", name])?;
-            ensure!(of.to_string().contains("zlib:4"), "{name}: {of}");
-        }
-        let all = lines(&door, &["codec"])?;
-        ensure!(all.len() == 3 && all[1]["member"] == "b", "{all:?}");
-        // At a member it is of that member.
-        let own = cluster.nodes[1].admin().to_string();
-        text(&own, &["codec", "compacted=zlib:2"])?;
-        let of = json(&door, &["codec", "--member", "a"])?;
-        ensure!(of.to_string().contains("zlib:4"), "{of}");
+    let changed = text(&door, &["codec", "compacted=zlib:4"])?;
+    for name in NAMES {
+        ensure!(changed.contains(&format!("member {name}\n")), "{changed}");
+        let of = json(&door, &["codec", "--member", name])?;
+        ensure!(of.to_string().contains("zlib:4"), "{name}: {of}");
+    }
+    let all = lines(&door, &["codec"])?;
+    ensure!(all.len() == 3 && all[1]["member"] == "b", "{all:?}");
+    // At a member it is of that member.
+    let own = cluster.nodes[1].admin().to_string();
+    text(&own, &["codec", "compacted=zlib:2"])?;
+    let of = json(&door, &["codec", "--member", "a"])?;
+    ensure!(of.to_string().contains("zlib:4"), "{of}");
 
-        let warmed = lines(&door, &["warm"])?;
-        for name in NAMES {
-            let ended = |it: &&Value| it["member"] == name && it["end"] != "unspecified";
-            ensure!(warmed.iter().any(|it| ended(&it)), "{name}: {warmed:?}");
-        }
-        Ok(())
-    })
+    let warmed = lines(&door, &["warm"])?;
+    for name in NAMES {
+        let ended = |it: &&Value| it["member"] == name && it["end"] != "unspecified";
+        ensure!(warmed.iter().any(|it| ended(&it)), "{name}: {warmed:?}");
+    }
+    Ok(())
 }
 
 #[test]
 fn events_of_all_members_are_followed_at_a_router() -> Result<()> {
-    undisturbed(|| {
-        let cluster = Cluster::form(3, None)?;
-        let router = cluster.router()?;
-        cluster.wait_agreed()?;
-        let door = router.admin().to_string();
-        let mut following = Command::new(fonn_tests::node::ctl_program()?)
-            .args(["events", "--follow", "--json"])
-            .env("FONN_ADMIN", &door)
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdout = following.stdout.take().context("no standard output")?;
-        let (to, told) = sync_channel(64);
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines();
-            // The test has what it wants when no receiver is left.
-            lines
-                .map_while(Result::ok)
-                .all(|line| to.send(line).is_ok())
-        });
-        // Of each what is remembered comes first, and then what happens.
-        for (about, change) in [
-            ("is ready after", None),
-            ("zlib:4", Some("compacted=zlib:4")),
-            ("zlib:2", Some("compacted=zlib:2")),
-        ] {
-            if let Some(change) = change {
-                text(&door, &["codec", change])?;
-            }
-            let mut from = BTreeSet::new();
-            while from.len() < 3 {
-                let event: Value = serde_json::from_str(&told.recv_timeout(LIMIT)?)?;
-                let member = event["member"].as_str().context("of whom?")?;
-                let message = event["message"].as_str().context("no message")?;
-                if message.contains(about) {
-                    from.insert(member.to_owned());
-                }
-            }
-            ensure!(from.iter().eq(NAMES.iter()), "{about}: {from:?}");
+    let cluster = Cluster::form_patient(3)?;
+    let router = cluster.router()?;
+    cluster.wait_agreed()?;
+    let door = router.admin().to_string();
+    let mut following = Command::new(fonn_tests::node::ctl_program()?)
+        .args(["events", "--follow", "--json"])
+        .env("FONN_ADMIN", &door)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = following.stdout.take().context("no standard output")?;
+    let (to, told) = sync_channel(64);
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stdout).lines();
+        // The test has what it wants when no receiver is left.
+        lines
+            .map_while(Result::ok)
+            .all(|line| to.send(line).is_ok())
+    });
+    // Of each what is remembered comes first, and then what happens.
+    for (about, change) in [
+        ("is ready after", None),
+        ("zlib:4", Some("compacted=zlib:4")),
+        ("zlib:2", Some("compacted=zlib:2")),
+    ] {
+        if let Some(change) = change {
+            text(&door, &["codec", change])?;
         }
-        following.kill()?;
-        following.wait()?;
-        Ok(())
-    })
+        let mut from = BTreeSet::new();
+        while from.len() < 3 {
+            let event: Value = serde_json::from_str(&told.recv_timeout(LIMIT)?)?;
+            let member = event["member"].as_str().context("of whom?")?;
+            let message = event["message"].as_str().context("no message")?;
+            if message.contains(about) {
+                from.insert(member.to_owned());
+            }
+        }
+        ensure!(from.iter().eq(NAMES.iter()), "{about}: {from:?}");
+    }
+    following.kill()?;
+    following.wait()?;
+    Ok(())
 }
 
 #[test]

@@ -7,7 +7,6 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use fonn_tests::client::{BinaryClient, RespClient, RespReply, TextClient};
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::node::{FonnNode, NodeOptions, http_get};
 use fonn_tests::process::free_address;
 use fonn_tests::secured::{PASSWORD, Secured, ctl, ctl_with, log_in};
@@ -182,100 +181,98 @@ fn nothing_secret_was_told(secured: &Secured) -> Result<()> {
 
 #[test]
 fn users_are_listed_and_what_cannot_be_is_refused_with_the_remedy() -> Result<()> {
-    undisturbed(|| {
-        let secured = Secured::start()?;
-        let (router, member) = (secured.router.admin(), secured.nodes[2].admin());
-        let pull = ["put", "pr", "--role", "read-write", "--namespace", "pull"];
-        let over = ["--base", "main", "--quota", "2g"];
-        let watched = Watched(&secured);
-        watched.change(member, &[&pull[..], &over].concat())?;
-        for door in [router, member] {
-            let list = root(door, 0, &["user", "list", "--json"])?;
-            let list: Value = serde_json::from_str(&list)?;
-            let users = list["users"].as_array().cloned().unwrap_or_default();
-            let names: Vec<&str> = users.iter().filter_map(|it| it["name"].as_str()).collect();
-            ensure!(names == ["ci", "dev", "other", "pr", "root"], "{list}");
-            let pr = &users[3];
-            ensure!(
-                pr["role"] == "read-write" && pr["source"] == "cluster",
-                "{pr}"
-            );
-            let is_over = pr["base"] == "main" && pr["quota_bytes"] == (2_u64 << 30);
-            ensure!(is_over && users[4]["source"] == "file", "{list}");
-        }
-        // The tiers go by the quota, on each member.
-        for name in ["a", "b", "c"] {
-            let list = root(router, 0, &["namespaces", "--json", "--member", name])?;
-            let list: Value = serde_json::from_str(&list)?;
-            let all = list["namespaces"].as_array().cloned().unwrap_or_default();
-            let pull = all.iter().find(|it| it["name"] == "pull");
-            let quota = pull.map(|it| it["quota_bytes"].clone());
-            ensure!(quota == Some((2_u64 << 30).into()), "{name}: {list}");
-        }
-        // What the base has is read, and not changed.
-        log_in(secured.router.addr(), "ci")?.store("set k 0 0 1", b"v")?;
-        let mut pr = resp(secured.nodes[0].addr(), "pr", SECRET)?.expect("let in");
-        let found = pr.command("GET k")?.bulk()?;
-        ensure!(found.as_deref() == Some(&b"v"[..]), "{found:?}");
-        pr.command("SET k w")?.ok()?;
-        let mut dev = log_in(secured.nodes[1].addr(), "dev")?;
-        ensure!(dev.items("get k")?[0].value == b"v", "the base was changed");
+    let secured = Secured::start()?;
+    let (router, member) = (secured.router.admin(), secured.nodes[2].admin());
+    let pull = ["put", "pr", "--role", "read-write", "--namespace", "pull"];
+    let over = ["--base", "main", "--quota", "2g"];
+    let watched = Watched(&secured);
+    watched.change(member, &[&pull[..], &over].concat())?;
+    for door in [router, member] {
+        let list = root(door, 0, &["user", "list", "--json"])?;
+        let list: Value = serde_json::from_str(&list)?;
+        let users = list["users"].as_array().cloned().unwrap_or_default();
+        let names: Vec<&str> = users.iter().filter_map(|it| it["name"].as_str()).collect();
+        ensure!(names == ["ci", "dev", "other", "pr", "root"], "{list}");
+        let pr = &users[3];
+        ensure!(
+            pr["role"] == "read-write" && pr["source"] == "cluster",
+            "{pr}"
+        );
+        let is_over = pr["base"] == "main" && pr["quota_bytes"] == (2_u64 << 30);
+        ensure!(is_over && users[4]["source"] == "file", "{list}");
+    }
+    // The tiers go by the quota, on each member.
+    for name in ["a", "b", "c"] {
+        let list = root(router, 0, &["namespaces", "--json", "--member", name])?;
+        let list: Value = serde_json::from_str(&list)?;
+        let all = list["namespaces"].as_array().cloned().unwrap_or_default();
+        let pull = all.iter().find(|it| it["name"] == "pull");
+        let quota = pull.map(|it| it["quota_bytes"].clone());
+        ensure!(quota == Some((2_u64 << 30).into()), "{name}: {list}");
+    }
+    // What the base has is read, and not changed.
+    log_in(secured.router.addr(), "ci")?.store("set k 0 0 1", b"v")?;
+    let mut pr = resp(secured.nodes[0].addr(), "pr", SECRET)?.expect("let in");
+    let found = pr.command("GET k")?.bulk()?;
+    ensure!(found.as_deref() == Some(&b"v"[..]), "{found:?}");
+    pr.command("SET k w")?.ok()?;
+    let mut dev = log_in(secured.nodes[1].addr(), "dev")?;
+    ensure!(dev.items("get k")?[0].value == b"v", "the base was changed");
 
-        for (arguments, part) in [
-            (
-                &["put", "root", "--role", "read"][..],
-                "is in the users file",
-            ),
-            (&["remove", "root", "--yes"], "is in the users file"),
-            (&["remove", "nobody", "--yes"], "no user `nobody`"),
-            (&["put", "a:b", "--role", "read"], "colon"),
-            (&["put", "x"], "a new one needs a role"),
-            (
-                &["put", "x", "--role", "read", "--keep-password"],
-                "needs a password",
-            ),
-            (
-                &["put", "x", "--role", "read", "--namespace", "a b"],
-                "without a space",
-            ),
-            (
-                &[
-                    "put",
-                    "x",
-                    "--role",
-                    "read",
-                    "--namespace",
-                    "x",
-                    "--base",
-                    "y",
-                ],
-                "no user is in namespace `y`",
-            ),
-            (
-                &[
-                    "put",
-                    "x",
-                    "--role",
-                    "read",
-                    "--namespace",
-                    "main",
-                    "--base",
-                    "other",
-                ],
-                "the users file says what the base",
-            ),
-        ] {
-            let text = root(router, 1, &[&["user"], arguments].concat())?;
-            ensure!(text.contains(part), "{arguments:?}: {text}");
-        }
-        let dev = Some(("dev", PASSWORD));
-        for arguments in [&["user", "list"][..], &["user", "remove", "pr", "--yes"]] {
-            let (code, text) = ctl(router, dev, arguments)?;
-            let is_denied = code == Some(3) && text.contains("needs the role admin");
-            ensure!(is_denied, "{arguments:?}: {text}");
-        }
-        Ok(())
-    })
+    for (arguments, part) in [
+        (
+            &["put", "root", "--role", "read"][..],
+            "is in the users file",
+        ),
+        (&["remove", "root", "--yes"], "is in the users file"),
+        (&["remove", "nobody", "--yes"], "no user `nobody`"),
+        (&["put", "a:b", "--role", "read"], "colon"),
+        (&["put", "x"], "a new one needs a role"),
+        (
+            &["put", "x", "--role", "read", "--keep-password"],
+            "needs a password",
+        ),
+        (
+            &["put", "x", "--role", "read", "--namespace", "a b"],
+            "without a space",
+        ),
+        (
+            &[
+                "put",
+                "x",
+                "--role",
+                "read",
+                "--namespace",
+                "x",
+                "--base",
+                "y",
+            ],
+            "no user is in namespace `y`",
+        ),
+        (
+            &[
+                "put",
+                "x",
+                "--role",
+                "read",
+                "--namespace",
+                "main",
+                "--base",
+                "other",
+            ],
+            "the users file says what the base",
+        ),
+    ] {
+        let text = root(router, 1, &[&["user"], arguments].concat())?;
+        ensure!(text.contains(part), "{arguments:?}: {text}");
+    }
+    let dev = Some(("dev", PASSWORD));
+    for arguments in [&["user", "list"][..], &["user", "remove", "pr", "--yes"]] {
+        let (code, text) = ctl(router, dev, arguments)?;
+        let is_denied = code == Some(3) && text.contains("needs the role admin");
+        ensure!(is_denied, "{arguments:?}: {text}");
+    }
+    Ok(())
 }
 
 #[test]

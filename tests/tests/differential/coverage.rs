@@ -3,7 +3,6 @@
 use anyhow::{Context as _, Result};
 use fonn_proto::differences::{DIFFERENCES, Protocol};
 use fonn_tests::client::resp_request;
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::node::FonnNode;
 
 use crate::sequence::Real;
@@ -67,57 +66,53 @@ fn words(reply: &[u8]) -> Vec<String> {
 
 #[test]
 fn every_command_of_redis_exists_or_has_a_row() -> Result<()> {
-    undisturbed(|| {
-        let Some(peer) = Real::Redis.start()? else {
-            return Ok(());
-        };
-        let node = FonnNode::start()?;
-        let (mut theirs, mut ours) = (Wire::connect(peer.addr)?, Wire::connect(node.addr())?);
-        theirs.send(&resp_request(&[b"COMMAND", b"LIST"]))?;
-        let commands = words(&theirs.resp()?);
-        anyhow::ensure!(
-            commands.len() > 300,
-            "redis tells {} commands",
-            commands.len()
-        );
-        for command in commands {
-            ours.send(&resp_request(&[b"COMMAND", b"INFO", command.as_bytes()]))?;
-            let reply = ours.resp()?;
-            let exists = !reply.ends_with(b"*1\r\n$-1\r\n");
-            let absent = is_absent(&[Protocol::Redis], &command);
-            assert!(exists || absent, "{command} neither exists nor has a row");
-        }
-        Ok(())
-    })
+    let Some(peer) = Real::Redis.start()? else {
+        return Ok(());
+    };
+    let node = FonnNode::start()?;
+    let (mut theirs, mut ours) = (Wire::connect(peer.addr)?, Wire::connect(node.addr())?);
+    theirs.send(&resp_request(&[b"COMMAND", b"LIST"]))?;
+    let commands = words(&theirs.resp()?);
+    anyhow::ensure!(
+        commands.len() > 300,
+        "redis tells {} commands",
+        commands.len()
+    );
+    for command in commands {
+        ours.send(&resp_request(&[b"COMMAND", b"INFO", command.as_bytes()]))?;
+        let reply = ours.resp()?;
+        let exists = !reply.ends_with(b"*1\r\n$-1\r\n");
+        let absent = is_absent(&[Protocol::Redis], &command);
+        assert!(exists || absent, "{command} neither exists nor has a row");
+    }
+    Ok(())
 }
 
 #[test]
 fn every_command_of_memcached_exists_or_has_a_row() -> Result<()> {
-    undisturbed(|| {
-        let Some(peer) = Real::Memcached.start()? else {
-            return Ok(());
+    let Some(peer) = Real::Memcached.start()? else {
+        return Ok(());
+    };
+    let node = FonnNode::start()?;
+    for line in MEMCACHED {
+        let call = |addr| -> Result<Vec<u8>> {
+            let mut wire = Wire::connect_text(addr)?;
+            wire.send(format!("{line}\r\nmn\r\n").as_bytes())?;
+            wire.until_no_op()
         };
-        let node = FonnNode::start()?;
-        for line in MEMCACHED {
-            let call = |addr| -> Result<Vec<u8>> {
-                let mut wire = Wire::connect_text(addr)?;
-                wire.send(format!("{line}\r\nmn\r\n").as_bytes())?;
-                wire.until_no_op()
-            };
-            let name = line.split(' ').next().context("a name")?;
-            let absent = is_absent(&[Protocol::Text, Protocol::Memcached], name);
-            // `watch` does not answer `mn` any more there, and `shutdown` may stop it.
-            if !absent {
-                assert!(
-                    !call(peer.addr)?.starts_with(b"ERROR"),
-                    "{line} is none of memcached"
-                );
-            }
-            let is_unknown = call(node.addr())?.starts_with(b"ERROR");
-            assert_eq!(is_unknown, absent, "{line}");
+        let name = line.split(' ').next().context("a name")?;
+        let absent = is_absent(&[Protocol::Text, Protocol::Memcached], name);
+        // `watch` does not answer `mn` any more there, and `shutdown` may stop it.
+        if !absent {
+            assert!(
+                !call(peer.addr)?.starts_with(b"ERROR"),
+                "{line} is none of memcached"
+            );
         }
-        Ok(())
-    })
+        let is_unknown = call(node.addr())?.starts_with(b"ERROR");
+        assert_eq!(is_unknown, absent, "{line}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::component::program;
 use fonn_tests::node::FonnNode;
 use fonn_tests::peers::Peer;
@@ -86,33 +85,31 @@ pub fn compare<C: std::fmt::Display, S: Side<C>>(
     new_generator: impl Fn(u64) -> Generator<C>,
     is_same: impl Fn(&C, Replies<'_>) -> bool,
 ) -> Result<()> {
-    undisturbed(|| {
-        let Some(peer) = real.start()? else {
-            return Ok(());
-        };
-        let node = FonnNode::start()?;
-        let replayed = knob("FONN_DIFFERENTIAL_SEED")?;
-        let count = match replayed {
-            Some(_) => 1,
-            None => knob("FONN_DIFFERENTIAL_SEQUENCES")?.unwrap_or(SEQUENCES),
-        };
-        for number in 0..count {
-            let seed = replayed.unwrap_or_else(|| mix(SEED + number));
-            let sides = (S::connect(peer.addr)?, S::connect(node.addr())?);
-            let mut history = String::new();
-            run(
-                sides,
-                seed,
-                new_generator(seed),
-                &is_same,
-                real,
-                &mut history,
-            )
-            .with_context(|| format!("FONN_DIFFERENTIAL_SEED={seed} replays this:\n{history}"))?;
-        }
-        println!("{what}: {count} sequences of {COMMANDS} commands have equal replies");
-        Ok(())
-    })
+    let Some(peer) = real.start()? else {
+        return Ok(());
+    };
+    let node = FonnNode::start()?;
+    let replayed = knob("FONN_DIFFERENTIAL_SEED")?;
+    let count = match replayed {
+        Some(_) => 1,
+        None => knob("FONN_DIFFERENTIAL_SEQUENCES")?.unwrap_or(SEQUENCES),
+    };
+    for number in 0..count {
+        let seed = replayed.unwrap_or_else(|| mix(SEED + number));
+        let sides = (S::connect(peer.addr)?, S::connect(node.addr())?);
+        let mut history = String::new();
+        run(
+            sides,
+            seed,
+            new_generator(seed),
+            &is_same,
+            real,
+            &mut history,
+        )
+        .with_context(|| format!("FONN_DIFFERENTIAL_SEED={seed} replays this:\n{history}"))?;
+    }
+    println!("{what}: {count} sequences of {COMMANDS} commands have equal replies");
+    Ok(())
 }
 
 /// Runs one sequence, up to the first reply that differs.

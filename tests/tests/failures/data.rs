@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use fonn_proto::placement::{Placed, Table, slot};
 use fonn_tests::bucket::Bucket;
 use fonn_tests::client::{Cache, Dialect};
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::promised::{at_most, is_strict};
 
 use fonn_tests::traffic::{KEYS, Load, own, still, value};
@@ -23,39 +23,37 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn an_entry_is_the_same_through_routers_and_members_in_all_dialects() -> Result<()> {
-    undisturbed(|| {
-        let cluster = Cluster::form(3, None)?;
-        let routers = [cluster.router()?, cluster.router()?];
-        let addresses: Vec<_> = routers
-            .iter()
-            .map(|it| it.addr())
-            .chain(cluster.nodes.iter().map(|it| it.addr()))
-            .collect();
-        let mut clients: Vec<Box<dyn Cache>> = Vec::new();
-        for address in addresses {
-            for dialect in Dialect::ALL {
-                clients.push(dialect.connect(address)?);
-            }
+    let cluster = Cluster::form_patient(3)?;
+    let routers = [cluster.router()?, cluster.router()?];
+    let addresses: Vec<_> = routers
+        .iter()
+        .map(|it| it.addr())
+        .chain(cluster.nodes.iter().map(|it| it.addr()))
+        .collect();
+    let mut clients: Vec<Box<dyn Cache>> = Vec::new();
+    for address in addresses {
+        for dialect in Dialect::ALL {
+            clients.push(dialect.connect(address)?);
         }
-        for number in 0..clients.len() * 2 {
-            let key = format!("key-{number}");
-            let writer = number % clients.len();
-            clients[writer].set(&key, &value(&key, 1), None)?;
-            for client in &mut clients {
-                ensure!(client.get(&key)? == Some(value(&key, 1)), "{key}");
-            }
-            let other = (writer + 7) % clients.len();
-            ensure!(clients[other].delete(&key)?, "{key}");
-            for client in &mut clients {
-                ensure!(client.get(&key)?.is_none(), "{key}");
-            }
+    }
+    for number in 0..clients.len() * 2 {
+        let key = format!("key-{number}");
+        let writer = number % clients.len();
+        clients[writer].set(&key, &value(&key, 1), None)?;
+        for client in &mut clients {
+            ensure!(client.get(&key)? == Some(value(&key, 1)), "{key}");
         }
-        // Each member has its share of them.
-        for node in &cluster.nodes {
-            ensure!(node.metric("fonn_commands_total")?.unwrap_or(0.0) > 0.0);
+        let other = (writer + 7) % clients.len();
+        ensure!(clients[other].delete(&key)?, "{key}");
+        for client in &mut clients {
+            ensure!(client.get(&key)?.is_none(), "{key}");
         }
-        Ok(())
-    })
+    }
+    // Each member has its share of them.
+    for node in &cluster.nodes {
+        ensure!(node.metric("fonn_commands_total")?.unwrap_or(0.0) > 0.0);
+    }
+    Ok(())
 }
 
 /// The share of entries that are found; the first `newer` keys have another value by then.
@@ -249,38 +247,36 @@ fn ask(stream: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
 
 #[test]
 fn a_client_that_asks_for_owners_is_sent_to_them_and_others_are_served() -> Result<()> {
-    undisturbed(|| {
-        let cluster = Cluster::form(3, None)?;
-        cluster.wait_agreed()?;
-        for number in 0..6 {
-            let key = format!("key-{number}");
-            let mut owners = Vec::new();
-            let mut sent_to = Vec::new();
-            for node in &cluster.nodes {
-                let mut stream = BufReader::new(TcpStream::connect(node.addr())?);
-                stream
-                    .get_ref()
-                    .set_read_timeout(Some(Duration::from_secs(20)))?;
-                ensure!(ask(&mut stream, &format!("GET {key}"))? == "$-1");
-                let id = ask(&mut stream, "CLUSTER MYID")?;
-                let mut rest = String::new();
-                stream.read_line(&mut rest)?;
-                ensure!(id == "$40" && rest.trim_end().len() == 40, "{id} {rest}");
-                match ask(&mut stream, &format!("GET {key}"))? {
-                    found if found == "$-1" => owners.push(node.addr().to_string()),
-                    moved => {
-                        let parts: Vec<&str> = moved.split(' ').collect();
-                        ensure!(parts.first() == Some(&"-MOVED"), "{moved}");
-                        sent_to.push(parts.last().copied().unwrap_or_default().to_owned());
-                    }
+    let cluster = Cluster::form_patient(3)?;
+    cluster.wait_agreed()?;
+    for number in 0..6 {
+        let key = format!("key-{number}");
+        let mut owners = Vec::new();
+        let mut sent_to = Vec::new();
+        for node in &cluster.nodes {
+            let mut stream = BufReader::new(TcpStream::connect(node.addr())?);
+            stream
+                .get_ref()
+                .set_read_timeout(Some(Duration::from_secs(20)))?;
+            ensure!(ask(&mut stream, &format!("GET {key}"))? == "$-1");
+            let id = ask(&mut stream, "CLUSTER MYID")?;
+            let mut rest = String::new();
+            stream.read_line(&mut rest)?;
+            ensure!(id == "$40" && rest.trim_end().len() == 40, "{id} {rest}");
+            match ask(&mut stream, &format!("GET {key}"))? {
+                found if found == "$-1" => owners.push(node.addr().to_string()),
+                moved => {
+                    let parts: Vec<&str> = moved.split(' ').collect();
+                    ensure!(parts.first() == Some(&"-MOVED"), "{moved}");
+                    sent_to.push(parts.last().copied().unwrap_or_default().to_owned());
                 }
             }
-            ensure!(owners.len() == 1, "{owners:?} own {key}");
-            ensure!(
-                sent_to == [owners[0].clone(), owners[0].clone()],
-                "{sent_to:?}"
-            );
         }
-        Ok(())
-    })
+        ensure!(owners.len() == 1, "{owners:?} own {key}");
+        ensure!(
+            sent_to == [owners[0].clone(), owners[0].clone()],
+            "{sent_to:?}"
+        );
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use fonn_tests::certificates::Certified;
 use fonn_tests::client::{RespClient, RespReply, resp_request};
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::ctl::with_input;
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::usage::{rss_bytes, rss_peak_bytes};
@@ -231,44 +231,42 @@ fn a_source_that_announces_much_and_sends_little_holds_little() -> Result<()> {
 
 #[test]
 fn a_set_that_is_refused_for_its_size_removes_the_old_value_through_a_router_too() -> Result<()> {
-    undisturbed(|| {
-        let cluster = Cluster::form(2, None)?;
-        cluster.wait_agreed()?;
-        let router = cluster.router_with(vec![("--max-value", "100k".to_owned())])?;
-        let mut client = RespClient::connect(router.addr())?;
-        let big = vec![b'v'; 100 * 1024 + 1];
-        for (number, request) in [
-            [
-                format!("set key-0 0 0 {}\r\n", big.len()).as_bytes(),
-                &big,
-                b"\r\n",
-            ]
-            .concat(),
-            [
-                format!("ms key-1 {}\r\n", big.len()).as_bytes(),
-                &big,
-                b"\r\n",
-            ]
-            .concat(),
-            resp_request(&[b"SET", b"key-2", &big]),
+    let cluster = Cluster::form_patient(2)?;
+    cluster.wait_agreed()?;
+    let router = cluster.router_with(vec![("--max-value", "100k".to_owned())])?;
+    let mut client = RespClient::connect(router.addr())?;
+    let big = vec![b'v'; 100 * 1024 + 1];
+    for (number, request) in [
+        [
+            format!("set key-0 0 0 {}\r\n", big.len()).as_bytes(),
+            &big,
+            b"\r\n",
         ]
-        .iter()
-        .enumerate()
-        {
-            let key = format!("key-{number}");
-            client.call(&[b"SET", key.as_bytes(), b"old"])?.ok()?;
-            let mut writer = connect(router.addr())?;
-            writer.write_all(request)?;
-            let mut answer = [0; 12];
-            writer.read_exact(&mut answer)?;
-            let answer = answer.escape_ascii().to_string();
-            ensure!(
-                answer == "SERVER_ERROR" || answer.starts_with("-ERR value"),
-                "{answer}"
-            );
-            let there = client.call(&[b"EXISTS", key.as_bytes()])?.integer()?;
-            ensure!(there == 0, "{key} is read after the error");
-        }
-        Ok(())
-    })
+        .concat(),
+        [
+            format!("ms key-1 {}\r\n", big.len()).as_bytes(),
+            &big,
+            b"\r\n",
+        ]
+        .concat(),
+        resp_request(&[b"SET", b"key-2", &big]),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let key = format!("key-{number}");
+        client.call(&[b"SET", key.as_bytes(), b"old"])?.ok()?;
+        let mut writer = connect(router.addr())?;
+        writer.write_all(request)?;
+        let mut answer = [0; 12];
+        writer.read_exact(&mut answer)?;
+        let answer = answer.escape_ascii().to_string();
+        ensure!(
+            answer == "SERVER_ERROR" || answer.starts_with("-ERR value"),
+            "{answer}"
+        );
+        let there = client.call(&[b"EXISTS", key.as_bytes()])?.integer()?;
+        ensure!(there == 0, "{key} is read after the error");
+    }
+    Ok(())
 }

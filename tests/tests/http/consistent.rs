@@ -9,7 +9,7 @@ use fonn_reapi::messages::{ActionResult, Digest, OutputFile};
 use prost::Message as _;
 
 use fonn_tests::client::HttpClient;
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
 use fonn_tests::rng::Rng;
@@ -212,24 +212,22 @@ fn a_result_that_is_returned_has_all_its_blobs_while_the_budget_evicts() -> Resu
 
 #[test]
 fn a_result_that_is_returned_has_all_its_blobs_when_a_member_is_lost() -> Result<()> {
-    undisturbed(|| {
-        let options = NodeOptions::new().with_http();
-        let options = options.flag("--ram-budget", "64m");
-        let mut cluster = Cluster::form_of(3, options.flag("--disk-budget", "128m"))?;
-        let http = free_address()?;
-        let _router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
-        let course = Course::new(http, false);
-        std::thread::scope(|scope| {
-            let running = scope.spawn(|| course.run(seconds()?, 100));
-            // A member is lost in the middle of it.
-            while course.returned.load(Ordering::Relaxed) < 50 && !running.is_finished() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            cluster.nodes[2].kill9()?;
-            running.join().unwrap()
-        })?;
-        // Each reader may have been between a result and its blobs.
-        println!("{}", course.judge(READERS)?);
-        Ok(())
-    })
+    let options = NodeOptions::new().with_http();
+    let options = options.flag("--ram-budget", "64m");
+    let mut cluster = Cluster::form_of(3, options.flag("--disk-budget", "128m"))?;
+    let http = free_address()?;
+    let _router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
+    let course = Course::new(http, false);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| course.run(seconds()?, 100));
+        // A member is lost in the middle of it.
+        while course.returned.load(Ordering::Relaxed) < 50 && !running.is_finished() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        cluster.nodes[2].kill9()?;
+        running.join().unwrap()
+    })?;
+    // Each reader may have been between a result and its blobs.
+    println!("{}", course.judge(READERS)?);
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use fonn_tests::client::{Cache as _, HttpClient, RespClient, TextClient};
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::component::program;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
@@ -70,41 +70,39 @@ fn a_long_value_outlives_a_crash_and_other_protocols_miss_it() -> Result<()> {
 
 #[test]
 fn a_long_value_is_had_by_every_door_and_is_a_hit_or_a_miss_when_a_member_is_lost() -> Result<()> {
-    undisturbed(|| {
-        let mut cluster = Cluster::form_of(3, options())?;
-        let http = free_address()?;
-        let flags = vec![
-            ("--http-listen", http.to_string()),
-            ("--max-value", "1m".to_owned()),
-        ];
-        let router = cluster.router_with(flags)?;
-        let mut doors = vec![HttpClient::connect(http)?];
-        for node in &cluster.nodes {
-            doors.push(HttpClient::connect(node.http())?);
+    let mut cluster = Cluster::form_of(3, options())?;
+    let http = free_address()?;
+    let flags = vec![
+        ("--http-listen", http.to_string()),
+        ("--max-value", "1m".to_owned()),
+    ];
+    let router = cluster.router_with(flags)?;
+    let mut doors = vec![HttpClient::connect(http)?];
+    for node in &cluster.nodes {
+        doors.push(HttpClient::connect(node.http())?);
+    }
+    for (seed, door) in doors.iter_mut().enumerate() {
+        ensure!(door.put(&format!("/{seed}"), &value(seed as u64))? == 200);
+    }
+    for door in &mut doors {
+        for seed in 0..4 {
+            ensure!(
+                door.get(&format!("/{seed}"))? == Some(value(seed)),
+                "{seed}"
+            );
         }
-        for (seed, door) in doors.iter_mut().enumerate() {
-            ensure!(door.put(&format!("/{seed}"), &value(seed as u64))? == 200);
+    }
+    ensure!(TextClient::connect(router.addr())?.get("0")?.is_none());
+    cluster.nodes[2].kill9()?;
+    for door in &mut doors[..2] {
+        for seed in 0..4 {
+            let begun = Instant::now();
+            let found = door.get(&format!("/{seed}"))?;
+            ensure!(found.is_none_or(|it| it == value(seed)), "{seed}");
+            ensure!(begun.elapsed() < READ_MAX, "{:?}", begun.elapsed());
         }
-        for door in &mut doors {
-            for seed in 0..4 {
-                ensure!(
-                    door.get(&format!("/{seed}"))? == Some(value(seed)),
-                    "{seed}"
-                );
-            }
-        }
-        ensure!(TextClient::connect(router.addr())?.get("0")?.is_none());
-        cluster.nodes[2].kill9()?;
-        for door in &mut doors[..2] {
-            for seed in 0..4 {
-                let begun = Instant::now();
-                let found = door.get(&format!("/{seed}"))?;
-                ensure!(found.is_none_or(|it| it == value(seed)), "{seed}");
-                ensure!(begun.elapsed() < READ_MAX, "{:?}", begun.elapsed());
-            }
-        }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 #[test]

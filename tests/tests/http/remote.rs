@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 
 use fonn_tests::client::HttpClient;
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::component::program;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
@@ -80,26 +80,24 @@ fn bazel_hits_over_grpc_through_a_router_and_after_a_member_is_lost() -> Result<
     let Some(bazel) = program("bazel")? else {
         return Ok(());
     };
-    undisturbed(|| {
-        let mut cluster = Cluster::form_of(3, NodeOptions::new().with_http())?;
-        let http = free_address()?;
-        let _router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
-        let line = documented(SECTION, http)?;
-        let workspace = Workspace::new(&bazel)?;
-        let (_, first) = workspace.build(&line)?;
-        let (text, second) = workspace.build(&line)?;
-        ensure!(text.contains(HIT) && first == second, "{text}");
-        let member = documented(SECTION, cluster.nodes[1].http())?;
-        let (text, third) = workspace.build(&member)?;
-        ensure!(text.contains(HIT) && first == third, "{text}");
-        cluster.nodes[2].kill9()?;
-        // What only the lost member had is built again; no build fails.
-        workspace.build(&line)?;
-        let (_, fourth) = workspace.build(&member)?;
-        let (text, fifth) = workspace.build(&line)?;
-        ensure!(text.contains(HIT) && fourth == fifth, "{text}");
-        Ok(())
-    })
+    let mut cluster = Cluster::form_of(3, NodeOptions::new().with_http())?;
+    let http = free_address()?;
+    let _router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
+    let line = documented(SECTION, http)?;
+    let workspace = Workspace::new(&bazel)?;
+    let (_, first) = workspace.build(&line)?;
+    let (text, second) = workspace.build(&line)?;
+    ensure!(text.contains(HIT) && first == second, "{text}");
+    let member = documented(SECTION, cluster.nodes[1].http())?;
+    let (text, third) = workspace.build(&member)?;
+    ensure!(text.contains(HIT) && first == third, "{text}");
+    cluster.nodes[2].kill9()?;
+    // What only the lost member had is built again; no build fails.
+    workspace.build(&line)?;
+    let (_, fourth) = workspace.build(&member)?;
+    let (text, fifth) = workspace.build(&line)?;
+    ensure!(text.contains(HIT) && fourth == fifth, "{text}");
+    Ok(())
 }
 
 #[test]

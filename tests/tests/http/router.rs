@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use fonn_tests::client::{Cache as _, HttpClient};
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
 use fonn_tests::values::{Content, ValuePool};
@@ -28,41 +28,39 @@ fn key(number: usize) -> String {
 
 #[test]
 fn every_door_of_a_cluster_leads_to_the_same_entries() -> Result<()> {
-    undisturbed(|| {
-        let cluster = Cluster::form_of(3, options())?;
-        let http = free_address()?;
-        let router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
-        let mut doors = vec![HttpClient::connect(http)?];
-        for node in &cluster.nodes {
-            doors.push(HttpClient::connect(node.http())?);
-        }
-        let mut text = fonn_tests::client::TextClient::connect(router.addr())?;
-        for number in 0..KEYS {
-            let (key, at) = (key(number), number % doors.len());
-            let value = format!("value {number}").into_bytes();
-            ensure!(doors[at].put(&format!("/{key}"), &value)? == 200);
-            for door in &mut doors {
-                ensure!(
-                    door.get(&format!("/{key}"))?.as_ref() == Some(&value),
-                    "{key}"
-                );
-            }
-            ensure!(text.get(&key)?.as_ref() == Some(&value), "{key}");
-        }
-        let large = ValuePool::new(Content::Random, 16 << 20)
-            .value(1, 16 << 20)
-            .to_vec();
-        ensure!(doors[0].put("/large", &large)? == 200);
+    let cluster = Cluster::form_of(3, options().patient())?;
+    let http = free_address()?;
+    let router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
+    let mut doors = vec![HttpClient::connect(http)?];
+    for node in &cluster.nodes {
+        doors.push(HttpClient::connect(node.http())?);
+    }
+    let mut text = fonn_tests::client::TextClient::connect(router.addr())?;
+    for number in 0..KEYS {
+        let (key, at) = (key(number), number % doors.len());
+        let value = format!("value {number}").into_bytes();
+        ensure!(doors[at].put(&format!("/{key}"), &value)? == 200);
         for door in &mut doors {
-            ensure!(door.get("/large")?.as_ref() == Some(&large));
-            let part = door.request("GET", "/large", &[("range", "bytes=-3")], b"")?;
-            ensure!(part.status == 206 && part.body == large[large.len() - 3..]);
-            ensure!(door.request("HEAD", "/large", &[], b"")?.status == 200);
+            ensure!(
+                door.get(&format!("/{key}"))?.as_ref() == Some(&value),
+                "{key}"
+            );
         }
-        ensure!(doors[1].request("DELETE", "/large", &[], b"")?.status == 204);
-        ensure!(doors[2].get("/large")?.is_none() && doors[0].get("/large")?.is_none());
-        Ok(())
-    })
+        ensure!(text.get(&key)?.as_ref() == Some(&value), "{key}");
+    }
+    let large = ValuePool::new(Content::Random, 16 << 20)
+        .value(1, 16 << 20)
+        .to_vec();
+    ensure!(doors[0].put("/large", &large)? == 200);
+    for door in &mut doors {
+        ensure!(door.get("/large")?.as_ref() == Some(&large));
+        let part = door.request("GET", "/large", &[("range", "bytes=-3")], b"")?;
+        ensure!(part.status == 206 && part.body == large[large.len() - 3..]);
+        ensure!(door.request("HEAD", "/large", &[], b"")?.status == 200);
+    }
+    ensure!(doors[1].request("DELETE", "/large", &[], b"")?.status == 204);
+    ensure!(doors[2].get("/large")?.is_none() && doors[0].get("/large")?.is_none());
+    Ok(())
 }
 
 /// A read never breaks a build: whatever a lost member had is a miss, in time.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use fonn_tests::cluster::undisturbed;
 use fonn_tests::component::{present, program};
 use fonn_tests::ctl::json;
 use fonn_tests::node::{FonnNode, NodeOptions};
@@ -27,6 +26,7 @@ fn member(name: &str, listen: &str) -> NodeOptions {
         .flag("--cluster-listen", listen)
         .flag("--ram-budget", "32m")
         .flag("--disk-budget", "256m")
+        .patient()
 }
 
 /// A member that has formed a cluster, and the address of its cluster listener.
@@ -112,22 +112,20 @@ fn redis_py_finds_its_way_through_a_router() -> Result<()> {
 
 #[test]
 fn redis_py_goes_to_the_owners_of_a_cluster() -> Result<()> {
-    undisturbed(|| {
-        let nodes = three()?;
-        if !redis_py_works(nodes[1].addr(), 3)? {
-            return Ok(());
-        }
-        // No member forwarded anything: each has the entries that it owns.
-        let mut counts = Vec::new();
-        for node in &nodes {
-            counts.push(node.resp()?.command("DBSIZE")?.integer()?);
-        }
-        let sum: i64 = counts.iter().sum();
-        for count in &counts {
-            assert!(*count > sum / 5, "{counts:?}");
-        }
-        Ok(())
-    })
+    let nodes = three()?;
+    if !redis_py_works(nodes[1].addr(), 3)? {
+        return Ok(());
+    }
+    // No member forwarded anything: each has the entries that it owns.
+    let mut counts = Vec::new();
+    for node in &nodes {
+        counts.push(node.resp()?.command("DBSIZE")?.integer()?);
+    }
+    let sum: i64 = counts.iter().sum();
+    for count in &counts {
+        assert!(*count > sum / 5, "{counts:?}");
+    }
+    Ok(())
 }
 
 /// Commands that a router has passed on to members.
@@ -233,27 +231,25 @@ fn redis_cli_takes_each_kind_of_server_for_a_cluster() -> Result<()> {
 
 #[test]
 fn redis_cli_agrees_with_the_members_of_a_cluster() -> Result<()> {
-    undisturbed(|| {
-        let Some(cli) = program("redis-cli")? else {
-            return Ok(());
-        };
-        let nodes = three()?;
-        let mut ids = Vec::new();
-        for node in &nodes {
-            check(&cli, node.addr(), 3)?;
-            ids.push(redis_cli(&cli, node.addr(), "CLUSTER MYID")?);
-        }
-        ids.sort();
-        ids.dedup();
-        assert_eq!(ids.len(), 3);
-        // All tell the same.
-        let slots = |node: &FonnNode| redis_cli(&cli, node.addr(), "CLUSTER SLOTS");
-        let first = slots(&nodes[0])?;
-        for node in &nodes {
-            assert_eq!(slots(node)?, first);
-        }
-        Ok(())
-    })
+    let Some(cli) = program("redis-cli")? else {
+        return Ok(());
+    };
+    let nodes = three()?;
+    let mut ids = Vec::new();
+    for node in &nodes {
+        check(&cli, node.addr(), 3)?;
+        ids.push(redis_cli(&cli, node.addr(), "CLUSTER MYID")?);
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+    // All tell the same.
+    let slots = |node: &FonnNode| redis_cli(&cli, node.addr(), "CLUSTER SLOTS");
+    let first = slots(&nodes[0])?;
+    for node in &nodes {
+        assert_eq!(slots(node)?, first);
+    }
+    Ok(())
 }
 
 #[test]
@@ -303,19 +299,17 @@ fn sccache_with_cluster_endpoints_hits_at_a_node_in_no_cluster() -> Result<()> {
 
 #[test]
 fn sccache_with_cluster_endpoints_hits_through_routers_and_at_members() -> Result<()> {
-    undisturbed(|| {
-        let nodes = three()?;
-        let seed = json(&nodes[0].admin().to_string(), &["map"])?;
-        let seed = seed["members"][0]["member"]["cluster_address"].as_str();
-        let seed = seed.unwrap_or_default().to_owned();
-        let routers = [
-            FonnRouter::start(&[seed.parse()?])?,
-            FonnRouter::start(&[seed.parse()?])?,
-        ];
-        let addrs: Vec<_> = routers.iter().map(FonnRouter::addr).collect();
-        sccache_hits(&addrs, &nodes[0].scratch().join("routers"), &[0, FILES])?;
-        let addrs: Vec<_> = nodes.iter().map(FonnNode::addr).collect();
-        // Where the routers put them is where the clients look.
-        sccache_hits(&addrs, &nodes[0].scratch().join("members"), &[FILES])
-    })
+    let nodes = three()?;
+    let seed = json(&nodes[0].admin().to_string(), &["map"])?;
+    let seed = seed["members"][0]["member"]["cluster_address"].as_str();
+    let seed = seed.unwrap_or_default().to_owned();
+    let routers = [
+        FonnRouter::start(&[seed.parse()?])?,
+        FonnRouter::start(&[seed.parse()?])?,
+    ];
+    let addrs: Vec<_> = routers.iter().map(FonnRouter::addr).collect();
+    sccache_hits(&addrs, &nodes[0].scratch().join("routers"), &[0, FILES])?;
+    let addrs: Vec<_> = nodes.iter().map(FonnNode::addr).collect();
+    // Where the routers put them is where the clients look.
+    sccache_hits(&addrs, &nodes[0].scratch().join("members"), &[FILES])
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::component::{present, program};
 use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::{find_program, run};
@@ -16,18 +16,16 @@ const MEMCAPABLE_TESTS: usize = 54;
 
 #[test]
 fn memcapable_passes_every_test() -> Result<()> {
-    undisturbed(|| {
-        // Debian has it under another name.
-        let found = find_program("memcapable").or_else(|| find_program("memccapable"));
-        let Some(memcapable) = present("memcapable", found)? else {
-            return Ok(());
-        };
-        for options in [NodeOptions::new(), NodeOptions::new().in_memory()] {
-            memcapable_passes(&memcapable, options.start()?.addr())?;
-        }
-        let cluster = Cluster::form(3, None)?;
-        memcapable_passes(&memcapable, cluster.router()?.addr())
-    })
+    // Debian has it under another name.
+    let found = find_program("memcapable").or_else(|| find_program("memccapable"));
+    let Some(memcapable) = present("memcapable", found)? else {
+        return Ok(());
+    };
+    for options in [NodeOptions::new(), NodeOptions::new().in_memory()] {
+        memcapable_passes(&memcapable, options.start()?.addr())?;
+    }
+    let cluster = Cluster::form_patient(3)?;
+    memcapable_passes(&memcapable, cluster.router()?.addr())
 }
 
 fn memcapable_passes(program: &Path, addr: SocketAddr) -> Result<()> {
@@ -74,18 +72,16 @@ impl RedisCli {
 
 #[test]
 fn redis_cli_runs_the_supported_commands() -> Result<()> {
-    undisturbed(|| {
-        let Some(program) = program("redis-cli")? else {
-            return Ok(());
-        };
-        let node = FonnNode::start()?;
-        redis_cli_runs_the_session(&RedisCli::new(program.clone(), node.addr()), "b")?;
-        drop(node);
-        let cluster = Cluster::form(3, None)?;
-        let router = cluster.router()?;
-        // All or nothing is for keys of one slot there.
-        redis_cli_runs_the_session(&RedisCli::new(program, router.addr()), "{b}")
-    })
+    let Some(program) = program("redis-cli")? else {
+        return Ok(());
+    };
+    let node = FonnNode::start()?;
+    redis_cli_runs_the_session(&RedisCli::new(program.clone(), node.addr()), "b")?;
+    drop(node);
+    let cluster = Cluster::form_patient(3)?;
+    let router = cluster.router()?;
+    // All or nothing is for keys of one slot there.
+    redis_cli_runs_the_session(&RedisCli::new(program, router.addr()), "{b}")
 }
 
 /// `tag` begins keys that are stored all or none.
@@ -165,16 +161,14 @@ fn redis_cli_runs_the_session(cli: &RedisCli, tag: &str) -> Result<()> {
 
 #[test]
 fn redis_benchmark_runs_the_supported_commands() -> Result<()> {
-    undisturbed(|| {
-        let Some(benchmark) = program("redis-benchmark")? else {
-            return Ok(());
-        };
-        let node = FonnNode::start()?;
-        redis_benchmark_runs(&benchmark, node.addr())?;
-        drop(node);
-        let cluster = Cluster::form(3, None)?;
-        redis_benchmark_runs(&benchmark, cluster.router()?.addr())
-    })
+    let Some(benchmark) = program("redis-benchmark")? else {
+        return Ok(());
+    };
+    let node = FonnNode::start()?;
+    redis_benchmark_runs(&benchmark, node.addr())?;
+    drop(node);
+    let cluster = Cluster::form_patient(3)?;
+    redis_benchmark_runs(&benchmark, cluster.router()?.addr())
 }
 
 fn redis_benchmark_runs(benchmark: &Path, addr: SocketAddr) -> Result<()> {

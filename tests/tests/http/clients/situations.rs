@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use fonn_tests::cluster::{Cluster, undisturbed};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
 
@@ -162,6 +162,6 @@ fn with_tokens(tools: &[Box<dyn Tool>]) -> Result<()> {
 fn every_build_tool_hits_in_every_situation() -> Result<()> {
     let tools = all()?;
     at_a_node(&tools)?;
-    undisturbed(|| through_a_router(&tools))?;
+    through_a_router(&tools)?;
     with_tokens(&tools)
 }
