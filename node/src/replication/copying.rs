@@ -18,7 +18,7 @@ use super::metrics::Event;
 use super::{Entry, Replication, Task, Written};
 use crate::engine::{Acks, Engine, Framing, Transfer};
 
-/// Bytes of entries that one page has, about.
+/// About how many bytes of entries a page has.
 const PAGE_LEN: u32 = 1 << 20;
 
 /// Bytes a second that are copied at most: clients come first.

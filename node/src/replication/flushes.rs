@@ -1,11 +1,9 @@
-//! Flushes of a cluster: those that begin here, and those from the time in which this member was
-//! away.
+//! Flushes of a cluster: those that begin here, and those that ran while this member was down.
 //!
 //! A flush goes to all members that are up, and all of them agree on its cutoff ([`Flush`]).
-//! So later writes are above the cutoff of each member. A member that was away and returns with its
-//! disk learns of the flush from its sources, before it answers for their slots. Then it asks all
-//! other members, since it may later get slots from any of them. If a flush is in progress at that
-//! time, all members apply the new map for it, or begin it again.
+//! So later writes are above the cutoff of each member. A member that was down learns of the flush
+//! from the primary of each slot before it copies the slot. A flush during which the epoch changes
+//! begins again.
 //!
 //! Each member notes a delayed flush, and executes it at its time, by its own clock. The first one
 //! makes all others do it too, with one cutoff.
@@ -22,7 +20,7 @@ use fonn_replication::Epoch;
 use super::Replication;
 use crate::engine::Engine;
 
-/// How long a flush may take, or an owner is waited for, if that is longer.
+/// How long a flush may take, unless writes wait longer for other owners.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between tries while another member goes by another map.

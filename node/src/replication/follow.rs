@@ -174,7 +174,7 @@ impl Driver {
     }
 
     /// Applies a state of the cluster: the core first, then the log is marked and the states of
-    /// slots are saved, and only then the request path goes by it.
+    /// slots are saved. Then the request path uses the new epoch.
     async fn apply(&mut self, state: &Arc<State>) {
         if state.epoch <= self.replication.epoch() || state.cluster == 0 {
             return;

@@ -33,7 +33,7 @@ pub(in crate::cluster) fn settle(state: &mut State) {
     settle_up(state);
 }
 
-/// As [`settle`], but those that are down stay so.
+/// Does the same as [`settle`] for all members but those that are down.
 pub(in crate::cluster) fn settle_up(state: &mut State) {
     for _ in 0..20 {
         let up = state.live().filter(|it| !it.is_down());
