@@ -13,9 +13,10 @@ use clap::{Args, Parser, Subcommand};
 
 use fonn_tests::compare::{
     BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GoOptions, LimitOptions,
-    MemoryOptions, OwnersOptions, Programs, RouterOptions, SpeedOptions, compare_build,
-    compare_codecs, compare_cold, compare_disk, compare_go, compare_http, compare_memory,
-    compare_owners, compare_remote, compare_router, compare_speed, serve_limit,
+    MemoryOptions, MovesOptions, OwnersOptions, Programs, RouterOptions, SpeedOptions,
+    compare_build, compare_codecs, compare_cold, compare_disk, compare_go, compare_http,
+    compare_memory, compare_moves, compare_owners, compare_remote, compare_router, compare_speed,
+    serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -196,6 +197,18 @@ enum Command {
         /// Clusters of each kind; medians count.
         #[arg(long, default_value_t = 3)]
         rounds: usize,
+    },
+    /// What clients notice while a member joins, changes its weight, and drains.
+    Moves {
+        /// Keys that are there before.
+        #[arg(long, default_value_t = 50_000)]
+        keys: u64,
+        /// Length of values in bytes, with a suffix k or m.
+        #[arg(long, default_value = "4k")]
+        value_len: String,
+        /// Owners of a slot.
+        #[arg(long, default_value_t = 1)]
+        replicas: u8,
     },
     /// Spilling and reading beside the bare SDK on the same S3 server.
     Cold {
@@ -384,6 +397,15 @@ fn main() -> Result<()> {
             pipeline,
             rounds,
             fonn_flags: flags(&arguments.fonn_flag)?,
+        })?,
+        Command::Moves {
+            keys,
+            value_len,
+            replicas,
+        } => compare_moves(MovesOptions {
+            keys,
+            value_len: parse_size(&value_len)?,
+            replicas,
         })?,
         Command::Cold {
             entries,
