@@ -38,7 +38,9 @@ impl Replication {
         if again && self.rights.writes(slot) && self.rights.floor(slot).is_none() {
             return Some(self.adopt(engine, entry, acks).await);
         }
-        if !self.rights.takes(slot) {
+        // What is at or below the floor is hidden here, and removed. The sender asks again.
+        let is_hidden = |floor| entry.version <= floor;
+        if !self.rights.takes(slot) || self.rights.floor(slot).is_some_and(is_hidden) {
             return None;
         }
         Some(match again {

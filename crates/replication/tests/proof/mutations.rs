@@ -96,6 +96,18 @@ fn r1_a_primary_that_takes_over_a_write_in_spite_of_its_own_loses_one_of_both() 
 }
 
 #[test]
+fn r3_a_stand_in_that_takes_over_a_write_below_its_floor_loses_it() {
+    let faults = [
+        Fault::UncleanCrash,
+        Fault::CutFromLeader,
+        Fault::Pause,
+        Fault::Layout,
+        Fault::OneWay,
+    ];
+    finds(|seed| Setup::with_shell(Shell::TakesHidden, seed, 3, &faults));
+}
+
+#[test]
 fn r2_without_ranges_a_member_with_a_slow_clock_loses_its_writes() {
     let faults = [
         Fault::Crash,

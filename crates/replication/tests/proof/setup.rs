@@ -70,6 +70,8 @@ pub enum Shell {
     /// A primary takes over a write of the former one although it has replaced what the write is
     /// based on.
     AdoptsReplaced,
+    /// An owner acknowledges a handed-over write that its floor hides.
+    TakesHidden,
     /// After a crash, the clock begins above the stored versions, but not above the lost ones.
     ForgetsClock,
 }

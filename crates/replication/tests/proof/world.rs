@@ -15,7 +15,7 @@ use super::clients::{Admitted, Handover, Request};
 use super::cluster::Cluster;
 use super::raft::lost_slots;
 use super::random::Random;
-use super::setup::{Fault, Setup};
+use super::setup::{Fault, Setup, Shell};
 use super::store::{Clearing, Entry};
 
 /// Where an action happens: a cluster and a member.
@@ -135,7 +135,15 @@ impl World {
             return Ok(());
         }
         let event = match action {
-            Action::Deliver(_, message) => Event::Message(message),
+            Action::Deliver(_, message) => {
+                if let Body::Write(record) = &message.body
+                    && self.setup.shell != Shell::TakesHidden
+                    && node.store.hides_record(record)
+                {
+                    return Ok(());
+                }
+                Event::Message(message)
+            }
             Action::Request(_, request) => {
                 self.admit(at, request);
                 return Ok(());
