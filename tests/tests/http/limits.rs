@@ -47,6 +47,8 @@ fn a_value_above_the_limit_is_refused_before_it_is_sent() -> Result<()> {
     http.send(&value)?;
     http.send(b"\r\n0\r\n\r\n")?;
     ensure!(http.answer(true)?.status == 413);
+    // The server may close a connection whose body it had not read to the end by then.
+    let mut http = HttpClient::connect(node.http())?;
     ensure!(http.get(&result)?.is_none());
     Ok(())
 }
