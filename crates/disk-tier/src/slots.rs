@@ -10,7 +10,7 @@ use super::reader::{Merged, Read};
 use super::record::{ERASED, index_key};
 use super::{DiskTier, Shared};
 
-/// Keys that one step of a scan reads. Other reads wait for one step at most.
+/// How many keys a step of a scan reads. A point read waits for one step of a scan at most.
 const STEP_KEYS: usize = 16 * 1024;
 
 /// Keys of some slots.

@@ -104,7 +104,7 @@ async fn writes_that_wait_together_with_a_mark_are_on_the_side_where_they_were_q
         ack: None,
     };
     rig.tier().keep_tombstones();
-    // The writer thread is stopped meanwhile, so that one batch can have all writes.
+    // The gate stops the writer thread. Behind the gate, one batch can take all queued writes.
     let gate = rig.witness.gate.lock();
     let tier = rig.tier().clone();
     rig.tier().try_write(write("first")).unwrap();

@@ -33,7 +33,8 @@ pub(in crate::cluster) fn settle(state: &mut State) {
     settle_up(state);
 }
 
-/// Does the same as [`settle`] for all members but those that are down.
+/// Applies reports and layout changes until no layout change is due. Members that are down report
+/// nothing and stay down.
 pub(in crate::cluster) fn settle_up(state: &mut State) {
     for _ in 0..20 {
         let up = state.live().filter(|it| !it.is_down());

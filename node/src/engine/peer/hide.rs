@@ -28,7 +28,7 @@ use crate::engine::{Acks, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
 /// Keys that are hidden before their writes are waited for.
 const STEP_KEYS: usize = 256;
 
-/// Slots of the RAM table that one step reads.
+/// How many slots of the RAM table a step of `hide_slots` reads.
 const STEP_RAM_SLOTS: usize = 256;
 
 impl Engine {
