@@ -5,7 +5,6 @@ use std::time::Duration;
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::{Buf as _, Bytes};
 use fonn_auth::Source;
-use fonn_base::allocator;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout};
@@ -293,7 +292,6 @@ impl<'r, S: Store> Terms<'r, S> {
 pub(crate) fn reserve(value: &mut Vec<u8>, len: usize) {
     if value.capacity() < len {
         value.reserve_exact(len - value.len());
-        allocator::use_huge_pages(value.spare_capacity_mut());
     }
 }
 

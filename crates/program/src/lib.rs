@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use fonn_auth::Security;
-use fonn_base::allocator;
+use fonn_base::allocator::{self, Allocator};
 use fonn_base::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch};
 use fonn_base::size::ByteCount;
 use fonn_base::telemetry::{self, LogControl, LogFilter, LogFormat};
@@ -21,6 +21,9 @@ use crate::security::SecurityConfig;
 
 pub use self::fields::{AdminAddr, admin_host, listen, max_value, one_or_many, threads};
 pub use self::http::{HttpAddr, HttpConfig};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// What of a configuration is in effect before the program runs.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use fonn_base::allocator;
 use fonn_proto::Out;
 use fonn_proto::out::SHARE_LEN_MIN;
 use fonn_proto::peer::hello::{self, Hello, HelloError, Rejection};
@@ -602,7 +601,6 @@ fn make_room(input: &mut BytesMut, spare: &mut BytesMut, total: usize) {
         return;
     }
     let mut large = BytesMut::with_capacity(total.saturating_add(LARGE_HEAD_LEN));
-    allocator::use_huge_pages(large.spare_capacity_mut());
     large.extend_from_slice(input);
     *spare = std::mem::replace(input, large);
     spare.clear();

@@ -10,7 +10,6 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
-use fonn_base::allocator;
 use zeroize::Zeroize as _;
 
 use super::pool::{self, POOLED_LEN};
@@ -144,7 +143,6 @@ impl Input {
     }
 
     fn move_to(&mut self, mut buf: BytesMut) {
-        allocator::use_huge_pages(buf.spare_capacity_mut());
         buf.extend_from_slice(&self.buf);
         let before = std::mem::replace(&mut self.buf, buf);
         pool::give_back(before);

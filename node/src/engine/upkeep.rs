@@ -289,6 +289,9 @@ impl Engine {
             self.upkeep_once(&mut next_shard).await;
             self.relieve();
             rounds = (rounds + 1) % DECIDE_ROUNDS;
+            if rounds == 0 {
+                allocator::release_idle();
+            }
             if rounds == 0 && self.ram_codec.is_auto() {
                 self.decide_ram_codec(&mut cpu);
             }
