@@ -5,6 +5,7 @@
 //! to [`Log::end`]. Reads may run at the same time from any thread.
 
 mod damage;
+mod direct;
 mod records;
 
 use std::fs::{File, OpenOptions};
@@ -15,9 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use self::direct::DirectFile;
 use super::directory::FILE_MODE;
 
 pub(crate) use damage::Damage;
+pub(crate) use direct::DirectWriter;
 pub(crate) use records::{Records, Stored};
 
 /// Slices that one system call takes (`IOV_MAX` of Linux).
@@ -43,6 +46,8 @@ fn fitting<'s, 'b>(slices: &'s [IoSlice<'b>]) -> &'s [IoSlice<'b>] {
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
+    /// The same file, for large batches; none if the file system cannot do it.
+    direct: Option<DirectFile>,
     end: AtomicU64,
     /// Written since the last sync.
     dirty: AtomicBool,
@@ -61,6 +66,7 @@ impl Log {
         let end = file.metadata()?.len();
         Ok(Self {
             file,
+            direct: DirectFile::open(path),
             end: AtomicU64::new(end),
             dirty: AtomicBool::new(false),
         })
@@ -76,9 +82,20 @@ impl Log {
     /// # Errors
     /// The log is as it was before, unless cutting it failed too: then its end is behind
     /// [`Log::end`], which [`AppendError::torn`] tells.
-    pub(crate) fn append(&self, slices: &mut [IoSlice<'_>]) -> Result<u64, AppendError> {
+    pub(crate) fn append(
+        &self,
+        writer: &mut DirectWriter,
+        slices: &mut [IoSlice<'_>],
+    ) -> Result<u64, AppendError> {
         let start = self.end();
-        match self.write_all_at(slices, start) {
+        let len = slices.iter().map(|slice| slice.len()).sum();
+        let written = match &self.direct {
+            Some(direct) if direct.is_usable() && writer.takes(len) => {
+                writer.write(&self.file, direct, slices, start)
+            }
+            _ => self.write_all_at(slices, start),
+        };
+        match written {
             Ok(end) => {
                 self.end.store(end, Ordering::Release);
                 self.dirty.store(true, Ordering::Release);
@@ -213,9 +230,16 @@ mod tests {
         let second;
         {
             let log = Log::open(&path).unwrap();
-            assert_eq!(log.append(&mut [IoSlice::new(&a)]).unwrap(), 0);
+            assert_eq!(
+                log.append(&mut DirectWriter::default(), &mut [IoSlice::new(&a)])
+                    .unwrap(),
+                0
+            );
             second = log
-                .append(&mut [IoSlice::new(&b[..10]), IoSlice::new(&b[10..])])
+                .append(
+                    &mut DirectWriter::default(),
+                    &mut [IoSlice::new(&b[..10]), IoSlice::new(&b[10..])],
+                )
                 .unwrap();
             assert_eq!(log.read(second, b.len()).unwrap(), b);
             assert!(log.is_dirty());
@@ -243,7 +267,11 @@ mod tests {
         let short = (0..2 * SLICES_MAX).map(|number| vec![number as u8]);
         let slices: Vec<_> = long.chain(short).collect();
         let mut borrowed: Vec<_> = slices.iter().map(|it| IoSlice::new(it)).collect();
-        assert_eq!(log.append(&mut borrowed).unwrap(), 0);
+        assert_eq!(
+            log.append(&mut DirectWriter::default(), &mut borrowed)
+                .unwrap(),
+            0
+        );
         let written = slices.concat();
         assert_eq!(log.end(), written.len() as u64);
         assert!(log.read(0, written.len()).unwrap() == written);
@@ -255,8 +283,11 @@ mod tests {
         let (a, b) = (tombstone(b"a"), tombstone(b"bb"));
         for torn in 1..b.len() {
             let log = Log::open(&dir.path().join(torn.to_string())).unwrap();
-            log.append(&mut [IoSlice::new(&a), IoSlice::new(&b[..torn])])
-                .unwrap();
+            log.append(
+                &mut DirectWriter::default(),
+                &mut [IoSlice::new(&a), IoSlice::new(&b[..torn])],
+            )
+            .unwrap();
             let (keys, intact_end) = keys_from(&log, 0);
             assert_eq!(keys, [b"a".to_vec()]);
             assert_eq!(intact_end, a.len() as u64);
@@ -309,7 +340,8 @@ mod tests {
         let log = Log::open(&dir.path().join("values")).unwrap();
         let record = tombstone(b"k");
         let mut slices: Vec<_> = (0..3000).map(|_| IoSlice::new(&record)).collect();
-        log.append(&mut slices).unwrap();
+        log.append(&mut DirectWriter::default(), &mut slices)
+            .unwrap();
         assert_eq!(keys_from(&log, 0).0.len(), 3000);
     }
 

@@ -60,6 +60,8 @@ counters! {
     value_bytes,
     /// Bytes of records written for them.
     written_bytes,
+    /// Bytes of records, also of compaction, that passed the page cache by.
+    direct_bytes,
     /// Entries carried over into the newest generation.
     carried,
     /// Bytes of the records of these.

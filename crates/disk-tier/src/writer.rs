@@ -23,6 +23,7 @@ use fonn_proto::{Failure, Version};
 use super::Shared;
 use super::generation::Generation;
 use super::index::Checkpoint;
+use super::log::DirectWriter;
 use super::mark::end_of_log;
 use super::options::{Durability, Limits};
 use super::queue::{Batch, Carry, Order};
@@ -51,6 +52,7 @@ pub(crate) fn run(shared: &Shared) {
     let mut writer = Writer {
         shared,
         scratch: Vec::new(),
+        direct: DirectWriter::default(),
         head: Vec::new(),
         staged: Vec::new(),
         newest: HashMap::new(),
@@ -99,6 +101,8 @@ struct Writer<'a> {
     shared: &'a Shared,
     /// Heads, keys, and frames that are no tails.
     scratch: Vec<u8>,
+    /// Writes large batches.
+    direct: DirectWriter,
     /// The head of the record that is being staged.
     head: Vec<u8>,
     staged: Vec<Staged>,
@@ -304,10 +308,13 @@ impl<'a> Writer<'a> {
         let bytes = self.staged.iter().map(|it| u64::from(it.record_len)).sum();
         let versions = self.staged.iter().map(|it| it.fact.version());
         generation.note_newest(versions.max().unwrap_or(0));
+        let mut direct = std::mem::take(&mut self.direct);
         let appended = self.stalling(|| {
             self.shared.throttle.take(bytes);
-            generation.log.append(&mut self.slices())
+            generation.log.append(&mut direct, &mut self.slices())
         });
+        add(&self.shared.stats.direct_bytes, direct.take_written_bytes());
+        self.direct = direct;
         let start = match appended {
             Ok(start) => start,
             Err(error) => {

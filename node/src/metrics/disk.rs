@@ -176,6 +176,11 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         stats.compaction_written_bytes,
     );
     counter(
+        "fonn_disk_direct_bytes_total",
+        "Bytes of records that were written in large batches, past the kernel's page cache.",
+        stats.direct_bytes,
+    );
+    counter(
         "fonn_disk_recoded_records_total",
         "Records that got another codec by compaction.",
         stats.compaction_recoded,

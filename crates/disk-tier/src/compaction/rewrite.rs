@@ -11,7 +11,7 @@ use super::{Pace, Stopped, discard};
 use crate::Shared;
 use crate::generation::Generation;
 use crate::index::Checkpoint;
-use crate::log::Stored;
+use crate::log::{DirectWriter, Stored};
 use crate::record::{BOUND_FRAME_LEN, ERASED, Fact, IndexEntry, IndexKey, index_key, write_head};
 use crate::stats::add;
 use crate::tail::end_of;
@@ -114,6 +114,7 @@ pub(crate) fn rewrite(
         now_ms: unix_now_ms(),
         workspace: Workspace::default(),
         piece: Vec::new(),
+        direct: DirectWriter::default(),
         entries: Vec::new(),
         read_since_rest: 0,
         synced_at: 0,
@@ -137,6 +138,7 @@ struct Rewrite<'a> {
     workspace: Workspace,
     /// Records that are not written yet.
     piece: Vec<u8>,
+    direct: DirectWriter,
     /// The entries of these.
     entries: Vec<(IndexKey, IndexEntry)>,
     read_since_rest: usize,
@@ -276,8 +278,12 @@ impl Rewrite<'_> {
         };
         self.shared.throttle.take(bytes.len() as u64);
         let log = &self.target.log;
-        log.append(&mut [IoSlice::new(bytes)])
+        log.append(&mut self.direct, &mut [IoSlice::new(bytes)])
             .map_err(|error| error.source)?;
+        add(
+            &self.shared.stats.direct_bytes,
+            self.direct.take_written_bytes(),
+        );
         let checkpoint = Checkpoint::Written(log.end());
         self.target
             .index

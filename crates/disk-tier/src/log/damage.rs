@@ -39,17 +39,23 @@ pub(crate) fn look(log: &Log, at: u64) -> io::Result<Damage> {
         return Ok(Damage::Torn);
     }
     let Some(lengths) = Lengths::peek(&head) else {
-        return Ok(if is_hole(log, at)? {
-            Damage::Torn
-        } else {
-            Damage::Unknown
-        });
+        return torn_or_unknown(log, at, HEAD_LEN);
     };
     // The head is whole, so its lengths are those that were written.
     let Some(bytes) = whole(log, at, lengths)? else {
         return Ok(Damage::Torn);
     };
-    Ok(named(at, bytes).map_or(Damage::Unknown, Damage::Named))
+    match named(at, bytes) {
+        Some(named) => Ok(Damage::Named(named)),
+        None => torn_or_unknown(log, at, lengths.bound()),
+    }
+}
+
+fn torn_or_unknown(log: &Log, at: u64, len: usize) -> io::Result<Damage> {
+    Ok(match is_hole(log, at, len)? {
+        true => Damage::Torn,
+        false => Damage::Unknown,
+    })
 }
 
 fn len_within(len: usize, left: u64) -> usize {
@@ -71,13 +77,24 @@ fn named(at: u64, bytes: Bytes) -> Option<Stored> {
     Some(Stored::new(at, bytes, told))
 }
 
-/// Whether the head, or its rest from the next page on, was never written.
-fn is_hole(log: &Log, at: u64) -> io::Result<bool> {
-    let end = log.end();
-    let zeros_from = |from: u64| -> io::Result<bool> {
-        let len = len_within(HEAD_LEN, end.saturating_sub(from));
-        Ok(log.read(from, len)?.iter().all(|byte| *byte == 0))
-    };
-    let page = at.next_multiple_of(PAGE_LEN);
-    Ok(zeros_from(at)? || (page < at + HEAD_LEN as u64 && zeros_from(page)?))
+/// Whether a page in which a part of the `len` bytes at `at` lies was never written. A loss of
+/// power may take any page that no sync has reached: the pages of a batch reach the device in any
+/// order.
+fn is_hole(log: &Log, at: u64, len: usize) -> io::Result<bool> {
+    let end = at + len_within(len, log.end().saturating_sub(at)) as u64;
+    let mut from = at;
+    while from < end {
+        let border = (from + 1).next_multiple_of(PAGE_LEN);
+        // Of the first page the part before `at` may be older; a later page is lost as a whole.
+        let until = match from == at {
+            true => border.min(end),
+            false => border.min(log.end()),
+        };
+        let page = log.read(from, len_within(PAGE_LEN as usize, until - from))?;
+        if page.iter().all(|byte| *byte == 0) {
+            return Ok(true);
+        }
+        from = border;
+    }
+    Ok(false)
 }

@@ -222,27 +222,47 @@ async fn a_record_inside_a_value_is_never_taken_for_one() {
     }
 }
 
+/// A record that begins so many bytes before a page ends, behind a filler up to there.
+fn across_pages(bytes: &mut Vec<u8>, before: usize) -> usize {
+    let put = |out: &mut Vec<u8>, key: &[u8], frame: &[u8]| {
+        let frame_len = u32::try_from(frame.len()).unwrap();
+        write_head(out, (SPACE, key), &Fact::Tombstone(500), frame, frame_len);
+        out.extend_from_slice(frame);
+    };
+    let page = (bytes.len() + 200).next_multiple_of(4096);
+    let filler = page - before - bytes.len() - HEAD_LEN - b"filler".len();
+    put(bytes, b"filler", &vec![1; filler]);
+    assert_eq!(bytes.len(), page - before);
+    put(bytes, &[b'k'; 100], &[1; 10_000]);
+    page
+}
+
 #[tokio::test]
 async fn pages_that_were_never_written_are_cut_off_and_counted() {
-    for torn_head in [0, 20] {
+    // Bytes of a head, or of a head and a key, before a page ends, and whether the page before that
+    // border is lost or the one behind it.
+    let across =
+        [20, 1, HEAD_LEN - 1, HEAD_LEN + 5].map(|before| [(before, true), (before, false)]);
+    let cases = across.concat();
+    for lost in std::iter::once(None).chain(cases.into_iter().map(Some)) {
         let mut rig = written().await;
+        let mut cut = 0;
         rig.kill(|dir| {
             let path = log_of(dir, 2);
             let mut bytes = std::fs::read(&path).unwrap();
-            // The beginning of a head up to where a page ends, then nothing.
-            if torn_head > 0 {
-                let page = (bytes.len() + 100).next_multiple_of(4096);
-                let mut filler = Vec::new();
-                let frame = vec![0; page - torn_head - bytes.len() - HEAD_LEN - b"filler".len()];
-                let fact = Fact::Tombstone(500);
-                let frame_len = u32::try_from(frame.len()).unwrap();
-                write_head(&mut filler, (SPACE, b"filler"), &fact, &frame, frame_len);
-                bytes.extend_from_slice(&filler);
-                bytes.extend_from_slice(&frame);
-                assert_eq!(bytes.len(), page - torn_head);
-                bytes.extend((1..=torn_head).map(|byte| byte as u8));
+            let mut intact = bytes.len();
+            if let Some((before, is_first)) = lost {
+                let page = across_pages(&mut bytes, before);
+                intact = page - before;
+                let zeros = match is_first {
+                    true => intact..page,
+                    false => page..page + 4096,
+                };
+                bytes[zeros].fill(0);
+            } else {
+                bytes.resize(bytes.len() + 10_000, 0);
             }
-            bytes.resize(bytes.len() + 10_000, 0);
+            cut = bytes.len() - intact;
             std::fs::write(&path, bytes).unwrap();
         });
         let records = records_of(&log_of(&rig.options.dir, 2));
@@ -250,7 +270,7 @@ async fn pages_that_were_never_written_are_cut_off_and_counted() {
             assert_eq!(rig.version_of(&key).await, version, "{key:?}");
         }
         let stats = rig.stats();
-        assert_eq!(stats.log_bytes_cut, 10_000 + torn_head as u64);
-        assert_eq!(stats.generations_broken, 0);
+        assert_eq!(stats.log_bytes_cut, cut as u64, "{lost:?}");
+        assert_eq!(stats.generations_broken, 0, "{lost:?}");
     }
 }
