@@ -23,10 +23,20 @@ use crate::usage::Usage;
 /// What Fonn has to reach, as a multiple of bazel-remote.
 const BAR: f64 = 1.5;
 
-/// RAM of Fonn. Before writes are measured it is filled, as it is in all but the first minutes of
-/// a server, with so many bytes; bazel-remote gets them too.
-const RAM_LEN: usize = 256 << 20;
-pub(super) const FILLING_LEN: usize = 5 * RAM_LEN / 4;
+/// RAM of Fonn for blobs of a length. The default, a quarter of the machine's memory, would be
+/// filled for minutes.
+const fn ram_len(blob_len: usize) -> usize {
+    match 16 * blob_len {
+        least if least > 256 << 20 => least,
+        _ => 256 << 20,
+    }
+}
+
+/// Bytes that servers get before writes are measured: the RAM is full then, as it is in all but the
+/// first minutes of a server.
+pub(super) const fn filling_len(blob_len: usize) -> usize {
+    5 * ram_len(blob_len) / 4
+}
 
 /// A process that uses no processor time for this long has nothing left to do.
 const QUIET: Duration = Duration::from_millis(300);
@@ -84,8 +94,8 @@ pub(super) enum Server {
 }
 
 impl Server {
-    /// All, new.
-    pub(super) fn all(options: &BesideOptions) -> Result<[Self; 3]> {
+    /// All, new, for blobs of a length.
+    pub(super) fn all(options: &BesideOptions, blob_len: usize) -> Result<[Self; 3]> {
         let peer = |storage: Storage| {
             let dir = tempfile::tempdir()?;
             let flags = [
@@ -103,7 +113,7 @@ impl Server {
         };
         let mut node = NodeOptions::new().with_http().flag("--threads", "1");
         node = node
-            .flag("--ram-budget", RAM_LEN.to_string())
+            .flag("--ram-budget", ram_len(blob_len).to_string())
             .flag("--disk-budget", "10g");
         for (name, value) in &options.fonn_flags {
             node = node.flag(name, value);

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
 
-use super::beside::{BesideOptions, FILLING_LEN, Server, TABLE, measure, over};
+use super::beside::{BesideOptions, Server, TABLE, filling_len, measure, over};
 use super::plot::{Chart, Series};
 use crate::client::HttpClient;
 use crate::values::{Content, ValuePool};
@@ -106,7 +106,7 @@ pub fn compare_http(options: &BesideOptions) -> Result<String> {
                 if !options.wants(&cell) {
                     continue;
                 }
-                let servers = Server::all(options)?;
+                let servers = Server::all(options, len)?;
                 let all = (&servers, options.rounds);
                 let ratio = match method {
                     "GET" => {
@@ -124,7 +124,7 @@ pub fn compare_http(options: &BesideOptions) -> Result<String> {
                         )?
                     }
                     _ => {
-                        let first = blobs.make((FILLING_LEN / len) as u64, len);
+                        let first = blobs.make((filling_len(len) / len) as u64, len);
                         for server in &servers {
                             put(server.http(), 4, &first)?;
                         }

@@ -8,7 +8,7 @@ use fonn_reapi::messages::{
 };
 use fonn_reapi::{Deflater, DigestFunction, Hasher, Inflater, Method};
 
-use super::beside::{BesideOptions, FILLING_LEN, Server, TABLE, measure, over};
+use super::beside::{BesideOptions, Server, TABLE, filling_len, measure, over};
 use crate::client::RemoteClient;
 use crate::values::{Content, ValuePool};
 
@@ -23,7 +23,7 @@ const BATCH_CALLS: u64 = 400;
 
 /// Length of streams, how many a server has for reads, and calls of a measurement.
 const STREAMS: [(&str, usize, u64, u64); 2] =
-    [("1 MiB", 1 << 20, 64, 600), ("64 MiB", 64 << 20, 2, 12)];
+    [("1 MiB", 1 << 20, 64, 600), ("64 MiB", 64 << 20, 2, 48)];
 
 /// Length of blobs that come and go compressed, how many a server has for reads, and calls of a
 /// measurement.
@@ -152,7 +152,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
             blob_digests: there.iter().map(|(digest, _)| digest.clone()).collect(),
             ..FindMissingBlobsRequest::default()
         };
-        let servers = Server::all(options)?;
+        let servers = Server::all(options, 1 << 10)?;
         for server in &servers {
             write(server, &there)?;
         }
@@ -178,7 +178,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
             digests: there.iter().map(|(digest, _)| digest.clone()).collect(),
             ..BatchReadBlobsRequest::default()
         };
-        let servers = Server::all(options)?;
+        let servers = Server::all(options, BATCH_LEN)?;
         for server in &servers {
             write(server, &there)?;
         }
@@ -203,7 +203,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
     for (name, len, keys, count) in STREAMS {
         let cell = format!("ByteStream.Read of {name}");
         if options.wants(&cell) {
-            let (servers, there) = (Server::all(options)?, blobs.make(keys, len));
+            let (servers, there) = (Server::all(options, len)?, blobs.make(keys, len));
             for server in &servers {
                 write(server, &there)?;
             }
@@ -217,9 +217,9 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
         }
         let cell = format!("ByteStream.Write of {name}");
         if options.wants(&cell) {
-            let servers = Server::all(options)?;
+            let servers = Server::all(options, len)?;
             for server in &servers {
-                write(server, &blobs.make((FILLING_LEN / len) as u64, len))?;
+                write(server, &blobs.make((filling_len(len) / len) as u64, len))?;
             }
             let fresh = || blobs.make(count / 2, len);
             measure(
@@ -238,7 +238,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
     };
     let cell = "ByteStream.Read of 1 MiB, as zstd";
     if options.wants(cell) {
-        let (servers, there) = (Server::all(options)?, texts.make(keys, len));
+        let (servers, there) = (Server::all(options, len)?, texts.make(keys, len));
         for server in &servers {
             write_packed(server, &packed(&there)?)?;
         }
@@ -252,7 +252,7 @@ pub fn compare_remote(options: &BesideOptions) -> Result<String> {
     }
     let cell = "ByteStream.Write of 1 MiB, as zstd";
     if options.wants(cell) {
-        let servers = Server::all(options)?;
+        let servers = Server::all(options, len)?;
         measure(
             &mut table,
             cell,

@@ -13,7 +13,7 @@ use mio::{Interest, Registry, Token};
 use super::dialect::{Head, Operation};
 use super::options::{LoadOptions, Target, Verify};
 use super::report::Tally;
-use super::workload::{Phase, Task, Workload, push_key};
+use super::workload::{Task, Workload, push_key};
 use crate::values::ValuePool;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -348,12 +348,10 @@ impl Connection {
                 Operation::Get => shared.tally.gets += 1,
                 Operation::Set => shared.tally.sets += 1,
             }
-            if shared.workload.phase() == Phase::Measure {
-                // One look at the clock for all replies of a read.
-                shared
-                    .tally
-                    .record(*latency.get_or_insert_with(|| self.sent_at.elapsed()));
-            }
+            // One look at the clock for all replies of a read.
+            shared
+                .tally
+                .record(*latency.get_or_insert_with(|| self.sent_at.elapsed()));
         }
         Ok(used)
     }
