@@ -273,7 +273,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watch<S> {
             let len = it.first.len().min(buf.remaining());
             buf.put_slice(it.first.get(..len).unwrap_or_default());
             it.first.drain(..len);
-            return Poll::Ready(Ok(()));
+            if buf.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            // The rest of the head comes along: hyper doubles its buffer for the read after one
+            // that was short, and keeps it while the connection is idle.
+            return match Pin::new(&mut it.stream).poll_read(cx, buf) {
+                Poll::Pending => Poll::Ready(Ok(())),
+                read => read,
+            };
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut it.stream).poll_read(cx, buf))?;
@@ -348,6 +356,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watch<S> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
     use super::*;
 
     fn life(is_on_probation: bool) -> Arc<Life> {
@@ -358,6 +368,28 @@ mod tests {
         let begun = Instant::now();
         life.over().await;
         begun.elapsed().as_secs()
+    }
+
+    #[tokio::test]
+    async fn bytes_that_were_read_before_come_with_those_that_have_arrived_since() {
+        let (mut client, server) = duplex(64);
+        let mut watch = Watch::new(b"GET".to_vec(), server, life(false), true);
+        let mut bytes = [0; 64];
+        client.write_all(b" /a HTTP/1.1").await.unwrap();
+        let len = watch.read(&mut bytes).await.unwrap();
+        assert_eq!(&bytes[..len], b"GET /a HTTP/1.1");
+        // They do not wait for any.
+        let (_client, server) = duplex(64);
+        let mut watch = Watch::new(b"GET".to_vec(), server, life(false), true);
+        let len = watch.read(&mut bytes).await.unwrap();
+        assert_eq!(&bytes[..len], b"GET");
+        // A buffer may be shorter than they are.
+        let mut watch = Watch::new(b"GET".to_vec(), tokio::io::empty(), life(false), true);
+        let mut short = [0; 2];
+        assert_eq!(watch.read(&mut short).await.unwrap(), 2);
+        assert_eq!(&short, b"GE");
+        assert_eq!(watch.read(&mut short).await.unwrap(), 1);
+        assert_eq!(watch.read(&mut short).await.unwrap(), 0);
     }
 
     #[tokio::test(start_paused = true)]
