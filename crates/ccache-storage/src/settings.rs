@@ -208,6 +208,7 @@ impl Target {
             addr: self.addr,
             tls,
             token: token.filter(|it| !it.is_empty()),
+            agent: concat!("fonn-ccache-storage/", env!("CARGO_PKG_VERSION")),
             prefix: self.prefix,
             deadline: self.deadline,
         })?)

@@ -31,6 +31,7 @@ pub(super) async fn run(args: GoCache, tls: &TlsArgs) -> Result<Verdict, CtlErro
         addr: args.server.addr.clone(),
         tls: tls_config(&args.server, tls)?,
         token,
+        agent: concat!("fonn-gocache/", env!("CARGO_PKG_VERSION")),
         prefix: args.prefix,
         deadline: args.deadline.get(),
     };

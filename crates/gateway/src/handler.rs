@@ -23,7 +23,7 @@ use fonn_base::metrics::Metrics;
 use fonn_oidc::Verifier;
 use fonn_server::Scope;
 use http_body::Body;
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -35,11 +35,12 @@ use crate::outstanding::{Counted, Outstanding};
 use crate::payload::Payload;
 use crate::probation::Probation;
 use crate::receive::Terms;
-use crate::route::{self, Dialect, RouteError};
+use crate::route::{self, Dialect, Route, RouteError};
 use crate::server::wide_places;
 use crate::store::Store;
+use crate::tool::Tool;
 use crate::uploads::Uploads;
-use crate::usage::{Tool, ToolUse, Use};
+use crate::usage::{ToolUse, Use};
 
 /// Operations of the store that are under way at once; beyond that a read is a miss and a write is
 /// refused.
@@ -171,9 +172,9 @@ impl<S: Store> Front<S> {
         self.figures().usage.rows()
     }
 
-    /// Counts what a client did with the tool of a dialect.
-    pub(crate) fn count_use(&self, dialect: Dialect, scope: &Scope, what: Use) {
-        if let Some(tool) = Tool::of(dialect) {
+    /// Counts what a client did with a tool.
+    pub(crate) fn count_use(&self, tool: Option<Tool>, scope: &Scope, what: Use) {
+        if let Some(tool) = tool {
             self.figures().usage.count(tool, scope, what);
         }
     }
@@ -223,6 +224,8 @@ impl<S: Store> Front<S> {
             request.uri().path(),
             request.uri().query(),
         );
+        let agent = request.headers().get(USER_AGENT);
+        let routed = routed.map(|route| route.of_agent(agent.map_or(b"", HeaderValue::as_bytes)));
         let dialect = routed.as_ref().map_or(Dialect::Generic, |it| it.dialect);
         let is_head = request.method() == hyper::Method::HEAD;
         let has_body = !request.body().is_end_stream();
@@ -299,7 +302,7 @@ impl<S: Store> Front<S> {
         let headers = login.as_ref().unwrap_or_else(|| request.headers());
         let (scope, role) = match self.admit_connection(headers, call).await {
             Ok(admitted) => admitted,
-            Err(refused) => return (refused, false),
+            Err(refused) => return (as_miss(refused, &routed), false),
         };
         let route = match routed {
             Ok(route) => route,
@@ -309,6 +312,19 @@ impl<S: Store> Front<S> {
             return (refused, false);
         }
         self.operate(request, route, scope, call).await
+    }
+}
+
+/// The refusal of a login. A read that cannot be admitted now is a miss: a build tool goes on after
+/// a miss, and some give up after an error of the server.
+fn as_miss(refused: Answer, routed: &Result<Route, RouteError>) -> Answer {
+    match routed {
+        Ok(route)
+            if refused.status == StatusCode::SERVICE_UNAVAILABLE && route.operation.is_read() =>
+        {
+            Answer::miss()
+        }
+        _ => refused,
     }
 }
 

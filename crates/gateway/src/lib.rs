@@ -43,6 +43,7 @@ mod service;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tool;
 mod unbroken;
 mod uploads;
 mod usage;
@@ -54,4 +55,5 @@ pub use self::route::{Dialect, Operation, Route, RouteError, route};
 pub use self::server::{Bound, Gateway, GatewayError};
 pub use self::service::Served;
 pub use self::store::{Charge, Form, Found, Probed, PutMode, PutOutcome, Store};
-pub use self::usage::{Tool, ToolUse, Use};
+pub use self::tool::Tool;
+pub use self::usage::{ToolUse, Use};

@@ -26,6 +26,7 @@ use fonn_proto::command::RESP_KEY_LEN_MAX;
 
 pub(crate) use self::path::unescape;
 use self::path::{decode, hex_digest, team};
+use crate::tool::Tool;
 
 fonn_base::label! {
     /// A protocol of a build tool.
@@ -50,6 +51,22 @@ fonn_base::label! {
         Status = "status",
         /// The exchange of identity tokens.
         Token = "token",
+    }
+}
+
+impl Dialect {
+    /// Its tool; none of pages that are no cache.
+    const fn tool(self) -> Option<Tool> {
+        Some(match self {
+            Self::Generic => Tool::Generic,
+            Self::BazelAc | Self::BazelCas => Tool::Bazel,
+            Self::Gradle => Tool::Gradle,
+            Self::Maven => Tool::Maven,
+            Self::Nx => Tool::Nx,
+            Self::Turborepo => Tool::Turborepo,
+            Self::Actions => Tool::Actions,
+            Self::Status | Self::Token => return None,
+        })
     }
 }
 
@@ -87,6 +104,15 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether it reads entries.
+    #[must_use]
+    pub const fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::Read | Self::Probe | Self::Describe | Self::FindEntry
+        )
+    }
+
     /// Whether it changes entries.
     #[must_use]
     pub const fn is_write(self) -> bool {
@@ -113,6 +139,20 @@ pub struct Route {
     /// The SHA-256 that the value must have; of an archive of GitHub Actions the name of its
     /// entry.
     pub digest: Option<[u8; 32]>,
+    /// For which build tool it counts; none if it is of no cache.
+    pub tool: Option<Tool>,
+}
+
+impl Route {
+    /// The same, if the client calls itself by this `User-Agent`: values under any path are of
+    /// several tools.
+    #[must_use]
+    pub fn of_agent(mut self, agent: &[u8]) -> Self {
+        if self.tool == Some(Tool::Generic) {
+            self.tool = Some(Tool::of_agent(agent));
+        }
+        self
+    }
 }
 
 /// Why a request has no meaning.
@@ -140,6 +180,7 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
             operation: Operation::TellMethods,
             key: Vec::new(),
             digest: None,
+            tool: None,
         });
     }
     let key = decode(path)?;
@@ -191,6 +232,7 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
         operation,
         key,
         digest,
+        tool: dialect.tool(),
     })
 }
 

@@ -14,48 +14,10 @@ use fonn_proto::WriterId;
 use fonn_server::Scope;
 use parking_lot::Mutex;
 
-use crate::route::Dialect;
+use crate::tool::Tool;
 
 /// Rows of the table; of these, one for each tool is that of all other identities.
 const ROWS_MAX: usize = 2048;
-
-fonn_base::label! {
-    /// A kind of client of the port for build tools.
-    pub enum Tool: "tool" {
-        /// sccache, ccache, curl: values under any path.
-        Generic = "generic",
-        /// Bazel, moon and others over HTTP.
-        Bazel = "bazel",
-        /// Gradle, Rush.
-        Gradle = "gradle",
-        /// Maven's build cache extension.
-        Maven = "maven",
-        /// Nx.
-        Nx = "nx",
-        /// Turborepo.
-        Turborepo = "turborepo",
-        /// The cache of GitHub Actions.
-        Actions = "actions",
-        /// Bazel, Buck2, Pants, moon and others over gRPC.
-        RemoteExecution = "remote_execution",
-    }
-}
-
-impl Tool {
-    /// The tool of a dialect; none of pages that are no cache.
-    pub(crate) const fn of(dialect: Dialect) -> Option<Self> {
-        Some(match dialect {
-            Dialect::Generic => Self::Generic,
-            Dialect::BazelAc | Dialect::BazelCas => Self::Bazel,
-            Dialect::Gradle => Self::Gradle,
-            Dialect::Maven => Self::Maven,
-            Dialect::Nx => Self::Nx,
-            Dialect::Turborepo => Self::Turborepo,
-            Dialect::Actions => Self::Actions,
-            Dialect::Status | Dialect::Token => return None,
-        })
-    }
-}
 
 /// What one identity did with one tool since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

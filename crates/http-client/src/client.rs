@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
@@ -40,6 +40,8 @@ pub struct Server {
     pub tls: Option<Arc<ClientConfig>>,
     /// The token that names the caller; none where the server has no users.
     pub token: Option<String>,
+    /// How the caller calls itself.
+    pub agent: &'static str,
     /// Beginning of the keys, without the slash behind it; may be empty.
     pub prefix: String,
     /// A request that takes longer has failed.
@@ -105,6 +107,7 @@ pub struct Client {
     tls: Option<TlsConnector>,
     authorization: Option<HeaderValue>,
     host_header: HeaderValue,
+    agent: &'static str,
     prefix: String,
     deadline: Duration,
     idle: Mutex<Vec<Connection>>,
@@ -156,6 +159,7 @@ impl Client {
             tls,
             authorization,
             host_header: HeaderValue::try_from(&server.addr).map_err(|_| addr())?,
+            agent: server.agent,
             prefix: server.prefix,
             deadline: server.deadline,
             idle: Mutex::default(),
@@ -241,7 +245,8 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(HOST, &self.host_header);
+            .header(HOST, &self.host_header)
+            .header(USER_AGENT, self.agent);
         if method == Method::PUT {
             request = request.header(CONTENT_LENGTH, len);
         }

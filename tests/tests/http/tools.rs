@@ -11,6 +11,7 @@ use fonn_tests::node::{FonnNode, NodeOptions};
 use fonn_tests::process::run;
 use fonn_tests::project::CProject;
 use fonn_tests::sccache::{Mode, Sccache, Stats, Storage};
+use fonn_tests::spilled::metric;
 
 use super::documented::documented;
 use super::guarded::{Guarded, PASSWORD};
@@ -49,6 +50,9 @@ fn sccache_over_webdav_shares_entries_with_sccache_over_redis() -> Result<()> {
         (first.hits(), first.misses()) == (0, FILES as u64),
         "{first:?}"
     );
+    // It is told apart from other clients of any path.
+    let stored = metric(&node, "fonn_tool_stored_bytes_total{tool=\"sccache\"}")?;
+    ensure!(stored > 0.0, "{stored} bytes");
     let over_redis = Storage::redis(node.addr(), Mode::ReadWrite).with_redis_prefix("team-a");
     let second = build(&sccache, over_redis, &project)?;
     ensure!(

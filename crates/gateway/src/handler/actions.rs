@@ -25,6 +25,7 @@ use crate::actions::{
 use crate::answer::Answer;
 use crate::route::{Dialect, Operation, Route};
 use crate::store::{Form, PutMode, PutOutcome, Store};
+use crate::tool::Tool;
 use crate::usage::Use;
 
 /// Longest body of a call.
@@ -143,7 +144,7 @@ impl<S: Store> Front<S> {
                 let answer = self.download(&request, route, scope, call).await;
                 if answer.status.is_success() && route.operation == Operation::Read {
                     let len = answer.told_len.unwrap_or(answer.body.len());
-                    self.count_use(route.dialect, &scope, Use::served(len));
+                    self.count_use(route.tool, &scope, Use::served(len));
                 }
                 (answer, false)
             }
@@ -260,14 +261,14 @@ impl<S: Store> Front<S> {
             let Some(url) = url_of(request, call, &id) else {
                 return malformed();
             };
-            self.count_use(Dialect::Actions, &client, Use::lookup(true));
+            self.count_use(Some(Tool::Actions), &client, Use::lookup(true));
             return answered(&serde_json::json!({
                 "ok": true,
                 "signed_download_url": format!("{url}&layer={}", layer.label()),
                 "matched_key": key,
             }));
         }
-        self.count_use(Dialect::Actions, &client, Use::lookup(false));
+        self.count_use(Some(Tool::Actions), &client, Use::lookup(false));
         answered(&serde_json::json!({"ok": false}))
     }
 

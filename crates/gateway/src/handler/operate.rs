@@ -81,16 +81,17 @@ impl<S: Store> Front<S> {
             Operation::TakeEvents => return self.take_events(request, call).await,
             Operation::Describe => return self.describe(request, &route, scope, call).await,
             Operation::Read => {
-                let answer = self.read(request.headers(), &route, scope, call).await;
+                let read = self.read(request.headers(), &route, scope, call);
+                let answer = self.in_time(read).await;
                 self.count_read(&route, &scope, &answer);
                 answer
             }
             // The length of the JSON form is not that of its value.
             Operation::Probe if wants_json(request.headers(), &route) => {
-                let read = self.read(request.headers(), &route, scope, call).await;
-                read.without_body()
+                let read = self.read(request.headers(), &route, scope, call);
+                self.in_time(read).await.without_body()
             }
-            Operation::Probe => self.probe(&route, scope, call).await,
+            Operation::Probe => self.in_time(self.probe(&route, scope, call)).await,
             Operation::Remove => self.remove(&route, scope).await,
             Operation::MakeCollection => Answer::empty(StatusCode::CREATED),
             Operation::TellMethods => methods(&request),
@@ -124,7 +125,19 @@ impl<S: Store> Front<S> {
             StatusCode::NOT_FOUND if is_lookup => Use::lookup(false),
             _ => return,
         };
-        self.count_use(route.dialect, scope, what);
+        self.count_use(route.tool, scope, what);
+    }
+
+    /// The answer to a read, up to the first bytes of its body: a miss if it takes too long. It may
+    /// be many looks, for example of an action result with its trees.
+    async fn in_time(&self, read: impl Future<Output = Answer>) -> Answer {
+        match timeout(self.options().deadline, read).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.figures().lost(LostRead::Deadline);
+                Answer::miss()
+            }
+        }
     }
 
     /// Carries out a read. What fails is a miss.

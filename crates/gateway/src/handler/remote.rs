@@ -40,7 +40,8 @@ use crate::metrics::LostRead;
 use crate::packed::Packed;
 use crate::payload::Payload;
 use crate::store::{Form, PutMode, Store};
-use crate::usage::{Tool, Use};
+use crate::tool::Tool;
+use crate::usage::Use;
 
 /// A blob may take longer than `--http-deadline`: a build that was told of a result needs its
 /// blobs.

@@ -184,7 +184,7 @@ impl<S: Store> Front<S> {
         let put = store.put(scope, key, bytes, form, mode);
         let put = self.change(put).await;
         if put == Ok(PutOutcome::Stored) {
-            self.count_use(route.dialect, &scope, Use::stored(len));
+            self.count_use(route.tool, &scope, Use::stored(len));
         }
         match put {
             Ok(PutOutcome::Stored) if route.dialect == Dialect::Turborepo => {

@@ -1,5 +1,6 @@
 //! What each call of the Remote Execution API is answered with.
 
+mod functions;
 mod long;
 mod packed;
 mod uploads;

@@ -33,6 +33,8 @@ pub enum Fault {
     #[default]
     None,
     Fails(Failure),
+    /// They take so long.
+    Slow(Duration),
     Hangs,
 }
 
@@ -89,6 +91,10 @@ impl Fake {
         match fault {
             Fault::None => Ok(()),
             Fault::Fails(failure) => Err(failure),
+            Fault::Slow(time) => {
+                tokio::time::sleep(time).await;
+                Ok(())
+            }
             Fault::Hangs => std::future::pending().await,
         }
     }

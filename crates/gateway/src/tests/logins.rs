@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use fonn_auth::testing::directory;
-use fonn_auth::{Authenticator, Security};
+use fonn_auth::{Authenticator, Refusal, Security};
 use fonn_server::Tuning;
 use http_body_util::Full;
 use hyper::header::AUTHORIZATION;
@@ -57,4 +57,41 @@ async fn a_connection_whose_password_is_checked_gives_way_to_no_newer_one() {
     assert!(!life.is_cut());
     drop(occupied);
     assert_eq!(answer.await.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_read_whose_login_cannot_be_checked_now_is_a_miss() {
+    let users = Arc::new(Authenticator::new(directory(&[("ci", "read-write")])).unwrap());
+    let front = guarded(Arc::clone(&users));
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let peer = Peer {
+        address,
+        is_encrypted: false,
+    };
+    // No guess is answered meanwhile, and their line is full.
+    let _occupied = users.occupy();
+    let mut guesses = Vec::new();
+    loop {
+        let password = guesses.len().to_string();
+        let users = Arc::clone(&users);
+        let mut guess = Box::pin(async move {
+            let checked = users.check(b"ci", password.as_bytes(), Some(address));
+            checked.await.err()
+        });
+        match poll_fn(|cx| Poll::Ready(guess.as_mut().poll(cx))).await {
+            Poll::Pending => guesses.push(guess),
+            Poll::Ready(refusal) => {
+                assert_eq!(refusal, Some(Refusal::Busy));
+                break;
+            }
+        }
+    }
+    for (method, status) in [("GET", 404), ("HEAD", 404), ("PROPFIND", 404), ("PUT", 503)] {
+        let life = Life::new(Times::default(), true);
+        let request = Request::builder().method(method).uri("/key");
+        let request = request.header(AUTHORIZATION, LOGIN);
+        let request = request.body(Full::<Bytes>::default()).unwrap();
+        let answer = front.answer(request, peer, &life).await;
+        assert_eq!(answer.status().as_u16(), status, "{method}");
+    }
 }

@@ -217,6 +217,34 @@ async fn a_read_that_fails_or_takes_too_long_is_a_miss() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_read_of_many_looks_has_one_deadline() {
+    let site = Site::new();
+    let (ac, cas) = (format!("/ac/{HELLO}"), format!("/cas/{HELLO}"));
+    let text = format!(
+        "{{\"outputFiles\":[{{\"path\":\"out\",\"digest\":{{\"hash\":\"{HELLO}\",\"sizeBytes\":\"5\"}}}}]}}"
+    );
+    let put = site.ask("PUT", &ac, &[("content-type", JSON)], text.as_bytes());
+    assert_eq!(put.await.status.as_u16(), 200);
+    assert_eq!(site.status("PUT", &cas, b"hello").await, 200);
+    assert_eq!(site.status("PUT", "/long", &long::long_value()).await, 200);
+    let reads = [("GET", &ac[..]), ("GET", "/long"), ("HEAD", "/long")];
+    for (each, status) in [(100, 200), (1_500, 404)] {
+        site.store.set(Fault::Slow(Duration::from_millis(each)));
+        for (method, path) in reads {
+            let begun = Instant::now();
+            assert_eq!(
+                site.status(method, path, b"").await,
+                status,
+                "{method} {path}"
+            );
+            if status == 404 {
+                assert_eq!(begun.elapsed(), Duration::from_secs(2), "{method} {path}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_write_that_fails_says_why() {
     let site = Site::new();

@@ -90,6 +90,7 @@ fn server(addr: &str) -> Server {
         addr: addr.to_owned(),
         tls: None,
         token: Some(TOKEN.to_owned()),
+        agent: "go",
         prefix: "team/go".to_owned(),
         deadline: Duration::from_secs(60),
     }

@@ -11,6 +11,7 @@ fn server(addr: String) -> Server {
         addr,
         tls: None,
         token: Some("secret".to_owned()),
+        agent: "test/1",
         prefix: "team".to_owned(),
         deadline: Duration::from_secs(60),
     }

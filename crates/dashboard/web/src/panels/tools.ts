@@ -11,7 +11,10 @@ const ROWS_MAX = 20;
 
 /** Names for people; the others are shown as they are. */
 const NAMES: Record<string, string> = {
-  generic: "sccache, ccache, other",
+  generic: "Other (any path)",
+  sccache: "sccache",
+  ccache: "ccache",
+  go: "Go",
   bazel: "Bazel, moon (HTTP)",
   gradle: "Gradle, Rush",
   maven: "Maven",

@@ -16,6 +16,7 @@ use crate::long::{LONG_LEN_MAX, Manifest};
 use crate::receive::{Beginning, Digested};
 use crate::route::{Dialect, Route};
 use crate::store::{Form, PutMode, Store};
+use crate::tool::Tool;
 use crate::usage::Use;
 
 /// Longest list of blocks in bytes.
@@ -117,7 +118,7 @@ impl<S: Store> Front<S> {
             self.receive_long(Beginning::none(), &mut body, terms, Dialect::Actions, long);
         let (manifest, _) = received.await?;
         let len = usize::try_from(manifest.len()).unwrap_or(usize::MAX);
-        self.count_use(Dialect::Actions, &scope, Use::stored(len));
+        self.count_use(Some(Tool::Actions), &scope, Use::stored(len));
         Ok(manifest)
     }
 }
