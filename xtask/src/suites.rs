@@ -60,6 +60,19 @@ const SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "consistency",
+        about: "action results and their blobs for minutes, while the budget evicts and a member is lost",
+        has_optimised_nodes: true,
+        variables: &[("FONN_CONSISTENCY_SECONDS", "90")],
+        arguments: &[
+            "--test",
+            "http",
+            "--",
+            "--nocapture",
+            "a_result_that_is_returned_has_all_its_blobs",
+        ],
+    },
+    Suite {
         name: "clients",
         about: "compile caches, command line tools and libraries as they are installed",
         has_optimised_nodes: false,
